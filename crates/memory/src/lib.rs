@@ -1,0 +1,1 @@
+//! Regions of memory: memfd chunks, blocks, leases.

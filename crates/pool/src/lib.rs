@@ -1,0 +1,1 @@
+//! The pool machine, and the keeper that owns processes.

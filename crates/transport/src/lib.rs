@@ -1,0 +1,1 @@
+//! Frames, calls, connections and listeners.
