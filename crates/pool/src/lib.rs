@@ -1,1 +1,20 @@
-//! The pool machine, and the keeper that owns processes.
+//! The pool machine, and the keeper that owns processes. No Python.
+//!
+//! - [`keeper`]: the process that owns every service of a client.
+//! - [`template`]: the process that services are forked from.
+//! - [`word`]: the shared word that decides who has a service.
+//! - [`wire`], [`channel`]: what client, keeper and template say to each other.
+
+pub mod channel;
+pub mod clock;
+pub mod death;
+pub mod error;
+pub mod keeper;
+pub mod limit;
+pub mod machine;
+pub mod sys;
+pub mod template;
+pub mod wire;
+pub mod word;
+
+pub use error::{Error, Result};

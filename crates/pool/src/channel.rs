@@ -1,0 +1,77 @@
+//! One message with descriptors over a sequenced-packet socket.
+//!
+//! Packets keep their borders, so there is no framing; descriptors are received close-on-exec.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use crate::error::{Error, Result};
+use crate::limit::{CONTROL_BYTES_MAX, CONTROL_FDS_MAX};
+
+/// A received message.
+#[derive(Debug)]
+pub struct Packet {
+    /// Its bytes; empty at end of file.
+    pub bytes: Vec<u8>,
+    /// Its descriptors, in the order sent.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// A connected pair.
+pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(Error::system("socketpair"))
+}
+
+/// Send a message; `Errno::AGAIN` where `flags` hold `DONTWAIT` and the socket is full.
+pub fn send(
+    socket: impl AsFd,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> std::result::Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CONTROL_FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::TOOMANYREFS);
+    }
+    loop {
+        match sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags | SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            done => return done.map(drop),
+        }
+    }
+}
+
+/// Receive a message; `None` where `flags` hold `DONTWAIT` and there is none.
+pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Option<Packet>> {
+    let mut bytes = vec![0; CONTROL_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CONTROL_FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let message = match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+        Ok(message) => message,
+        Err(Errno::AGAIN) => return Ok(None),
+        Err(Errno::INTR) => return Err(Error::Interrupted),
+        Err(Errno::CONNRESET) => return Ok(Some(Packet { bytes: Vec::new(), descriptors: Vec::new() })),
+        Err(errno) => return Err(Error::system("recvmsg")(errno)),
+    };
+    let mut descriptors = Vec::new();
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = part {
+            descriptors.extend(received);
+        }
+    }
+    if message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(Error::Malformed { what: "a message was cut short" });
+    }
+    bytes.truncate(message.bytes);
+    Ok(Some(Packet { bytes, descriptors }))
+}

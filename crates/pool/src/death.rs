@@ -1,0 +1,87 @@
+//! Why a service ended.
+
+use crate::error::{Error, Result};
+
+/// The reason, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Cause {
+    /// It exited by itself; the code says how.
+    Exit = 0,
+    /// A signal that was not ours ended it; the code says which.
+    Signal = 1,
+    /// It could not be started: the text says why.
+    NotStarted = 2,
+    /// Its template ended before it could be forked.
+    TemplateDied = 3,
+    /// Its application cannot be forked from: the text says why.
+    TemplateUnfit = 4,
+    /// We ended it: not ready in time.
+    StartDeadline = 5,
+    /// We ended it: not reset in time.
+    ResetDeadline = 6,
+    /// We ended it: idle for too long.
+    IdleTimeout = 7,
+    /// We ended it: its call timed out, was cancelled, or broke the connection.
+    Discarded = 8,
+    /// We ended it: its pool was closed.
+    Closed = 9,
+    /// Its keeper was killed, and it with it.
+    KeeperLost = 10,
+}
+
+const CAUSES: [Cause; 11] = [
+    Cause::Exit,
+    Cause::Signal,
+    Cause::NotStarted,
+    Cause::TemplateDied,
+    Cause::TemplateUnfit,
+    Cause::StartDeadline,
+    Cause::ResetDeadline,
+    Cause::IdleTimeout,
+    Cause::Discarded,
+    Cause::Closed,
+    Cause::KeeperLost,
+];
+
+impl Cause {
+    /// As it travels.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// From the wire.
+    pub fn from_code(code: u8) -> Result<Self> {
+        CAUSES.get(usize::from(code)).copied().ok_or(Error::Malformed { what: "unknown cause of death" })
+    }
+
+    /// The word that users see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exit => "exit",
+            Self::Signal => "signal",
+            Self::NotStarted => "not_started",
+            Self::TemplateDied => "template_died",
+            Self::TemplateUnfit => "template_unfit",
+            Self::StartDeadline => "start_deadline",
+            Self::ResetDeadline => "reset_deadline",
+            Self::IdleTimeout => "idle_timeout",
+            Self::Discarded => "discarded",
+            Self::Closed => "closed",
+            Self::KeeperLost => "keeper_lost",
+        }
+    }
+}
+
+/// The end of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Death {
+    /// Why.
+    pub cause: Cause,
+    /// Its process; 0 where there never was one.
+    pub pid: i32,
+    /// Exit code with `Exit`, signal number with every other cause that has a process, else 0.
+    pub code: i32,
+    /// The last of what it wrote, or why it could not start.
+    pub text: Vec<u8>,
+}

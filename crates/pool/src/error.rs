@@ -1,0 +1,70 @@
+//! What can go wrong in the pool, by what the caller can do.
+
+use std::io;
+
+/// Errors of the pool.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The pool was closed by its owner.
+    #[error("the pool is closed; make a new one")]
+    Closed,
+    /// The process forked after the pool was made; the pool belongs to the parent.
+    #[error("the pool belongs to process {owner}, this is its fork {here}; make a new pool here")]
+    Forked {
+        /// Process that made the pool.
+        owner: u32,
+        /// Process that called.
+        here: u32,
+    },
+    /// A named limit was reached.
+    #[error("{limit} is {maximum}, {value} asked for; {next}")]
+    Limit {
+        /// Name of the limit.
+        limit: &'static str,
+        /// Its value.
+        maximum: u64,
+        /// What was asked for.
+        value: u64,
+        /// What to do.
+        next: &'static str,
+    },
+    /// The lease is from before a release.
+    #[error("lease {generation} of service {slot} has ended; acquire a new one")]
+    Stale {
+        /// Slot of the service.
+        slot: u32,
+        /// Generation of the lease.
+        generation: u64,
+    },
+    /// A signal arrived while waiting; the caller runs its handlers and waits again.
+    #[error("interrupted by a signal")]
+    Interrupted,
+    /// The keeper is gone; its services were ended with it.
+    #[error("the keeper of this pool is gone; the next acquire starts another")]
+    KeeperLost,
+    /// A message of the control protocol could not be read.
+    #[error("bad control message: {what}")]
+    Malformed {
+        /// What was wrong with it.
+        what: &'static str,
+    },
+    /// The kernel refused.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// Results of the pool.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Name the attempted call in a kernel error.
+    pub fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
+        move |errno| Self::System { what, source: errno.into() }
+    }
+}

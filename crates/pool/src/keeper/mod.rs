@@ -1,0 +1,169 @@
+//! The keeper: one thread, one process per client, owner of every process that the client uses.
+//!
+//! It holds the client's lifeline twice, as the control socket's end of file and as the client's pidfd (whichever
+//! comes first: a forked child of the client may hold the socket open). When the client is gone it kills every
+//! group it owns, removes their directories and exits; it is the last one out. It is a subreaper, so that what
+//! services leave behind comes to it. Its direct children carry a parent-death signal against its own death.
+//! Nothing in it blocks but the wait for events: sends to client and templates never wait.
+//!
+//! | what fails | what happens |
+//! |---|---|
+//! | client ends, is killed, closes | every group killed, directories removed, keeper exits |
+//! | service ends | its group is killed, the client is told: cause, code, last output |
+//! | template ends | services already forked live on; those asked for are told as `TemplateDied` |
+//! | template cannot import | told as `TemplateUnfit` with what it said |
+//! | deadline passes | the word's swap decides; if the keeper wins, the group is killed |
+//! | client does not read | events wait in a queue; one death per service bounds it |
+
+mod deadline;
+mod output;
+mod poller;
+mod process;
+mod registry;
+mod scratch;
+mod service;
+mod template;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{Pid, set_child_subreaper, setsid};
+
+use crate::channel;
+use crate::clock::now_ms;
+use crate::death::Cause;
+use crate::error::{Error, Result};
+use crate::sys::Page;
+use crate::wire::{Event, Report, Request};
+use deadline::Deadlines;
+use poller::{Poller, Token};
+use registry::Registry;
+
+/// How long the last processes may take to die before the keeper gives up on them.
+const END_MS: u64 = 5_000;
+
+/// What a keeper is started with.
+#[derive(Debug)]
+pub struct Inherited {
+    /// The control socket.
+    pub control: OwnedFd,
+    /// The page of words.
+    pub page: OwnedFd,
+    /// The client's pidfd.
+    pub client: OwnedFd,
+    /// Where directories for services are made.
+    pub scratch: PathBuf,
+}
+
+/// Be the keeper until the client is gone.
+pub fn run(inherited: Inherited) -> Result<()> {
+    // Out of the client's session: no Ctrl-C, no hang-up. Fails only where this process leads a group already.
+    let _ = setsid();
+    set_child_subreaper(Pid::from_raw(1)).map_err(Error::system("prctl(PR_SET_CHILD_SUBREAPER)"))?;
+    let mut keeper = Keeper::new(inherited)?;
+    let served = keeper.serve();
+    keeper.end();
+    served
+}
+
+struct Keeper {
+    poller: Poller,
+    control: OwnedFd,
+    _client: OwnedFd,
+    registry: Registry,
+    outbox: VecDeque<(Event, Option<OwnedFd>)>,
+    wants_write: bool,
+}
+
+impl Keeper {
+    fn new(inherited: Inherited) -> Result<Self> {
+        let poller = Poller::new()?;
+        poller.add(&inherited.control, Token::Control)?;
+        poller.add(&inherited.client, Token::Client)?;
+        let registry = Registry::new(Page::map(&inherited.page)?, inherited.scratch);
+        let (control, client) = (inherited.control, inherited.client);
+        Ok(Self { poller, control, _client: client, registry, outbox: VecDeque::new(), wants_write: false })
+    }
+
+    /// Handle events until the client is gone or asks for the end.
+    fn serve(&mut self) -> Result<()> {
+        loop {
+            let tokens = self.poller.wait(self.registry.wait_ms(now_ms()))?;
+            for token in tokens {
+                match token {
+                    Token::Client => return Ok(()),
+                    Token::Control => {
+                        if !self.take_requests()? {
+                            return Ok(());
+                        }
+                    }
+                    other => self.registry.handle(&self.poller, other),
+                }
+            }
+            self.registry.expire(now_ms());
+            self.registry.tend_orphans(now_ms());
+            self.outbox.extend(self.registry.take_events());
+            self.flush()?;
+        }
+    }
+
+    /// False once the client has closed or asked for the end.
+    fn take_requests(&mut self) -> Result<bool> {
+        while let Some(packet) = channel::receive(&self.control, RecvFlags::DONTWAIT)? {
+            if packet.bytes.is_empty() {
+                return Ok(false);
+            }
+            match Request::decode(&packet.bytes)? {
+                Request::Shutdown => return Ok(false),
+                request => self.registry.request(&self.poller, request, packet.descriptors),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Send what waits, as far as the client takes it.
+    fn flush(&mut self) -> Result<()> {
+        while let Some((event, descriptor)) = self.outbox.front() {
+            let descriptors: Vec<_> = descriptor.iter().map(AsFd::as_fd).collect();
+            match channel::send(&self.control, &event.encode(), &descriptors, SendFlags::DONTWAIT) {
+                Ok(()) => drop(self.outbox.pop_front()),
+                Err(Errno::AGAIN) => return self.want_write(true),
+                // The client is gone; its end of file or its pidfd says so next.
+                Err(_) => {
+                    self.outbox.clear();
+                    return Ok(());
+                }
+            }
+        }
+        self.want_write(false)
+    }
+
+    fn want_write(&mut self, wanted: bool) -> Result<()> {
+        if self.wants_write != wanted {
+            self.poller.want_write(&self.control, Token::Control, wanted)?;
+            self.wants_write = wanted;
+        }
+        Ok(())
+    }
+
+    /// Kill everything and wait for it.
+    fn end(&mut self) {
+        let deadline = now_ms() + END_MS;
+        self.registry.end_all(Cause::Closed);
+        while now_ms() < deadline && self.registry.has_processes() {
+            let Ok(tokens) = self.poller.wait(Some(50)) else { break };
+            for token in tokens {
+                self.registry.handle(&self.poller, token);
+            }
+            self.registry.kill_orphans();
+        }
+    }
+}
+
+/// Decode what a template said; what cannot be read makes it unfit.
+fn report_of(bytes: &[u8]) -> Report {
+    Report::decode(bytes).unwrap_or_else(|error| Report::Unfit { reason: error.to_string().into_bytes() })
+}

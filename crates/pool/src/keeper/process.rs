@@ -1,0 +1,61 @@
+//! A process that the keeper owns, known by its pidfd and its process group.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+};
+
+use crate::death::Cause;
+use crate::error::{Error, Result};
+
+/// A child of the keeper, leader of its own session and group.
+#[derive(Debug)]
+pub struct Process {
+    /// Its id; valid until it is reaped, and only the keeper reaps.
+    pub pid: Pid,
+    pidfd: OwnedFd,
+}
+
+impl Process {
+    /// Take charge of a child that has not been reaped.
+    pub fn adopt(pid: Pid) -> Result<Self> {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(Error::system("pidfd_open"))?;
+        Ok(Self { pid, pidfd })
+    }
+
+    /// End it and its group.
+    ///
+    /// The leader first: it may not have made its group yet, and once dead it cannot. Then the group, whose id
+    /// stays taken while the leader is not reaped, so that the signal cannot reach a stranger.
+    pub fn kill(&self) {
+        // Both fail where nothing is left to kill, which is what is wanted.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        let _ = kill_process_group(self.pid, Signal::KILL);
+    }
+
+    /// Reap it if it has ended: exit or signal, and its number.
+    pub fn reap(&self) -> Option<(Cause, i32)> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        // What the leader left in its group goes with it, while the leader's id is still taken.
+        if self.has_ended() {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok()??;
+        Some(match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => (Cause::Exit, code),
+            (None, signal) => (Cause::Signal, signal.unwrap_or(0)),
+        })
+    }
+
+    fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::PidFd(self.pidfd.as_fd()), options), Ok(Some(_)))
+    }
+}
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}

@@ -1,0 +1,40 @@
+//! What the keeper knows of a service.
+
+use crate::death::{Cause, Death};
+use crate::keeper::output::Output;
+use crate::keeper::process::Process;
+use crate::wire::{Deadlines, Handle};
+
+/// A service, from the request to start it until its death is told.
+#[derive(Debug)]
+pub struct Service {
+    /// Its slot, and the generation that it was started with.
+    pub handle: Handle,
+    /// Told apart from an earlier service of the same slot in events that are still queued.
+    pub serial: u32,
+    /// None while its template has not reported it yet.
+    pub process: Option<Process>,
+    /// What it writes.
+    pub output: Output,
+    /// Its time limits.
+    pub deadlines: Deadlines,
+    /// Why it is being ended, where that is our doing.
+    pub ending: Option<Cause>,
+}
+
+impl Service {
+    /// End it; the first reason given is the one that is told.
+    pub fn end(&mut self, cause: Cause) {
+        self.ending.get_or_insert(cause);
+        if let Some(process) = &self.process {
+            process.kill();
+        }
+    }
+
+    /// Its death, given how its process ended.
+    pub fn death(&mut self, (how, code): (Cause, i32)) -> Death {
+        self.output.drain();
+        let pid = self.process.as_ref().map_or(0, |process| process.pid.as_raw_nonzero().get());
+        Death { cause: self.ending.unwrap_or(how), pid, code, text: self.output.text() }
+    }
+}

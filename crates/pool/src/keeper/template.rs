@@ -1,0 +1,90 @@
+//! What the keeper knows of a template: how to start it, and the one that runs.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::channel;
+use crate::error::{Error, Result};
+use crate::keeper::output::Output;
+use crate::keeper::process::Process;
+use crate::sys::{Program, spawn};
+use crate::wire::{Handle, Launch, Order};
+
+/// A template as described by the client.
+#[derive(Debug)]
+pub struct Template {
+    launch: Launch,
+    setup: Vec<u8>,
+    /// The process, while there is one.
+    pub running: Option<Running>,
+}
+
+/// A template's process.
+#[derive(Debug)]
+pub struct Running {
+    /// Told apart from an earlier process of the same template.
+    pub serial: u32,
+    /// Orders and reports.
+    pub socket: OwnedFd,
+    /// Its process.
+    pub process: Process,
+    /// What it writes.
+    pub output: Output,
+    /// Services that it was asked for and has not reported.
+    pub pending: BTreeSet<Handle>,
+    /// What it said before it gave up.
+    pub unfit: Option<Vec<u8>>,
+}
+
+impl Template {
+    /// A template that is not running yet.
+    pub const fn new(launch: Launch, setup: Vec<u8>) -> Self {
+        Self { launch, setup, running: None }
+    }
+
+    /// Start its process and tell it what to import.
+    pub fn start(&mut self, serial: u32) -> Result<&mut Running> {
+        let (ours, theirs) = channel::pair()?;
+        let (output, write) = Output::new()?;
+        let program = program_of(&self.launch);
+        let pid = spawn(&program, &[theirs.as_fd()], write)
+            .map_err(|source| Error::System { what: "start of a template", source })?;
+        let process = Process::adopt(pid)?;
+        let order = Order::Setup { setup: self.setup.clone() };
+        channel::send(&ours, &order.encode(), &[], SendFlags::DONTWAIT)
+            .map_err(Error::system("setup of a template"))?;
+        let pending = BTreeSet::new();
+        Ok(self.running.insert(Running { serial, socket: ours, process, output, pending, unfit: None }))
+    }
+}
+
+impl Running {
+    /// Ask for a service.
+    pub fn fork(
+        &mut self,
+        handle: Handle,
+        directory: Vec<u8>,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> std::result::Result<(), Errno> {
+        let order = Order::Fork { handle, directory };
+        // Never waits: a template that takes no orders is stopped or hung, and the keeper must not hang with it.
+        channel::send(&self.socket, &order.encode(), descriptors, SendFlags::DONTWAIT)?;
+        self.pending.insert(handle);
+        Ok(())
+    }
+}
+
+/// A launch as the system wants it.
+pub fn program_of(launch: &Launch) -> Program {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    let text = |bytes: &Vec<u8>| OsString::from_vec(bytes.clone());
+    Program {
+        arguments: launch.arguments.iter().map(text).collect(),
+        environment: launch.environment.iter().map(|(name, value)| (text(name), text(value))).collect(),
+        directory: text(&launch.directory),
+    }
+}

@@ -1,0 +1,16 @@
+//! Every limit of the pool, by name.
+
+/// Services that one keeper can own at once: one word of the shared page each.
+pub const SERVICES_MAX: u32 = 4096;
+/// Bytes of one message between client, keeper and template; the kernel's default socket buffer holds it.
+pub const CONTROL_BYTES_MAX: usize = 128 * 1024;
+/// Descriptors that travel with one message; the kernel's own limit is 253.
+pub const CONTROL_FDS_MAX: usize = 4;
+/// Bytes kept of what a service wrote to stdout and stderr: the newest.
+pub const OUTPUT_BYTES_MAX: usize = 16 * 1024;
+/// Templates that one keeper runs at once.
+pub const TEMPLATES_MAX: usize = 64;
+/// Descriptors that a foreign program inherits start here, as with systemd and s6.
+pub const INHERITED_FD: i32 = 3;
+/// Longest time between two looks for adopted orphans, in milliseconds, while any process lives.
+pub const ORPHAN_SCAN_MS: u64 = 5_000;

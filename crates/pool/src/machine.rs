@@ -1,0 +1,297 @@
+//! Who gets which service next: the pool's decisions, without a process, a clock or a lock.
+//!
+//! A *slot* is one service; a *key* names what makes services interchangeable; a *ticket* is one caller.
+//!
+//! ```text
+//!   slot:    Free -> Lent (starting is lent to whoever starts it) <-> Idle
+//!                     |  ^                                            |
+//!                     v  |                                            v
+//!                   Settling (owes an answer: started or reset) -> Dying -> Free
+//!   ticket:  asked -> granted at once | waiting -> granted -> taken
+//! ```
+//! Invariants, held by the model test:
+//! - a slot is granted to at most one ticket; a slot is in exactly one place;
+//! - lent + idle + settling never exceeds `max_size`; a dying service does not count, its successor may start;
+//! - nobody waits while a fitting service is idle, or while there is room or another key's idle service to evict,
+//!   unless a settling service of the key is about to become free;
+//! - first come, first served: a newcomer never overtakes a waiter, whatever key each wants.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// One caller.
+pub type Ticket = u64;
+/// What makes services interchangeable.
+pub type Key = u32;
+/// One service.
+pub type Slot = u32;
+
+/// What a ticket is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// A service that is ready, as far as is known; `settled` is false where it still owes an answer to read.
+    Take {
+        /// Which.
+        slot: Slot,
+        /// Nothing is left to read from it.
+        settled: bool,
+    },
+    /// Room: the ticket starts a service of its own.
+    Start {
+        /// For it.
+        slot: Slot,
+    },
+}
+
+/// What the driver does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Tell a waiting ticket.
+    Wake(Ticket, Grant),
+    /// End an idle service, to make room.
+    Evict(Slot),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Free,
+    Lent,
+    Idle { settled: bool },
+    Settling,
+    Dying,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Service {
+    key: Key,
+    place: Place,
+}
+
+/// The services of one key.
+#[derive(Debug, Default)]
+struct Kind {
+    /// Idle slots, the one used last on top.
+    idle: Vec<Slot>,
+    /// How many owe an answer.
+    settling: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    ticket: Ticket,
+    key: Key,
+    /// Waits for settling services rather than have one started.
+    patient: bool,
+}
+
+/// The decisions of one pool.
+#[derive(Debug)]
+pub struct Machine {
+    max_size: u32,
+    services: Vec<Service>,
+    free: Vec<Slot>,
+    keys: BTreeMap<Key, Kind>,
+    waiting: VecDeque<Waiter>,
+    granted: BTreeMap<Ticket, (Key, Grant)>,
+    live: u32,
+}
+
+impl Machine {
+    /// A pool of at most `max_size` services.
+    pub fn new(max_size: u32) -> Self {
+        Self {
+            max_size,
+            services: Vec::new(),
+            free: Vec::new(),
+            keys: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            granted: BTreeMap::new(),
+            live: 0,
+        }
+    }
+
+    /// Ask for a service. `None`: the ticket waits; it is woken by an action, or leaves.
+    pub fn ask(&mut self, ticket: Ticket, key: Key, actions: &mut Vec<Action>) -> Option<Grant> {
+        let behind = !self.waiting.is_empty();
+        let grant = if behind { None } else { self.find(key, true, actions) };
+        if grant.is_none() {
+            self.waiting.push_back(Waiter { ticket, key, patient: true });
+        }
+        grant
+    }
+
+    /// A waiter has waited long enough for services that are settling: start one for it when there is room.
+    pub fn hurry(&mut self, ticket: Ticket, actions: &mut Vec<Action>) {
+        if let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.ticket == ticket) {
+            waiter.patient = false;
+            self.serve(actions);
+        }
+    }
+
+    /// The grant of a woken ticket; the ticket is done.
+    pub fn collect(&mut self, ticket: Ticket) -> Option<Grant> {
+        self.granted.remove(&ticket).map(|(_, grant)| grant)
+    }
+
+    /// A ticket gives up. What it was granted meanwhile goes to the next.
+    pub fn leave(&mut self, ticket: Ticket, actions: &mut Vec<Action>) {
+        self.waiting.retain(|waiter| waiter.ticket != ticket);
+        match self.granted.remove(&ticket) {
+            Some((_, Grant::Take { slot, settled })) => self.put_back(slot, Place::Idle { settled }),
+            Some((_, Grant::Start { slot })) => self.vacate(slot),
+            None => {}
+        }
+        self.serve(actions);
+    }
+
+    /// A lent service comes back; `settled` is false where it still owes an answer (it was told to reset).
+    pub fn release(&mut self, slot: Slot, settled: bool, actions: &mut Vec<Action>) {
+        debug_assert_eq!(self.services[slot as usize].place, Place::Lent, "released but not lent");
+        self.put_back(slot, if settled { Place::Idle { settled } } else { Place::Settling });
+        self.serve(actions);
+    }
+
+    /// A settling service has something to read.
+    pub fn readable(&mut self, slot: Slot, actions: &mut Vec<Action>) {
+        if self.services[slot as usize].place == Place::Settling {
+            self.put_back(slot, Place::Idle { settled: false });
+            self.serve(actions);
+        }
+    }
+
+    /// A service is being ended, or has ended. Its slot stays taken until `buried`.
+    pub fn lose(&mut self, slot: Slot, actions: &mut Vec<Action>) {
+        let Some(&Service { key, place }) = self.services.get(slot as usize) else { return };
+        if matches!(place, Place::Free | Place::Dying) {
+            return;
+        }
+        self.put(slot, Place::Dying);
+        self.keys.entry(key).or_default().idle.retain(|&idle| idle != slot);
+        self.live -= 1;
+        // A woken waiter may hold it: that one goes back to the head of the queue.
+        let holder = self.granted.iter().find(|(_, (_, grant))| grant.slot() == slot).map(|(&ticket, _)| ticket);
+        if let Some(ticket) = holder {
+            self.granted.remove(&ticket);
+            self.waiting.push_front(Waiter { ticket, key, patient: true });
+        }
+        self.serve(actions);
+    }
+
+    /// The death of a service has been told: its slot is free.
+    pub fn buried(&mut self, slot: Slot) {
+        if let Some(service) = self.services.get_mut(slot as usize)
+            && service.place == Place::Dying
+        {
+            service.place = Place::Free;
+            self.free.push(slot);
+        }
+    }
+
+    /// Services that count against `max_size`.
+    pub fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// Callers that wait.
+    pub fn waiters(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Idle services.
+    pub fn idle(&self) -> usize {
+        self.keys.values().map(|kind| kind.idle.len()).sum()
+    }
+
+    /// Services that owe an answer.
+    pub fn settling(&self) -> usize {
+        self.keys.values().map(|kind| kind.settling).sum()
+    }
+
+    /// Slots that are not free.
+    pub fn occupied(&self) -> impl Iterator<Item = Slot> + '_ {
+        (0..).zip(&self.services).filter(|(_, service)| service.place != Place::Free).map(|(slot, _)| slot)
+    }
+
+    /// A service for a key right now. The patient leave room alone where a settling service will do.
+    fn find(&mut self, key: Key, patient: bool, actions: &mut Vec<Action>) -> Option<Grant> {
+        let kind = self.keys.entry(key).or_default();
+        if let Some(slot) = kind.idle.pop() {
+            let settled = self.services[slot as usize].place == Place::Idle { settled: true };
+            self.put(slot, Place::Lent);
+            return Some(Grant::Take { slot, settled });
+        }
+        if patient && kind.settling > 0 {
+            return None;
+        }
+        if self.live >= self.max_size {
+            self.evict(actions)?;
+        }
+        Some(Grant::Start { slot: self.occupy(key) })
+    }
+
+    /// Give up an idle service of another key: of the key that has most, the one unused for longest.
+    fn evict(&mut self, actions: &mut Vec<Action>) -> Option<()> {
+        let kind = self.keys.values_mut().max_by_key(|kind| kind.idle.len())?;
+        if kind.idle.is_empty() {
+            return None;
+        }
+        let slot = kind.idle.remove(0);
+        self.put(slot, Place::Dying);
+        self.live -= 1;
+        actions.push(Action::Evict(slot));
+        Some(())
+    }
+
+    fn occupy(&mut self, key: Key) -> Slot {
+        let service = Service { key, place: Place::Lent };
+        self.live += 1;
+        if let Some(slot) = self.free.pop() {
+            self.services[slot as usize] = service;
+            return slot;
+        }
+        self.services.push(service);
+        // Bounded by `max_size` and the dying, far below 2^32.
+        u32::try_from(self.services.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn vacate(&mut self, slot: Slot) {
+        self.put(slot, Place::Free);
+        self.free.push(slot);
+        self.live -= 1;
+    }
+
+    fn put_back(&mut self, slot: Slot, place: Place) {
+        self.put(slot, place);
+        if matches!(place, Place::Idle { .. }) {
+            let key = self.services[slot as usize].key;
+            self.keys.entry(key).or_default().idle.push(slot);
+        }
+    }
+
+    /// Move a service to another place, counting those that settle.
+    fn put(&mut self, slot: Slot, place: Place) {
+        let service = &mut self.services[slot as usize];
+        let kind = self.keys.entry(service.key).or_default();
+        kind.settling -= usize::from(service.place == Place::Settling);
+        kind.settling += usize::from(place == Place::Settling);
+        service.place = place;
+    }
+
+    /// Grant what can be granted, in the order of asking.
+    fn serve(&mut self, actions: &mut Vec<Action>) {
+        while let Some(&Waiter { ticket, key, patient }) = self.waiting.front() {
+            let Some(grant) = self.find(key, patient, actions) else { return };
+            self.waiting.pop_front();
+            self.granted.insert(ticket, (key, grant));
+            actions.push(Action::Wake(ticket, grant));
+        }
+    }
+}
+
+impl Grant {
+    /// The slot that it is about.
+    pub const fn slot(self) -> Slot {
+        match self {
+            Self::Take { slot, .. } | Self::Start { slot } => slot,
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! All the unsafe code of the pool: the shared page, the fork, what a child does before exec.
+#![allow(unsafe_code)]
+
+mod exec;
+mod fork;
+mod page;
+
+pub use exec::{Program, spawn};
+pub use fork::{Forked, Hooks, fork_sibling};
+pub use page::Page;

@@ -1,0 +1,308 @@
+//! The control messages between client, keeper and template.
+//!
+//! Little-endian fields one after another, texts and bytes behind their u32 length, lists behind their count.
+//! Both ends are the same build and the same user; still every length is checked, because a service that
+//! scribbles on its template's socket must not take the keeper down with it.
+
+use crate::death::{Cause, Death};
+use crate::error::{Error, Result};
+
+/// A slot and the generation of the lease or start that is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Handle {
+    /// Index of the service's word.
+    pub slot: u32,
+    /// Generation that the word had.
+    pub generation: u64,
+}
+
+/// A program to start, as it travels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Launch {
+    /// Program and arguments.
+    pub arguments: Vec<Vec<u8>>,
+    /// `NAME=value` pairs.
+    pub environment: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Working directory; empty: the keeper's.
+    pub directory: Vec<u8>,
+}
+
+/// Deadlines that the keeper holds for one service, in milliseconds; 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deadlines {
+    /// From start to ready.
+    pub start_ms: u64,
+    /// Idle until retired.
+    pub idle_ms: u64,
+}
+
+/// From client to keeper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Describe a template; it is started with the first service that needs it.
+    Template { template: u32, launch: Launch, setup: Vec<u8> },
+    /// Fork a service from a template; its socket comes along.
+    Fork { handle: Handle, template: u32, deadlines: Deadlines },
+    /// Start a program as a service; its socket comes along.
+    Start { handle: Handle, launch: Launch, deadlines: Deadlines },
+    /// The service is being reset: end it unless that is done in time.
+    Reset { handle: Handle, deadline_ms: u64 },
+    /// End a service.
+    Kill { handle: Handle, cause: Cause },
+    /// Ask for what a service wrote lately.
+    Output { handle: Handle },
+    /// End everything.
+    Shutdown,
+}
+
+/// From keeper to client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A service's process exists; its pidfd comes along.
+    Started { handle: Handle, pid: i32 },
+    /// A service ended, or never started.
+    Died { slot: u32, death: Death },
+    /// What a service wrote lately.
+    Output { handle: Handle, text: Vec<u8> },
+}
+
+/// From keeper to template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// First message: what to import.
+    Setup { setup: Vec<u8> },
+    /// Fork a service; its socket and output come along.
+    Fork { handle: Handle, directory: Vec<u8> },
+}
+
+/// From template to keeper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Imports are done.
+    Ready,
+    /// The application cannot be imported, or has threads.
+    Unfit { reason: Vec<u8> },
+    /// A service was forked; it is the keeper's child.
+    Forked { handle: Handle, pid: i32 },
+    /// It could not be.
+    NotForked { handle: Handle, errno: i32 },
+}
+
+/// Append fields to a message.
+#[derive(Debug, Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn u8(mut self, value: u8) -> Self {
+        self.0.push(value);
+        self
+    }
+    fn u32(mut self, value: u32) -> Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+    fn i32(mut self, value: i32) -> Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+    fn u64(mut self, value: u64) -> Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+    fn bytes(self, value: &[u8]) -> Self {
+        // Messages are far below 4 GiB: their limit is checked when they are sent.
+        let mut written = self.u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
+        written.0.extend(value);
+        written
+    }
+    fn handle(self, handle: Handle) -> Self {
+        self.u32(handle.slot).u64(handle.generation)
+    }
+    fn deadlines(self, deadlines: Deadlines) -> Self {
+        self.u64(deadlines.start_ms).u64(deadlines.idle_ms)
+    }
+    fn launch(self, launch: &Launch) -> Self {
+        let mut written = self.u32(u32::try_from(launch.arguments.len()).unwrap_or(u32::MAX));
+        for argument in &launch.arguments {
+            written = written.bytes(argument);
+        }
+        written = written.u32(u32::try_from(launch.environment.len()).unwrap_or(u32::MAX));
+        for (name, value) in &launch.environment {
+            written = written.bytes(name).bytes(value);
+        }
+        written.bytes(&launch.directory)
+    }
+}
+
+/// Take fields from a message.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        let (head, rest) =
+            self.0.split_at_checked(count).ok_or(Error::Malformed { what: "a field is cut short" })?;
+        self.0 = rest;
+        Ok(head)
+    }
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N)?);
+        Ok(array)
+    }
+    fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+    fn u32(&mut self) -> Result<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+    fn i32(&mut self) -> Result<i32> {
+        self.array().map(i32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Result<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+    fn bytes(&mut self) -> Result<Vec<u8>> {
+        let count = self.u32()? as usize;
+        self.take(count).map(<[u8]>::to_vec)
+    }
+    fn handle(&mut self) -> Result<Handle> {
+        Ok(Handle { slot: self.u32()?, generation: self.u64()? })
+    }
+    fn deadlines(&mut self) -> Result<Deadlines> {
+        Ok(Deadlines { start_ms: self.u64()?, idle_ms: self.u64()? })
+    }
+    fn launch(&mut self) -> Result<Launch> {
+        let mut launch = Launch::default();
+        for _ in 0..self.u32()? {
+            launch.arguments.push(self.bytes()?);
+        }
+        for _ in 0..self.u32()? {
+            launch.environment.push((self.bytes()?, self.bytes()?));
+        }
+        launch.directory = self.bytes()?;
+        Ok(launch)
+    }
+    fn end<T>(self, value: T) -> Result<T> {
+        if self.0.is_empty() { Ok(value) } else { Err(Error::Malformed { what: "bytes after the last field" }) }
+    }
+}
+
+const UNKNOWN: Error = Error::Malformed { what: "unknown message" };
+
+impl Request {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let writer = Writer::default();
+        match self {
+            Self::Template { template, launch, setup } => writer.u8(1).u32(*template).launch(launch).bytes(setup),
+            Self::Fork { handle, template, deadlines } => {
+                writer.u8(2).handle(*handle).u32(*template).deadlines(*deadlines)
+            }
+            Self::Start { handle, launch, deadlines } => {
+                writer.u8(3).handle(*handle).launch(launch).deadlines(*deadlines)
+            }
+            Self::Reset { handle, deadline_ms } => writer.u8(4).handle(*handle).u64(*deadline_ms),
+            Self::Kill { handle, cause } => writer.u8(5).handle(*handle).u8(cause.code()),
+            Self::Output { handle } => writer.u8(6).handle(*handle),
+            Self::Shutdown => writer.u8(7),
+        }
+        .0
+    }
+
+    /// From bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader(bytes);
+        let request = match reader.u8()? {
+            1 => Self::Template { template: reader.u32()?, launch: reader.launch()?, setup: reader.bytes()? },
+            2 => Self::Fork { handle: reader.handle()?, template: reader.u32()?, deadlines: reader.deadlines()? },
+            3 => Self::Start { handle: reader.handle()?, launch: reader.launch()?, deadlines: reader.deadlines()? },
+            4 => Self::Reset { handle: reader.handle()?, deadline_ms: reader.u64()? },
+            5 => Self::Kill { handle: reader.handle()?, cause: Cause::from_code(reader.u8()?)? },
+            6 => Self::Output { handle: reader.handle()? },
+            7 => Self::Shutdown,
+            _ => return Err(UNKNOWN),
+        };
+        reader.end(request)
+    }
+}
+
+impl Event {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let writer = Writer::default();
+        match self {
+            Self::Started { handle, pid } => writer.u8(1).handle(*handle).i32(*pid),
+            Self::Died { slot, death } => {
+                writer.u8(2).u32(*slot).u8(death.cause.code()).i32(death.pid).i32(death.code).bytes(&death.text)
+            }
+            Self::Output { handle, text } => writer.u8(3).handle(*handle).bytes(text),
+        }
+        .0
+    }
+
+    /// From bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader(bytes);
+        let event = match reader.u8()? {
+            1 => Self::Started { handle: reader.handle()?, pid: reader.i32()? },
+            2 => {
+                let slot = reader.u32()?;
+                let cause = Cause::from_code(reader.u8()?)?;
+                let death = Death { cause, pid: reader.i32()?, code: reader.i32()?, text: reader.bytes()? };
+                Self::Died { slot, death }
+            }
+            3 => Self::Output { handle: reader.handle()?, text: reader.bytes()? },
+            _ => return Err(UNKNOWN),
+        };
+        reader.end(event)
+    }
+}
+
+impl Order {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Setup { setup } => Writer::default().u8(1).bytes(setup),
+            Self::Fork { handle, directory } => Writer::default().u8(2).handle(*handle).bytes(directory),
+        }
+        .0
+    }
+
+    /// From bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader(bytes);
+        let order = match reader.u8()? {
+            1 => Self::Setup { setup: reader.bytes()? },
+            2 => Self::Fork { handle: reader.handle()?, directory: reader.bytes()? },
+            _ => return Err(UNKNOWN),
+        };
+        reader.end(order)
+    }
+}
+
+impl Report {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let writer = Writer::default();
+        match self {
+            Self::Ready => writer.u8(1),
+            Self::Unfit { reason } => writer.u8(2).bytes(reason),
+            Self::Forked { handle, pid } => writer.u8(3).handle(*handle).i32(*pid),
+            Self::NotForked { handle, errno } => writer.u8(4).handle(*handle).i32(*errno),
+        }
+        .0
+    }
+
+    /// From bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader(bytes);
+        let report = match reader.u8()? {
+            1 => Self::Ready,
+            2 => Self::Unfit { reason: reader.bytes()? },
+            3 => Self::Forked { handle: reader.handle()?, pid: reader.i32()? },
+            4 => Self::NotForked { handle: reader.handle()?, errno: reader.i32()? },
+            _ => return Err(UNKNOWN),
+        };
+        reader.end(report)
+    }
+}

@@ -1,0 +1,186 @@
+//! The pool machine against its invariants, over random histories.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use forebay_pool::machine::{Action, Grant, Key, Machine, Slot, Ticket};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Ask(Key),
+    ReleaseSettled(usize),
+    ReleaseSettling(usize),
+    Readable(usize),
+    LoseLent(usize),
+    LoseAny(u32),
+    Bury(usize),
+    Leave(usize),
+    Hurry(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..3u32).prop_map(Step::Ask),
+        4 => any::<usize>().prop_map(Step::ReleaseSettled),
+        3 => any::<usize>().prop_map(Step::ReleaseSettling),
+        3 => any::<usize>().prop_map(Step::Readable),
+        1 => any::<usize>().prop_map(Step::LoseLent),
+        1 => (0..6u32).prop_map(Step::LoseAny),
+        2 => any::<usize>().prop_map(Step::Bury),
+        1 => any::<usize>().prop_map(Step::Leave),
+        1 => any::<usize>().prop_map(Step::Hurry),
+    ]
+}
+
+/// The world around the machine: who holds what, by what was said aloud.
+#[derive(Default)]
+struct World {
+    next: Ticket,
+    waiting: VecDeque<(Ticket, Key)>,
+    lent: BTreeMap<Slot, Ticket>,
+    settling: BTreeSet<Slot>,
+    dying: BTreeSet<Slot>,
+}
+
+impl World {
+    fn give(&mut self, ticket: Ticket, grant: Grant) {
+        let slot = grant.slot();
+        assert!(!self.dying.contains(&slot), "slot {slot} is dying");
+        assert!(self.lent.insert(slot, ticket).is_none(), "slot {slot} is in two hands");
+        self.settling.remove(&slot);
+    }
+
+    fn act(&mut self, machine: &mut Machine, actions: &mut Vec<Action>) {
+        for action in actions.drain(..) {
+            match action {
+                Action::Wake(ticket, grant) => {
+                    let place = self.waiting.iter().position(|&(waiter, _)| waiter == ticket).unwrap();
+                    assert_eq!(place, 0, "ticket {ticket} overtook an earlier one");
+                    self.waiting.pop_front();
+                    assert_eq!(machine.collect(ticket), Some(grant));
+                    self.give(ticket, grant);
+                }
+                Action::Evict(slot) => {
+                    assert!(!self.lent.contains_key(&slot), "evicted a lent service");
+                    self.dying.insert(slot);
+                }
+            }
+        }
+    }
+}
+
+fn nth<T: Copy>(items: impl ExactSizeIterator<Item = T>, index: usize) -> Option<T> {
+    let count = items.len();
+    if count == 0 { None } else { items.into_iter().nth(index % count) }
+}
+
+fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Vec<Action>) {
+    match *step {
+        Step::Ask(key) => {
+            world.next += 1;
+            match machine.ask(world.next, key, actions) {
+                Some(grant) => world.give(world.next, grant),
+                None => world.waiting.push_back((world.next, key)),
+            }
+        }
+        Step::ReleaseSettled(index) | Step::ReleaseSettling(index) => {
+            if let Some(slot) = nth(world.lent.keys().copied(), index) {
+                world.lent.remove(&slot);
+                let settled = matches!(step, Step::ReleaseSettled(_));
+                if !settled {
+                    world.settling.insert(slot);
+                }
+                machine.release(slot, settled, actions);
+            }
+        }
+        Step::Readable(index) => {
+            if let Some(slot) = nth(world.settling.iter().copied(), index) {
+                world.settling.remove(&slot);
+                machine.readable(slot, actions);
+            }
+        }
+        Step::LoseLent(index) => {
+            if let Some(slot) = nth(world.lent.keys().copied(), index) {
+                world.lent.remove(&slot);
+                world.dying.insert(slot);
+                machine.lose(slot, actions);
+            }
+        }
+        Step::LoseAny(slot) => {
+            if machine.occupied().any(|occupied| occupied == slot) {
+                world.lent.remove(&slot);
+                world.settling.remove(&slot);
+                world.dying.insert(slot);
+                machine.lose(slot, actions);
+            }
+        }
+        Step::Bury(index) => {
+            if let Some(slot) = nth(world.dying.iter().copied(), index) {
+                world.dying.remove(&slot);
+                machine.buried(slot);
+            }
+        }
+        Step::Leave(index) => {
+            if let Some((ticket, _)) = nth(world.waiting.iter().copied(), index) {
+                world.waiting.retain(|&(waiter, _)| waiter != ticket);
+                machine.leave(ticket, actions);
+            }
+        }
+        Step::Hurry(index) => {
+            if let Some((ticket, _)) = nth(world.waiting.iter().copied(), index) {
+                machine.hurry(ticket, actions);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_service_is_in_two_hands_and_nobody_waits_in_vain(
+        max_size in 1..4u32,
+        steps in proptest::collection::vec(step(), 1..120),
+    ) {
+        let mut machine = Machine::new(max_size);
+        let mut world = World::default();
+        let mut actions = Vec::new();
+        for step in &steps {
+            apply(&mut world, &mut machine, step, &mut actions);
+            world.act(&mut machine, &mut actions);
+            prop_assert!(machine.live() <= max_size, "{} services of at most {max_size}", machine.live());
+            prop_assert_eq!(machine.waiters(), world.waiting.len());
+            if !world.waiting.is_empty() {
+                prop_assert!(machine.idle() == 0 || machine.settling() > 0, "someone waits beside an idle service");
+                let full = machine.live() == max_size;
+                prop_assert!(full || machine.settling() > 0, "someone waits beside room");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_waiter_whose_service_dies_before_it_looks_keeps_its_place() {
+    let mut machine = Machine::new(1);
+    let mut actions = Vec::new();
+    let Some(Grant::Start { slot }) = machine.ask(1, 0, &mut actions) else { panic!("room") };
+    assert_eq!(machine.ask(2, 0, &mut actions), None);
+    assert_eq!(machine.ask(3, 0, &mut actions), None);
+    machine.release(slot, true, &mut actions);
+    assert_eq!(actions, [Action::Wake(2, Grant::Take { slot, settled: true })]);
+    actions.clear();
+    machine.lose(slot, &mut actions);
+    assert!(matches!(actions[..], [Action::Wake(2, Grant::Start { .. })]), "{actions:?}");
+}
+
+#[test]
+fn the_patient_wait_for_a_reset_and_the_hurried_get_a_new_service() {
+    let mut machine = Machine::new(2);
+    let mut actions = Vec::new();
+    let Some(Grant::Start { slot }) = machine.ask(1, 0, &mut actions) else { panic!("room") };
+    machine.release(slot, false, &mut actions);
+    assert_eq!(machine.ask(2, 0, &mut actions), None, "one is being reset");
+    machine.hurry(2, &mut actions);
+    assert!(matches!(actions[..], [Action::Wake(2, Grant::Start { .. })]), "{actions:?}");
+}
