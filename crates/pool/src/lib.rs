@@ -1,11 +1,14 @@
 //! The pool machine, and the keeper that owns processes. No Python.
 //!
+//! - [`client`]: the pool as its user's process sees it.
+//! - [`machine`]: who gets which service next.
 //! - [`keeper`]: the process that owns every service of a client.
 //! - [`template`]: the process that services are forked from.
 //! - [`word`]: the shared word that decides who has a service.
 //! - [`wire`], [`channel`]: what client, keeper and template say to each other.
 
 pub mod channel;
+pub mod client;
 pub mod clock;
 pub mod death;
 pub mod error;

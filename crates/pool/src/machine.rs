@@ -127,6 +127,11 @@ impl Machine {
         }
     }
 
+    /// The grant of a woken ticket, to look at.
+    pub fn granted(&self, ticket: Ticket) -> Option<Grant> {
+        self.granted.get(&ticket).map(|&(_, grant)| grant)
+    }
+
     /// The grant of a woken ticket; the ticket is done.
     pub fn collect(&mut self, ticket: Ticket) -> Option<Grant> {
         self.granted.remove(&ticket).map(|(_, grant)| grant)
@@ -194,6 +199,11 @@ impl Machine {
     /// Callers that wait.
     pub fn waiters(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Whether a service of a key is idle and no one waits for it.
+    pub fn has_idle(&self, key: Key) -> bool {
+        self.waiting.is_empty() && self.keys.get(&key).is_some_and(|kind| !kind.idle.is_empty())
     }
 
     /// Idle services.

@@ -1,13 +1,18 @@
 //! The extension module `forebay._core`: one file per system, no algorithm.
+
+mod error;
+mod pool;
+mod sys;
+
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
-    use super::{Bound, PyModule, PyResult};
+    use super::{Bound, PyModule, PyResult, pool};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        let _ = module;
+        pool::register(module)?;
         Ok(())
     }
 }

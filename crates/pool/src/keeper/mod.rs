@@ -118,7 +118,7 @@ impl Keeper {
             }
             match Request::decode(&packet.bytes)? {
                 Request::Shutdown => return Ok(false),
-                request => self.registry.request(&self.poller, request, packet.descriptors),
+                request => self.registry.request(&self.poller, request, &packet.descriptors),
             }
         }
         Ok(true)

@@ -72,7 +72,7 @@ impl Registry {
     }
 
     /// Do what the client asks. What cannot be done is told as the death of the service that it was for.
-    pub fn request(&mut self, poller: &Poller, request: Request, descriptors: Vec<OwnedFd>) {
+    pub fn request(&mut self, poller: &Poller, request: Request, descriptors: &[OwnedFd]) {
         match request {
             Request::Template { template, launch, setup } => {
                 if self.templates.len() < TEMPLATES_MAX {
@@ -80,11 +80,11 @@ impl Registry {
                 }
             }
             Request::Fork { handle, template, deadlines } => {
-                let done = self.fork(poller, handle, template, deadlines, &descriptors);
+                let done = self.fork(poller, handle, template, deadlines, descriptors);
                 self.tell_failure(handle, done);
             }
             Request::Start { handle, launch, deadlines } => {
-                let done = self.start(poller, handle, &launch, deadlines, &descriptors);
+                let done = self.start(poller, handle, &launch, deadlines, descriptors);
                 self.tell_failure(handle, done);
             }
             Request::Reset { handle, deadline_ms } => {

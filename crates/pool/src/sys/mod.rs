@@ -3,8 +3,10 @@
 
 mod exec;
 mod fork;
+mod group;
 mod page;
 
 pub use exec::{Program, spawn};
 pub use fork::{Forked, Hooks, fork_sibling};
-pub use page::Page;
+pub use group::kill_group;
+pub use page::{Cell, Page};

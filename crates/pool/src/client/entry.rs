@@ -1,0 +1,175 @@
+//! What the client knows of one service.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::Pid;
+
+use super::{Answer, State, WATCH, tell};
+use crate::clock::{now_ms, wait_of};
+use crate::death::Death;
+use crate::error::{Error, Result};
+use crate::machine::Key;
+use crate::sys::kill_group;
+use crate::wire::Handle;
+use crate::word::{Stamp, State as Word};
+
+/// A service, by its slot.
+#[derive(Debug, Default)]
+pub struct Entry {
+    /// Of the lease that is out, or of the last one.
+    pub generation: u64,
+    /// Somebody holds it, and will ask how it ended.
+    pub lent: bool,
+    /// Its process; 0 until the keeper tells.
+    pub pid: i32,
+    /// A duplicate of the client's end of its socket.
+    pub socket: Option<OwnedFd>,
+    /// How it ended.
+    pub death: Option<Death>,
+    /// What it wrote, when that was asked for.
+    pub output: Option<Vec<u8>>,
+    pidfd: Option<OwnedFd>,
+    begun_ms: u64,
+}
+
+impl Entry {
+    /// Its handle.
+    pub const fn handle(&self, slot: u32) -> Handle {
+        Handle { slot, generation: self.generation }
+    }
+
+    /// Process id and pidfd, once the keeper has told them.
+    pub fn process(&self) -> Option<(i32, RawFd)> {
+        self.pidfd.as_ref().map(|pidfd| (self.pid, pidfd.as_raw_fd()))
+    }
+
+    /// Kill its group without the keeper.
+    pub fn kill(&self) {
+        if let (Some(pidfd), Some(pid)) = (&self.pidfd, Pid::from_raw(self.pid)) {
+            kill_group(pidfd, pid);
+        }
+    }
+
+    /// One poll finds a process that ended and a socket that closed or talks out of turn.
+    fn is_silent(&self, settled: bool) -> bool {
+        let (Some(pidfd), Some(socket)) = (&self.pidfd, &self.socket) else { return !settled };
+        let events = if settled { PollFlags::IN | PollFlags::RDHUP } else { PollFlags::RDHUP };
+        let mut set = [PollFd::new(pidfd, PollFlags::IN), PollFd::new(socket, events)];
+        matches!(poll(&mut set, Some(&wait_of(0))), Ok(0))
+    }
+}
+
+impl State {
+    /// The entry of a slot, made on first use.
+    pub fn entry_of(&mut self, slot: u32) -> &mut Entry {
+        let index = slot as usize;
+        if self.entries.len() <= index {
+            self.entries.resize_with(index + 1, Entry::default);
+        }
+        &mut self.entries[index]
+    }
+
+    /// The entry of a lease, unless that has ended.
+    pub fn entry(&mut self, handle: Handle) -> Result<&mut Entry> {
+        let Handle { slot, generation } = handle;
+        let entry = self.entries.get_mut(slot as usize);
+        entry.filter(|entry| entry.lent && entry.generation == generation).ok_or(Error::Stale { slot, generation })
+    }
+
+    /// Room was granted: the caller starts a service here.
+    pub fn begin(&mut self, slot: u32, _key: Key) -> Answer {
+        let generation = self.next_generation(slot);
+        *self.entry_of(slot) = Entry { generation, lent: true, begun_ms: now_ms(), ..Entry::default() };
+        Stamp::new(Word::Starting, generation).store(&self.link.cell(slot).word);
+        self.stats.starts += 1;
+        Answer::Start { handle: Handle { slot, generation } }
+    }
+
+    /// A service was granted: take it from the keeper, if it lives.
+    pub fn claim(&mut self, slot: u32, settled: bool) -> Option<Handle> {
+        let generation = self.next_generation(slot);
+        if !self.entry_of(slot).is_silent(settled) {
+            return None;
+        }
+        let word = &self.link.cell(slot).word;
+        let seen = Stamp::load(word);
+        let lendable = matches!(seen.state, Word::Idle | Word::Resetting | Word::Starting);
+        if !lendable || !seen.swap(word, Stamp::new(Word::Leased, generation)) {
+            return None;
+        }
+        let entry = self.entry_of(slot);
+        entry.generation = generation;
+        entry.lent = true;
+        self.stats.leases += 1;
+        Some(Handle { slot, generation })
+    }
+
+    /// A service that was started is ready.
+    pub fn lend(&mut self, handle: Handle) -> Result<Option<i32>> {
+        let entry = self.entry(handle)?;
+        if entry.process().is_none() {
+            return Ok(None);
+        }
+        let pid = entry.pid;
+        if !self.shift(handle, Word::Starting, Word::Leased) {
+            return Ok(None); // its deadline came first; its death will be told
+        }
+        self.stats.leases += 1;
+        Ok(Some(pid))
+    }
+
+    /// Remember how long a start of this key takes.
+    pub fn learn_start(&mut self, handle: Handle, key: Key) {
+        let took = now_ms().saturating_sub(self.entry_of(handle.slot).begun_ms);
+        let known = self.start_ms.entry(key).or_insert(took);
+        *known = (3 * *known + took) / 4;
+    }
+
+    /// Change the state of a word, if nobody was faster.
+    pub fn shift(&self, handle: Handle, from: Word, to: Word) -> bool {
+        let word = &self.link.cell(handle.slot).word;
+        Stamp::new(from, handle.generation).swap(word, Stamp::new(to, handle.generation))
+    }
+
+    /// Never lend this service again.
+    pub fn retire(&self, slot: u32) {
+        let word = &self.link.cell(slot).word;
+        loop {
+            let seen = Stamp::load(word);
+            if seen.state == Word::Retired || seen.swap(word, Stamp::new(Word::Retired, seen.generation)) {
+                return;
+            }
+        }
+    }
+
+    /// The keeper tells the process of a service.
+    pub fn started(&mut self, handle: Handle, pid: i32, pidfd: Option<OwnedFd>) {
+        let entry = self.entry_of(handle.slot);
+        entry.pid = pid;
+        entry.pidfd = pidfd;
+    }
+
+    /// Free the slot of a service that is dead and that nobody holds.
+    pub fn bury(&mut self, slot: u32) {
+        let entry = self.entry_of(slot);
+        if entry.lent || entry.death.is_none() {
+            return;
+        }
+        let generation = entry.generation;
+        *entry = Entry { generation, ..Entry::default() };
+        Stamp::new(Word::Free, generation).store(&self.link.cell(slot).word);
+        self.machine.buried(slot);
+    }
+
+    /// Something happened: whoever watches looks again.
+    pub fn tell_watchers(&mut self) {
+        for queue in self.watchers.drain(..) {
+            tell(&queue, WATCH);
+        }
+    }
+
+    fn next_generation(&mut self, slot: u32) -> u64 {
+        self.entry_of(slot).generation + 1
+    }
+}

@@ -1,0 +1,152 @@
+//! The client's end of the keeper: its control socket, its process, the shared page.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{
+    PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal, waitid,
+};
+
+use crate::channel;
+use crate::clock::wait_of;
+use crate::error::{Error, Result};
+use crate::limit::CONTROL_BYTES_MAX;
+use crate::sys::{Cell, Page};
+use crate::wire::{Event, Request};
+
+/// What a keeper process inherits.
+#[derive(Debug)]
+pub struct Handover {
+    /// Its control socket.
+    pub control: OwnedFd,
+    /// The page of words.
+    pub page: OwnedFd,
+    /// The pidfd of this process.
+    pub client: OwnedFd,
+}
+
+#[derive(Debug)]
+pub struct Link {
+    page: Page,
+    page_fd: OwnedFd,
+    /// A keeper is being started; its end of the socket has been handed over.
+    offered: Option<OwnedFd>,
+    running: Option<Running>,
+    epoch: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    control: OwnedFd,
+    process: OwnedFd,
+}
+
+impl Link {
+    pub fn new() -> Result<Self> {
+        let (page, page_fd) = Page::create()?;
+        Ok(Self { page, page_fd, offered: None, running: None, epoch: 0 })
+    }
+
+    pub fn handover(&mut self) -> Result<Option<Handover>> {
+        if self.running.is_some() {
+            return Ok(None);
+        }
+        let (ours, theirs) = channel::pair()?;
+        self.offered = Some(ours);
+        let failed = |source| Error::System { what: "dup", source };
+        let page = self.page_fd.try_clone().map_err(failed)?;
+        let client = pidfd_open(getpid(), PidfdFlags::empty()).map_err(Error::system("pidfd_open"))?;
+        Ok(Some(Handover { control: theirs, page, client }))
+    }
+
+    pub fn attach(&mut self, process: OwnedFd) -> u64 {
+        if let Some(control) = self.offered.take() {
+            self.running = Some(Running { control, process });
+            self.epoch += 1;
+        }
+        self.epoch()
+    }
+
+    pub fn epoch(&self) -> u64 {
+        if self.running.is_some() { self.epoch } else { 0 }
+    }
+
+    pub fn control(&self) -> Option<&OwnedFd> {
+        self.running.as_ref().map(|running| &running.control)
+    }
+
+    pub fn cell(&self, slot: u32) -> &Cell {
+        self.page.cell(slot)
+    }
+
+    /// Send a request. It waits only while the keeper's socket is full, which the keeper empties without waiting.
+    pub fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+        let bytes = request.encode();
+        if bytes.len() > CONTROL_BYTES_MAX {
+            let next = "make the program's arguments and environment smaller";
+            let (maximum, value) = (CONTROL_BYTES_MAX as u64, bytes.len() as u64);
+            return Err(Error::Limit { limit: "control_bytes_max", maximum, value, next });
+        }
+        let control = self.control().ok_or(Error::KeeperLost)?;
+        match channel::send(control, &bytes, descriptors, SendFlags::empty()) {
+            Ok(()) => Ok(()),
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Err(Error::KeeperLost),
+            Err(errno) => Err(Error::system("request to the keeper")(errno)),
+        }
+    }
+
+    /// The next event; an inner None is the keeper's end.
+    pub fn receive(&self) -> Result<Option<(Option<Event>, Option<OwnedFd>)>> {
+        let Some(control) = self.control() else { return Ok(None) };
+        let packet = match channel::receive(control, RecvFlags::DONTWAIT) {
+            Ok(Some(packet)) => packet,
+            Ok(None) | Err(Error::Interrupted) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if packet.bytes.is_empty() {
+            return Ok(Some((None, None)));
+        }
+        let event = Event::decode(&packet.bytes)?;
+        Ok(Some((Some(event), packet.descriptors.into_iter().next())))
+    }
+
+    /// Ask the keeper to end everything; its process is returned to be waited for.
+    pub fn detach(&mut self) -> Option<OwnedFd> {
+        let _ = self.send(&Request::Shutdown, &[]); // its end of file says the same
+        self.running.take().map(|running| running.process)
+    }
+
+    /// The keeper is gone.
+    pub fn lose(&mut self) {
+        if let Some(running) = self.running.take() {
+            // It may only have closed its socket: it must not come back to life over our services.
+            let _ = pidfd_send_signal(&running.process, Signal::KILL);
+            join(&running.process, 1_000);
+        }
+    }
+
+    /// Close the descriptors without a word.
+    pub fn forget(&mut self) {
+        self.running = None;
+        self.offered = None;
+    }
+}
+
+/// Wait for the keeper's end and reap it; a keeper that does not end in time is killed.
+pub fn join(process: &OwnedFd, limit_ms: u64) {
+    let limit = wait_of(limit_ms);
+    let ended = loop {
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)) {
+            Err(Errno::INTR) => {}
+            Ok(count) => break count > 0,
+            Err(_) => break false,
+        }
+    };
+    if !ended {
+        let _ = pidfd_send_signal(process, Signal::KILL);
+    }
+    // Where the program reaps all its children itself, somebody else was faster.
+    let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+}

@@ -1,0 +1,314 @@
+//! The pool's client, keeper and template for Python.
+
+use std::os::fd::{IntoRawFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forebay_pool::client::{Answer, Client, Wake};
+use forebay_pool::death::Cause;
+use forebay_pool::keeper::{self, Inherited};
+use forebay_pool::template;
+use forebay_pool::wire::{Deadlines, Handle, Launch};
+use forebay_wake::Queue;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::error;
+use crate::sys::{HOOKS, borrow, own};
+
+/// Wake-ups that may wait for a caller; a caller has few tickets at once, an event loop many.
+const WAKES_MAX: usize = 1 << 20;
+
+/// A lease of a service: its slot and generation.
+#[pyclass(frozen, module = "forebay._core", name = "Handle")]
+#[derive(Clone, Copy)]
+pub struct PyHandle(Handle);
+
+#[pymethods]
+impl PyHandle {
+    #[getter]
+    fn slot(&self) -> u32 {
+        self.0.slot
+    }
+
+    #[getter]
+    fn generation(&self) -> u64 {
+        self.0.generation
+    }
+}
+
+/// Where a caller or a loop is told that its ticket was granted.
+#[pyclass(frozen, module = "forebay._core")]
+pub struct WakeQueue(Arc<Queue<Wake>>);
+
+#[pymethods]
+impl WakeQueue {
+    #[new]
+    fn new() -> PyResult<Self> {
+        Queue::new(WAKES_MAX).map(|queue| Self(Arc::new(queue))).map_err(error::wake)
+    }
+
+    fn fileno(&self) -> RawFd {
+        self.0.fileno()
+    }
+
+    fn drain(&self) -> PyResult<Vec<Wake>> {
+        let mut batch = Vec::new();
+        self.0.drain(&mut batch).map_err(error::wake)?;
+        Ok(batch)
+    }
+}
+
+/// An answer: (0, handle, settled), (1, handle, False) to start one, or (2, ticket, grace in ms) to wait.
+type PyAnswer = (u8, Option<PyHandle>, u64, u64);
+
+fn answer(answer: Answer) -> PyAnswer {
+    match answer {
+        Answer::Lent { handle, settled } => (0, Some(PyHandle(handle)), u64::from(settled), 0),
+        Answer::Start { handle } => (1, Some(PyHandle(handle)), 0, 0),
+        Answer::Wait { ticket, grace_ms } => (2, None, ticket, grace_ms),
+    }
+}
+
+/// The client's side of a pool.
+#[pyclass(frozen, module = "forebay._core", name = "Pool")]
+pub struct PyPool(Client);
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Cause, process id, exit code or signal, text.
+type PyDeath<'py> = (&'static str, i32, i32, Bound<'py, PyBytes>);
+
+#[pymethods]
+impl PyPool {
+    #[new]
+    fn new(max_size: u32) -> PyResult<Self> {
+        Client::new(max_size).map(Self).map_err(error::pool)
+    }
+
+    fn fileno(&self) -> RawFd {
+        self.0.fileno()
+    }
+
+    fn handover(&self) -> PyResult<Option<(RawFd, RawFd, RawFd)>> {
+        let handover = self.0.handover().map_err(error::pool)?;
+        Ok(handover.map(|given| {
+            (given.control.into_raw_fd(), given.page.into_raw_fd(), given.client.into_raw_fd())
+        }))
+    }
+
+    fn attach(&self, pidfd: RawFd) -> PyResult<u64> {
+        self.0.attach(own(pidfd)?).map_err(error::pool)
+    }
+
+    fn epoch(&self) -> PyResult<u64> {
+        self.0.epoch().map_err(error::pool)
+    }
+
+    fn describe(
+        &self,
+        template: u32,
+        arguments: Vec<Vec<u8>>,
+        environment: Pairs,
+        directory: Vec<u8>,
+        setup: Vec<u8>,
+    ) -> PyResult<()> {
+        self.0.describe(template, Launch { arguments, environment, directory }, setup).map_err(error::pool)
+    }
+
+    fn ask(&self, key: u32) -> PyResult<PyAnswer> {
+        self.0.ask(key).map(answer).map_err(error::pool)
+    }
+
+    fn await_on(&self, ticket: u64, queue: &WakeQueue) -> PyResult<()> {
+        self.0.await_on(ticket, &queue.0).map_err(error::pool)
+    }
+
+    fn collect(&self, ticket: u64, key: u32) -> PyResult<Option<PyAnswer>> {
+        Ok(self.0.collect(ticket, key).map_err(error::pool)?.map(answer))
+    }
+
+    fn hurry(&self, ticket: u64) -> PyResult<()> {
+        self.0.hurry(ticket).map_err(error::pool)
+    }
+
+    fn leave(&self, ticket: u64) -> PyResult<()> {
+        self.0.leave(ticket).map_err(error::pool)
+    }
+
+    /// `ours` is given away, `theirs` is borrowed.
+    #[pyo3(signature = (handle, template, *, start_ms, idle_ms, ours, theirs))]
+    fn fork(
+        &self,
+        handle: &PyHandle,
+        template: u32,
+        start_ms: u64,
+        idle_ms: u64,
+        ours: RawFd,
+        theirs: RawFd,
+    ) -> PyResult<()> {
+        let deadlines = Deadlines { start_ms, idle_ms };
+        self.0.fork(handle.0, template, deadlines, own(ours)?, borrow(&theirs)?).map_err(error::pool)
+    }
+
+    #[pyo3(signature = (handle, arguments, environment, directory, *, start_ms, idle_ms, ours, theirs))]
+    #[allow(clippy::too_many_arguments)] // one crossing for one start
+    fn launch(
+        &self,
+        handle: &PyHandle,
+        arguments: Vec<Vec<u8>>,
+        environment: Pairs,
+        directory: Vec<u8>,
+        start_ms: u64,
+        idle_ms: u64,
+        ours: RawFd,
+        theirs: RawFd,
+    ) -> PyResult<()> {
+        let launch = Launch { arguments, environment, directory };
+        let deadlines = Deadlines { start_ms, idle_ms };
+        self.0.launch(handle.0, launch, deadlines, own(ours)?, borrow(&theirs)?).map_err(error::pool)
+    }
+
+    fn lend(&self, handle: &PyHandle, key: u32) -> PyResult<Option<i32>> {
+        self.0.lend(handle.0, key).map_err(error::pool)
+    }
+
+    fn process(&self, handle: &PyHandle) -> PyResult<Option<(i32, RawFd)>> {
+        self.0.process(handle.0).map_err(error::pool)
+    }
+
+    #[pyo3(signature = (handle, reset_ms=None))]
+    fn release(&self, handle: &PyHandle, reset_ms: Option<u64>) -> PyResult<()> {
+        self.0.release(handle.0, reset_ms).map_err(error::pool)
+    }
+
+    fn abandon(&self, handle: &PyHandle) -> PyResult<()> {
+        self.0.abandon(handle.0).map_err(error::pool)
+    }
+
+    fn discard(&self, handle: &PyHandle) -> PyResult<()> {
+        self.0.discard(handle.0, Cause::Discarded).map_err(error::pool)
+    }
+
+    /// (cause, pid, code, text), or None where it has not been told.
+    #[pyo3(signature = (handle, queue=None))]
+    fn death<'py>(
+        &self,
+        py: Python<'py>,
+        handle: &PyHandle,
+        queue: Option<&WakeQueue>,
+    ) -> PyResult<Option<PyDeath<'py>>> {
+        let death = self.0.death(handle.0, queue.map(|queue| &queue.0)).map_err(error::pool)?;
+        Ok(death.map(|death| (death.cause.name(), death.pid, death.code, PyBytes::new(py, &death.text))))
+    }
+
+    fn ask_output(&self, handle: &PyHandle) -> PyResult<()> {
+        self.0.ask_output(handle.0).map_err(error::pool)
+    }
+
+    #[pyo3(signature = (handle, queue=None))]
+    fn output<'py>(
+        &self,
+        py: Python<'py>,
+        handle: &PyHandle,
+        queue: Option<&WakeQueue>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let output = self.0.output(handle.0, queue.map(|queue| &queue.0)).map_err(error::pool)?;
+        Ok(output.map(|text| PyBytes::new(py, &text)))
+    }
+
+    fn drive(&self) -> PyResult<()> {
+        self.0.drive().map_err(error::pool)
+    }
+
+    /// Wait without the GIL; returns early at a signal, after its handlers ran.
+    fn wait(&self, py: Python<'_>, queue: &WakeQueue, timeout: Option<f64>) -> PyResult<()> {
+        let limit_ms = timeout.map(milliseconds).transpose()?;
+        match py.detach(|| self.0.wait(&queue.0, limit_ms)) {
+            Err(forebay_pool::Error::Interrupted) => py.check_signals(),
+            done => done.map_err(error::pool),
+        }
+    }
+
+    /// (live, idle, settling, waiters, starts, leases)
+    fn stats(&self) -> PyResult<(u32, usize, usize, usize, u64, u64)> {
+        let stats = self.0.stats().map_err(error::pool)?;
+        Ok((stats.live, stats.idle, stats.settling, stats.waiters, stats.starts, stats.leases))
+    }
+
+    fn deaths(&self) -> PyResult<Vec<(&'static str, u64)>> {
+        self.0.deaths().map_err(error::pool)
+    }
+
+    /// (slot, generation, pid, lent) of each service.
+    fn services(&self) -> PyResult<Vec<(u32, u64, i32, bool)>> {
+        let services = self.0.services().map_err(error::pool)?;
+        Ok(services.into_iter().map(|(handle, pid, lent)| (handle.slot, handle.generation, pid, lent)).collect())
+    }
+
+    fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let limit_ms = milliseconds(timeout)?;
+        py.detach(|| self.0.close(limit_ms)).map_err(error::pool)
+    }
+
+    fn forked(&self) {
+        self.0.forked();
+    }
+}
+
+/// Rounded up, so that a wait never ends before its time.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked to be in range
+fn milliseconds(seconds: f64) -> PyResult<u64> {
+    if seconds.is_nan() || seconds < 0.0 {
+        return Err(PyValueError::new_err(format!("a time of {seconds} s cannot be waited for")));
+    }
+    Ok((seconds * 1000.0).ceil().min(1e15) as u64)
+}
+
+/// Be the keeper, until the client is gone. The descriptors are given away. Never attached to Python meanwhile.
+#[pyfunction]
+fn run_keeper(py: Python<'_>, control: RawFd, page: RawFd, client: RawFd, scratch: PathBuf) -> PyResult<()> {
+    let inherited = Inherited { control: own(control)?, page: own(page)?, client: own(client)?, scratch };
+    py.detach(|| keeper::run(inherited)).map_err(error::pool)
+}
+
+/// A template's end of its keeper.
+#[pyclass(frozen, module = "forebay._core")]
+pub struct Nursery(template::Nursery);
+
+#[pymethods]
+impl Nursery {
+    #[new]
+    fn new(socket: RawFd) -> PyResult<Self> {
+        Ok(Self(template::Nursery::new(own(socket)?)))
+    }
+
+    fn setup<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        Ok(self.0.setup().map_err(error::pool)?.map(|setup| PyBytes::new(py, &setup)))
+    }
+
+    fn ready(&self) -> PyResult<()> {
+        self.0.ready().map_err(error::pool)
+    }
+
+    fn unfit(&self, reason: Vec<u8>) -> PyResult<()> {
+        self.0.unfit(reason).map_err(error::pool)
+    }
+
+    /// Forks as ordered; returns in each child, and in the template with None at the end.
+    /// The GIL is kept: a template has one thread.
+    fn serve(&self) -> PyResult<Option<(RawFd, PathBuf)>> {
+        let born = self.0.serve(HOOKS).map_err(error::pool)?;
+        Ok(born.map(|born| (born.socket.into_raw_fd(), born.directory)))
+    }
+}
+
+/// Add the classes to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyHandle>()?;
+    module.add_class::<WakeQueue>()?;
+    module.add_class::<PyPool>()?;
+    module.add_class::<Nursery>()?;
+    module.add_function(wrap_pyfunction!(run_keeper, module)?)
+}
