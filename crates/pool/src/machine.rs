@@ -119,6 +119,20 @@ impl Machine {
         grant
     }
 
+    /// The service on top of a key's idle ones, where it owes nothing and nobody waits.
+    pub fn take(&mut self, key: Key) -> Option<Slot> {
+        if !self.waiting.is_empty() {
+            return None;
+        }
+        let slot = *self.keys.get(&key)?.idle.last()?;
+        if self.services[slot as usize].place != (Place::Idle { settled: true }) {
+            return None;
+        }
+        self.keys.get_mut(&key)?.idle.pop();
+        self.put(slot, Place::Lent);
+        Some(slot)
+    }
+
     /// A waiter has waited long enough for services that are settling: start one for it when there is room.
     pub fn hurry(&mut self, ticket: Ticket, actions: &mut Vec<Action>) {
         if let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.ticket == ticket) {

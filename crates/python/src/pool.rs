@@ -1,5 +1,6 @@
 //! The pool's client, keeper and template for Python.
 
+use std::ffi::OsString;
 use std::os::fd::{IntoRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -115,6 +116,10 @@ impl PyPool {
         setup: Vec<u8>,
     ) -> PyResult<()> {
         self.0.describe(template, Launch { arguments, environment, directory }, setup).map_err(error::pool)
+    }
+
+    fn take(&self, key: u32) -> PyResult<Option<PyHandle>> {
+        Ok(self.0.take(key).map_err(error::pool)?.map(PyHandle))
     }
 
     fn ask(&self, key: u32) -> PyResult<PyAnswer> {
@@ -298,9 +303,9 @@ impl Nursery {
 
     /// Forks as ordered; returns in each child, and in the template with None at the end.
     /// The GIL is kept: a template has one thread.
-    fn serve(&self) -> PyResult<Option<(RawFd, PathBuf)>> {
+    fn serve(&self) -> PyResult<Option<(RawFd, OsString)>> {
         let born = self.0.serve(HOOKS).map_err(error::pool)?;
-        Ok(born.map(|born| (born.socket.into_raw_fd(), born.directory)))
+        Ok(born.map(|born| (born.socket.into_raw_fd(), born.directory.into_os_string())))
     }
 }
 

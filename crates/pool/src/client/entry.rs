@@ -112,10 +112,12 @@ impl State {
             return Ok(None);
         }
         let pid = entry.pid;
-        if !self.shift(handle, Word::Starting, Word::Leased) {
+        let leased = Stamp::new(Word::Leased, handle.generation);
+        if self.shift(handle, Word::Starting, Word::Leased) {
+            self.stats.leases += 1;
+        } else if Stamp::load(&self.link.cell(handle.slot).word) != leased {
             return Ok(None); // its deadline came first; its death will be told
         }
-        self.stats.leases += 1;
         Ok(Some(pid))
     }
 

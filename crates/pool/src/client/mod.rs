@@ -159,6 +159,18 @@ impl Client {
         self.enter()?.link.send(&Request::Template { template, launch, setup }, &[])
     }
 
+    /// An idle service of a key that owes nothing, where there is one: nothing to wait for.
+    pub fn take(&self, key: Key) -> Result<Option<Handle>> {
+        let mut state = self.enter()?;
+        while let Some(slot) = state.machine.take(key) {
+            if let Some(handle) = state.claim(slot, true) {
+                return Ok(Some(handle));
+            }
+            self.drop_service(&mut state, slot, Cause::Discarded);
+        }
+        Ok(None)
+    }
+
     /// Ask for a service of a key.
     pub fn ask(&self, key: Key) -> Result<Answer> {
         let mut state = self.enter()?;

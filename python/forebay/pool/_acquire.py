@@ -1,0 +1,196 @@
+"""Acquiring a service: the context manager of both faces, over one procedure."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Generic
+
+from forebay.errors import BrokenError, DeadlineError, DiedError, RemoteError
+from forebay.pool._death import Obituary
+from forebay.pool._lease import Lease
+from forebay.pool._proxy import proxy
+from forebay.pool._record import Record
+from forebay.pool._spec import S
+from forebay.pool._step import Settle, Steps, Until, awaited, block
+from forebay.pool._wait import Deadline
+
+if TYPE_CHECKING:
+    from forebay import _core
+    from forebay.pool._kind import Kind
+    from forebay.pool._pool import ServicePool
+
+LENT, START, WAIT = range(3)
+"""Answers of the core: a service is lent, the caller starts one, the caller waits."""
+
+TRIES = 3
+"""Starts of one acquire: a template or keeper that is killed meanwhile is no fault of the caller's; but it ends."""
+
+_log = logging.getLogger(__name__)
+
+
+class Acquire(Generic[S]):
+    """One acquire to be: `with` gives a blocking proxy, `async with` one whose methods are coroutines.
+
+    May be entered again once it was left.
+    """
+
+    __slots__ = ("_kind", "_lease", "_pool", "_timeout")
+
+    def __init__(self, pool: ServicePool, kind: Kind, timeout: float | None) -> None:
+        self._pool = pool
+        self._kind = kind
+        self._timeout = timeout
+        self._lease: Lease | None = None
+
+    def __enter__(self) -> S:
+        record = self._at_once() or block(self._pool, Borrow(self._pool, self._kind, self._timeout).steps())
+        self._lease = Lease(self._pool, record, asyncio=False)
+        return proxy(self._lease, self._kind, asyncio=False)  # type: ignore[no-any-return]
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    async def __aenter__(self) -> Any:
+        record = self._at_once() or await awaited(self._pool, Borrow(self._pool, self._kind, self._timeout).steps())
+        self._lease = Lease(self._pool, record, asyncio=True)
+        return proxy(self._lease, self._kind, asyncio=True)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+
+    def _at_once(self) -> Record | None:
+        """An idle service, where there is one: nothing to wait for."""
+        handle = self._pool.core.take(self._kind.key)
+        return None if handle is None else self._pool.taken(handle)
+
+    def _end(self) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.close()
+
+
+class Borrow:
+    """One acquire that has to wait.
+
+    Whatever ends it early (deadline, cancellation, Ctrl-C) leaves the pool as if it had not asked: a granted ticket
+    goes to the next caller, and a start under way settles by itself and is lent to whoever comes next.
+    """
+
+    __slots__ = ("_answer", "_core", "_deadline", "_kind", "_pool")
+
+    def __init__(self, pool: ServicePool, kind: Kind, timeout: float | None) -> None:
+        self._pool = pool
+        self._core = pool.core
+        self._kind = kind
+        self._deadline = Deadline(timeout)
+        self._answer: tuple[int, _core.Handle | None, int, int] | None = None
+
+    def steps(self) -> Steps[Record]:
+        """Until a service is lent: its record."""
+        for attempt in range(1, TRIES + 1):
+            self._answer = self._core.ask(self._kind.key)
+            if self._answer[0] == WAIT:
+                yield from self._wait(ticket=self._answer[2], grace_ms=self._answer[3])
+            answer, handle, settled, _ = self._answer
+            assert handle is not None
+            record = self._pool.start(self._kind, handle) if answer == START else self._pool.taken(handle)
+            if settled:
+                return record
+            if (yield from self._settle(record, last=attempt == TRIES)):
+                return record
+        raise BrokenError(f"pool {self._pool.name!r}: {self._kind.name} ended {TRIES} times before it could be lent")
+
+    def _wait(self, ticket: int, grace_ms: int) -> Steps[None]:
+        """Until the ticket is granted; past the grace a service is started rather than a reset waited for."""
+
+        def granted(queue: _core.WakeQueue) -> bool:
+            self._answer = self._core.collect(ticket, self._kind.key)
+            if self._answer is None:
+                self._core.await_on(ticket, queue)
+            return self._answer is not None
+
+        try:
+            if grace_ms:
+                yield Until(granted, self._deadline.within(grace_ms / 1000))
+                if self._answer is None:
+                    self._core.hurry(ticket)
+            if self._answer is None:
+                yield Until(granted, self._deadline)
+        except BaseException:
+            if self._answer is None:
+                self._core.leave(ticket)
+            else:
+                self._hand_on(self._answer)
+            raise
+        if self._answer is None:
+            self._core.leave(ticket)
+            raise self._too_late()
+
+    def _hand_on(self, answer: tuple[int, _core.Handle | None, int, int]) -> None:
+        """What was granted at the very moment of leaving."""
+        handle = answer[1]
+        if answer[0] == LENT and handle is not None and answer[2]:
+            self._core.release(handle)
+        elif handle is not None:
+            self._core.discard(handle)
+
+    def _settle(self, record: Record, *, last: bool) -> Steps[bool]:
+        """Take what the service owes. False where it is no good and another should be tried."""
+        starting = record.starting
+        try:
+            yield Settle(record, self._deadline.left())
+            if starting:
+                yield from self._meet(record)
+        except DeadlineError:
+            self._leave(record, starting)
+            raise self._too_late() from None
+        except RemoteError:
+            self._pool.discard(record)
+            if starting:
+                raise  # its constructor raised
+            _log.warning("service %s (process %d) failed to reset and is replaced", self._kind.name, record.pid)
+            return False
+        except (BrokenError, OSError) as error:
+            told = yield from self._pool.explain(record.handle, self._kind.name, error)
+            self._pool.discard(record)
+            blameless = isinstance(told, DiedError) and told.cause in ("template_died", "keeper_lost")
+            if last or (starting and not blameless):
+                raise told from None
+            _log.warning("%s; another is tried", told)
+            return False
+        except BaseException:
+            self._leave(record, starting)
+            raise
+        return True
+
+    def _meet(self, record: Record) -> Steps[None]:
+        """Learn the process of a service that was started; the keeper tells it while the service starts."""
+
+        def known(queue: _core.WakeQueue) -> bool:
+            return self._core.lend(record.handle, self._kind.key) is not None or obituary.found(queue)
+
+        obituary = Obituary(self._core, record.handle)
+        yield Until(known, self._deadline)
+        process = self._core.process(record.handle)
+        if obituary.told is not None:
+            raise BrokenError(f"service {self._kind.name} ended when it was ready")
+        if process is None:
+            raise DeadlineError("the keeper told of no process")
+        record.known(*process)
+
+    def _leave(self, record: Record, starting: bool) -> None:
+        if starting:
+            self._pool.abandon(record)
+        else:
+            self._pool.discard(record)
+
+    def _too_late(self) -> DeadlineError:
+        stats = self._pool.stats()
+        busy = stats["live"] - stats["idle"] - stats["settling"]
+        maximum, waiters, timeout = stats["max_size"], stats["waiters"], self._deadline.timeout
+        return DeadlineError(
+            f"pool {self._pool.name!r}: no {self._kind.name} was free within {timeout:g} s: of at most {maximum} "
+            f"services {busy} are leased or starting and {stats['settling']} being reset, and {waiters} other callers "
+            f"wait; raise max_size ({maximum}) or timeout ({timeout:g} s)",
+            timeout=timeout,
+        )

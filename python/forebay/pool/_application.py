@@ -1,0 +1,116 @@
+"""Which application a template imports, and how a class is found again in a service."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from forebay.errors import ConfigError
+
+_importing_main = False
+"""True in a template while it imports somebody's main module."""
+
+MAIN_ALIAS = "__mp_main__"
+"""The name that multiprocessing's spawn gives to a main module imported in another process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What a template imports before it forks.
+
+    `kind` says how `target` is to be read: a module's name, the path of a script, the module that was run with
+    `python -m`, or nothing to import (a class that goes by value).
+    """
+
+    kind: Literal["module", "path", "main", "none"]
+    target: str
+
+    def load(self) -> None:
+        """Import it into this process; raises what the import raises."""
+        if self.kind == "module":
+            __import__(self.target)
+        elif self.kind != "none":
+            _load_main(self.kind, self.target)
+
+
+def application_of(service: type, *, by_value: bool) -> Application:
+    """The application that defines a service class.
+
+    Raises:
+        ConfigError: another process could not import the class; the message says what to do.
+    """
+    module = service.__module__
+    if by_value:
+        return Application("none", "")
+    if "<locals>" in service.__qualname__:
+        raise ConfigError(
+            f"service class {service.__qualname__} is defined inside a function, where another process cannot "
+            "find it; move it to the top level of a module, or acquire it with by_value=True"
+        )
+    if module not in ("__main__", MAIN_ALIAS):
+        return Application("module", module)
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name:
+        return Application("main", spec.name)
+    path = getattr(main, "__file__", None)
+    if path is None or not os.path.exists(path):
+        raise ConfigError(
+            f"service class {service.__qualname__} was typed into an interactive session, which another process "
+            "cannot import; put it into a module, or acquire it with by_value=True"
+        )
+    return Application("path", os.path.abspath(path))
+
+
+def reference_of(service: type, *, by_value: bool) -> tuple[str, str] | bytes:
+    """How a service process finds the class: module and qualified name, or the class itself."""
+    if not by_value:
+        return service.__module__, service.__qualname__
+    try:
+        import cloudpickle  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError as error:
+        raise ConfigError("by_value=True needs the package cloudpickle: pip install cloudpickle") from error
+    return bytes(cloudpickle.dumps(service))
+
+
+def resolve(reference: tuple[str, str] | bytes) -> Any:
+    """The class behind a reference, in a service process."""
+    if isinstance(reference, bytes):
+        import pickle
+
+        return pickle.loads(reference)  # from a process of this user, which asked for it by name
+    module, qualified_name = reference
+    found: Any = sys.modules[module]
+    for name in qualified_name.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def refuse_in_template() -> None:
+    """Raise where a main module without a guard uses a pool while a template imports it."""
+    if _importing_main:
+        raise ConfigError(
+            "this main module uses a pool while a template imports it to find its service classes; "
+            "put the code that runs the program under:  if __name__ == '__main__':"
+        )
+
+
+def _load_main(kind: str, target: str) -> None:
+    """Import a main module under the name that keeps its guarded part from running (as multiprocessing does)."""
+    import runpy
+    import types
+
+    global _importing_main
+    main = types.ModuleType(MAIN_ALIAS)
+    _importing_main = True
+    try:
+        if kind == "main":
+            content = runpy.run_module(target, run_name=MAIN_ALIAS, alter_sys=True)
+        else:
+            content = runpy.run_path(target, run_name=MAIN_ALIAS)
+    finally:
+        _importing_main = False
+    main.__dict__.update(content)
+    sys.modules["__main__"] = sys.modules[MAIN_ALIAS] = main

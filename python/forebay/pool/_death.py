@@ -1,0 +1,79 @@
+"""A death as the keeper tells it becomes an exception that says why."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from forebay.errors import ConfigError, DiedError
+
+if TYPE_CHECKING:
+    from forebay import _core
+
+Told = tuple[str, int, int, bytes]
+"""A death as the keeper tells it: cause, process id, exit code or signal, output."""
+
+_WORDS = {
+    "not_started": "could not be started",
+    "template_died": "was not started: its template ended",
+    "start_deadline": "was ended: it was not ready in time",
+    "reset_deadline": "was ended: it was not reset in time",
+    "idle_timeout": "was ended after its idle timeout",
+    "discarded": "was ended: a call on it timed out, was cancelled or broke the connection",
+    "closed": "was ended with its pool",
+    "keeper_lost": "was ended because the keeper of the pool was killed",
+}
+
+TAIL_LINES = 20
+"""Lines of output that stand in the message; `stderr_tail` has all that was kept."""
+
+
+def died_error(name: str, told: Told) -> DiedError | ConfigError:
+    """The exception for the death of service `name`, given cause, process id, code and output."""
+    cause, pid, code, text = told
+    output = text.decode(errors="replace").rstrip()
+    if cause == "template_unfit":
+        return ConfigError(f"service {name} cannot be started: {output}")
+    exit_code = code if cause == "exit" else None
+    number = code if cause != "exit" and pid and code else None
+    process = f"{name} (process {pid})" if pid else name
+    message = f"service {process} {_how(cause, code)}"
+    if output:
+        message += "; the last that it wrote:\n" + "\n".join(output.splitlines()[-TAIL_LINES:])
+    never_ran = cause in ("not_started", "template_died")
+    return DiedError(
+        message,
+        cause=cause,
+        pid=pid or None,
+        exit_code=exit_code,
+        signal=number,
+        stderr_tail=output,
+        delivered="no" if never_ran else "maybe",
+    )
+
+
+def _how(cause: str, code: int) -> str:
+    if cause == "exit":
+        return f"exited with code {code}"
+    if cause == "signal":
+        try:
+            return f"was killed by signal {code} ({signal.Signals(code).name})"
+        except ValueError:
+            return f"was killed by signal {code}"
+    return _WORDS.get(cause, cause)
+
+
+class Obituary:
+    """The death of one lease's service, once it is told."""
+
+    __slots__ = ("_core", "_handle", "told")
+
+    def __init__(self, core: _core.Pool, handle: _core.Handle) -> None:
+        self._core = core
+        self._handle = handle
+        self.told: Told | None = None
+
+    def found(self, queue: _core.WakeQueue) -> bool:
+        """Look for it; `queue` is told when it pays to look again."""
+        self.told = self._core.death(self._handle, queue)
+        return self.told is not None

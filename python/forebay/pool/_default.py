@@ -1,0 +1,50 @@
+"""The pool that the whole process shares, made on first use."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+
+from forebay.pool._acquire import Acquire
+from forebay.pool._pool import ServicePool, close_all, forget_all
+from forebay.pool._spec import Command, S, Spec
+
+_default: ServicePool | None = None
+_lock = threading.Lock()
+
+
+def default_pool() -> ServicePool:
+    """The process-wide pool: the one that `set_default_pool` gave, or one with default settings."""
+    global _default
+    pool = _default
+    if pool is None:
+        with _lock:
+            if _default is None:
+                _default = ServicePool()
+            pool = _default
+    return pool
+
+
+def set_default_pool(pool: ServicePool | None) -> None:
+    """Use `pool` for `forebay.acquire` from now on; None: make a new one on next use. Closes nothing."""
+    global _default
+    with _lock:
+        _default = pool
+
+
+def acquire(what: type[S] | Spec[S] | Command, *, timeout: float | None = 30.0, by_value: bool = False) -> Acquire[S]:
+    """Lend a service of the process-wide pool; see `ServicePool.acquire`."""
+    return default_pool().acquire(what, timeout=timeout, by_value=by_value)
+
+
+def _after_fork() -> None:
+    """A forked child starts without pools."""
+    global _default, _lock
+    _default = None
+    _lock = threading.Lock()
+    forget_all()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(close_all)

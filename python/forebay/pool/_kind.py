@@ -1,0 +1,91 @@
+"""One kind of service in one pool: what its services have in common, and how one is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from forebay import _core
+from forebay.pool._application import reference_of
+from forebay.pool._proxy import public_methods
+from forebay.pool._record import ProgramRecord, PythonRecord, pair
+from forebay.pool._reset import Reset
+from forebay.pool._spec import Command, Spec
+from forebay.rpc import Channel
+
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Set to 1 in a template: these libraries start threads at import, and a template has one thread."""
+
+
+class PythonKind:
+    """Services of a Python class, forked from the template of their application.
+
+    Attributes:
+        key: number of the kind in its pool.
+        name: stands in messages.
+        resets: how a service is made clean.
+        methods: names that calls may use.
+        template: number of the template in its pool.
+    """
+
+    def __init__(self, key: int, spec: Spec[Any], template: int, *, by_value: bool) -> None:
+        service = spec.service
+        self.key = key
+        self.name = service.__name__
+        self.methods = public_methods(service)
+        has_reset = callable(getattr(service, "reset", None))
+        self.resets = service.resets or (Reset.METHOD if has_reset else Reset.STATELESS)
+        self.template = template
+        self._make = (reference_of(service, by_value=by_value), spec.arguments)
+
+    def start(self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int) -> PythonRecord:
+        """Have the template fork; what to make travels over the service's own socket, of any size."""
+        ours, theirs = pair()
+        with theirs:
+            duplicate = os.dup(ours.fileno())
+            core.fork(
+                handle, self.template, start_ms=start_ms, idle_ms=idle_ms, ours=duplicate, theirs=theirs.fileno()
+            )
+        connection = _core.Connection(ours.detach())
+        channel = Channel(connection, codec="pickle", name=self.name, generation=handle.generation)
+        return PythonRecord(self, handle, channel, channel.begin("@start", self._make, {}))
+
+
+class CommandKind:
+    """Services that are programs, started by the keeper. Attributes as above; a program has no methods."""
+
+    methods: frozenset[str] = frozenset()
+
+    def __init__(self, key: int, command: Command) -> None:
+        self.key = key
+        self.name = os.path.basename(command.arguments[0])
+        self.resets = Reset.STATELESS if command.reuse else Reset.NEVER
+        self._command = command
+
+    def start(self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int) -> ProgramRecord:
+        """Have the keeper start the program, with its end of a socket as descriptor 3."""
+        command = self._command
+        arguments = [command.program(), *command.arguments[1:]]
+        ours, theirs = pair()
+        with theirs:
+            core.launch(
+                handle,
+                [os.fsencode(argument.replace("{fd}", "3")) for argument in arguments],
+                environment_of(command.env),
+                os.fsencode(command.cwd or os.getcwd()),
+                start_ms=start_ms,
+                idle_ms=idle_ms,
+                ours=os.dup(ours.fileno()),
+                theirs=theirs.fileno(),
+            )
+        return ProgramRecord(self, handle, ours)
+
+
+Kind = PythonKind | CommandKind
+
+
+def environment_of(extra: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """The environment of this process with `extra` on top, as the keeper wants it."""
+    merged = {**os.environb, **{os.fsencode(name): os.fsencode(value) for name, value in extra.items()}}
+    return list(merged.items())

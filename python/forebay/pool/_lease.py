@@ -1,0 +1,143 @@
+"""A lease: the right to use one service until it is given back."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import BrokenError, ConfigError, RemoteError, StaleError
+from forebay.pool._proxy import proxy
+from forebay.pool._record import PythonRecord, Record, socket_of
+from forebay.pool._step import awaited, block
+
+if TYPE_CHECKING:
+    import socket
+
+    from forebay.pool._pool import ServicePool
+
+
+class Lease:
+    """One lease of one service, reached as `proxy.lease`.
+
+    It ends with the `with` block that it came from; what is used after that raises StaleError, and can never reach
+    the service's next holder.
+    A call that timed out, was cancelled or broke the connection makes the service *dirty*: it is ended rather than
+    given back.
+    Thread-safe; a service answers one call after another.
+
+    Attributes:
+        pid: the service's process id.
+    """
+
+    __slots__ = ("_asyncio", "_dirty", "_open", "_pool", "_record", "pid")
+
+    def __init__(self, pool: ServicePool, record: Record, *, asyncio: bool) -> None:
+        self._pool = pool
+        self._record = record
+        self._asyncio = asyncio
+        self._open = True
+        self._dirty = False
+        self.pid = record.pid
+
+    def __repr__(self) -> str:
+        state = "open" if self._open else "ended"
+        return f"<Lease of {self._record.kind.name}, process {self.pid}, {state}>"
+
+    @property
+    def generation(self) -> int:
+        """Grows with every lease of the service's place in the pool; travels with every call."""
+        return self._record.handle.generation
+
+    @property
+    def stderr(self) -> str:
+        """The last that the service wrote to stdout and stderr, at most 16 KiB. Waits for the keeper's answer."""
+        self._check()
+        return block(self._pool, self._pool.output(self._record.handle))
+
+    @property
+    def socket(self) -> socket.socket:
+        """The connected socket of a program, valid until the lease ends.
+
+        Raises:
+            ConfigError: the lease is of a Python service, which is called by its methods.
+        """
+        self._check()
+        connected = socket_of(self._record)
+        if connected is None:
+            raise ConfigError(f"{self._record.kind.name} is a Python service; call its methods")
+        return connected
+
+    def options(self, *, timeout: float | None = None) -> Any:
+        """A proxy of the same service whose calls end after `timeout` seconds with DeadlineError."""
+        self._check()
+        return proxy(self, self._record.kind, asyncio=self._asyncio, timeout=timeout)
+
+    def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a public method without waiting; the future is done when the service has answered.
+
+        Raises:
+            ConfigError: the lease is of a program.
+        """
+        self._check()
+        future: Future[Any] = self._python().channel.submit(method, args, kwargs)
+        future.add_done_callback(self._judge)
+        return future
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Any:
+        """Call a method and wait; what the proxy's methods do."""
+        if not self._open:
+            self._check()
+        try:
+            return self._record.channel.call(name, args, kwargs, timeout=timeout)  # type: ignore[union-attr]
+        except BrokenError as error:
+            self._dirty = True
+            told = block(self._pool, self._pool.explain(self._record.handle, self._record.kind.name, error))
+            raise told from None
+        except BaseException as error:
+            self._weigh(error)
+            raise
+
+    async def acall(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Any:
+        """The same on the running loop. Cancellation: the caller is free at once, the service will be ended."""
+        if not self._open:
+            self._check()
+        try:
+            return await self._record.channel.acall(name, args, kwargs, timeout=timeout)  # type: ignore[union-attr]
+        except BrokenError as error:
+            self._dirty = True
+            told = await awaited(
+                self._pool, self._pool.explain(self._record.handle, self._record.kind.name, error)
+            )
+            raise told from None
+        except BaseException as error:
+            self._weigh(error)
+            raise
+
+    def close(self) -> None:
+        """Give the service back, or have it ended where it is dirty. Idempotent; never waits."""
+        if self._open:
+            self._open = False
+            self._pool.give_back(self._record, dirty=self._dirty)
+
+    def _python(self) -> PythonRecord:
+        if not isinstance(self._record, PythonRecord):
+            raise ConfigError(f"{self._record.kind.name} is a program; speak to it over its socket")
+        return self._record
+
+    def _check(self) -> None:
+        if not self._open:
+            raise StaleError(
+                f"the lease of {self._record.kind.name} (process {self.pid}) has ended and its service may belong to "
+                "somebody else; acquire it again"
+            )
+
+    def _weigh(self, error: BaseException | None) -> None:
+        """Where the work raised, or nothing was sent, the service is as it was; else it is not to be trusted."""
+        if not isinstance(error, (RemoteError, ConfigError, type(None))):
+            self._dirty = True
+
+    def _judge(self, future: Future[Any]) -> None:
+        if future.cancelled():
+            self._dirty = True
+        else:
+            self._weigh(future.exception())

@@ -1,0 +1,274 @@
+"""The pool: warm services, lent to any thread and any event loop of this process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from forebay import _core
+from forebay.config import PoolConfig
+from forebay.errors import BrokenError, ConfigError
+from forebay.pool import _application, _template
+from forebay.pool._acquire import Acquire
+from forebay.pool._death import Obituary, died_error
+from forebay.pool._keeper import start_keeper
+from forebay.pool._kind import THREAD_VARIABLES, CommandKind, Kind, PythonKind, environment_of
+from forebay.pool._reset import Reset
+from forebay.pool._service import Service
+from forebay.pool._spec import Command, S, Spec
+from forebay.pool._step import Steps, Until
+from forebay.pool._wait import Deadline, LoopWaiter
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from forebay.pool._record import Record
+
+DEATH_WAIT = 1.0
+"""Seconds that a failed call waits for the keeper to tell the cause; it takes milliseconds."""
+
+_pools: set[ServicePool] = set()
+"""Open pools: closed at exit, forgotten in a forked child."""
+
+
+class ServicePool:
+    """Keeps services warm in processes of their own and lends them.
+
+    Thread-safe; any number of threads and event loops use one pool.
+    A process belongs to the pool that started it and ends with it, or with this program, however that ends.
+    After `os.fork()` the child's copy is unusable (ConfigError) and the parent's is unaffected.
+
+    Args:
+        max_size: services at once, of all kinds together; default: the number of cores.
+        idle_timeout: seconds after which an idle service is ended; 0: never.
+        reset_timeout: seconds that a reset may take before its service is replaced.
+        start_timeout: seconds that a start may take before it is given up.
+        name: stands in messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_size: int | None = None,
+        idle_timeout: float | None = None,
+        reset_timeout: float | None = None,
+        start_timeout: float | None = None,
+        name: str = "default",
+    ) -> None:
+        self.config = PoolConfig.given(
+            max_size=max_size, idle_timeout=idle_timeout, reset_timeout=reset_timeout, start_timeout=start_timeout
+        )
+        self.name = name
+        self.core = _core.Pool(self.config.max_size)
+        self._lock = threading.Lock()
+        """Guards the kinds and the start of the keeper; never held while anything is waited for."""
+        self._kinds: dict[Any, Kind] = {}
+        self._templates: dict[_application.Application, int] = {}
+        self._described: set[tuple[int, int]] = set()
+        self._records: dict[int, Record] = {}
+        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, LoopWaiter]] = {}
+        _pools.add(self)
+
+    def acquire(
+        self, what: type[S] | Spec[S] | Command, *, timeout: float | None = 30.0, by_value: bool = False
+    ) -> Acquire[S]:
+        """Lend a service for a `with` or `async with` block.
+
+        Args:
+            what: a service class, a spec of one, or a Command.
+            timeout: seconds to wait for a service, starting one included; None waits for ever.
+            by_value: send the class itself (by cloudpickle) where it cannot be imported, as in a notebook.
+
+        Returns:
+            A context manager that gives a proxy of the service; nothing happens before it is entered.
+
+        Raises:
+            ConfigError: this cannot be a service; the message says why.
+
+        Entering raises DeadlineError (nobody was free in time), RemoteError (the constructor raised), DiedError (the
+        service ended before it was ready), ConfigError (its module cannot be imported) or ClosedError.
+
+        Cost: one lock, one poll and one compare-and-swap when a service is idle.
+        """
+        _application.refuse_in_template()
+        kind = None if by_value else self._kinds.get(what)
+        return Acquire(self, kind or self._kind_of(what, by_value=by_value), timeout)
+
+    def stats(self) -> dict[str, Any]:
+        """Sizes and counters: max_size, live, idle, settling, waiters, starts, leases, and deaths by cause."""
+        live, idle, settling, waiters, starts, leases = self.core.stats()
+        return {
+            "max_size": self.config.max_size,
+            "live": live,
+            "idle": idle,
+            "settling": settling,
+            "waiters": waiters,
+            "starts": starts,
+            "leases": leases,
+            "deaths": dict(self.core.deaths()),
+        }
+
+    def close(self, timeout: float = 5.0) -> None:
+        """End every service and wait at most `timeout` seconds for them to be gone. Idempotent."""
+        self.core.close(timeout)
+        _pools.discard(self)
+        with self._lock:
+            records = list(self._records.values())
+            self._records.clear()
+        for record in records:
+            record.close()
+
+    async def aclose(self, timeout: float = 5.0) -> None:
+        """The same without blocking the event loop. Cancellation: the services end all the same."""
+        import asyncio
+
+        await asyncio.to_thread(self.close, timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<ServicePool {self.name!r}, at most {self.config.max_size} services>"
+
+    # What follows is for the modules of this package.
+
+    def start(self, kind: Kind, handle: _core.Handle) -> Record:
+        """Have a service started, and before it the keeper and the template where they are missing."""
+        start_ms = int(self.config.start_timeout * 1000)
+        idle_ms = int(self.config.idle_timeout * 1000)
+        try:
+            with self._lock:
+                self._prepare(kind)
+            record = kind.start(self.core, handle, start_ms=start_ms, idle_ms=idle_ms)
+        except BaseException:
+            self.core.discard(handle)
+            raise
+        self._records[handle.slot] = record
+        return record
+
+    def taken(self, handle: _core.Handle) -> Record:
+        """The record of a service under its new lease."""
+        record = self._records[handle.slot]
+        record.lent(handle)
+        return record
+
+    def give_back(self, record: Record, *, dirty: bool) -> None:
+        """End a lease: lend the service on, after a reset where it needs one, or have it ended."""
+        resets = record.kind.resets
+        if not record.idle() or dirty or resets is Reset.NEVER:
+            self.discard(record)
+        elif resets is Reset.STATELESS:
+            self.core.release(record.handle)
+        else:
+            try:
+                record.begin_reset()
+            except BrokenError:
+                self.discard(record)
+            else:
+                self.core.release(record.handle, int(self.config.reset_timeout * 1000))
+
+    def discard(self, record: Record) -> None:
+        """Have a service ended; its successor may start at once."""
+        record.close()
+        self.core.discard(record.handle)
+
+    def abandon(self, record: Record) -> None:
+        """Leave a start that is under way to whoever comes next."""
+        self.core.abandon(record.handle)
+
+    def explain(self, handle: _core.Handle, name: str, error: BaseException) -> Steps[BaseException]:
+        """Why a service broke: its death with the cause where the keeper tells it in time, else `error`."""
+        obituary = Obituary(self.core, handle)
+        yield Until(obituary.found, Deadline(DEATH_WAIT))
+        return error if obituary.told is None else died_error(name, obituary.told)
+
+    def output(self, handle: _core.Handle) -> Steps[str]:
+        """What a service wrote lately."""
+        told: list[bytes] = []
+
+        def found(queue: _core.WakeQueue) -> bool:
+            text = self.core.output(handle, queue)
+            if text is not None:
+                told.append(text)
+            return text is not None
+
+        self.core.ask_output(handle)
+        yield Until(found, Deadline(DEATH_WAIT))
+        if not told:
+            raise BrokenError(f"pool {self.name!r}: its keeper did not answer within {DEATH_WAIT:g} s")
+        return told[0].decode(errors="replace")
+
+    def waiter(self) -> LoopWaiter:
+        """The waiter of the running event loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        known = self._loops.get(id(loop))
+        if known is None or known[0] is not loop:
+            self._loops = {key: kept for key, kept in self._loops.items() if not kept[0].is_closed()}
+            known = self._loops[id(loop)] = (loop, LoopWaiter(self.core, loop))
+        return known[1]
+
+    def _kind_of(self, what: Any, *, by_value: bool) -> Kind:
+        if isinstance(what, type) and issubclass(what, Service):
+            spec: Spec[Any] | Command = Spec(what, (), {})
+        elif isinstance(what, (Spec, Command)):
+            spec = what
+        else:
+            raise ConfigError(f"{what!r} is no service: give a subclass of forebay.Service, its spec(), or a Command")
+        with self._lock:
+            key = (spec.key, by_value)
+            kind = self._kinds.get(key)
+            if kind is None:
+                kind = self._kinds[key] = self._new_kind(spec, by_value=by_value)
+            # A program may change under its name, so a Command is looked at each time.
+            if not by_value and not isinstance(what, Command):
+                self._kinds[what] = kind
+        return kind
+
+    def _new_kind(self, spec: Spec[Any] | Command, *, by_value: bool) -> Kind:
+        number = len({kind.key for kind in self._kinds.values()})
+        if isinstance(spec, Command):
+            return CommandKind(number, spec)
+        application = _application.application_of(spec.service, by_value=by_value)
+        template = self._templates.setdefault(application, len(self._templates))
+        return PythonKind(number, spec, template, by_value=by_value)
+
+    def _prepare(self, kind: Kind) -> None:
+        """Start a keeper where none runs, and describe the kind's template where it does not know it."""
+        epoch = self.core.epoch()
+        if epoch == 0:
+            process = start_keeper(self.core)
+            epoch = self.core.epoch() if process is None else self.core.attach(process)
+        if isinstance(kind, PythonKind) and (epoch, kind.template) not in self._described:
+            application = list(self._templates)[kind.template]
+            command_line = _template.command_line()
+            environment = environment_of(dict.fromkeys(THREAD_VARIABLES, "1"))
+            setup = _template.setup_of(application)
+            self.core.describe(kind.template, command_line, environment, os.fsencode(os.getcwd()), setup)
+            self._described.add((epoch, kind.template))
+
+
+def close_all() -> None:
+    """At the interpreter's exit: end every service of this process."""
+    for pool in list(_pools):
+        pool.close()
+
+
+def forget_all() -> None:
+    """In a forked child: the pools are the parent's."""
+    for pool in _pools:
+        pool.core.forked()
+    _pools.clear()
+
+

@@ -1,0 +1,127 @@
+"""A running service, as its pool keeps it between leases."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay import _core
+    from forebay.pool._kind import CommandKind, PythonKind
+    from forebay.rpc import Channel, Pending
+
+
+class PythonRecord:
+    """A Python service: its channel, and the answer that it may still owe.
+
+    A service *owes* an answer after its start and after each reset; whoever has its lease takes it.
+    """
+
+    __slots__ = ("channel", "handle", "kind", "pending", "pid", "starting")
+
+    def __init__(self, kind: PythonKind, handle: _core.Handle, channel: Channel, pending: Pending) -> None:
+        self.kind = kind
+        self.handle = handle
+        self.channel = channel
+        self.pending: Pending | None = pending
+        self.pid = 0
+        self.starting = True
+
+    def finish(self, timeout: float | None) -> None:
+        """Take the answer that is owed. Raises what the service raised, or that it broke."""
+        if self.pending is not None:
+            self.channel.finish(self.pending, timeout=timeout)
+            self.pending = None
+
+    async def afinish(self, timeout: float | None) -> None:
+        """The same on the running loop. Cancellation: safe; the answer is still owed."""
+        if self.pending is not None:
+            await self.channel.afinish(self.pending, timeout=timeout)
+            self.pending = None
+
+    def begin_reset(self) -> None:
+        """Tell the service to reset itself; it owes an answer from now on."""
+        self.pending = self.channel.begin("@reset", (), {})
+
+    def lent(self, handle: _core.Handle) -> None:
+        """A new lease begins: its generation travels with every call."""
+        self.handle = handle
+        self.channel.generation = handle.generation
+
+    def known(self, pid: int, pidfd: int) -> None:
+        """The service's process is known: calls also end with it."""
+        self.pid = pid
+        self.starting = False
+        self.channel.watch(pidfd)
+
+    def idle(self) -> bool:
+        """Whether no call is under way, and no event loop watches; called when a lease ends."""
+        self.channel.unbind()
+        return not self.channel.in_flight
+
+    def close(self) -> None:
+        """Close the channel; idempotent."""
+        self.channel.close()
+
+
+class ProgramRecord:
+    """A program: its socket, and whether it still owes the byte that says ready."""
+
+    __slots__ = ("handle", "kind", "pid", "socket", "starting")
+
+    def __init__(self, kind: CommandKind, handle: _core.Handle, connected: socket.socket) -> None:
+        self.kind = kind
+        self.handle = handle
+        self.socket = connected
+        self.pid = 0
+        self.starting = True
+
+    def finish(self, timeout: float | None) -> None:
+        """Wait for the byte that says ready."""
+        if self.starting:
+            self.socket.settimeout(timeout)
+            self._take(self.socket.recv(1))
+
+    async def afinish(self, timeout: float | None) -> None:
+        """The same on the running loop. Cancellation: safe."""
+        import asyncio
+
+        if self.starting:
+            self.socket.setblocking(False)
+            async with asyncio.timeout(timeout):
+                self._take(await asyncio.get_running_loop().sock_recv(self.socket, 1))
+
+    def _take(self, byte: bytes) -> None:
+        if not byte:
+            raise ConnectionResetError("the program closed its socket before it was ready")
+        self.socket.setblocking(True)
+
+    def lent(self, handle: _core.Handle) -> None:
+        """A new lease begins."""
+        self.handle = handle
+
+    def known(self, pid: int, pidfd: int) -> None:
+        """The program's process is known."""
+        self.pid = pid
+        self.starting = False
+
+    def idle(self) -> bool:
+        """A program's own protocol is not ours to judge; the poll at the next borrow finds what it left unread."""
+        return True
+
+    def close(self) -> None:
+        """Close the socket; idempotent."""
+        self.socket.close()
+
+
+Record = PythonRecord | ProgramRecord
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """A connected pair of stream sockets, close-on-exec: this end and the service's."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+def socket_of(record: Any) -> socket.socket | None:
+    """The socket of a program; None for a Python service."""
+    return getattr(record, "socket", None)

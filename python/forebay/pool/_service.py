@@ -1,0 +1,47 @@
+"""The base class of what runs warm in a process of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from forebay.pool._reset import Reset
+from forebay.pool._spec import Spec
+
+if TYPE_CHECKING:
+    from forebay.pool._lease import Lease
+
+
+class Service:
+    """A class whose instances live in processes of their own, lent by a pool.
+
+    A subclass defines `__init__`, which runs once per process, public methods, which a lease calls, and, where calls
+    leave something behind, `reset`, which runs when a lease ends.
+    The methods run one after another in the process's only thread.
+    The subclass must stand at the top level of a module that can be imported; that import is paid once, in the
+    template that its processes are forked from.
+
+    Example:
+        >>> import forebay
+        >>> class Adder(forebay.Service):
+        ...     def __init__(self, base: int = 0) -> None:
+        ...         self.base = base
+        ...     def add(self, value: int) -> int:
+        ...         return self.base + value
+        >>> Adder.spec(base=40)
+        Adder.spec(base=40)
+    """
+
+    resets: ClassVar[Reset | None] = None
+    """How a service is made clean; None: by its method `reset` where it has one."""
+
+    lease: Lease
+    """On a proxy: the lease that it stands for. The one public name that a service cannot use itself."""
+
+    @classmethod
+    def spec(cls, *args: Any, **kwargs: Any) -> Spec[Self]:
+        """Describe a service of this class made with these arguments.
+
+        Two specs with equal arguments name interchangeable services.
+        The arguments travel by pickle to a process of the same user.
+        """
+        return Spec(cls, args, kwargs)

@@ -1,0 +1,103 @@
+"""Waiting for the pool: in a thread, and on an event loop."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from forebay import _core
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+class Deadline:
+    """A point in monotonic time, or none."""
+
+    __slots__ = ("_at", "timeout")
+
+    def __init__(self, timeout: float | None) -> None:
+        self.timeout = timeout
+        self._at = None if timeout is None else time.monotonic() + timeout
+
+    def left(self) -> float | None:
+        """Seconds left, not below 0; None without a deadline."""
+        return None if self._at is None else max(0.0, self._at - time.monotonic())
+
+    def within(self, seconds: float) -> Deadline:
+        """The earlier of this and so many seconds from now."""
+        left = self.left()
+        return Deadline(seconds if left is None else min(seconds, left))
+
+    def passed(self) -> bool:
+        """Whether it has come."""
+        return self._at is not None and time.monotonic() >= self._at
+
+
+def wait_until(core: _core.Pool, found: Callable[[_core.WakeQueue], bool], deadline: Deadline) -> bool:
+    """Block this thread until `found` says so or the deadline comes; returns what it said last.
+
+    Signal handlers run meanwhile, and what they raise is raised from here.
+    """
+    queue = _core.WakeQueue()
+    while not found(queue):
+        if deadline.passed():
+            return False
+        core.wait(queue, deadline.left())
+        queue.drain()
+    return True
+
+
+class LoopWaiter:
+    """The waiters of one pool on one event loop: one queue, watched only while somebody waits.
+
+    The loop also drives the pool meanwhile, because no thread may be there to do it.
+    """
+
+    def __init__(self, core: _core.Pool, loop: asyncio.AbstractEventLoop) -> None:
+        self._core = core
+        self._loop = loop
+        self._queue = _core.WakeQueue()
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    async def wait_until(self, found: Callable[[_core.WakeQueue], bool], deadline: Deadline) -> bool:
+        """Wait until `found` says so or the deadline comes. Cancellation: safe, nothing is taken."""
+        import asyncio
+
+        while not found(self._queue):
+            if deadline.passed():
+                return False
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._enter(future)
+            try:
+                async with asyncio.timeout(deadline.left()):
+                    await future
+            except TimeoutError:
+                pass  # `found` has the last word
+            finally:
+                self._exit(future)
+        return True
+
+    def _enter(self, future: asyncio.Future[None]) -> None:
+        if not self._waiting:
+            self._loop.add_reader(self._queue.fileno(), self._wake)
+            self._loop.add_reader(self._core.fileno(), self._drive)
+        self._waiting.add(future)
+        self._loop.call_soon(self._drive)  # what came before the loop watched
+
+    def _exit(self, future: asyncio.Future[None]) -> None:
+        self._waiting.discard(future)
+        if not self._waiting and not self._loop.is_closed():
+            self._loop.remove_reader(self._queue.fileno())
+            self._loop.remove_reader(self._core.fileno())
+
+    def _drive(self) -> None:
+        if self._waiting:
+            self._core.drive()
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._queue.drain():
+            for future in self._waiting:
+                if not future.done():
+                    future.set_result(None)
