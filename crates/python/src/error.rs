@@ -1,0 +1,60 @@
+//! Errors of the core as exceptions of `forebay.errors`: one function per crate, by what the caller can do.
+#![allow(clippy::needless_pass_by_value)] // errors come by value, so that `map_err` takes these functions as they are
+use forebay_memory::Error as Memory;
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
+
+/// The exception for an error of the memory crate.
+pub(crate) fn memory(error: Memory) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Memory::Config { .. } | Memory::Name { .. } | Memory::Foreign { .. } => config(message),
+        Memory::Full { limit, asked, .. } => raise("LimitError", message, |py| {
+            [("limit", limit), ("value", asked)].into_py_dict(py)
+        }),
+        Memory::Stale { .. } | Memory::Forked { .. } => stale(message),
+        Memory::Closed { .. } => plain("ClosedError", message),
+        Memory::System { .. } => raise("BrokenError", message, |py| {
+            [("delivered", "no")].into_py_dict(py)
+        }),
+        // `Poisoned`, and what a later version of the crate may add.
+        _ => plain(
+            "InternalError",
+            format!("{message}; this is a fault of Forebay, please report it"),
+        ),
+    }
+}
+
+/// `ConfigError`: wrong before anything happened.
+pub(crate) fn config(message: String) -> PyErr {
+    plain("ConfigError", message)
+}
+
+/// `StaleError`: the handle is from before a free.
+pub(crate) fn stale(message: String) -> PyErr {
+    plain("StaleError", message)
+}
+
+/// `BusyError`: in use elsewhere.
+pub(crate) fn busy(message: String) -> PyErr {
+    plain("BusyError", message)
+}
+
+fn plain(class: &str, message: String) -> PyErr {
+    raise(class, message, |py| Ok(PyDict::new(py)))
+}
+
+/// Make an exception with attributes; what fails on the way is the exception instead.
+fn raise(
+    class: &str,
+    message: String,
+    attributes: impl for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyDict>>,
+) -> PyErr {
+    Python::attach(|py| {
+        let made = py
+            .import("forebay.errors")
+            .and_then(|errors| errors.getattr(class))
+            .and_then(|class| class.call((message,), Some(&attributes(py)?)));
+        made.map_or_else(|error| error, PyErr::from_value)
+    })
+}
