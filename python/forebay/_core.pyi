@@ -2,10 +2,16 @@
 
 from typing import Any, Self, final
 
+from typing_extensions import Buffer as _HasBuffer
+from typing_extensions import disjoint_base
+
 from forebay.memory import Reference
+
+__all__ = ["Arena", "Buffer"]
 
 # --- memory: documented in crates/python/src/memory.rs ---
 
+@disjoint_base
 class Arena:
     """Memory that this process owns and other processes may map for reading."""
 
@@ -25,7 +31,7 @@ class Arena:
     def stats(self) -> dict[str, int]: ...
 
 @final
-class Buffer:
+class Buffer(_HasBuffer):
     """Memory of an arena: a lease of one block, writable through the buffer protocol."""
 
     @property
@@ -36,4 +42,3 @@ class Buffer:
     def __array_interface__(self) -> dict[str, Any]: ...
     def free(self) -> None: ...
     def __len__(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...

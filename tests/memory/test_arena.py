@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import mmap
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from forebay.errors import ClosedError, ConfigError, LimitError, StaleError
+from forebay.errors import BrokenError, ClosedError, ConfigError, LimitError, StaleError
 from forebay.memory import Arena
 
 MIB = 1 << 20
@@ -181,6 +182,21 @@ def test_others_cannot_map_a_chunk_for_writing(chunk_descriptors: Find) -> None:
             assert seen[offset : offset + 5] == b"power"
     finally:
         os.close(descriptor)
+
+
+def test_a_process_without_descriptors_gets_an_error_that_names_the_call() -> None:
+    """A server at its limit of descriptors must see why, and work again when one is free."""
+    arena = Arena("64MiB", name="starved")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(BrokenError, match=r'"starved".*memfd_create') as caught:
+            arena.allocate(1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert caught.value.delivered == "no"
+    assert arena.stats()["mapped_bytes"] == 0
+    assert len(arena.allocate(1)) == 1
 
 
 def test_trim_gives_back_empty_chunks() -> None:
