@@ -1,1 +1,69 @@
-//! Regions of memory: memfd chunks, blocks, leases.
+//! Regions of memory: memfd chunks, blocks with generations, leases.
+//!
+//! A [`Region`] is memory that one process owns and other processes may read.
+//! Only the owner allocates in it and writes it; whoever else gets a chunk's descriptor maps it read-only,
+//! because the kernel refuses anything else.
+//! What a block holds can be named to another process by a [`Reference`] of five numbers, instead of being copied.
+//!
+//! ```
+//! use forebay_memory::{Config, Error, Region};
+//!
+//! let region = Region::new(Config::new("frames", 1 << 30))?;  // 1 GiB at most; nothing is mapped yet
+//!
+//! let mut block = region.allocate(5)?;                        // maps the first chunk
+//! block.bytes_mut().expect("nobody else holds it").copy_from_slice(b"water");
+//!
+//! let reference = block.reference();                          // five numbers, for a message
+//! let lease = region.lease(&reference)?;                      // keeps the block, whatever its maker does
+//! drop(block);
+//! assert_eq!(region.stats()?.blocks, 1);
+//!
+//! drop(lease);                                                // the last lease frees the block
+//! assert!(matches!(region.lease(&reference), Err(Error::Stale { .. })));
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! # Invariants
+//!
+//! 1. *Memory outlives its leases.* A block holds its chunk's mapping; a mapping goes with its last block.
+//!    Closing or dropping the region takes no memory away from under a lease.
+//! 2. *A block is freed once, by its last lease*, and is handed out again only after that.
+//! 3. *A generation names one allocation for ever*: a 64-bit count per region, never used twice.
+//!    So a reference from before a free is refused always, not only until a counter comes round.
+//! 4. *Bookkeeping is private*: no lock, list or length lies in memory that another process maps.
+//! 5. *One owner*: a forked child inherits the mapping but not the right; all calls refuse it, and its drops change nothing.
+//!
+//! # Map
+//!
+//! | module | what |
+//! |---|---|
+//! | `heap` | the allocator, sans-I/O: two-level segregated fit over any number of chunks |
+//! | `chunk` | a memfd, mapped, then sealed against shrinking, growing, further writable maps and further seals |
+//! | `region` | what a caller sees, under one lock |
+//! | `state` | what lies under the lock: chunks, allocator, live blocks, the named limit `arena_bytes_max` |
+//! | `lease` | a block and the handles that keep it |
+//! | `process` | telling a forked child from the owner without a system call |
+//! | `sys` | `mmap`, `munmap`, `madvise` and raw bytes: all the `unsafe` there is |
+//!
+//! Cost: an allocation with its free takes a lock twice and no system call once the chunk is mapped.
+//! Memory that is touched for the first time costs a page fault per 4 KiB; blocks are reused to avoid it.
+//!
+//! Sources: `memfd_create(2)`, `fcntl(2)` on sealing, `madvise(2)`; the allocator names its own.
+mod chunk;
+mod config;
+mod error;
+mod heap;
+mod lease;
+mod process;
+mod reference;
+mod region;
+mod state;
+mod stats;
+mod sys;
+
+pub use config::Config;
+pub use error::Error;
+pub use lease::Lease;
+pub use reference::Reference;
+pub use region::Region;
+pub use stats::Stats;

@@ -1,56 +1,92 @@
-//! Rust errors become the exceptions of `forebay.errors`, here and nowhere else.
-#![allow(clippy::needless_pass_by_value)] // so that they fit `map_err`
-
+//! Errors of the core as exceptions of `forebay.errors`: one function per crate, by what the caller can do.
+#![allow(clippy::needless_pass_by_value)] // errors come by value, so that `map_err` takes these functions as they are
+use forebay_memory::Error as Memory;
+use forebay_pool::Error as Pool;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{IntoPyDict, PyDict};
 
-/// A class of `forebay.errors`.
-fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
-    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = MODULE.get_or_try_init(py, || py.import("forebay.errors").map(Bound::unbind))?;
-    Ok(module.bind(py).getattr(name)?.cast_into()?)
-}
-
-/// An exception of `forebay.errors` with attributes by keyword.
-fn raise(name: &str, message: &str, fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>) -> PyErr {
-    Python::attach(|py| {
-        let made = class(py, name).and_then(|class| {
-            let keywords = PyDict::new(py);
-            fill(&keywords)?;
-            class.call((message,), Some(&keywords))
-        });
-        made.map_or_else(|error| error, PyErr::from_value)
-    })
-}
-
-fn plain(name: &str, message: &str) -> PyErr {
-    raise(name, message, |_| Ok(()))
-}
-
-/// An error of the pool.
-pub fn pool(error: forebay_pool::Error) -> PyErr {
-    use forebay_pool::Error;
+/// The exception for an error of the memory crate.
+pub(crate) fn memory(error: Memory) -> PyErr {
     let message = error.to_string();
     match error {
-        Error::Closed => plain("ClosedError", &message),
-        Error::Forked { .. } => plain("ConfigError", &message),
-        Error::Limit { maximum, value, .. } => raise("LimitError", &message, |keywords| {
-            keywords.set_item("limit", maximum)?;
-            keywords.set_item("value", value)
+        Memory::Config { .. } | Memory::Name { .. } | Memory::Foreign { .. } => config(message),
+        Memory::Full { limit, asked, .. } => raise("LimitError", message, |py| {
+            [("limit", limit), ("value", asked)].into_py_dict(py)
         }),
-        Error::Stale { .. } => plain("StaleError", &message),
-        Error::KeeperLost => raise("BrokenError", &message, |keywords| keywords.set_item("delivered", "no")),
-        Error::System { source, .. } => {
-            PyOSError::new_err((source.raw_os_error().unwrap_or(0), message))
-        }
-        // Malformed and Interrupted never reach Python but by a fault of ours.
-        _ => plain("InternalError", &message),
+        Memory::Stale { .. } | Memory::Forked { .. } => stale(message),
+        Memory::Closed { .. } => plain("ClosedError", message),
+        Memory::System { .. } => raise("BrokenError", message, |py| {
+            [("delivered", "no")].into_py_dict(py)
+        }),
+        // `Poisoned`, and what a later version of the crate may add.
+        _ => internal(message),
     }
 }
 
-/// An error of a completion queue.
-pub fn wake(error: forebay_wake::Error) -> PyErr {
-    plain("InternalError", &error.to_string())
+/// The exception for an error of the pool.
+pub(crate) fn pool(error: Pool) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Pool::Closed => plain("ClosedError", message),
+        Pool::Forked { .. } => config(message),
+        Pool::Limit { maximum, value, .. } => raise("LimitError", message, |py| {
+            [("limit", maximum), ("value", value)].into_py_dict(py)
+        }),
+        Pool::Stale { .. } => stale(message),
+        Pool::KeeperLost => raise("BrokenError", message, |py| {
+            [("delivered", "no")].into_py_dict(py)
+        }),
+        Pool::System { source, .. } => {
+            PyOSError::new_err((source.raw_os_error().unwrap_or(0), message))
+        }
+        // `Malformed` and `Interrupted`, which reach Python by a fault of ours alone.
+        _ => internal(message),
+    }
+}
+
+/// The exception for an error of a completion queue.
+pub(crate) fn wake(error: forebay_wake::Error) -> PyErr {
+    internal(error.to_string())
+}
+
+fn internal(message: String) -> PyErr {
+    plain(
+        "InternalError",
+        format!("{message}; this is a fault of Forebay, please report it"),
+    )
+}
+
+/// `ConfigError`: wrong before anything happened.
+pub(crate) fn config(message: String) -> PyErr {
+    plain("ConfigError", message)
+}
+
+/// `StaleError`: the handle is from before a free.
+pub(crate) fn stale(message: String) -> PyErr {
+    plain("StaleError", message)
+}
+
+/// `BusyError`: in use elsewhere.
+pub(crate) fn busy(message: String) -> PyErr {
+    plain("BusyError", message)
+}
+
+fn plain(class: &str, message: String) -> PyErr {
+    raise(class, message, |py| Ok(PyDict::new(py)))
+}
+
+/// Make an exception with attributes; what fails on the way is the exception instead.
+fn raise(
+    class: &str,
+    message: String,
+    attributes: impl for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyDict>>,
+) -> PyErr {
+    Python::attach(|py| {
+        let made = py
+            .import("forebay.errors")
+            .and_then(|errors| errors.getattr(class))
+            .and_then(|class| class.call((message,), Some(&attributes(py)?)));
+        made.map_or_else(|error| error, PyErr::from_value)
+    })
 }

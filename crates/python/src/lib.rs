@@ -1,6 +1,7 @@
 //! The extension module `forebay._core`: one file per system, no algorithm.
 
 mod error;
+mod memory;
 mod pool;
 mod sys;
 
@@ -8,10 +9,11 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
-    use super::{Bound, PyModule, PyResult, pool};
+    use super::{Bound, PyModule, PyResult, memory, pool};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        memory::register(module)?;
         pool::register(module)?;
         Ok(())
     }

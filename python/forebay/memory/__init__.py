@@ -1,1 +1,13 @@
-"""memory."""
+"""Memory that several processes can use without copying: arenas, buffers, references.
+
+An `Arena` hands out `Buffer`s and numpy arrays in memory that other processes may map for reading.
+A `Reference` names a block in a message; after the block is freed, it is refused for ever.
+"""
+
+from __future__ import annotations
+
+from forebay._core import Buffer
+from forebay.memory._arena import Arena
+from forebay.memory._reference import Reference
+
+__all__ = ["Arena", "Buffer", "Reference"]

@@ -1,0 +1,44 @@
+//! Telling a forked child from the process that made something, without a system call.
+//!
+//! The kernel wipes a page for us when the process forks (`MADV_WIPEONFORK`), by whatever call it does so:
+//! `pthread_atfork` would miss a raw `clone`, and `getpid` costs a system call and repeats in a new PID namespace.
+//! The page holds the *epoch*: how many forks deep this process is, as far as anybody asked. A wiped page means one more.
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sys;
+
+/// The last epoch given out; a child inherits a copy, so its own epochs are higher than all of its ancestors'.
+static EPOCHS: AtomicU64 = AtomicU64::new(0);
+
+/// A number that differs between a process and everything it was forked from.
+pub(crate) fn epoch() -> u64 {
+    let Some(mark) = sys::wiped_on_fork() else {
+        return u64::from(id()); // no memory for a page: the slower answer
+    };
+    let seen = mark.load(Ordering::Relaxed);
+    if seen != 0 {
+        return seen;
+    }
+    let next = EPOCHS.fetch_add(1, Ordering::Relaxed) + 1;
+    match mark.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => next,
+        Err(seen) => seen, // another thread was first
+    }
+}
+
+/// The process id, for messages.
+pub(crate) fn id() -> u32 {
+    rustix::process::getpid()
+        .as_raw_nonzero()
+        .get()
+        .unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_epoch_stays_the_same_within_a_process() {
+        assert_ne!(super::epoch(), 0);
+        assert_eq!(super::epoch(), super::epoch());
+    }
+}

@@ -1,0 +1,240 @@
+//! A region: what a caller sees of chunks, allocator and blocks; all of it under one lock and one limit.
+//!
+//! One lock per region, held for bookkeeping and for the system calls that map a chunk, never for a call into other code.
+//! Memory is unmapped after the lock is let go.
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::lease::{Block, Lease};
+use crate::process;
+use crate::reference::Reference;
+use crate::state::State;
+use crate::stats::Stats;
+
+/// What blocks share with their region.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) id: u64,
+    /// The process that made it, and its epoch.
+    owner: u32,
+    epoch: u64,
+    state: Mutex<State>,
+}
+
+/// Memory that this process owns and others may map for reading.
+///
+/// Thread-safe. Dropping it closes it; blocks under a lease stay valid.
+#[derive(Debug)]
+pub struct Region(Arc<Inner>);
+
+impl Region {
+    /// Make a region. Nothing is mapped before the first allocation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a limit below a page, [`Error::Name`] for a name that cannot be one,
+    /// [`Error::System`] if the kernel gives no random number.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        config.check()?;
+        let id = random_id().map_err(|source| Error::System {
+            arena: config.name.clone(),
+            call: "getrandom",
+            bytes: 0,
+            source,
+        })?;
+        let state = State::new(config.limit_bytes);
+        let (owner, epoch) = (process::id(), process::epoch());
+        Ok(Self(Arc::new(Inner {
+            config,
+            id,
+            owner,
+            epoch,
+            state: Mutex::new(state),
+        })))
+    }
+
+    /// Allocate `bytes`, at a cache line, or at a page from 64 KiB up. What they hold is undefined.
+    ///
+    /// Cost: a lock and a search in constant time; a chunk is mapped when no free piece fits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`] when the limit leaves no room, [`Error::System`] when the kernel refuses a chunk,
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn allocate(&self, bytes: usize) -> Result<Lease, Error> {
+        let inner = &self.0;
+        let mut state = inner.lock_open()?;
+        let (block, gone) = state.allocate(inner, bytes as u64)?;
+        drop(state);
+        drop(gone);
+        Ok(Lease::new(block))
+    }
+
+    /// Take a further lease of the block that `reference` names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`] if the block was freed, even if another one lies there now; [`Error::Foreign`] for another
+    /// region's reference; [`Error::Closed`], [`Error::Forked`].
+    pub fn lease(&self, reference: &Reference) -> Result<Lease, Error> {
+        let inner = &self.0;
+        let (arena, reference) = (&inner.config.name, *reference);
+        let state = inner.lock_open()?;
+        if reference.region != inner.id {
+            return Err(Error::Foreign {
+                arena: arena.clone(),
+                region: inner.id,
+                reference,
+            });
+        }
+        let block = state.block(reference.generation);
+        // Dropped after the lock: it may turn out to be the last lease, whose drop takes the lock.
+        drop(state);
+        match block {
+            Some(block) if block.reference == reference => Ok(Lease::new(block)),
+            _ => Err(Error::Stale {
+                arena: arena.clone(),
+                reference,
+            }),
+        }
+    }
+
+    /// A descriptor of a chunk for another process, which can map it for reading and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if there is no such chunk or no descriptor left; [`Error::Closed`], [`Error::Forked`].
+    pub fn share_chunk(&self, chunk: u32) -> Result<OwnedFd, Error> {
+        let state = self.0.lock_open()?;
+        let found = state.chunks.iter().find(|at| at.id == chunk);
+        let (bytes, shared) = match found {
+            Some(found) => (found.bytes, found.share()),
+            None => (0, Err(io::ErrorKind::NotFound.into())),
+        };
+        shared.map_err(|source| Error::System {
+            arena: self.0.config.name.clone(),
+            call: "dup",
+            bytes,
+            source,
+        })
+    }
+
+    /// Unmap the chunks in which nothing is allocated; returns how many bytes that gave back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn trim(&self) -> Result<u64, Error> {
+        let gone = self.0.lock_open()?.take_empty();
+        Ok(gone.iter().map(|chunk| chunk.bytes).sum())
+    }
+
+    /// Refuse further allocations and leases, and unmap what is not in use. Idempotent.
+    ///
+    /// Returns how many blocks are still under a lease; each chunk goes with its last one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn close(&self) -> Result<u64, Error> {
+        let mut state = self.0.lock()?;
+        state.closed = true;
+        let gone = state.take_empty();
+        let blocks = state.live();
+        drop(state);
+        drop(gone);
+        Ok(blocks)
+    }
+
+    /// Figures of this moment, for a closed region too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn stats(&self) -> Result<Stats, Error> {
+        Ok(self.0.lock()?.stats())
+    }
+
+    /// Whether it was closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn is_closed(&self) -> Result<bool, Error> {
+        Ok(self.0.lock()?.closed)
+    }
+
+    /// The name that messages use.
+    pub fn name(&self) -> &str {
+        &self.0.config.name
+    }
+
+    /// The limit `arena_bytes_max`.
+    pub fn limit_bytes(&self) -> u64 {
+        self.0.config.limit_bytes
+    }
+
+    /// The number that references carry.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // Forked or poisoned: nothing to do, the memory goes with the process.
+        let _ = self.close();
+    }
+}
+
+impl Inner {
+    /// Give a block's memory back; called by the drop of its last lease.
+    pub(crate) fn release(&self, block: &Block) {
+        // A forked child's copy of the bookkeeping may be locked for ever, and says nothing about the owner's.
+        // After a panic the block is kept rather than handed out twice.
+        let Ok(mut state) = self.lock() else { return };
+        let gone = state.release(block);
+        drop(state);
+        drop(gone);
+    }
+
+    pub(crate) fn check_owner(&self) -> Result<(), Error> {
+        if self.epoch == process::epoch() {
+            return Ok(());
+        }
+        Err(Error::Forked {
+            arena: self.config.name.clone(),
+            owner: self.owner,
+            child: process::id(),
+        })
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
+        self.check_owner()?;
+        self.state.lock().map_err(|_| Error::Poisoned {
+            arena: self.config.name.clone(),
+        })
+    }
+
+    fn lock_open(&self) -> Result<MutexGuard<'_, State>, Error> {
+        let state = self.lock()?;
+        if state.closed {
+            return Err(Error::Closed {
+                arena: self.config.name.clone(),
+            });
+        }
+        Ok(state)
+    }
+}
+
+fn random_id() -> io::Result<u64> {
+    let mut id = [0_u8; 8];
+    let count = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())?;
+    // Source: getrandom(2): requests of up to 256 bytes are never cut short.
+    debug_assert_eq!(count, id.len());
+    Ok(u64::from_ne_bytes(id))
+}

@@ -1,0 +1,25 @@
+//! Figures about a region.
+
+/// What a region holds at one moment; all sizes in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The limit `arena_bytes_max`, on `mapped_bytes`.
+    pub limit_bytes: u64,
+    /// Asked for by live blocks.
+    pub live_bytes: u64,
+    /// The most that `live_bytes` has been.
+    pub live_bytes_peak: u64,
+    /// Size of all chunks. Address space: pages that nobody touched take no memory.
+    pub mapped_bytes: u64,
+    /// The most that `mapped_bytes` has been.
+    pub mapped_bytes_peak: u64,
+    /// Mapped and not asked for: free pieces, and the rounding of blocks.
+    pub waste_bytes: u64,
+    /// Live blocks.
+    pub blocks: u64,
+    /// Chunks, which is also the number of descriptors and of mappings.
+    pub chunks: u64,
+    /// Allocations since the region was made; also the last generation that was given.
+    pub allocations: u64,
+}

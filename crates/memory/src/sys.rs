@@ -1,0 +1,101 @@
+//! Mapping memory and raw bytes: all the `unsafe` of the crate.
+#![allow(unsafe_code)]
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::lease::Block;
+
+/// A chunk's memory, mapped shared and writable until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is plain memory, valid from any thread until the drop, which needs the last owner;
+// this type reads and writes none of it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; all methods take `&self` and only compute addresses.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Map `bytes` of `descriptor` for reading and writing.
+    pub(crate) fn new(descriptor: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        // SAFETY: with a null hint and without MAP_FIXED the kernel picks addresses that nothing else uses.
+        let start = unsafe {
+            mmap(
+                ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                descriptor,
+                0,
+            )?
+        };
+        let start =
+            NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
+        Ok(Self { start, bytes })
+    }
+
+    /// The address of the byte at `offset`, with room for `length` bytes behind it.
+    pub(crate) fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
+        assert!(
+            offset <= self.bytes && length <= self.bytes - offset,
+            "a block outside of its chunk"
+        );
+        // SAFETY: the assertion keeps the offset inside the mapping, or one past its end.
+        unsafe { self.start.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: start and size are those that mmap gave; nobody has the address any more,
+        // because every block that hands it out owns a share of this mapping.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
+    }
+}
+
+/// The bytes of a block, if `holder` is its only lease.
+pub(crate) fn sole_bytes(holder: &mut Arc<Block>) -> Option<&mut [u8]> {
+    if Arc::strong_count(holder) != 1 {
+        return None;
+    }
+    // Pairs with the release in the drop of the lease that went last: its writes are visible here.
+    fence(Ordering::Acquire);
+    let length = holder.length();
+    // SAFETY: the block's memory is mapped while `holder` lives, which the result borrows, and was zeroed by the kernel.
+    // Nobody else in this process has a slice of it: slices come from here alone, to a sole lease, mutably borrowed.
+    // A lease that is taken from a reference meanwhile makes two, so it gets none;
+    // whoever writes through its raw address says in a `SAFETY` line why nobody reads.
+    // Other processes can map the chunk for reading only, which the seals see to.
+    Some(unsafe { std::slice::from_raw_parts_mut(holder.start().as_ptr(), length) })
+}
+
+/// A word that is zero again in a forked child; `None` if the kernel gives no page for it.
+pub(crate) fn wiped_on_fork() -> Option<&'static AtomicU64> {
+    static MARK: OnceLock<Option<&'static AtomicU64>> = OnceLock::new();
+    *MARK.get_or_init(|| {
+        const PAGE_BYTES: usize = 4096;
+        // SAFETY: a fresh private mapping at addresses that the kernel picks.
+        let page = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                PAGE_BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+            .ok()?
+        };
+        // SAFETY: the page was mapped above and nobody else knows it; wiping leaves zeros, a valid word.
+        unsafe { madvise(page, PAGE_BYTES, Advice::LinuxWipeOnFork).ok()? };
+        // SAFETY: page-aligned, zeroed, never unmapped, and used as this atomic only.
+        Some(unsafe { &*page.cast::<AtomicU64>() })
+    })
+}

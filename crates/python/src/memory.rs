@@ -1,0 +1,163 @@
+//! `forebay._core.Arena` and `Buffer`: the memory crate for Python.
+#![allow(clippy::doc_markdown)] // the comments are Python docstrings
+mod sys;
+
+use forebay_memory::{Config, Reference, Region};
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
+
+use crate::error;
+pub(crate) use sys::Buffer;
+
+/// Add the classes to the extension module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Arena>()?;
+    module.add_class::<Buffer>()
+}
+
+/// Memory that this process owns and other processes may map for reading. Base of `forebay.memory.Arena`.
+#[pyclass(frozen, subclass, weakref, module = "forebay._core")]
+pub(crate) struct Arena {
+    region: Region,
+}
+
+#[pymethods]
+impl Arena {
+    #[new]
+    fn new(limit_bytes: u64, name: &str) -> PyResult<Self> {
+        let region = Region::new(Config::new(name, limit_bytes)).map_err(error::memory)?;
+        Ok(Self { region })
+    }
+
+    /// Allocate `n_bytes` bytes; what they hold is undefined.
+    ///
+    /// Aligned to 64 bytes, from 64 KiB up to 4096 bytes.
+    /// The memory goes back when the buffer and everything made from it are gone, or with `Buffer.free`.
+    ///
+    /// Args:
+    ///     n_bytes: the size, 0 or more.
+    ///
+    /// Raises:
+    ///     LimitError: `arena_bytes_max` leaves no room; `.limit` is the limit, `.value` the size asked for.
+    ///     ConfigError: the size is negative.
+    ///     ClosedError: the arena is closed.
+    ///     StaleError: this is a forked child of the arena's owner.
+    ///     BrokenError: the kernel gave no memory or no descriptor.
+    ///
+    /// Threads: any. Cost: below a microsecond; a system call or four when a chunk is mapped.
+    fn allocate(&self, py: Python<'_>, n_bytes: isize) -> PyResult<Buffer> {
+        let bytes = usize::try_from(n_bytes).map_err(|_| {
+            error::config(format!(
+                "arena {:?}: cannot allocate {n_bytes} bytes",
+                self.region.name()
+            ))
+        })?;
+        let lease = py
+            .detach(|| self.region.allocate(bytes))
+            .map_err(error::memory)?;
+        Ok(Buffer::new(lease))
+    }
+
+    /// Take a further lease of the block that `reference` names.
+    ///
+    /// Args:
+    ///     reference: what `Buffer.reference` gave, or the same five numbers as a tuple.
+    ///
+    /// Returns:
+    ///     A buffer over the same memory; the block lives until all of its buffers are gone or freed.
+    ///
+    /// Raises:
+    ///     StaleError: the block was freed since, even if another one lies there now.
+    ///     ConfigError: the reference is of another arena.
+    ///     ClosedError: the arena is closed.
+    ///
+    /// Threads: any.
+    fn view(&self, py: Python<'_>, reference: (u64, u32, u64, u64, u64)) -> PyResult<Buffer> {
+        let (region, chunk, offset, length, generation) = reference;
+        let reference = Reference {
+            region,
+            chunk,
+            offset,
+            length,
+            generation,
+        };
+        let lease = py
+            .detach(|| self.region.lease(&reference))
+            .map_err(error::memory)?;
+        Ok(Buffer::new(lease))
+    }
+
+    /// Unmap the chunks in which nothing is allocated.
+    ///
+    /// Returns:
+    ///     How many bytes that gave back.
+    ///
+    /// Raises:
+    ///     ClosedError: the arena is closed, and has given back all it can.
+    fn trim(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.region.trim()).map_err(error::memory)
+    }
+
+    /// Refuse further allocations and views, and unmap what is not in use. Idempotent.
+    ///
+    /// Returns:
+    ///     How many blocks are still held by buffers, arrays or views.
+    ///     Their memory stays mapped until they go; that is no error.
+    fn close(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.region.close()).map_err(error::memory)
+    }
+
+    /// Tell what the arena holds at this moment, all sizes in bytes.
+    ///
+    /// Returns:
+    ///     `limit_bytes` (on `mapped_bytes`), `live_bytes` (asked for by live blocks) and `live_bytes_peak`,
+    ///     `mapped_bytes` (size of all chunks) and `mapped_bytes_peak`, `waste_bytes` (mapped and not asked for),
+    ///     `blocks`, `chunks`, `allocations` (since the arena was made).
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.region.stats().map_err(error::memory)?;
+        [
+            ("limit_bytes", stats.limit_bytes),
+            ("live_bytes", stats.live_bytes),
+            ("live_bytes_peak", stats.live_bytes_peak),
+            ("mapped_bytes", stats.mapped_bytes),
+            ("mapped_bytes_peak", stats.mapped_bytes_peak),
+            ("waste_bytes", stats.waste_bytes),
+            ("blocks", stats.blocks),
+            ("chunks", stats.chunks),
+            ("allocations", stats.allocations),
+        ]
+        .into_py_dict(py)
+    }
+
+    /// The name that messages and the system's memory maps show.
+    #[getter]
+    fn name(&self) -> &str {
+        self.region.name()
+    }
+
+    /// The limit `arena_bytes_max`.
+    #[getter]
+    fn limit_bytes(&self) -> u64 {
+        self.region.limit_bytes()
+    }
+
+    /// The number that references carry, drawn at random.
+    #[getter]
+    fn region(&self) -> u64 {
+        self.region.id()
+    }
+
+    /// Whether the arena was closed.
+    #[getter]
+    fn closed(&self) -> PyResult<bool> {
+        self.region.is_closed().map_err(error::memory)
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<forebay.Arena {:?}, at most {} bytes>",
+            self.region.name(),
+            self.region.limit_bytes()
+        )
+    }
+}

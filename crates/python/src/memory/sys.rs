@@ -1,0 +1,241 @@
+//! `Buffer`: a lease of a block for Python, with the buffer protocol, which is where the `unsafe` comes from.
+//!
+//! # Invariant
+//!
+//! *A lease is not dropped while somebody has its address.*
+//! A `memoryview` or an array made from it counts as an export and holds the buffer object itself;
+//! while there is one, `free` refuses and the object cannot go.
+//! Whoever reads `__array_interface__` gets an address that nobody gives back, so `free` refuses from then on.
+//!
+//! The lock is taken with the GIL held only, and no Python code runs under it,
+//! so a fork, which needs the GIL, never finds it locked.
+#![allow(unsafe_code)]
+#![allow(clippy::doc_markdown, clippy::needless_pass_by_value)] // Python docstrings; signatures that PyO3 asks for
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use forebay_memory::Lease;
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+
+use crate::error;
+
+#[derive(Debug)]
+struct Held {
+    /// None once freed.
+    lease: Option<Lease>,
+    /// Live views by the buffer protocol.
+    exports: usize,
+    /// The address was read from `__array_interface__`.
+    address_given: bool,
+}
+
+/// Why a buffer refused. Made into an exception after the lock is let go, because that runs Python code.
+enum Refusal {
+    Freed,
+    Exported(usize),
+    AddressGiven,
+    Memory(forebay_memory::Error),
+}
+
+impl From<Refusal> for PyErr {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Freed => error::stale("the buffer was freed; allocate another one".into()),
+            Refusal::Exported(views) => {
+                error::busy(format!("{views} memoryviews or arrays use the buffer; drop them before free()"))
+            }
+            Refusal::AddressGiven => {
+                error::busy("__array_interface__ gave the buffer's address away; drop the buffer instead of free()".into())
+            }
+            Refusal::Memory(refused) => error::memory(refused),
+        }
+    }
+}
+
+impl Held {
+    fn lease(&self) -> Result<&Lease, Refusal> {
+        self.lease.as_ref().ok_or(Refusal::Freed)
+    }
+
+    /// Address and length, for somebody who will use the memory.
+    fn span(&self) -> Result<(*mut u8, usize), Refusal> {
+        let lease = self.lease()?;
+        lease.check().map_err(Refusal::Memory)?;
+        Ok((lease.as_ptr().as_ptr(), lease.len()))
+    }
+
+    /// The lease, if nobody uses its memory.
+    fn take(&mut self) -> Result<Option<Lease>, Refusal> {
+        self.span()?;
+        match self {
+            Self { exports: 1.., .. } => Err(Refusal::Exported(self.exports)),
+            Self {
+                address_given: true,
+                ..
+            } => Err(Refusal::AddressGiven),
+            _ => Ok(self.lease.take()),
+        }
+    }
+}
+
+/// Memory of an arena: a lease of one block, writable through the buffer protocol. Made by `Arena`.
+///
+/// The block goes back to its arena when its last buffer is gone or freed.
+/// A `memoryview` or a numpy array made from a buffer keeps it.
+///
+/// Threads: any; who writes which bytes is the callers' business, as with a bytearray.
+#[pyclass(frozen, weakref, module = "forebay._core")]
+pub(crate) struct Buffer {
+    held: Mutex<Held>,
+}
+
+impl Buffer {
+    pub(crate) fn new(lease: Lease) -> Self {
+        Self {
+            held: Mutex::new(Held {
+                lease: Some(lease),
+                exports: 0,
+                address_given: false,
+            }),
+        }
+    }
+
+    /// Act on what is held, under the lock.
+    fn with<T>(&self, act: impl FnOnce(&mut Held) -> Result<T, Refusal>) -> PyResult<T> {
+        // Every change under the lock is one assignment: a panic leaves nothing half done.
+        let acted = act(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner));
+        acted.map_err(PyErr::from)
+    }
+
+    /// Count a view as gone.
+    fn release(&self) {
+        self.held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .exports -= 1;
+    }
+}
+
+#[pymethods]
+impl Buffer {
+    /// Fill in a view of the whole block: bytes, one dimension, writable.
+    ///
+    /// # Safety
+    ///
+    /// Called by Python, with a view to fill or null.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("a view is needed"));
+        }
+        // SAFETY: not null, so Python passes a view of its own; on failure it wants a null object in it.
+        unsafe { (*view).obj = ptr::null_mut() };
+        let (start, length) = slf.get().with(|held| {
+            let span = held.span()?;
+            held.exports += 1;
+            Ok(span)
+        })?;
+        let length = ffi::Py_ssize_t::try_from(length).expect("a mapped block is below 2^63 bytes");
+        // SAFETY: the block is mapped for `length` bytes while the lease lives; the count taken above keeps `free` away,
+        // and the view's reference to this object, taken here, keeps the drop away.
+        if unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast(), length, 0, flags) }
+            != 0
+        {
+            slf.get().release();
+            return Err(PyErr::fetch(slf.py()));
+        }
+        Ok(())
+    }
+
+    /// Count a view as gone.
+    ///
+    /// # Safety
+    ///
+    /// Called by Python, once for each view that was filled in.
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        self.release();
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        self.with(|held| Ok(held.lease()?.len()))
+    }
+
+    /// The size in bytes.
+    #[getter]
+    fn nbytes(&self) -> PyResult<usize> {
+        self.__len__()
+    }
+
+    /// The block's name for a message: a `forebay.memory.Reference`.
+    ///
+    /// It keeps nothing alive; `Arena.view` makes a buffer of it while the block lives, and raises `StaleError` after.
+    #[getter]
+    fn reference<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let reference = self.with(|held| Ok(held.lease()?.reference()))?;
+        let class = CLASS.get_or_try_init(py, || {
+            py.import("forebay.memory._reference")?
+                .getattr("Reference")
+                .map(Bound::unbind)
+        })?;
+        let forebay_memory::Reference {
+            region,
+            chunk,
+            offset,
+            length,
+            generation,
+        } = reference;
+        class
+            .bind(py)
+            .call1((region, chunk, offset, length, generation))
+    }
+
+    /// The memory as numpy's array interface, version 3.
+    ///
+    /// Reading it gives the address away for good: `free` refuses from then on,
+    /// and the memory goes back when this object is gone. Prefer the buffer protocol, as `numpy.asarray` does.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (start, length) = self.with(|held| {
+            let span = held.span()?;
+            held.address_given = true;
+            Ok(span)
+        })?;
+        let interface = PyDict::new(py);
+        interface.set_item("shape", (length,))?;
+        interface.set_item("typestr", "|u1")?;
+        interface.set_item("data", (start.expose_provenance(), false))?;
+        interface.set_item("version", 3)?;
+        Ok(interface)
+    }
+
+    /// Give the lease back now rather than when this object is gone.
+    ///
+    /// The block is free unless another buffer (from `Arena.view`) holds it.
+    ///
+    /// Raises:
+    ///     BusyError: a memoryview or an array still uses the memory; nothing has changed.
+    ///     StaleError: it was freed before.
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
+        let lease = self.with(Held::take)?;
+        py.detach(|| drop(lease));
+        Ok(())
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        self.with(|held| {
+            Ok(match &held.lease {
+                Some(lease) => format!("<forebay.memory.Buffer of {} bytes>", lease.len()),
+                None => "<forebay.memory.Buffer, freed>".into(),
+            })
+        })
+    }
+}
