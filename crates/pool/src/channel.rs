@@ -50,28 +50,38 @@ pub fn send(
     }
 }
 
-/// Receive a message; `None` where `flags` hold `DONTWAIT` and there is none.
-pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Option<Packet>> {
-    let mut bytes = vec![0; CONTROL_BYTES_MAX];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CONTROL_FDS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = flags | RecvFlags::CMSG_CLOEXEC;
-    let message = match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
-        Ok(message) => message,
-        Err(Errno::AGAIN) => return Ok(None),
-        Err(Errno::INTR) => return Err(Error::Interrupted),
-        Err(Errno::CONNRESET) => return Ok(Some(Packet { bytes: Vec::new(), descriptors: Vec::new() })),
-        Err(errno) => return Err(Error::system("recvmsg")(errno)),
-    };
-    let mut descriptors = Vec::new();
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = part {
-            descriptors.extend(received);
+/// The receiving side of a socket: its buffer is obtained once.
+#[derive(Debug)]
+pub struct Receiver(Box<[u8]>);
+
+impl Default for Receiver {
+    fn default() -> Self {
+        Self(vec![0; CONTROL_BYTES_MAX].into_boxed_slice())
+    }
+}
+
+impl Receiver {
+    /// Receive a message; `None` where `flags` hold `DONTWAIT` and there is none.
+    pub fn receive(&mut self, socket: impl AsFd, flags: RecvFlags) -> Result<Option<Packet>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CONTROL_FDS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        let message = match recvmsg(&socket, &mut [IoSliceMut::new(&mut self.0)], &mut control, flags) {
+            Ok(message) => message,
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => return Err(Error::Interrupted),
+            Err(Errno::CONNRESET) => return Ok(Some(Packet { bytes: Vec::new(), descriptors: Vec::new() })),
+            Err(errno) => return Err(Error::system("recvmsg")(errno)),
+        };
+        let mut descriptors = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = part {
+                descriptors.extend(received);
+            }
         }
+        if message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(Error::Malformed { what: "a message was cut short" });
+        }
+        Ok(Some(Packet { bytes: self.0[..message.bytes].to_vec(), descriptors }))
     }
-    if message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(Error::Malformed { what: "a message was cut short" });
-    }
-    bytes.truncate(message.bytes);
-    Ok(Some(Packet { bytes, descriptors }))
 }

@@ -3,13 +3,15 @@
 //! A template is a process with one thread that has imported an application. It never runs the application;
 //! its children do. It touches little memory between forks, so that its pages stay shared with them.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
 
-use crate::channel::{self, Packet};
+use crate::channel::{self, Packet, Receiver};
 use crate::error::{Error, Result};
 use crate::sys::{Forked, Hooks, fork_sibling};
 use crate::wire::{Handle, Order, Report};
@@ -19,25 +21,28 @@ use crate::wire::{Handle, Order, Report};
 pub struct Nursery {
     socket: OwnedFd,
     keeper: Option<Pid>,
+    receiver: Receiver,
 }
 
-/// What a new service's process is given.
+/// A service that the keeper wants.
 #[derive(Debug)]
-pub struct Newborn {
-    /// Its socket to the client.
-    pub socket: OwnedFd,
+pub struct Wanted {
+    handle: Handle,
     /// Its own directory.
     pub directory: PathBuf,
+    /// Its socket to the client.
+    pub socket: OwnedFd,
+    output: OwnedFd,
 }
 
 impl Nursery {
     /// Take charge of the socket; to be called by the process that the keeper started.
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket, keeper: getppid() }
+        Self { socket, keeper: getppid(), receiver: Receiver::default() }
     }
 
     /// The first order: what to import. None at the end of the keeper.
-    pub fn setup(&self) -> Result<Option<Vec<u8>>> {
+    pub fn setup(&mut self) -> Result<Option<Vec<u8>>> {
         match self.next_order()? {
             None => Ok(None),
             Some((Order::Setup { setup }, _)) => Ok(Some(setup)),
@@ -55,46 +60,47 @@ impl Nursery {
         self.report(&Report::Unfit { reason })
     }
 
-    /// Fork services as ordered. Returns in each child, and in the template at the end of the keeper with None.
-    pub fn serve(&self, hooks: Hooks) -> Result<Option<Newborn>> {
-        while let Some((order, descriptors)) = self.next_order()? {
-            let Order::Fork { handle, directory } = order else {
-                return Err(Error::Malformed { what: "a second setup" });
-            };
-            match fork_sibling(hooks) {
-                Ok(Forked::Child) => return self.born(descriptors, directory).map(Some),
-                Ok(Forked::Parent(pid)) => self.report(&Report::Forked { handle, pid })?,
-                Err(errno) => self.not_forked(handle, errno)?,
-            }
-        }
-        Ok(None)
+    /// Wait for the next service that is wanted. None at the end of the keeper.
+    pub fn wanted(&mut self) -> Result<Option<Wanted>> {
+        let Some((order, descriptors)) = self.next_order()? else { return Ok(None) };
+        let Order::Fork { handle, directory } = order else {
+            return Err(Error::Malformed { what: "a second setup" });
+        };
+        let mut descriptors = descriptors.into_iter();
+        let (Some(socket), Some(output)) = (descriptors.next(), descriptors.next()) else {
+            return Err(Error::Malformed { what: "a fork was ordered without its descriptors" });
+        };
+        Ok(Some(Wanted { handle, directory: OsString::from_vec(directory).into(), socket, output }))
     }
 
-    fn not_forked(&self, handle: Handle, errno: rustix::io::Errno) -> Result<()> {
-        self.report(&Report::NotForked { handle, errno: errno.raw_os_error() })
+    /// Fork it. Returns its socket in the child, None in the template, which has told the keeper.
+    pub fn fork(&self, wanted: Wanted, hooks: Hooks) -> Result<Option<OwnedFd>> {
+        let handle = wanted.handle;
+        match fork_sibling(hooks) {
+            Ok(Forked::Child) => self.born(wanted).map(Some),
+            Ok(Forked::Parent(pid)) => self.report(&Report::Forked { handle, pid }).map(|()| None),
+            Err(errno) => {
+                let errno = errno.raw_os_error();
+                self.report(&Report::NotForked { handle, errno }).map(|()| None)
+            }
+        }
     }
 
     /// In the child: a session of its own, ended with the keeper, output to its own pipe.
-    fn born(&self, descriptors: Vec<OwnedFd>, directory: Vec<u8>) -> Result<Newborn> {
-        use std::os::unix::ffi::OsStringExt;
+    fn born(&self, wanted: Wanted) -> Result<OwnedFd> {
         setsid().map_err(Error::system("setsid"))?;
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(Error::system("prctl(PR_SET_PDEATHSIG)"))?;
         if getppid() != self.keeper {
             return Err(Error::KeeperLost); // it ended before the signal was armed
         }
-        let mut descriptors = descriptors.into_iter();
-        let (Some(socket), Some(output)) = (descriptors.next(), descriptors.next()) else {
-            return Err(Error::Malformed { what: "a fork was ordered without its descriptors" });
-        };
-        rustix::stdio::dup2_stdout(&output).map_err(Error::system("dup2"))?;
-        rustix::stdio::dup2_stderr(&output).map_err(Error::system("dup2"))?;
-        let directory = std::ffi::OsString::from_vec(directory).into();
-        Ok(Newborn { socket, directory })
+        rustix::stdio::dup2_stdout(&wanted.output).map_err(Error::system("dup2"))?;
+        rustix::stdio::dup2_stderr(&wanted.output).map_err(Error::system("dup2"))?;
+        Ok(wanted.socket)
     }
 
-    fn next_order(&self) -> Result<Option<(Order, Vec<OwnedFd>)>> {
+    fn next_order(&mut self) -> Result<Option<(Order, Vec<OwnedFd>)>> {
         loop {
-            match channel::receive(self.socket.as_fd(), RecvFlags::empty()) {
+            match self.receiver.receive(self.socket.as_fd(), RecvFlags::empty()) {
                 Ok(Some(Packet { bytes, .. })) if bytes.is_empty() => return Ok(None),
                 Ok(Some(Packet { bytes, descriptors })) => return Ok(Some((Order::decode(&bytes)?, descriptors))),
                 Ok(None) | Err(Error::Interrupted) => {}

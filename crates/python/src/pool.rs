@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::fd::{IntoRawFd, RawFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_pool::client::{Answer, Client, Wake};
 use forebay_pool::death::Cause;
@@ -278,34 +278,49 @@ fn run_keeper(py: Python<'_>, control: RawFd, page: RawFd, client: RawFd, scratc
     py.detach(|| keeper::run(inherited)).map_err(error::pool)
 }
 
-/// A template's end of its keeper.
+/// A template's end of its keeper. A template has one thread, so the locks are never waited for.
 #[pyclass(frozen, module = "forebay._core")]
-pub struct Nursery(template::Nursery);
+pub struct Nursery {
+    core: Mutex<template::Nursery>,
+    wanted: Mutex<Option<template::Wanted>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[pymethods]
 impl Nursery {
     #[new]
     fn new(socket: RawFd) -> PyResult<Self> {
-        Ok(Self(template::Nursery::new(own(socket)?)))
+        Ok(Self { core: Mutex::new(template::Nursery::new(own(socket)?)), wanted: Mutex::new(None) })
     }
 
     fn setup<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        Ok(self.0.setup().map_err(error::pool)?.map(|setup| PyBytes::new(py, &setup)))
+        Ok(locked(&self.core).setup().map_err(error::pool)?.map(|setup| PyBytes::new(py, &setup)))
     }
 
     fn ready(&self) -> PyResult<()> {
-        self.0.ready().map_err(error::pool)
+        locked(&self.core).ready().map_err(error::pool)
     }
 
     fn unfit(&self, reason: Vec<u8>) -> PyResult<()> {
-        self.0.unfit(reason).map_err(error::pool)
+        locked(&self.core).unfit(reason).map_err(error::pool)
     }
 
-    /// Forks as ordered; returns in each child, and in the template with None at the end.
-    /// The GIL is kept: a template has one thread.
-    fn serve(&self) -> PyResult<Option<(RawFd, OsString)>> {
-        let born = self.0.serve(HOOKS).map_err(error::pool)?;
-        Ok(born.map(|born| (born.socket.into_raw_fd(), born.directory.into_os_string())))
+    /// The directory of the next service that is wanted; None at the end.
+    fn wanted(&self) -> PyResult<Option<OsString>> {
+        let wanted = locked(&self.core).wanted().map_err(error::pool)?;
+        let directory = wanted.as_ref().map(|wanted| wanted.directory.clone().into_os_string());
+        *locked(&self.wanted) = wanted;
+        Ok(directory)
+    }
+
+    /// Fork the service that is wanted: its socket in the child, None in the template.
+    fn fork(&self) -> PyResult<Option<RawFd>> {
+        let Some(wanted) = locked(&self.wanted).take() else { return Ok(None) };
+        let socket = locked(&self.core).fork(wanted, HOOKS).map_err(error::pool)?;
+        Ok(socket.map(IntoRawFd::into_raw_fd))
     }
 }
 

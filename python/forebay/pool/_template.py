@@ -47,9 +47,12 @@ def main() -> None:
         nursery.unfit(reason.encode(errors="replace"))
         return
     nursery.ready()
-    born = nursery.serve()
-    if born is not None:
-        _worker.main(*born)
+    while (directory := nursery.wanted()) is not None:
+        _worker.enter(directory)
+        socket = nursery.fork()
+        if socket is not None:
+            _worker.main(socket)
+            return
 
 
 def _prepare(kind: Any, target: str, path: list[str], argv: list[str]) -> str | None:

@@ -47,15 +47,22 @@ class Target:
 
 def warm() -> None:
     """Do once in the template what every service would do first, so that its pages are shared."""
-    import tempfile  # noqa: F401  (so that its directory can be set in the child)
-
     pickle.loads(pickle.dumps(((), {}), protocol=5))
 
 
-def main(descriptor: int, directory: str) -> None:
-    """Serve on `descriptor` until the process is ended; `directory` is removed with it."""
+def enter(directory: str) -> None:
+    """Make `directory` the next service's place for temporary files.
+
+    Done in the template before it forks: there the pages are its own already, a child would have to copy them.
+    """
     os.environ["TMPDIR"] = directory
-    sys.modules["tempfile"].tempdir = directory  # type: ignore[attr-defined]
+    tempfile = sys.modules.get("tempfile")
+    if tempfile is not None:
+        tempfile.tempdir = directory
+
+
+def main(descriptor: int) -> None:
+    """Serve on `descriptor` until the process is ended."""
     _reseed()
     target = Target()
     connection = _core.Connection(descriptor)

@@ -9,7 +9,7 @@ use rustix::process::{
     PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal, waitid,
 };
 
-use crate::channel;
+use crate::channel::{self, Receiver};
 use crate::clock::wait_of;
 use crate::error::{Error, Result};
 use crate::limit::CONTROL_BYTES_MAX;
@@ -34,6 +34,7 @@ pub struct Link {
     /// A keeper is being started; its end of the socket has been handed over.
     offered: Option<OwnedFd>,
     running: Option<Running>,
+    receiver: Receiver,
     epoch: u64,
 }
 
@@ -46,7 +47,7 @@ struct Running {
 impl Link {
     pub fn new() -> Result<Self> {
         let (page, page_fd) = Page::create()?;
-        Ok(Self { page, page_fd, offered: None, running: None, epoch: 0 })
+        Ok(Self { page, page_fd, offered: None, running: None, receiver: Receiver::default(), epoch: 0 })
     }
 
     pub fn handover(&mut self) -> Result<Option<Handover>> {
@@ -98,9 +99,9 @@ impl Link {
     }
 
     /// The next event; an inner None is the keeper's end.
-    pub fn receive(&self) -> Result<Option<(Option<Event>, Option<OwnedFd>)>> {
-        let Some(control) = self.control() else { return Ok(None) };
-        let packet = match channel::receive(control, RecvFlags::DONTWAIT) {
+    pub fn receive(&mut self) -> Result<Option<(Option<Event>, Option<OwnedFd>)>> {
+        let Some(running) = &self.running else { return Ok(None) };
+        let packet = match self.receiver.receive(&running.control, RecvFlags::DONTWAIT) {
             Ok(Some(packet)) => packet,
             Ok(None) | Err(Error::Interrupted) => return Ok(None),
             Err(error) => return Err(error),

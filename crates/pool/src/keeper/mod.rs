@@ -32,7 +32,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, set_child_subreaper, setsid};
 
-use crate::channel;
+use crate::channel::{self, Receiver};
 use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::{Error, Result};
@@ -76,6 +76,7 @@ struct Keeper {
     registry: Registry,
     outbox: VecDeque<(Event, Option<OwnedFd>)>,
     wants_write: bool,
+    receiver: Receiver,
 }
 
 impl Keeper {
@@ -85,7 +86,8 @@ impl Keeper {
         poller.add(&inherited.client, Token::Client)?;
         let registry = Registry::new(Page::map(&inherited.page)?, inherited.scratch);
         let (control, client) = (inherited.control, inherited.client);
-        Ok(Self { poller, control, _client: client, registry, outbox: VecDeque::new(), wants_write: false })
+        let (outbox, receiver) = (VecDeque::new(), Receiver::default());
+        Ok(Self { poller, control, _client: client, registry, outbox, wants_write: false, receiver })
     }
 
     /// Handle events until the client is gone or asks for the end.
@@ -112,7 +114,7 @@ impl Keeper {
 
     /// False once the client has closed or asked for the end.
     fn take_requests(&mut self) -> Result<bool> {
-        while let Some(packet) = channel::receive(&self.control, RecvFlags::DONTWAIT)? {
+        while let Some(packet) = self.receiver.receive(&self.control, RecvFlags::DONTWAIT)? {
             if packet.bytes.is_empty() {
                 return Ok(false);
             }

@@ -13,7 +13,7 @@ use super::scratch::Scratch;
 use super::service::Service;
 use super::template::{Template, program_of};
 use super::{Deadlines, Poller, Token, deadline, poller, report_of};
-use crate::channel;
+use crate::channel::Receiver;
 use crate::clock::now_ms;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
@@ -34,6 +34,7 @@ pub struct Registry {
     serial: u32,
     events: Events,
     scanned_ms: u64,
+    receiver: Receiver,
 }
 
 impl Registry {
@@ -48,6 +49,7 @@ impl Registry {
             serial: 0,
             events: Vec::new(),
             scanned_ms: 0,
+            receiver: Receiver::default(),
         }
     }
 
@@ -82,6 +84,7 @@ impl Registry {
             Request::Fork { handle, template, deadlines } => {
                 let done = self.fork(poller, handle, template, deadlines, descriptors);
                 self.tell_failure(handle, done);
+                self.prepare();
             }
             Request::Start { handle, launch, deadlines } => {
                 let done = self.start(poller, handle, &launch, deadlines, descriptors);
@@ -135,11 +138,12 @@ impl Registry {
             poller.add(&running.output, Token::TemplateOutput(id, serial))?;
         }
         let running = template.running.as_mut().ok_or(Error::Malformed { what: "template not running" })?;
-        let directory = directory_of(&mut self.scratch, &self.scratch_base, handle)?;
+        let directory = self.services.get(&handle.slot).map(|service| service.directory.as_os_str());
+        let directory = directory.map_or_else(Vec::new, |path| path.as_encoded_bytes().to_vec());
         let mut descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         descriptors.push(write.as_fd());
         running
-            .fork(handle, directory.into_os_string().into_encoded_bytes(), &descriptors)
+            .fork(handle, directory, &descriptors)
             .map_err(Error::system("the template takes no orders"))
     }
 
@@ -153,8 +157,8 @@ impl Registry {
     ) -> Result<()> {
         let write = self.enter(poller, handle, deadlines)?;
         let mut program = program_of(launch);
-        let directory = directory_of(&mut self.scratch, &self.scratch_base, handle)?;
-        program.environment.push(("TMPDIR".into(), directory.into_os_string()));
+        let directory = self.services.get(&handle.slot).map(|service| service.directory.as_os_str());
+        program.environment.extend(directory.map(|path| ("TMPDIR".into(), path.to_owned())));
         let inherited: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         let pid = spawn(&program, &inherited, write)
             .map_err(|source| Error::System { what: "cannot start the program", source })?;
@@ -174,7 +178,8 @@ impl Registry {
         let (output, write) = Output::new()?;
         let serial = self.next_serial();
         poller.add(&output, Token::Output(handle.slot, serial))?;
-        let service = Service { handle, serial, process: None, output, deadlines, ending: None };
+        let directory = self.directory()?;
+        let service = Service { handle, serial, process: None, output, directory, deadlines, ending: None };
         self.services.insert(handle.slot, service);
         if deadlines.start_ms > 0 {
             self.deadlines.push(now_ms() + deadlines.start_ms, deadline::Kind::Start, handle);
@@ -201,6 +206,22 @@ impl Registry {
         let pidfd = pidfd.map_err(|source| Error::System { what: "dup of a pidfd", source })?;
         self.events.push((Event::Started { handle, pid: pid.as_raw_nonzero().get() }, Some(pidfd)));
         Ok(())
+    }
+
+    /// A new directory for a service.
+    fn directory(&mut self) -> Result<PathBuf> {
+        let made = match &mut self.scratch {
+            Some(scratch) => scratch.enter(),
+            none => Scratch::create(&self.scratch_base).and_then(|scratch| none.insert(scratch).enter()),
+        };
+        made.map_err(|source| Error::System { what: "cannot make a directory for the service", source })
+    }
+
+    /// Make ahead what the next service needs.
+    fn prepare(&mut self) {
+        if let Some(scratch) = &mut self.scratch {
+            let _ = scratch.prepare(); // where it fails, the next start says why
+        }
     }
 
     fn next_serial(&mut self) -> u32 {
@@ -238,7 +259,7 @@ impl Registry {
         loop {
             let template = self.templates.get_mut(&id).and_then(|template| template.running.as_mut());
             let Some(running) = template.filter(|running| running.serial == serial) else { return };
-            let packet = match channel::receive(&running.socket, RecvFlags::DONTWAIT) {
+            let packet = match self.receiver.receive(&running.socket, RecvFlags::DONTWAIT) {
                 Ok(Some(packet)) if !packet.bytes.is_empty() => packet,
                 Ok(None) | Err(Error::Interrupted) => return,
                 Ok(Some(_)) | Err(_) => {
@@ -301,12 +322,8 @@ impl Registry {
         if let Some(process) = &service.process {
             poller.remove(process);
         }
-        let handle = service.handle;
-        self.services.remove(&slot);
         self.events.push((Event::Died { slot, death }, None));
-        if let Some(scratch) = &self.scratch {
-            scratch.leave(handle);
-        }
+        self.services.remove(&slot);
     }
 
     /// End what is past its deadline.
@@ -388,14 +405,6 @@ impl Registry {
         let templates = self.templates.values().filter_map(|template| template.running.as_ref());
         services.chain(templates.map(|running| &running.process)).any(|process| process.pid == pid)
     }
-}
-
-fn directory_of(scratch: &mut Option<Scratch>, base: &std::path::Path, handle: Handle) -> Result<PathBuf> {
-    let failed = |source| Error::System { what: "cannot make a directory for the service", source };
-    if scratch.is_none() {
-        *scratch = Some(Scratch::create(base).map_err(failed)?);
-    }
-    scratch.as_ref().map_or_else(|| Ok(PathBuf::new()), |scratch| scratch.enter(handle).map_err(failed))
 }
 
 fn end_of_template(how: Cause, code: i32, output: &[u8]) -> Vec<u8> {

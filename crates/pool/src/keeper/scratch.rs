@@ -2,6 +2,7 @@
 //!
 //! One directory per keeper, one in it per service; it is the service's `TMPDIR`. The keeper holds a lock on its
 //! own, and a later keeper removes what it finds unlocked: the directory of one that was killed.
+//! One directory is always made ahead, because a service is forked faster than its directory is made.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -11,14 +12,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::wire::Handle;
-
 const PREFIX: &str = "forebay-keeper-";
 
 /// The keeper's own directory; removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
+    spare: Option<PathBuf>,
+    made: u64,
     /// Held locked while the keeper lives.
     _lock: File,
 }
@@ -35,24 +36,26 @@ impl Scratch {
         let lock = File::open(&unlocked)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         fs::rename(&unlocked, &path)?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, spare: None, made: 0, _lock: lock })
     }
 
-    /// Make the directory of a service.
-    pub fn enter(&self, handle: Handle) -> io::Result<PathBuf> {
-        let path = self.path_of(handle);
-        DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(path)
+    /// A new directory for a service.
+    pub fn enter(&mut self) -> io::Result<PathBuf> {
+        if self.spare.is_none() {
+            self.prepare()?;
+        }
+        self.spare.take().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Remove the directory of a service.
-    pub fn leave(&self, handle: Handle) {
-        // It may be gone already; what cannot be removed now goes with the keeper's own directory.
-        let _ = fs::remove_dir_all(self.path_of(handle));
-    }
-
-    fn path_of(&self, handle: Handle) -> PathBuf {
-        self.path.join(format!("{}-{}", handle.slot, handle.generation))
+    /// Make the next one, if there is none.
+    pub fn prepare(&mut self) -> io::Result<()> {
+        if self.spare.is_none() {
+            self.made += 1;
+            let path = self.path.join(self.made.to_string());
+            DirBuilder::new().mode(0o700).create(&path)?;
+            self.spare = Some(path);
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the keeper knows of a service.
 
+use std::path::PathBuf;
+
 use crate::death::{Cause, Death};
 use crate::keeper::output::Output;
 use crate::keeper::process::Process;
@@ -16,6 +18,8 @@ pub struct Service {
     pub process: Option<Process>,
     /// What it writes.
     pub output: Output,
+    /// Its own directory, removed with it.
+    pub directory: PathBuf,
     /// Its time limits.
     pub deadlines: Deadlines,
     /// Why it is being ended, where that is our doing.
@@ -36,5 +40,12 @@ impl Service {
         self.output.drain();
         let pid = self.process.as_ref().map_or(0, |process| process.pid.as_raw_nonzero().get());
         Death { cause: self.ending.unwrap_or(how), pid, code, text: self.output.text() }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may be gone already; what cannot be removed now goes with the keeper's own directory.
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
