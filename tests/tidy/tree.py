@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = frozenset(
     "memory transport rpc pool executor tensor blockio server cli dask gym testing".split()
@@ -52,5 +54,6 @@ def cargo_metadata() -> dict[str, Any]:
 
 def complain(problems: list[str], *, next_step: str) -> None:
     """Fail with one line per problem, then what to do about it."""
-    listing = "\n  ".join(problems)
-    assert not problems, f"{len(problems)} found:\n  {listing}\n{next_step}"
+    if problems:
+        listing = "\n  ".join(sorted(problems))
+        pytest.fail(f"{len(problems)} found:\n  {listing}\n{next_step}", pytrace=False)
