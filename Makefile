@@ -47,10 +47,10 @@ bench: bench-setup  ## run every benchmark system beside its peers
 wheel: $(STAMPS)/group-build  ## build the abi3 wheel into dist/
 	$(BIN)/maturin build --release --locked --out dist
 
-picture:  ## draw the README's picture from a real run of the demo's first act
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
-	@$(BIN)/python -m tools.picture docs/pictures/demo.svg -- \
-		$(BIN)/python -m examples.gcc_tuning --act one
+picture:  ## draw the README's picture from a real run of the demo
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-picture
+	@$(BIN)/python -m tools.picture docs/pictures/demo.svg --title 'make demo' -- \
+		$(BIN)/python -m examples.gcc_tuning
 
 clean:  ## remove what was built; keeps nothing but the sources
 	rm -rf $(VENV) $(BENCH_VENVS) target dist build python/forebay/*.so
@@ -72,7 +72,7 @@ test-python:
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
 lint-python:
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-lint
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-lint $(STAMPS)/group-picture
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict $(TYPED)
@@ -107,6 +107,7 @@ $(STAMPS)/extension: $(RUST_SOURCES) Cargo.lock | $(STAMPS)/group-build
 $(STAMPS)/group-demo: pyproject.toml | $(STAMPS)/group-build
 $(STAMPS)/group-test: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-lint: pyproject.toml | $(STAMPS)/group-test
+$(STAMPS)/group-picture: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-%:
 	@echo "==> Python packages: $*"
 	@$(PIP) install --group $*

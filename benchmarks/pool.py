@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from benchmarks.claim import Claim, Contestant
+from benchmarks.claim import OWN, Claim, Contestant
 from benchmarks.stopwatch import Figures, summary
 
 READY_TIMEOUT_S = 30.0
@@ -102,13 +102,17 @@ def forkserver_starts(starts: int, warm_up: int) -> Figures:
     return time_starts(start, starts=starts, warm_up=warm_up)
 
 
-STARTS: dict[str, dict[str, int]] = {
-    "options": {"starts": 100, "warm_up": 5},
-    "quick": {"starts": 40},
-}
-FOREBAY = Contestant("forebay, template", "benchmarks.pool:forebay_starts", **STARTS)
-INTERPRETER = Contestant("fresh interpreter", "benchmarks.pool:interpreter_starts", "main", **STARTS)
-FORKSERVER = Contestant("forkserver, preloaded", "benchmarks.pool:forkserver_starts", "main", **STARTS)
+STARTS = {"starts": 100, "warm_up": 5}
+STARTS_QUICK = {"starts": 40}
+
+
+def _starts(name: str, function: str, environment: str) -> Contestant:
+    return Contestant(name, f"benchmarks.pool:{function}", environment, STARTS, STARTS_QUICK)
+
+
+FOREBAY = _starts("forebay, template", "forebay_starts", OWN)
+INTERPRETER = _starts("fresh interpreter", "interpreter_starts", "main")
+FORKSERVER = _starts("forkserver, preloaded", "forkserver_starts", "main")
 
 CLAIMS = [
     Claim("pool.fork.numpy.vs_exec", FOREBAY, INTERPRETER, "mean", "ms"),

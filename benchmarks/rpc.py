@@ -16,7 +16,7 @@ from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claim import Claim, Contestant
+from benchmarks.claim import OWN, Claim, Contestant
 from benchmarks.stopwatch import Figures, time_calls
 
 PAYLOAD = bytes(100)
@@ -168,25 +168,29 @@ def rpyc_calls(calls: int, warm_up: int) -> Figures:
         context.Process(target=_rpyc_serve, args=(path,), daemon=True).start()
         connection = _rpyc_connect(path)
         echo = connection.root.echo  # looked up once: the attribute alone costs a round trip
-        return time_calls(
-            lambda _: bool(echo(PAYLOAD) == PAYLOAD), calls=calls, warm_up=warm_up
-        )
+        return time_calls(lambda _: bool(echo(PAYLOAD) == PAYLOAD), calls=calls, warm_up=warm_up)
 
 
-CALLS: dict[str, dict[str, int]] = {
-    "options": {"calls": 20_000, "warm_up": 500},
-    "quick": {"calls": 5_000},
-}
-ARRAYS: dict[str, dict[str, int]] = {
-    "options": {"calls": 400, "warm_up": 20},
-    "quick": {"calls": 150},
-}
-FOREBAY_CALLS = Contestant("forebay call", "benchmarks.rpc:forebay_calls", **CALLS)
-FOREBAY_ARRAY = Contestant("forebay 10 MB", "benchmarks.rpc:forebay_array", **ARRAYS)
-PIPE_CALLS = Contestant("Pipe call", "benchmarks.rpc:pipe_calls", "main", **CALLS)
-PIPE_ARRAY = Contestant("Pipe 10 MB", "benchmarks.rpc:pipe_array", "main", **ARRAYS)
-MANAGER_CALLS = Contestant("manager call", "benchmarks.rpc:manager_calls", "main", **CALLS)
-RPYC_CALLS = Contestant("RPyC call", "benchmarks.rpc:rpyc_calls", "main", **CALLS)
+CALLS = {"calls": 20_000, "warm_up": 500}
+CALLS_QUICK = {"calls": 5_000}
+ARRAYS = {"calls": 400, "warm_up": 20}
+ARRAYS_QUICK = {"calls": 150}
+
+
+def _calls(name: str, function: str, environment: str) -> Contestant:
+    return Contestant(name, f"benchmarks.rpc:{function}", environment, CALLS, CALLS_QUICK)
+
+
+def _arrays(name: str, function: str, environment: str) -> Contestant:
+    return Contestant(name, f"benchmarks.rpc:{function}", environment, ARRAYS, ARRAYS_QUICK)
+
+
+FOREBAY_CALLS = _calls("forebay call", "forebay_calls", OWN)
+FOREBAY_ARRAY = _arrays("forebay 10 MB", "forebay_array", OWN)
+PIPE_CALLS = _calls("Pipe call", "pipe_calls", "main")
+PIPE_ARRAY = _arrays("Pipe 10 MB", "pipe_array", "main")
+MANAGER_CALLS = _calls("manager call", "manager_calls", "main")
+RPYC_CALLS = _calls("RPyC call", "rpyc_calls", "main")
 
 CLAIMS = [
     Claim("rpc.call.vs_pipe", FOREBAY_CALLS, PIPE_CALLS, "mean", "us"),

@@ -60,8 +60,6 @@ def series_table(series: Iterable[Series]) -> str:
 
 def _series_line(one: Series) -> tuple[str, ...]:
     names = ("mean", "p50", "p99", "p99_9", "cpu", "memory_mb")
-    shown = (
-        f"{one.median(name):.4g}" if name in one.figures[0] else "-" for name in names
-    )
+    shown = (f"{one.median(name):.4g}" if name in one.figures[0] else "-" for name in names)
     versions = ", ".join(f"{package} {version}" for package, version in one.versions.items())
     return (one.contestant.name, *shown, versions)

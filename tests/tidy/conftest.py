@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest import TerminalReporter
+import pytest
 
 from tests.tidy.test_lengths import lines
 from tests.tidy.tree import files, name, text
@@ -10,7 +10,7 @@ from tests.tidy.tree import files, name, text
 FILE_LINES_THINK_AGAIN = 500
 
 
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List the files over 500 lines, without failing for them."""
     for path in files(".py", ".rs"):
         if lines(text(path)) > FILE_LINES_THINK_AGAIN:

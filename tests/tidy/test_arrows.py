@@ -81,6 +81,8 @@ def test_no_dependency_comes_from_git():
     """A release can be built again from the registry."""
     sources = {package["name"]: package["source"] for package in cargo_metadata()["packages"]}
     from_git = [
-        f"{crate}: {source}" for crate, source in sources.items() if (source or "").startswith("git")
+        f"{crate}: {source}"
+        for crate, source in sources.items()
+        if (source or "").startswith("git")
     ]
     complain(from_git, next_step="Depend on a released version.")

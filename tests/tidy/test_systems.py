@@ -13,7 +13,9 @@ BINDING_BESIDE_SYSTEMS = frozenset({"lib", "error", "wake", "sys"})
 
 def folders_with_files(parent: str) -> set[str]:
     """Names of the folders right below `parent` that hold sources."""
-    below = [Path(name(path)).parts for path in files(".py", ".rs") if name(path).startswith(parent)]
+    below = [
+        Path(name(path)).parts for path in files(".py", ".rs") if name(path).startswith(parent)
+    ]
     depth = len(Path(parent).parts)
     return {parts[depth] for parts in below if len(parts) > depth + 1}
 

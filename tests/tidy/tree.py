@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SYSTEMS = frozenset(
-    "memory transport rpc pool executor tensor blockio server cli dask gym testing".split()
-)
+CORE = ("memory", "transport", "rpc", "pool", "executor", "tensor", "blockio")
+SYSTEMS = frozenset({*CORE, "server", "cli", "dask", "gym", "testing"})
 CRATES_BESIDE_SYSTEMS = frozenset({"wake", "python"})  # the notifier, the binding
 
 
@@ -46,7 +45,8 @@ def cargo_metadata() -> dict[str, Any]:
     """What cargo knows about the workspace and everything it is built from here."""
     host = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout
     triple = host.partition("host: ")[2].split()[0]
-    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", triple]
+    command = ["cargo", "metadata", "--locked", "--format-version=1"]
+    command += ["--filter-platform", triple]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     metadata: dict[str, Any] = json.loads(result.stdout)
     return metadata
