@@ -19,8 +19,8 @@ unexport CONDA_PREFIX
 RUST_SOURCES := $(shell find crates -name target -prune -o \( -name '*.rs' -o -name Cargo.toml \) -print)
 LOOM_CRATES := $(patsubst crates/%/tests/loom.rs,%,$(wildcard crates/*/tests/loom.rs))
 TYPED := $(wildcard python/forebay benchmarks tools examples)
-# At most this many steps of the set-up run at once: cargo beside pip.
-SETUP := $(MAKE) --no-print-directory --jobs 2
+# Set-up runs two steps at once: cargo beside pip.
+SETUP := $(MAKE) --silent --jobs 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

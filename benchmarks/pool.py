@@ -1,7 +1,7 @@
 """A new service, from the client's request until it is ready, numpy imported.
 
-Ours forks it from the template when it is asked for: nothing idle is kept and none is forked ahead,
-which every start proves by the moment at which its process was forked.
+Ours forks it from the template when it is asked for: no service is used twice and none is forked
+ahead, which every start proves by the moment at which its process was forked.
 Peers: a fresh interpreter that imports numpy and writes a byte, and multiprocessing's forkserver
 with numpy preloaded, until the new process has sent its first byte.
 What it takes to end the process is outside of the time.
@@ -33,26 +33,25 @@ def time_starts(start: Start, *, starts: int, warm_up: int) -> Figures:
 
 
 def forebay_starts(starts: int, warm_up: int) -> Figures:
-    """Acquire from a pool that keeps nothing idle; ready is when `acquire` has returned."""
+    """Acquire a service that is never used again; ready is when the lease is there."""
     import forebay
     from benchmarks.services import Fresh
 
     seen: set[int] = set()
     answered: list[int] = []
-    with forebay.Pool(max_idle=0) as pool:
 
-        def start() -> int:
-            asked = time.monotonic_ns()
-            with pool.acquire(Fresh, timeout=READY_TIMEOUT_S) as service:
-                ready = time.monotonic_ns()
-                pid, forked = service.birth()
-                answered.append(time.monotonic_ns() - asked)
-            if pid in seen or forked < asked:
-                raise ValueError(f"process {pid} was forked before it was asked for")
-            seen.add(pid)
-            return ready - asked
+    def start() -> int:
+        asked = time.monotonic_ns()
+        with forebay.acquire(Fresh, timeout=READY_TIMEOUT_S) as service:
+            ready = time.monotonic_ns()
+            pid, forked = service.birth()
+            answered.append(time.monotonic_ns() - asked)
+        if pid in seen or forked < asked:
+            raise ValueError(f"process {pid} was forked before it was asked for")
+        seen.add(pid)
+        return ready - asked
 
-        figures = time_starts(start, starts=starts, warm_up=warm_up)
+    figures = time_starts(start, starts=starts, warm_up=warm_up)
     with_first_call = summary(answered[warm_up:], unit_ns=MS)["p50"]
     return figures | {"p50_with_first_call": with_first_call}
 

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-import forebay
+from forebay.pool import Reset, Service
 
 PAGE_BYTES = 4096
 _forked_at_ns = 0
@@ -23,7 +23,7 @@ def _note_fork() -> None:
 os.register_at_fork(after_in_child=_note_fork)
 
 
-class Echo(forebay.Service):
+class Echo(Service):
     """Answers with what it got."""
 
     def echo(self, data: bytes) -> bytes:
@@ -35,8 +35,10 @@ class Echo(forebay.Service):
         return int(array[::PAGE_BYTES].sum(dtype=np.int64))
 
 
-class Fresh(forebay.Service):
-    """Is ready once its module, and with it numpy, is imported."""
+class Fresh(Service):
+    """Is ready once its module, and with it numpy, is imported; every lease gets a new one."""
+
+    resets = Reset.NEVER
 
     def birth(self) -> tuple[int, int]:
         """Process id, and when it was forked (monotonic nanoseconds)."""
