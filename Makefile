@@ -22,10 +22,12 @@ TYPED := $(wildcard python/forebay benchmarks tools examples)
 # Set-up runs two steps at once: cargo beside pip.
 SETUP := $(MAKE) --silent --jobs 2
 
+LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint bench-setup bench wheel picture clean
-.PHONY: test-rust test-python test-packages lint-python lint-rust
+.PHONY: test-packages test-rust test-python lint-setup $(LINTS)
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -36,9 +38,10 @@ demo:  ## watch warm services answer, then tune gcc with them (under three minut
 
 test: test-packages test-rust test-python  ## run every test: Rust, loom, Python
 
-lint: lint-python lint-rust  ## format, lints, types, stubs, import contracts, tidy test
+lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 
-bench-setup: $(BENCH_VENVS)/main/complete  ## install the peers of the benchmarks into .venv-bench
+bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-bench
+	@$(BIN)/python -m benchmarks.peers $(BENCH_VENVS)
 
 bench: bench-setup  ## run every benchmark system beside its peers
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
@@ -71,17 +74,31 @@ test-python:
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
-lint-python:
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-lint $(STAMPS)/group-picture
+lint-setup:
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-lint
+
+lint-format: | lint-setup
 	$(BIN)/ruff format --check .
+
+lint-ruff: | lint-setup
 	$(BIN)/ruff check .
+
+lint-types: | lint-setup
 	$(BIN)/mypy --strict $(TYPED)
+
+lint-stubs: | lint-setup
 	$(BIN)/python -m mypy.stubtest forebay._core --mypy-config-file pyproject.toml
+
+lint-imports: | lint-setup
 	$(BIN)/lint-imports --no-cache
+
+lint-tidy: | lint-setup
 	$(BIN)/python -m pytest --quiet tests/tidy
 
-lint-rust:
+lint-rustfmt:
 	$(CARGO) fmt --all --check
+
+lint-clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
 
 # --- set-up -----------------------------------------------------------------------------------
@@ -118,6 +135,3 @@ $(STAMPS)/package: pyproject.toml README.md $(STAMPS)/extension | $(STAMPS)/grou
 	@echo "==> the package, editable"
 	@$(BIN)/maturin develop --release --locked
 	@touch $@
-
-$(BENCH_VENVS)/main/complete: benchmarks/peers.toml | $(BIN)/python
-	$(BIN)/python -m benchmarks.peers $(BENCH_VENVS)
