@@ -30,6 +30,7 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if request.node.get_closest_marker("leaks"):
         return
+    request.node.funcargs.clear()  # pytest holds what fixtures returned for longer than they live
     leaks = before.leaks_until(Holdings.now)
     if leaks:
         listing = "\n  ".join(leaks)
