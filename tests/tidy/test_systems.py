@@ -28,6 +28,7 @@ def has_code(package: Path) -> bool:
 
 def test_every_folder_carries_the_word_of_a_system():
     """A newcomer reads the same words in every top folder."""
+    examples = folders_with_files("examples/")
     pages = {path.stem for path in files(".md") if name(path).startswith("docs/concepts/")}
     binding = {
         Path(name(path)).relative_to("crates/python/src").with_suffix("").parts[0]
@@ -37,7 +38,7 @@ def test_every_folder_carries_the_word_of_a_system():
     places = {
         "crates/": folders_with_files("crates/") - CRATES_BESIDE_SYSTEMS,
         "python/forebay/": folders_with_files("python/forebay/"),
-        "tests/": folders_with_files("tests/") - TESTS_BESIDE_SYSTEMS,
+        "tests/": folders_with_files("tests/") - TESTS_BESIDE_SYSTEMS - examples,
         "docs/concepts/": pages,
         "crates/python/src/": binding - BINDING_BESIDE_SYSTEMS,
     }
