@@ -1,0 +1,137 @@
+# Everything a newcomer types. `make` alone lists it.
+# Each target sets up what it needs in .venv; stamp files keep it from being done twice.
+
+PYTHON ?= $(firstword $(foreach name,python3.11 python3 python3.12 python3.13 python3.14,$(shell \
+	$(name) -c 'import sys; sys.version_info >= (3, 11) and print("$(name)")' 2>/dev/null)))
+CARGO ?= cargo
+VENV := .venv
+BENCH_VENVS := .venv-bench
+STAMPS := $(VENV)/stamps
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Debian packages that some tests use; without them those tests are skipped.
+TEST_PACKAGES := strace
+
+# maturin goes by this one, whatever environment the shell is in.
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+unexport CONDA_PREFIX
+
+RUST_SOURCES := $(shell find crates -name target -prune -o \( -name '*.rs' -o -name Cargo.toml \) -print)
+LOOM_CRATES := $(patsubst crates/%/tests/loom.rs,%,$(wildcard crates/*/tests/loom.rs))
+TYPED := $(wildcard python/forebay benchmarks tools examples)
+# Set-up runs two steps at once: cargo beside pip.
+SETUP := $(MAKE) --silent --jobs 2
+
+LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench-setup bench wheel picture clean
+.PHONY: test-packages test-rust test-python lint-setup $(LINTS)
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo:  ## watch warm services answer, then tune gcc with them (under three minutes once built)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
+	@$(BIN)/python -m examples.gcc_tuning
+
+test: test-packages test-rust test-python  ## run every test: Rust, loom, Python
+
+lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
+
+bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-bench
+	@$(BIN)/python -m benchmarks.peers $(BENCH_VENVS)
+
+bench: bench-setup  ## run every benchmark system beside its peers
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
+	@$(BIN)/python -m benchmarks all
+
+wheel: $(STAMPS)/group-build  ## build the abi3 wheel into dist/
+	$(BIN)/maturin build --release --locked --out dist
+
+picture:  ## draw the README's picture from a real run of the demo
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-picture
+	@$(BIN)/python -m tools.picture docs/pictures/demo.svg --title 'make demo' -- \
+		$(BIN)/python -m examples.gcc_tuning
+
+clean:  ## remove what was built; keeps nothing but the sources
+	rm -rf $(VENV) $(BENCH_VENVS) target dist build python/forebay/*.so
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# --- the parts of `make test` and `make lint` -------------------------------------------------
+
+test-packages:
+	@bash tools/debian_packages.sh $(TEST_PACKAGES)
+
+test-rust:
+	$(CARGO) test --locked
+	$(foreach crate,$(LOOM_CRATES),RUSTFLAGS='--cfg loom' $(CARGO) test --locked --release \
+		--target-dir target/loom --package forebay-$(crate) --test loom &&) true
+
+test-python:
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+lint-setup:
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-lint
+
+lint-format: | lint-setup
+	$(BIN)/ruff format --check .
+
+lint-ruff: | lint-setup
+	$(BIN)/ruff check .
+
+lint-types: | lint-setup
+	$(BIN)/mypy --strict $(TYPED)
+
+lint-stubs: | lint-setup
+	$(BIN)/python -m mypy.stubtest forebay._core --mypy-config-file pyproject.toml
+
+lint-imports: | lint-setup
+	$(BIN)/lint-imports --no-cache
+
+lint-tidy: | lint-setup
+	$(BIN)/python -m pytest --quiet tests/tidy
+
+lint-rustfmt:
+	$(CARGO) fmt --all --check
+
+lint-clippy:
+	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
+
+# --- set-up -----------------------------------------------------------------------------------
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Forebay needs CPython 3.11 or later: install it, or make PYTHON=/path/to/python"; exit 1; }
+	@echo "==> virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(STAMPS)/group-build: | $(BIN)/python
+	@echo "==> build tools"
+	@$(PIP) install --quiet 'pip>=25.1'
+	@$(PIP) install --group build
+	@mkdir -p $(STAMPS) && touch $@
+
+# The library alone, copied into the package: cargo runs while pip fetches.
+$(STAMPS)/extension: $(RUST_SOURCES) Cargo.lock | $(STAMPS)/group-build
+	@echo "==> the extension module (cargo)"
+	@$(BIN)/maturin develop --release --locked --skip-install
+	@touch $@
+
+# One pip at a time, so the groups wait for each other.
+$(STAMPS)/group-demo: pyproject.toml | $(STAMPS)/group-build
+$(STAMPS)/group-test: pyproject.toml | $(STAMPS)/group-demo
+$(STAMPS)/group-lint: pyproject.toml | $(STAMPS)/group-test
+$(STAMPS)/group-picture: pyproject.toml | $(STAMPS)/group-demo
+$(STAMPS)/group-%:
+	@echo "==> Python packages: $*"
+	@$(PIP) install --group $*
+	@touch $@
+
+# The package's metadata and a path file that points at python/; cargo finds nothing to do.
+$(STAMPS)/package: pyproject.toml README.md $(STAMPS)/extension | $(STAMPS)/group-demo
+	@echo "==> the package, editable"
+	@$(BIN)/maturin develop --release --locked
+	@touch $@

@@ -1,0 +1,30 @@
+"""What the figures were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+
+def processor() -> str:
+    """The processor's name, as far as the kernel tells it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def load() -> float:
+    """Processes that wanted to run, averaged over the last minute."""
+    return os.getloadavg()[0]
+
+
+def description() -> dict[str, str | int | float]:
+    """Kernel, processor, cores and load, for the head of the table and for the rows."""
+    return {
+        "kernel": platform.release(),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load_before": load(),
+    }

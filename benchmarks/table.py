@@ -1,0 +1,65 @@
+"""The table that a run prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from benchmarks.harness import Row, Series
+
+CLAIM_HEAD = ("claim", "ours", "peer", "unit", "ratio", "spread over the rounds")
+SERIES_HEAD = ("contestant", "mean", "p50", "p99", "p99.9", "CPU", "memory MB", "versions")
+
+
+def aligned(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> str:
+    """Columns of text, the first flush left and the others flush right but for the last."""
+    table = [head, *lines]
+    widths = [max(len(line[column]) for line in table) for column in range(len(head))]
+    last = len(head) - 1
+
+    def cell(line: tuple[str, ...], column: int) -> str:
+        width = widths[column]
+        return line[column].ljust(width) if column in (0, last) else line[column].rjust(width)
+
+    return "\n".join(
+        "  ".join(cell(line, column) for column in range(len(head))).rstrip() for line in table
+    )
+
+
+def machine_line(machine: dict[str, Any]) -> str:
+    """The machine in one line."""
+    return (
+        f"Linux {machine['kernel']}, {machine['cores']} cores, {machine['processor']}; "
+        f"load {machine['load_before']:.2f} before, {machine['load_after']:.2f} after"
+    )
+
+
+def claims_table(rows: list[Row]) -> str:
+    """One line per claim; a ratio above 1 means that ours is better."""
+    return aligned(CLAIM_HEAD, (_claim_line(row) for row in rows))
+
+
+def _claim_line(row: Row) -> tuple[str, ...]:
+    if row["ratio"] is None:
+        return (row["claim"], "-", "-", row["unit"], "-", f"skipped: {row['skipped']}")
+    low, high = row["spread"]
+    return (
+        row["claim"],
+        f"{row['ours']:.4g}",
+        f"{row['peer']:.4g}",
+        row["unit"],
+        f"{row['ratio']:.2f}",
+        f"{low:.2f} to {high:.2f} ({row['rounds']} rounds)",
+    )
+
+
+def series_table(series: Iterable[Series]) -> str:
+    """One line per contestant, medians over its rounds, in the unit of its claims."""
+    return aligned(SERIES_HEAD, (_series_line(one) for one in series if one.figures))
+
+
+def _series_line(one: Series) -> tuple[str, ...]:
+    names = ("mean", "p50", "p99", "p99_9", "cpu", "memory_mb")
+    shown = (f"{one.median(name):.4g}" if name in one.figures[0] else "-" for name in names)
+    versions = ", ".join(f"{package} {version}" for package, version in one.versions.items())
+    return (one.contestant.name, *shown, versions)

@@ -1,0 +1,41 @@
+"""For every test: fail it when it leaks, skip it when a program it needs is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.leak_guard import Holdings
+
+# Before anything imports numpy: its thread pool would look like leaked threads.
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test marked `needs(program)` where the program is missing, and say what to type."""
+    for marker in item.iter_markers("needs"):
+        for program in marker.args:
+            if shutil.which(program) is None:
+                pytest.skip(f"{program} is not installed; to have it: APT=1 make test")
+
+
+@pytest.fixture(autouse=True)
+def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test after which more descriptors, children or threads exist than before it."""
+    before = Holdings.now()
+    yield
+    if request.node.get_closest_marker("leaks"):
+        return
+    request.node.funcargs.clear()  # pytest holds what fixtures returned for longer than they live
+    leaks = before.leaks_until(Holdings.now)
+    if leaks:
+        listing = "\n  ".join(leaks)
+        pytest.fail(
+            f"{request.node.name} leaks:\n  {listing}\n"
+            "close what it opened, or mark it @pytest.mark.leaks(reason='...')",
+            pytrace=False,
+        )

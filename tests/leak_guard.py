@@ -1,0 +1,99 @@
+"""What a process holds, before and after a test: descriptors, child processes, threads.
+
+A descriptor is told by its number together with what it points at, so that one which was closed
+and another which was opened under its number are not taken for the same.
+Children of children count; a zombie counts only while it is our own to reap, since a process
+orphaned to process 1 may stand there for seconds.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+SETTLE_S = 2.0  # a thread or child that was told to end gets this long to do so
+POLL_S = 0.01
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Everything that the process held at one moment; each entry maps a key to its description."""
+
+    descriptors: dict[str, str]
+    children: dict[str, str]
+    threads: dict[str, str]
+
+    @classmethod
+    def now(cls) -> Holdings:
+        """Read them from /proc."""
+        return cls(_descriptors(), _children(os.getpid()), _threads())
+
+    def leaks_until(self, now: Callable[[], Holdings]) -> list[str]:
+        """Describe what was added since; waits up to `SETTLE_S` for it to go."""
+        deadline = time.monotonic() + SETTLE_S
+        leaks = self._added(now())
+        if leaks:
+            gc.collect()  # an object in a cycle closes its descriptor only now
+        while leaks and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            leaks = self._added(now())
+        return leaks
+
+    def _added(self, later: Holdings) -> list[str]:
+        kinds = (
+            ("descriptor", self.descriptors, later.descriptors),
+            ("child process", self.children, later.children),
+            ("thread", self.threads, later.threads),
+        )
+        return [
+            f"{kind} {key}: {after[key]}"
+            for kind, before, after in kinds
+            for key in after
+            if after[key] != before.get(key)
+        ]
+
+
+def _descriptors() -> dict[str, str]:
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            target = os.readlink(entry)
+        except FileNotFoundError:  # the one that iterdir itself used
+            continue
+        found[entry.name] = target
+    return found
+
+
+def _threads() -> dict[str, str]:
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found[task.name] = (task / "comm").read_text().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def _children(pid: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in _read(task).split():
+            status = _read(Path(f"/proc/{child}/stat"))
+            zombie = status.rpartition(")")[2].split()[:1] == ["Z"]
+            if not status or (zombie and pid != os.getpid()):
+                continue
+            command = _read(Path(f"/proc/{child}/cmdline")).replace("\0", " ").strip()
+            found[child] = "a zombie: nobody waited for it" if zombie else command
+            found |= _children(int(child))
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

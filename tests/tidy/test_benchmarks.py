@@ -1,0 +1,93 @@
+"""The harness compares what it says it compares, and leaves nothing running."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import harness
+from benchmarks.claim import Claim, Contestant
+from tests.tidy.tree import ROOT
+
+OURS = Contestant("ours", "module:ours")
+PEER = Contestant("peer", "module:peer")
+
+
+def series(contestant: Contestant, *values: float, failure: str = "") -> harness.Series:
+    """Rounds with these values of the figure `mean`."""
+    return harness.Series(contestant, [{"mean": value} for value in values], {}, failure)
+
+
+def test_a_ratio_above_one_means_that_ours_is_better():
+    """Nobody has to think about which way round a row is."""
+    latency = Claim("a.b.vs_c", OURS, PEER, "mean", "us")
+    throughput = Claim("a.b.vs_c", OURS, PEER, "mean", "calls/s", higher_is_better=True)
+    assert latency.ratio(ours=2.0, peer=6.0) == 3.0
+    assert throughput.ratio(ours=6.0, peer=2.0) == 3.0
+
+
+def test_a_row_compares_medians_and_shows_the_spread():
+    """One disturbed round neither makes nor breaks a claim, and is seen."""
+    claim = Claim("a.b.vs_c", OURS, PEER, "mean", "us")
+    rounds = {"ours": series(OURS, 1.0, 1.0, 9.0), "peer": series(PEER, 3.0, 3.0, 3.0)}
+    row = harness.row(claim, rounds, {})
+    assert row["ratio"] == 3.0
+    assert row["spread"] == [pytest.approx(1 / 3), 3.0]
+    assert row["rounds"] == 3
+
+
+def test_a_peer_that_does_not_run_is_a_row_with_its_reason():
+    """A missing peer is not mistaken for a result, nor for a claim that nobody measured."""
+    claim = Claim("a.b.vs_c", OURS, PEER, "mean", "us")
+    rounds = {"ours": series(OURS, 1.0), "peer": series(PEER, failure="not installed")}
+    row = harness.row(claim, rounds, {})
+    assert (row["ratio"], row["skipped"]) == (None, "peer: not installed")
+
+
+@pytest.mark.parametrize("system", command.SYSTEMS)
+def test_every_claim_carries_its_systems_name_and_runs_functions_that_exist(system: str):
+    """A renamed function is noticed before a long run."""
+    claims = command.claims_of(system, None)
+    assert len({claim.name for claim in claims}) == len(claims)
+    assert all(claim.name.startswith(f"{system}.") for claim in claims)
+    for contestant in harness.contestants(claims):
+        module, _, function = contestant.function.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+def stray(reason: int) -> dict[str, float]:
+    """A contestant that leaves a process behind, out of its group, and fails."""
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        os.execvp("sleep", ["sleep", "1000"])
+    raise ValueError(reason)
+
+
+RUN_STRAY = f"""
+import os
+from benchmarks import processes, runner
+from benchmarks.claim import Contestant
+
+runner.LINGER_S = 0.1
+runner.adopt_orphans()
+try:
+    runner.run_round(Contestant("stray", "{__name__}:stray", options={{"reason": 7}}), quick=True)
+except runner.ContestantError as error:
+    print(error)
+print(processes.descendants(os.getpid()))
+"""
+
+
+def test_a_failing_contestant_tells_why_and_leaves_no_process():
+    """The next contestant has the machine to itself, and a reader sees what went wrong."""
+    result = subprocess.run(
+        [sys.executable, "-c", RUN_STRAY], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    assert result.stdout.splitlines() == ["ended with status 1: ValueError: 7", "[]"]
+    assert "left behind" in result.stderr

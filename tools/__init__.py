@@ -1,0 +1,1 @@
+"""Programs that make parts of the repository; nothing of them is installed."""
