@@ -8,8 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
 };
 
 use crate::error::{Error, Result};
@@ -26,8 +27,13 @@ pub struct Packet {
 
 /// A connected pair.
 pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
-    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(Error::system("socketpair"))
+    socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(Error::system("socketpair"))
 }
 
 /// Send a message; `Errno::AGAIN` where `flags` hold `DONTWAIT` and the socket is full.
@@ -43,7 +49,12 @@ pub fn send(
         return Err(Errno::TOOMANYREFS);
     }
     loop {
-        match sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags | SendFlags::NOSIGNAL) {
+        match sendmsg(
+            &socket,
+            &[IoSlice::new(bytes)],
+            &mut control,
+            flags | SendFlags::NOSIGNAL,
+        ) {
             Err(Errno::INTR) => {}
             done => return done.map(drop),
         }
@@ -66,11 +77,21 @@ impl Receiver {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CONTROL_FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = flags | RecvFlags::CMSG_CLOEXEC;
-        let message = match recvmsg(&socket, &mut [IoSliceMut::new(&mut self.0)], &mut control, flags) {
+        let message = match recvmsg(
+            &socket,
+            &mut [IoSliceMut::new(&mut self.0)],
+            &mut control,
+            flags,
+        ) {
             Ok(message) => message,
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::INTR) => return Err(Error::Interrupted),
-            Err(Errno::CONNRESET) => return Ok(Some(Packet { bytes: Vec::new(), descriptors: Vec::new() })),
+            Err(Errno::CONNRESET) => {
+                return Ok(Some(Packet {
+                    bytes: Vec::new(),
+                    descriptors: Vec::new(),
+                }));
+            }
             Err(errno) => return Err(Error::system("recvmsg")(errno)),
         };
         let mut descriptors = Vec::new();
@@ -79,9 +100,17 @@ impl Receiver {
                 descriptors.extend(received);
             }
         }
-        if message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(Error::Malformed { what: "a message was cut short" });
+        if message
+            .flags
+            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+        {
+            return Err(Error::Malformed {
+                what: "a message was cut short",
+            });
         }
-        Ok(Some(Packet { bytes: self.0[..message.bytes].to_vec(), descriptors }))
+        Ok(Some(Packet {
+            bytes: self.0[..message.bytes].to_vec(),
+            descriptors,
+        }))
     }
 }

@@ -13,5 +13,8 @@ pub fn now_ms() -> u64 {
 pub fn wait_of(milliseconds: u64) -> Timespec {
     let seconds = i64::try_from(milliseconds / 1000).unwrap_or(i64::MAX);
     let rest = i64::try_from(milliseconds % 1000).unwrap_or(0);
-    Timespec { tv_sec: seconds, tv_nsec: rest * 1_000_000 }
+    Timespec {
+        tv_sec: seconds,
+        tv_nsec: rest * 1_000_000,
+    }
 }

@@ -52,7 +52,12 @@ impl Cause {
 
     /// From the wire.
     pub fn from_code(code: u8) -> Result<Self> {
-        CAUSES.get(usize::from(code)).copied().ok_or(Error::Malformed { what: "unknown cause of death" })
+        CAUSES
+            .get(usize::from(code))
+            .copied()
+            .ok_or(Error::Malformed {
+                what: "unknown cause of death",
+            })
     }
 
     /// The word that users see.

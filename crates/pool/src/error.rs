@@ -65,6 +65,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// Name the attempted call in a kernel error.
     pub fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
-        move |errno| Self::System { what, source: errno.into() }
+        move |errno| Self::System {
+            what,
+            source: errno.into(),
+        }
     }
 }

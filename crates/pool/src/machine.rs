@@ -112,9 +112,17 @@ impl Machine {
     /// Ask for a service. `None`: the ticket waits; it is woken by an action, or leaves.
     pub fn ask(&mut self, ticket: Ticket, key: Key, actions: &mut Vec<Action>) -> Option<Grant> {
         let behind = !self.waiting.is_empty();
-        let grant = if behind { None } else { self.find(key, true, actions) };
+        let grant = if behind {
+            None
+        } else {
+            self.find(key, true, actions)
+        };
         if grant.is_none() {
-            self.waiting.push_back(Waiter { ticket, key, patient: true });
+            self.waiting.push_back(Waiter {
+                ticket,
+                key,
+                patient: true,
+            });
         }
         grant
     }
@@ -135,7 +143,11 @@ impl Machine {
 
     /// A waiter has waited long enough for services that are settling: start one for it when there is room.
     pub fn hurry(&mut self, ticket: Ticket, actions: &mut Vec<Action>) {
-        if let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.ticket == ticket) {
+        if let Some(waiter) = self
+            .waiting
+            .iter_mut()
+            .find(|waiter| waiter.ticket == ticket)
+        {
             waiter.patient = false;
             self.serve(actions);
         }
@@ -155,7 +167,9 @@ impl Machine {
     pub fn leave(&mut self, ticket: Ticket, actions: &mut Vec<Action>) {
         self.waiting.retain(|waiter| waiter.ticket != ticket);
         match self.granted.remove(&ticket) {
-            Some((_, Grant::Take { slot, settled })) => self.put_back(slot, Place::Idle { settled }),
+            Some((_, Grant::Take { slot, settled })) => {
+                self.put_back(slot, Place::Idle { settled })
+            }
             Some((_, Grant::Start { slot })) => self.vacate(slot),
             None => {}
         }
@@ -164,8 +178,19 @@ impl Machine {
 
     /// A lent service comes back; `settled` is false where it still owes an answer (it was told to reset).
     pub fn release(&mut self, slot: Slot, settled: bool, actions: &mut Vec<Action>) {
-        debug_assert_eq!(self.services[slot as usize].place, Place::Lent, "released but not lent");
-        self.put_back(slot, if settled { Place::Idle { settled } } else { Place::Settling });
+        debug_assert_eq!(
+            self.services[slot as usize].place,
+            Place::Lent,
+            "released but not lent"
+        );
+        self.put_back(
+            slot,
+            if settled {
+                Place::Idle { settled }
+            } else {
+                Place::Settling
+            },
+        );
         self.serve(actions);
     }
 
@@ -179,18 +204,32 @@ impl Machine {
 
     /// A service is being ended, or has ended. Its slot stays taken until `buried`.
     pub fn lose(&mut self, slot: Slot, actions: &mut Vec<Action>) {
-        let Some(&Service { key, place }) = self.services.get(slot as usize) else { return };
+        let Some(&Service { key, place }) = self.services.get(slot as usize) else {
+            return;
+        };
         if matches!(place, Place::Free | Place::Dying) {
             return;
         }
         self.put(slot, Place::Dying);
-        self.keys.entry(key).or_default().idle.retain(|&idle| idle != slot);
+        self.keys
+            .entry(key)
+            .or_default()
+            .idle
+            .retain(|&idle| idle != slot);
         self.live -= 1;
         // A woken waiter may hold it: that one goes back to the head of the queue.
-        let holder = self.granted.iter().find(|(_, (_, grant))| grant.slot() == slot).map(|(&ticket, _)| ticket);
+        let holder = self
+            .granted
+            .iter()
+            .find(|(_, (_, grant))| grant.slot() == slot)
+            .map(|(&ticket, _)| ticket);
         if let Some(ticket) = holder {
             self.granted.remove(&ticket);
-            self.waiting.push_front(Waiter { ticket, key, patient: true });
+            self.waiting.push_front(Waiter {
+                ticket,
+                key,
+                patient: true,
+            });
         }
         self.serve(actions);
     }
@@ -217,7 +256,11 @@ impl Machine {
 
     /// Whether a service of a key is idle and no one waits for it.
     pub fn has_idle(&self, key: Key) -> bool {
-        self.waiting.is_empty() && self.keys.get(&key).is_some_and(|kind| !kind.idle.is_empty())
+        self.waiting.is_empty()
+            && self
+                .keys
+                .get(&key)
+                .is_some_and(|kind| !kind.idle.is_empty())
     }
 
     /// Idle services.
@@ -232,7 +275,10 @@ impl Machine {
 
     /// Slots that are not free.
     pub fn occupied(&self) -> impl Iterator<Item = Slot> + '_ {
-        (0..).zip(&self.services).filter(|(_, service)| service.place != Place::Free).map(|(slot, _)| slot)
+        (0..)
+            .zip(&self.services)
+            .filter(|(_, service)| service.place != Place::Free)
+            .map(|(slot, _)| slot)
     }
 
     /// A service for a key right now. The patient leave room alone where a settling service will do.
@@ -249,7 +295,9 @@ impl Machine {
         if self.live >= self.max_size {
             self.evict(actions)?;
         }
-        Some(Grant::Start { slot: self.occupy(key) })
+        Some(Grant::Start {
+            slot: self.occupy(key),
+        })
     }
 
     /// Give up an idle service of another key: of the key that has most, the one unused for longest.
@@ -266,7 +314,10 @@ impl Machine {
     }
 
     fn occupy(&mut self, key: Key) -> Slot {
-        let service = Service { key, place: Place::Lent };
+        let service = Service {
+            key,
+            place: Place::Lent,
+        };
         self.live += 1;
         if let Some(slot) = self.free.pop() {
             self.services[slot as usize] = service;
@@ -302,8 +353,15 @@ impl Machine {
 
     /// Grant what can be granted, in the order of asking.
     fn serve(&mut self, actions: &mut Vec<Action>) {
-        while let Some(&Waiter { ticket, key, patient }) = self.waiting.front() {
-            let Some(grant) = self.find(key, patient, actions) else { return };
+        while let Some(&Waiter {
+            ticket,
+            key,
+            patient,
+        }) = self.waiting.front()
+        {
+            let Some(grant) = self.find(key, patient, actions) else {
+                return;
+            };
             self.waiting.pop_front();
             self.granted.insert(ticket, (key, grant));
             actions.push(Action::Wake(ticket, grant));

@@ -38,7 +38,11 @@ pub struct Wanted {
 impl Nursery {
     /// Take charge of the socket; to be called by the process that the keeper started.
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket, keeper: getppid(), receiver: Receiver::default() }
+        Self {
+            socket,
+            keeper: getppid(),
+            receiver: Receiver::default(),
+        }
     }
 
     /// The first order: what to import. None at the end of the keeper.
@@ -46,7 +50,9 @@ impl Nursery {
         match self.next_order()? {
             None => Ok(None),
             Some((Order::Setup { setup }, _)) => Ok(Some(setup)),
-            Some(_) => Err(Error::Malformed { what: "a fork was ordered before the setup" }),
+            Some(_) => Err(Error::Malformed {
+                what: "a fork was ordered before the setup",
+            }),
         }
     }
 
@@ -62,15 +68,26 @@ impl Nursery {
 
     /// Wait for the next service that is wanted. None at the end of the keeper.
     pub fn wanted(&mut self) -> Result<Option<Wanted>> {
-        let Some((order, descriptors)) = self.next_order()? else { return Ok(None) };
+        let Some((order, descriptors)) = self.next_order()? else {
+            return Ok(None);
+        };
         let Order::Fork { handle, directory } = order else {
-            return Err(Error::Malformed { what: "a second setup" });
+            return Err(Error::Malformed {
+                what: "a second setup",
+            });
         };
         let mut descriptors = descriptors.into_iter();
         let (Some(socket), Some(output)) = (descriptors.next(), descriptors.next()) else {
-            return Err(Error::Malformed { what: "a fork was ordered without its descriptors" });
+            return Err(Error::Malformed {
+                what: "a fork was ordered without its descriptors",
+            });
         };
-        Ok(Some(Wanted { handle, directory: OsString::from_vec(directory).into(), socket, output }))
+        Ok(Some(Wanted {
+            handle,
+            directory: OsString::from_vec(directory).into(),
+            socket,
+            output,
+        }))
     }
 
     /// Fork it. Returns its socket in the child, None in the template, which has told the keeper.
@@ -81,7 +98,8 @@ impl Nursery {
             Ok(Forked::Parent(pid)) => self.report(&Report::Forked { handle, pid }).map(|()| None),
             Err(errno) => {
                 let errno = errno.raw_os_error();
-                self.report(&Report::NotForked { handle, errno }).map(|()| None)
+                self.report(&Report::NotForked { handle, errno })
+                    .map(|()| None)
             }
         }
     }
@@ -89,7 +107,8 @@ impl Nursery {
     /// In the child: a session of its own, ended with the keeper, output to its own pipe.
     fn born(&self, wanted: Wanted) -> Result<OwnedFd> {
         setsid().map_err(Error::system("setsid"))?;
-        set_parent_process_death_signal(Some(Signal::KILL)).map_err(Error::system("prctl(PR_SET_PDEATHSIG)"))?;
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(Error::system("prctl(PR_SET_PDEATHSIG)"))?;
         if getppid() != self.keeper {
             return Err(Error::KeeperLost); // it ended before the signal was armed
         }
@@ -100,9 +119,14 @@ impl Nursery {
 
     fn next_order(&mut self) -> Result<Option<(Order, Vec<OwnedFd>)>> {
         loop {
-            match self.receiver.receive(self.socket.as_fd(), RecvFlags::empty()) {
+            match self
+                .receiver
+                .receive(self.socket.as_fd(), RecvFlags::empty())
+            {
                 Ok(Some(Packet { bytes, .. })) if bytes.is_empty() => return Ok(None),
-                Ok(Some(Packet { bytes, descriptors })) => return Ok(Some((Order::decode(&bytes)?, descriptors))),
+                Ok(Some(Packet { bytes, descriptors })) => {
+                    return Ok(Some((Order::decode(&bytes)?, descriptors)));
+                }
                 Ok(None) | Err(Error::Interrupted) => {}
                 Err(error) => return Err(error),
             }

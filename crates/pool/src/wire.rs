@@ -40,11 +40,23 @@ pub struct Deadlines {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Describe a template; it is started with the first service that needs it.
-    Template { template: u32, launch: Launch, setup: Vec<u8> },
+    Template {
+        template: u32,
+        launch: Launch,
+        setup: Vec<u8>,
+    },
     /// Fork a service from a template; its socket comes along.
-    Fork { handle: Handle, template: u32, deadlines: Deadlines },
+    Fork {
+        handle: Handle,
+        template: u32,
+        deadlines: Deadlines,
+    },
     /// Start a program as a service; its socket comes along.
-    Start { handle: Handle, launch: Launch, deadlines: Deadlines },
+    Start {
+        handle: Handle,
+        launch: Launch,
+        deadlines: Deadlines,
+    },
     /// The service is being reset: end it unless that is done in time.
     Reset { handle: Handle, deadline_ms: u64 },
     /// End a service.
@@ -139,8 +151,9 @@ struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8]> {
-        let (head, rest) =
-            self.0.split_at_checked(count).ok_or(Error::Malformed { what: "a field is cut short" })?;
+        let (head, rest) = self.0.split_at_checked(count).ok_or(Error::Malformed {
+            what: "a field is cut short",
+        })?;
         self.0 = rest;
         Ok(head)
     }
@@ -166,10 +179,16 @@ impl<'a> Reader<'a> {
         self.take(count).map(<[u8]>::to_vec)
     }
     fn handle(&mut self) -> Result<Handle> {
-        Ok(Handle { slot: self.u32()?, generation: self.u64()? })
+        Ok(Handle {
+            slot: self.u32()?,
+            generation: self.u64()?,
+        })
     }
     fn deadlines(&mut self) -> Result<Deadlines> {
-        Ok(Deadlines { start_ms: self.u64()?, idle_ms: self.u64()? })
+        Ok(Deadlines {
+            start_ms: self.u64()?,
+            idle_ms: self.u64()?,
+        })
     }
     fn launch(&mut self) -> Result<Launch> {
         let mut launch = Launch::default();
@@ -183,25 +202,52 @@ impl<'a> Reader<'a> {
         Ok(launch)
     }
     fn end<T>(self, value: T) -> Result<T> {
-        if self.0.is_empty() { Ok(value) } else { Err(Error::Malformed { what: "bytes after the last field" }) }
+        if self.0.is_empty() {
+            Ok(value)
+        } else {
+            Err(Error::Malformed {
+                what: "bytes after the last field",
+            })
+        }
     }
 }
 
-const UNKNOWN: Error = Error::Malformed { what: "unknown message" };
+const UNKNOWN: Error = Error::Malformed {
+    what: "unknown message",
+};
 
 impl Request {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let writer = Writer::default();
         match self {
-            Self::Template { template, launch, setup } => writer.u8(1).u32(*template).launch(launch).bytes(setup),
-            Self::Fork { handle, template, deadlines } => {
-                writer.u8(2).handle(*handle).u32(*template).deadlines(*deadlines)
-            }
-            Self::Start { handle, launch, deadlines } => {
-                writer.u8(3).handle(*handle).launch(launch).deadlines(*deadlines)
-            }
-            Self::Reset { handle, deadline_ms } => writer.u8(4).handle(*handle).u64(*deadline_ms),
+            Self::Template {
+                template,
+                launch,
+                setup,
+            } => writer.u8(1).u32(*template).launch(launch).bytes(setup),
+            Self::Fork {
+                handle,
+                template,
+                deadlines,
+            } => writer
+                .u8(2)
+                .handle(*handle)
+                .u32(*template)
+                .deadlines(*deadlines),
+            Self::Start {
+                handle,
+                launch,
+                deadlines,
+            } => writer
+                .u8(3)
+                .handle(*handle)
+                .launch(launch)
+                .deadlines(*deadlines),
+            Self::Reset {
+                handle,
+                deadline_ms,
+            } => writer.u8(4).handle(*handle).u64(*deadline_ms),
             Self::Kill { handle, cause } => writer.u8(5).handle(*handle).u8(cause.code()),
             Self::Output { handle } => writer.u8(6).handle(*handle),
             Self::Shutdown => writer.u8(7),
@@ -213,12 +259,32 @@ impl Request {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader(bytes);
         let request = match reader.u8()? {
-            1 => Self::Template { template: reader.u32()?, launch: reader.launch()?, setup: reader.bytes()? },
-            2 => Self::Fork { handle: reader.handle()?, template: reader.u32()?, deadlines: reader.deadlines()? },
-            3 => Self::Start { handle: reader.handle()?, launch: reader.launch()?, deadlines: reader.deadlines()? },
-            4 => Self::Reset { handle: reader.handle()?, deadline_ms: reader.u64()? },
-            5 => Self::Kill { handle: reader.handle()?, cause: Cause::from_code(reader.u8()?)? },
-            6 => Self::Output { handle: reader.handle()? },
+            1 => Self::Template {
+                template: reader.u32()?,
+                launch: reader.launch()?,
+                setup: reader.bytes()?,
+            },
+            2 => Self::Fork {
+                handle: reader.handle()?,
+                template: reader.u32()?,
+                deadlines: reader.deadlines()?,
+            },
+            3 => Self::Start {
+                handle: reader.handle()?,
+                launch: reader.launch()?,
+                deadlines: reader.deadlines()?,
+            },
+            4 => Self::Reset {
+                handle: reader.handle()?,
+                deadline_ms: reader.u64()?,
+            },
+            5 => Self::Kill {
+                handle: reader.handle()?,
+                cause: Cause::from_code(reader.u8()?)?,
+            },
+            6 => Self::Output {
+                handle: reader.handle()?,
+            },
             7 => Self::Shutdown,
             _ => return Err(UNKNOWN),
         };
@@ -232,9 +298,13 @@ impl Event {
         let writer = Writer::default();
         match self {
             Self::Started { handle, pid } => writer.u8(1).handle(*handle).i32(*pid),
-            Self::Died { slot, death } => {
-                writer.u8(2).u32(*slot).u8(death.cause.code()).i32(death.pid).i32(death.code).bytes(&death.text)
-            }
+            Self::Died { slot, death } => writer
+                .u8(2)
+                .u32(*slot)
+                .u8(death.cause.code())
+                .i32(death.pid)
+                .i32(death.code)
+                .bytes(&death.text),
             Self::Output { handle, text } => writer.u8(3).handle(*handle).bytes(text),
         }
         .0
@@ -244,14 +314,25 @@ impl Event {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader(bytes);
         let event = match reader.u8()? {
-            1 => Self::Started { handle: reader.handle()?, pid: reader.i32()? },
+            1 => Self::Started {
+                handle: reader.handle()?,
+                pid: reader.i32()?,
+            },
             2 => {
                 let slot = reader.u32()?;
                 let cause = Cause::from_code(reader.u8()?)?;
-                let death = Death { cause, pid: reader.i32()?, code: reader.i32()?, text: reader.bytes()? };
+                let death = Death {
+                    cause,
+                    pid: reader.i32()?,
+                    code: reader.i32()?,
+                    text: reader.bytes()?,
+                };
                 Self::Died { slot, death }
             }
-            3 => Self::Output { handle: reader.handle()?, text: reader.bytes()? },
+            3 => Self::Output {
+                handle: reader.handle()?,
+                text: reader.bytes()?,
+            },
             _ => return Err(UNKNOWN),
         };
         reader.end(event)
@@ -263,7 +344,9 @@ impl Order {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Setup { setup } => Writer::default().u8(1).bytes(setup),
-            Self::Fork { handle, directory } => Writer::default().u8(2).handle(*handle).bytes(directory),
+            Self::Fork { handle, directory } => {
+                Writer::default().u8(2).handle(*handle).bytes(directory)
+            }
         }
         .0
     }
@@ -272,8 +355,13 @@ impl Order {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader(bytes);
         let order = match reader.u8()? {
-            1 => Self::Setup { setup: reader.bytes()? },
-            2 => Self::Fork { handle: reader.handle()?, directory: reader.bytes()? },
+            1 => Self::Setup {
+                setup: reader.bytes()?,
+            },
+            2 => Self::Fork {
+                handle: reader.handle()?,
+                directory: reader.bytes()?,
+            },
             _ => return Err(UNKNOWN),
         };
         reader.end(order)
@@ -298,9 +386,17 @@ impl Report {
         let mut reader = Reader(bytes);
         let report = match reader.u8()? {
             1 => Self::Ready,
-            2 => Self::Unfit { reason: reader.bytes()? },
-            3 => Self::Forked { handle: reader.handle()?, pid: reader.i32()? },
-            4 => Self::NotForked { handle: reader.handle()?, errno: reader.i32()? },
+            2 => Self::Unfit {
+                reason: reader.bytes()?,
+            },
+            3 => Self::Forked {
+                handle: reader.handle()?,
+                pid: reader.i32()?,
+            },
+            4 => Self::NotForked {
+                handle: reader.handle()?,
+                errno: reader.i32()?,
+            },
             _ => return Err(UNKNOWN),
         };
         reader.end(report)

@@ -57,7 +57,8 @@ impl Stamp {
 
     /// Swap a word from this stamp to another; false where somebody was faster.
     pub fn swap(self, word: &AtomicU64, to: Self) -> bool {
-        word.compare_exchange(self.pack(), to.pack(), Ordering::AcqRel, Ordering::Acquire).is_ok()
+        word.compare_exchange(self.pack(), to.pack(), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// Set a word that nobody else may change now: a free slot, or one whose process is gone.
@@ -78,7 +79,10 @@ impl Stamp {
             4 => State::Resetting,
             _ => State::Retired, // also what nobody wrote: never lent
         };
-        Self { state, generation: raw >> SHIFT }
+        Self {
+            state,
+            generation: raw >> SHIFT,
+        }
     }
 }
 
@@ -92,7 +96,10 @@ mod tests {
         let idle = Stamp::new(State::Idle, 7);
         idle.store(&word);
         assert!(idle.swap(&word, Stamp::new(State::Leased, 8)));
-        assert!(!idle.swap(&word, Stamp::new(State::Retired, 7)), "the deadline came second");
+        assert!(
+            !idle.swap(&word, Stamp::new(State::Retired, 7)),
+            "the deadline came second"
+        );
         assert_eq!(Stamp::load(&word), Stamp::new(State::Leased, 8));
     }
 

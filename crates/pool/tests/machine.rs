@@ -47,7 +47,10 @@ impl World {
     fn give(&mut self, ticket: Ticket, grant: Grant) {
         let slot = grant.slot();
         assert!(!self.dying.contains(&slot), "slot {slot} is dying");
-        assert!(self.lent.insert(slot, ticket).is_none(), "slot {slot} is in two hands");
+        assert!(
+            self.lent.insert(slot, ticket).is_none(),
+            "slot {slot} is in two hands"
+        );
         self.settling.remove(&slot);
     }
 
@@ -55,7 +58,11 @@ impl World {
         for action in actions.drain(..) {
             match action {
                 Action::Wake(ticket, grant) => {
-                    let place = self.waiting.iter().position(|&(waiter, _)| waiter == ticket).unwrap();
+                    let place = self
+                        .waiting
+                        .iter()
+                        .position(|&(waiter, _)| waiter == ticket)
+                        .unwrap();
                     assert_eq!(place, 0, "ticket {ticket} overtook an earlier one");
                     self.waiting.pop_front();
                     assert_eq!(machine.collect(ticket), Some(grant));
@@ -72,7 +79,11 @@ impl World {
 
 fn nth<T: Copy>(items: impl ExactSizeIterator<Item = T>, index: usize) -> Option<T> {
     let count = items.len();
-    if count == 0 { None } else { items.into_iter().nth(index % count) }
+    if count == 0 {
+        None
+    } else {
+        items.into_iter().nth(index % count)
+    }
 }
 
 fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Vec<Action>) {
@@ -164,23 +175,42 @@ proptest! {
 fn a_waiter_whose_service_dies_before_it_looks_keeps_its_place() {
     let mut machine = Machine::new(1);
     let mut actions = Vec::new();
-    let Some(Grant::Start { slot }) = machine.ask(1, 0, &mut actions) else { panic!("room") };
+    let Some(Grant::Start { slot }) = machine.ask(1, 0, &mut actions) else {
+        panic!("room")
+    };
     assert_eq!(machine.ask(2, 0, &mut actions), None);
     assert_eq!(machine.ask(3, 0, &mut actions), None);
     machine.release(slot, true, &mut actions);
-    assert_eq!(actions, [Action::Wake(2, Grant::Take { slot, settled: true })]);
+    assert_eq!(
+        actions,
+        [Action::Wake(
+            2,
+            Grant::Take {
+                slot,
+                settled: true
+            }
+        )]
+    );
     actions.clear();
     machine.lose(slot, &mut actions);
-    assert!(matches!(actions[..], [Action::Wake(2, Grant::Start { .. })]), "{actions:?}");
+    assert!(
+        matches!(actions[..], [Action::Wake(2, Grant::Start { .. })]),
+        "{actions:?}"
+    );
 }
 
 #[test]
 fn the_patient_wait_for_a_reset_and_the_hurried_get_a_new_service() {
     let mut machine = Machine::new(2);
     let mut actions = Vec::new();
-    let Some(Grant::Start { slot }) = machine.ask(1, 0, &mut actions) else { panic!("room") };
+    let Some(Grant::Start { slot }) = machine.ask(1, 0, &mut actions) else {
+        panic!("room")
+    };
     machine.release(slot, false, &mut actions);
     assert_eq!(machine.ask(2, 0, &mut actions), None, "one is being reset");
     machine.hurry(2, &mut actions);
-    assert!(matches!(actions[..], [Action::Wake(2, Grant::Start { .. })]), "{actions:?}");
+    assert!(
+        matches!(actions[..], [Action::Wake(2, Grant::Start { .. })]),
+        "{actions:?}"
+    );
 }

@@ -47,7 +47,9 @@ pub struct WakeQueue(Arc<Queue<Wake>>);
 impl WakeQueue {
     #[new]
     fn new() -> PyResult<Self> {
-        Queue::new(WAKES_MAX).map(|queue| Self(Arc::new(queue))).map_err(error::wake)
+        Queue::new(WAKES_MAX)
+            .map(|queue| Self(Arc::new(queue)))
+            .map_err(error::wake)
     }
 
     fn fileno(&self) -> RawFd {
@@ -95,7 +97,11 @@ impl PyPool {
     fn handover(&self) -> PyResult<Option<(RawFd, RawFd, RawFd)>> {
         let handover = self.0.handover().map_err(error::pool)?;
         Ok(handover.map(|given| {
-            (given.control.into_raw_fd(), given.page.into_raw_fd(), given.client.into_raw_fd())
+            (
+                given.control.into_raw_fd(),
+                given.page.into_raw_fd(),
+                given.client.into_raw_fd(),
+            )
         }))
     }
 
@@ -115,7 +121,17 @@ impl PyPool {
         directory: Vec<u8>,
         setup: Vec<u8>,
     ) -> PyResult<()> {
-        self.0.describe(template, Launch { arguments, environment, directory }, setup).map_err(error::pool)
+        self.0
+            .describe(
+                template,
+                Launch {
+                    arguments,
+                    environment,
+                    directory,
+                },
+                setup,
+            )
+            .map_err(error::pool)
     }
 
     fn take(&self, key: u32) -> PyResult<Option<PyHandle>> {
@@ -131,7 +147,11 @@ impl PyPool {
     }
 
     fn collect(&self, ticket: u64, key: u32) -> PyResult<Option<PyAnswer>> {
-        Ok(self.0.collect(ticket, key).map_err(error::pool)?.map(answer))
+        Ok(self
+            .0
+            .collect(ticket, key)
+            .map_err(error::pool)?
+            .map(answer))
     }
 
     fn hurry(&self, ticket: u64) -> PyResult<()> {
@@ -154,7 +174,9 @@ impl PyPool {
         theirs: RawFd,
     ) -> PyResult<()> {
         let deadlines = Deadlines { start_ms, idle_ms };
-        self.0.fork(handle.0, template, deadlines, own(ours)?, borrow(&theirs)?).map_err(error::pool)
+        self.0
+            .fork(handle.0, template, deadlines, own(ours)?, borrow(&theirs)?)
+            .map_err(error::pool)
     }
 
     #[pyo3(signature = (handle, arguments, environment, directory, *, start_ms, idle_ms, ours, theirs))]
@@ -170,9 +192,15 @@ impl PyPool {
         ours: RawFd,
         theirs: RawFd,
     ) -> PyResult<()> {
-        let launch = Launch { arguments, environment, directory };
+        let launch = Launch {
+            arguments,
+            environment,
+            directory,
+        };
         let deadlines = Deadlines { start_ms, idle_ms };
-        self.0.launch(handle.0, launch, deadlines, own(ours)?, borrow(&theirs)?).map_err(error::pool)
+        self.0
+            .launch(handle.0, launch, deadlines, own(ours)?, borrow(&theirs)?)
+            .map_err(error::pool)
     }
 
     fn lend(&self, handle: &PyHandle, key: u32) -> PyResult<Option<i32>> {
@@ -193,7 +221,9 @@ impl PyPool {
     }
 
     fn discard(&self, handle: &PyHandle) -> PyResult<()> {
-        self.0.discard(handle.0, Cause::Discarded).map_err(error::pool)
+        self.0
+            .discard(handle.0, Cause::Discarded)
+            .map_err(error::pool)
     }
 
     /// (cause, pid, code, text), or None where it has not been told.
@@ -204,8 +234,18 @@ impl PyPool {
         handle: &PyHandle,
         queue: Option<&WakeQueue>,
     ) -> PyResult<Option<PyDeath<'py>>> {
-        let death = self.0.death(handle.0, queue.map(|queue| &queue.0)).map_err(error::pool)?;
-        Ok(death.map(|death| (death.cause.name(), death.pid, death.code, PyBytes::new(py, &death.text))))
+        let death = self
+            .0
+            .death(handle.0, queue.map(|queue| &queue.0))
+            .map_err(error::pool)?;
+        Ok(death.map(|death| {
+            (
+                death.cause.name(),
+                death.pid,
+                death.code,
+                PyBytes::new(py, &death.text),
+            )
+        }))
     }
 
     fn ask_output(&self, handle: &PyHandle) -> PyResult<()> {
@@ -219,7 +259,10 @@ impl PyPool {
         handle: &PyHandle,
         queue: Option<&WakeQueue>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let output = self.0.output(handle.0, queue.map(|queue| &queue.0)).map_err(error::pool)?;
+        let output = self
+            .0
+            .output(handle.0, queue.map(|queue| &queue.0))
+            .map_err(error::pool)?;
         Ok(output.map(|text| PyBytes::new(py, &text)))
     }
 
@@ -239,7 +282,14 @@ impl PyPool {
     /// (live, idle, settling, waiters, starts, leases)
     fn stats(&self) -> PyResult<(u32, usize, usize, usize, u64, u64)> {
         let stats = self.0.stats().map_err(error::pool)?;
-        Ok((stats.live, stats.idle, stats.settling, stats.waiters, stats.starts, stats.leases))
+        Ok((
+            stats.live,
+            stats.idle,
+            stats.settling,
+            stats.waiters,
+            stats.starts,
+            stats.leases,
+        ))
     }
 
     fn deaths(&self) -> PyResult<Vec<(&'static str, u64)>> {
@@ -249,7 +299,10 @@ impl PyPool {
     /// (slot, generation, pid, lent) of each service.
     fn services(&self) -> PyResult<Vec<(u32, u64, i32, bool)>> {
         let services = self.0.services().map_err(error::pool)?;
-        Ok(services.into_iter().map(|(handle, pid, lent)| (handle.slot, handle.generation, pid, lent)).collect())
+        Ok(services
+            .into_iter()
+            .map(|(handle, pid, lent)| (handle.slot, handle.generation, pid, lent))
+            .collect())
     }
 
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
@@ -266,15 +319,28 @@ impl PyPool {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked to be in range
 fn milliseconds(seconds: f64) -> PyResult<u64> {
     if seconds.is_nan() || seconds < 0.0 {
-        return Err(PyValueError::new_err(format!("a time of {seconds} s cannot be waited for")));
+        return Err(PyValueError::new_err(format!(
+            "a time of {seconds} s cannot be waited for"
+        )));
     }
     Ok((seconds * 1000.0).ceil().min(1e15) as u64)
 }
 
 /// Be the keeper, until the client is gone. The descriptors are given away. Never attached to Python meanwhile.
 #[pyfunction]
-fn run_keeper(py: Python<'_>, control: RawFd, page: RawFd, client: RawFd, scratch: PathBuf) -> PyResult<()> {
-    let inherited = Inherited { control: own(control)?, page: own(page)?, client: own(client)?, scratch };
+fn run_keeper(
+    py: Python<'_>,
+    control: RawFd,
+    page: RawFd,
+    client: RawFd,
+    scratch: PathBuf,
+) -> PyResult<()> {
+    let inherited = Inherited {
+        control: own(control)?,
+        page: own(page)?,
+        client: own(client)?,
+        scratch,
+    };
     py.detach(|| keeper::run(inherited)).map_err(error::pool)
 }
 
@@ -293,11 +359,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Nursery {
     #[new]
     fn new(socket: RawFd) -> PyResult<Self> {
-        Ok(Self { core: Mutex::new(template::Nursery::new(own(socket)?)), wanted: Mutex::new(None) })
+        Ok(Self {
+            core: Mutex::new(template::Nursery::new(own(socket)?)),
+            wanted: Mutex::new(None),
+        })
     }
 
     fn setup<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        Ok(locked(&self.core).setup().map_err(error::pool)?.map(|setup| PyBytes::new(py, &setup)))
+        Ok(locked(&self.core)
+            .setup()
+            .map_err(error::pool)?
+            .map(|setup| PyBytes::new(py, &setup)))
     }
 
     fn ready(&self) -> PyResult<()> {
@@ -311,15 +383,21 @@ impl Nursery {
     /// The directory of the next service that is wanted; None at the end.
     fn wanted(&self) -> PyResult<Option<OsString>> {
         let wanted = locked(&self.core).wanted().map_err(error::pool)?;
-        let directory = wanted.as_ref().map(|wanted| wanted.directory.clone().into_os_string());
+        let directory = wanted
+            .as_ref()
+            .map(|wanted| wanted.directory.clone().into_os_string());
         *locked(&self.wanted) = wanted;
         Ok(directory)
     }
 
     /// Fork the service that is wanted: its socket in the child, None in the template.
     fn fork(&self) -> PyResult<Option<RawFd>> {
-        let Some(wanted) = locked(&self.wanted).take() else { return Ok(None) };
-        let socket = locked(&self.core).fork(wanted, HOOKS).map_err(error::pool)?;
+        let Some(wanted) = locked(&self.wanted).take() else {
+            return Ok(None);
+        };
+        let socket = locked(&self.core)
+            .fork(wanted, HOOKS)
+            .map_err(error::pool)?;
         Ok(socket.map(IntoRawFd::into_raw_fd))
     }
 }

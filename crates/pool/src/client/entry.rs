@@ -36,12 +36,17 @@ pub struct Entry {
 impl Entry {
     /// Its handle.
     pub const fn handle(&self, slot: u32) -> Handle {
-        Handle { slot, generation: self.generation }
+        Handle {
+            slot,
+            generation: self.generation,
+        }
     }
 
     /// Process id and pidfd, once the keeper has told them.
     pub fn process(&self) -> Option<(i32, RawFd)> {
-        self.pidfd.as_ref().map(|pidfd| (self.pid, pidfd.as_raw_fd()))
+        self.pidfd
+            .as_ref()
+            .map(|pidfd| (self.pid, pidfd.as_raw_fd()))
     }
 
     /// Kill its group without the keeper.
@@ -53,9 +58,18 @@ impl Entry {
 
     /// One poll finds a process that ended and a socket that closed or talks out of turn.
     fn is_silent(&self, settled: bool) -> bool {
-        let (Some(pidfd), Some(socket)) = (&self.pidfd, &self.socket) else { return !settled };
-        let events = if settled { PollFlags::IN | PollFlags::RDHUP } else { PollFlags::RDHUP };
-        let mut set = [PollFd::new(pidfd, PollFlags::IN), PollFd::new(socket, events)];
+        let (Some(pidfd), Some(socket)) = (&self.pidfd, &self.socket) else {
+            return !settled;
+        };
+        let events = if settled {
+            PollFlags::IN | PollFlags::RDHUP
+        } else {
+            PollFlags::RDHUP
+        };
+        let mut set = [
+            PollFd::new(pidfd, PollFlags::IN),
+            PollFd::new(socket, events),
+        ];
         matches!(poll(&mut set, Some(&wait_of(0))), Ok(0))
     }
 }
@@ -74,16 +88,25 @@ impl State {
     pub fn entry(&mut self, handle: Handle) -> Result<&mut Entry> {
         let Handle { slot, generation } = handle;
         let entry = self.entries.get_mut(slot as usize);
-        entry.filter(|entry| entry.lent && entry.generation == generation).ok_or(Error::Stale { slot, generation })
+        entry
+            .filter(|entry| entry.lent && entry.generation == generation)
+            .ok_or(Error::Stale { slot, generation })
     }
 
     /// Room was granted: the caller starts a service here.
     pub fn begin(&mut self, slot: u32, _key: Key) -> Answer {
         let generation = self.next_generation(slot);
-        *self.entry_of(slot) = Entry { generation, lent: true, begun_ms: now_ms(), ..Entry::default() };
+        *self.entry_of(slot) = Entry {
+            generation,
+            lent: true,
+            begun_ms: now_ms(),
+            ..Entry::default()
+        };
         Stamp::new(Word::Starting, generation).store(&self.link.cell(slot).word);
         self.stats.starts += 1;
-        Answer::Start { handle: Handle { slot, generation } }
+        Answer::Start {
+            handle: Handle { slot, generation },
+        }
     }
 
     /// A service was granted: take it from the keeper, if it lives.
@@ -139,7 +162,9 @@ impl State {
         let word = &self.link.cell(slot).word;
         loop {
             let seen = Stamp::load(word);
-            if seen.state == Word::Retired || seen.swap(word, Stamp::new(Word::Retired, seen.generation)) {
+            if seen.state == Word::Retired
+                || seen.swap(word, Stamp::new(Word::Retired, seen.generation))
+            {
                 return;
             }
         }
@@ -159,7 +184,10 @@ impl State {
             return;
         }
         let generation = entry.generation;
-        *entry = Entry { generation, ..Entry::default() };
+        *entry = Entry {
+            generation,
+            ..Entry::default()
+        };
         Stamp::new(Word::Free, generation).store(&self.link.cell(slot).word);
         self.machine.buried(slot);
     }

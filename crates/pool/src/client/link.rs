@@ -47,7 +47,14 @@ struct Running {
 impl Link {
     pub fn new() -> Result<Self> {
         let (page, page_fd) = Page::create()?;
-        Ok(Self { page, page_fd, offered: None, running: None, receiver: Receiver::default(), epoch: 0 })
+        Ok(Self {
+            page,
+            page_fd,
+            offered: None,
+            running: None,
+            receiver: Receiver::default(),
+            epoch: 0,
+        })
     }
 
     pub fn handover(&mut self) -> Result<Option<Handover>> {
@@ -56,10 +63,18 @@ impl Link {
         }
         let (ours, theirs) = channel::pair()?;
         self.offered = Some(ours);
-        let failed = |source| Error::System { what: "dup", source };
+        let failed = |source| Error::System {
+            what: "dup",
+            source,
+        };
         let page = self.page_fd.try_clone().map_err(failed)?;
-        let client = pidfd_open(getpid(), PidfdFlags::empty()).map_err(Error::system("pidfd_open"))?;
-        Ok(Some(Handover { control: theirs, page, client }))
+        let client =
+            pidfd_open(getpid(), PidfdFlags::empty()).map_err(Error::system("pidfd_open"))?;
+        Ok(Some(Handover {
+            control: theirs,
+            page,
+            client,
+        }))
     }
 
     pub fn attach(&mut self, process: OwnedFd) -> u64 {
@@ -71,7 +86,11 @@ impl Link {
     }
 
     pub fn epoch(&self) -> u64 {
-        if self.running.is_some() { self.epoch } else { 0 }
+        if self.running.is_some() {
+            self.epoch
+        } else {
+            0
+        }
     }
 
     pub fn control(&self) -> Option<&OwnedFd> {
@@ -88,7 +107,12 @@ impl Link {
         if bytes.len() > CONTROL_BYTES_MAX {
             let next = "make the program's arguments and environment smaller";
             let (maximum, value) = (CONTROL_BYTES_MAX as u64, bytes.len() as u64);
-            return Err(Error::Limit { limit: "control_bytes_max", maximum, value, next });
+            return Err(Error::Limit {
+                limit: "control_bytes_max",
+                maximum,
+                value,
+                next,
+            });
         }
         let control = self.control().ok_or(Error::KeeperLost)?;
         match channel::send(control, &bytes, descriptors, SendFlags::empty()) {
@@ -100,7 +124,9 @@ impl Link {
 
     /// The next event; an inner None is the keeper's end.
     pub fn receive(&mut self) -> Result<Option<(Option<Event>, Option<OwnedFd>)>> {
-        let Some(running) = &self.running else { return Ok(None) };
+        let Some(running) = &self.running else {
+            return Ok(None);
+        };
         let packet = match self.receiver.receive(&running.control, RecvFlags::DONTWAIT) {
             Ok(Some(packet)) => packet,
             Ok(None) | Err(Error::Interrupted) => return Ok(None),

@@ -109,9 +109,15 @@ impl Client {
             // Half of the words: the other half is for services that are dying while their successors start.
             let maximum = u64::from(SERVICES_MAX / 2);
             let next = "give a number between 1 and the limit";
-            return Err(Error::Limit { limit: "max_size", maximum, value: u64::from(max_size), next });
+            return Err(Error::Limit {
+                limit: "max_size",
+                maximum,
+                value: u64::from(max_size),
+                next,
+            });
         }
-        let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("epoll_create1"))?;
+        let ready =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("epoll_create1"))?;
         let state = State {
             machine: Machine::new(max_size),
             link: Link::new()?,
@@ -124,7 +130,11 @@ impl Client {
             closed: false,
             stats: Stats::default(),
         };
-        Ok(Self { owner: std::process::id(), ready, state: Mutex::new(state) })
+        Ok(Self {
+            owner: std::process::id(),
+            ready,
+            state: Mutex::new(state),
+        })
     }
 
     /// The descriptor that is readable when `drive` has something to do.
@@ -144,7 +154,8 @@ impl Client {
         let epoch = state.link.attach(keeper);
         if let Some(control) = state.link.control() {
             let data = epoll::EventData::new_u64(CONTROL);
-            epoll::add(&self.ready, control, data, epoll::EventFlags::IN).map_err(Error::system("epoll_ctl"))?;
+            epoll::add(&self.ready, control, data, epoll::EventFlags::IN)
+                .map_err(Error::system("epoll_ctl"))?;
         }
         Ok(epoch)
     }
@@ -156,7 +167,14 @@ impl Client {
 
     /// Describe a template to the keeper.
     pub fn describe(&self, template: u32, launch: Launch, setup: Vec<u8>) -> Result<()> {
-        self.enter()?.link.send(&Request::Template { template, launch, setup }, &[])
+        self.enter()?.link.send(
+            &Request::Template {
+                template,
+                launch,
+                setup,
+            },
+            &[],
+        )
     }
 
     /// An idle service of a key that owes nothing, where there is one: nothing to wait for.
@@ -187,7 +205,10 @@ impl Client {
                 None => {
                     let settling = state.machine.settling() > 0;
                     let known = state.start_ms.get(&key).copied().unwrap_or(0);
-                    return Ok(Answer::Wait { ticket, grace_ms: if settling { known.max(1) } else { 0 } });
+                    return Ok(Answer::Wait {
+                        ticket,
+                        grace_ms: if settling { known.max(1) } else { 0 },
+                    });
                 }
                 Some(Grant::Start { slot }) => return Ok(state.begin(slot, key)),
                 Some(Grant::Take { slot, settled }) => {
@@ -267,7 +288,14 @@ impl Client {
     ) -> Result<()> {
         let mut state = self.enter()?;
         state.entry(handle)?;
-        state.link.send(&Request::Fork { handle, template, deadlines }, &[theirs])?;
+        state.link.send(
+            &Request::Fork {
+                handle,
+                template,
+                deadlines,
+            },
+            &[theirs],
+        )?;
         state.entry_of(handle.slot).socket = Some(ours);
         Ok(())
     }
@@ -283,7 +311,14 @@ impl Client {
     ) -> Result<()> {
         let mut state = self.enter()?;
         state.entry(handle)?;
-        state.link.send(&Request::Start { handle, launch, deadlines }, &[theirs])?;
+        state.link.send(
+            &Request::Start {
+                handle,
+                launch,
+                deadlines,
+            },
+            &[theirs],
+        )?;
         state.entry_of(handle.slot).socket = Some(ours);
         Ok(())
     }
@@ -313,14 +348,21 @@ impl Client {
         state.entry(handle)?; // stale handles end here
         state.entry_of(handle.slot).lent = false;
         let cell = state.link.cell(handle.slot);
-        cell.since_ms.store(now_ms(), std::sync::atomic::Ordering::Release);
+        cell.since_ms
+            .store(now_ms(), std::sync::atomic::Ordering::Release);
         let to = if settled { Word::Idle } else { Word::Resetting };
         if state.entry_of(handle.slot).death.is_some() || !state.shift(handle, Word::Leased, to) {
             self.drop_service(&mut state, handle.slot, Cause::Discarded);
             return Ok(());
         }
         if let Some(deadline_ms) = reset_ms {
-            state.link.send(&Request::Reset { handle, deadline_ms }, &[])?;
+            state.link.send(
+                &Request::Reset {
+                    handle,
+                    deadline_ms,
+                },
+                &[],
+            )?;
             self.watch_socket(&state, handle.slot)?;
         }
         let mut actions = Vec::new();
@@ -373,7 +415,11 @@ impl Client {
     }
 
     /// What a lent service wrote, once the keeper has answered.
-    pub fn output(&self, handle: Handle, queue: Option<&Arc<Queue<Wake>>>) -> Result<Option<Vec<u8>>> {
+    pub fn output(
+        &self,
+        handle: Handle,
+        queue: Option<&Arc<Queue<Wake>>>,
+    ) -> Result<Option<Vec<u8>>> {
         let mut state = self.enter()?;
         self.drive_with(&mut state)?;
         let output = state.entry(handle)?.output.take();
@@ -395,7 +441,10 @@ impl Client {
     /// `Interrupted` where a signal arrived; the caller runs its handlers and waits again.
     pub fn wait(&self, queue: &Queue<Wake>, limit_ms: Option<u64>) -> Result<()> {
         let limit = limit_ms.map(wait_of);
-        let mut set = [PollFd::new(&self.ready, PollFlags::IN), PollFd::new(queue, PollFlags::IN)];
+        let mut set = [
+            PollFd::new(&self.ready, PollFlags::IN),
+            PollFd::new(queue, PollFlags::IN),
+        ];
         match poll(&mut set, limit.as_ref()) {
             Ok(_) => self.drive(),
             Err(Errno::INTR) => Err(Error::Interrupted),
@@ -409,19 +458,35 @@ impl Client {
         self.drive_with(&mut state)?;
         let (live, idle) = (state.machine.live(), state.machine.idle());
         let (settling, waiters) = (state.machine.settling(), state.machine.waiters());
-        Ok(Stats { live, idle, settling, waiters, ..state.stats })
+        Ok(Stats {
+            live,
+            idle,
+            settling,
+            waiters,
+            ..state.stats
+        })
     }
 
     /// Deaths so far by cause.
     pub fn deaths(&self) -> Result<Vec<(&'static str, u64)>> {
-        Ok(self.enter()?.deaths.iter().map(|(&cause, &count)| (cause, count)).collect())
+        Ok(self
+            .enter()?
+            .deaths
+            .iter()
+            .map(|(&cause, &count)| (cause, count))
+            .collect())
     }
 
     /// Processes and leases, for messages: slot, process id, lent.
     pub fn services(&self) -> Result<Vec<(Handle, i32, bool)>> {
         let state = self.enter()?;
-        let occupied = state.machine.occupied().filter_map(|slot| state.entries.get(slot as usize).zip(Some(slot)));
-        Ok(occupied.map(|(entry, slot)| (entry.handle(slot), entry.pid, entry.lent)).collect())
+        let occupied = state
+            .machine
+            .occupied()
+            .filter_map(|slot| state.entries.get(slot as usize).zip(Some(slot)));
+        Ok(occupied
+            .map(|(entry, slot)| (entry.handle(slot), entry.pid, entry.lent))
+            .collect())
     }
 
     /// End every service and the keeper, and wait for it; waiters are woken and find the pool closed. Idempotent.
@@ -456,10 +521,17 @@ impl Client {
     fn enter(&self) -> Result<MutexGuard<'_, State>> {
         let here = std::process::id();
         if here != self.owner {
-            return Err(Error::Forked { owner: self.owner, here });
+            return Err(Error::Forked {
+                owner: self.owner,
+                here,
+            });
         }
         let state = self.lock();
-        if state.closed { Err(Error::Closed) } else { Ok(state) }
+        if state.closed {
+            Err(Error::Closed)
+        } else {
+            Ok(state)
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -531,7 +603,16 @@ impl Client {
             let entry = state.entry_of(slot);
             entry.kill();
             let (pid, text) = (entry.pid, b"the keeper of the pool was killed".to_vec());
-            self.died(state, slot, Death { cause: Cause::KeeperLost, pid, code: 0, text });
+            self.died(
+                state,
+                slot,
+                Death {
+                    cause: Cause::KeeperLost,
+                    pid,
+                    code: 0,
+                    text,
+                },
+            );
         }
     }
 
@@ -545,7 +626,12 @@ impl Client {
         if state.entry_of(slot).socket.is_none() {
             // The keeper never heard of it, so it will tell of no death.
             let text = b"it was never asked for".to_vec();
-            state.entry_of(slot).death.get_or_insert(Death { cause: Cause::NotStarted, pid: 0, code: 0, text });
+            state.entry_of(slot).death.get_or_insert(Death {
+                cause: Cause::NotStarted,
+                pid: 0,
+                code: 0,
+                text,
+            });
         }
         if state.entry_of(slot).death.is_none() {
             // Where the keeper is gone, its loss is handled by the next drive.
@@ -569,15 +655,24 @@ impl Client {
     }
 
     fn watch_socket(&self, state: &State, slot: u32) -> Result<()> {
-        let Some(socket) = state.entries.get(slot as usize).and_then(|entry| entry.socket.as_ref()) else {
+        let Some(socket) = state
+            .entries
+            .get(slot as usize)
+            .and_then(|entry| entry.socket.as_ref())
+        else {
             return Ok(());
         };
         let data = epoll::EventData::new_u64(u64::from(slot));
-        epoll::add(&self.ready, socket, data, epoll::EventFlags::IN).map_err(Error::system("epoll_ctl"))
+        epoll::add(&self.ready, socket, data, epoll::EventFlags::IN)
+            .map_err(Error::system("epoll_ctl"))
     }
 
     fn unwatch(&self, state: &State, slot: u32) {
-        if let Some(socket) = state.entries.get(slot as usize).and_then(|entry| entry.socket.as_ref()) {
+        if let Some(socket) = state
+            .entries
+            .get(slot as usize)
+            .and_then(|entry| entry.socket.as_ref())
+        {
             let _ = epoll::delete(&self.ready, socket); // not watched is as good
         }
     }

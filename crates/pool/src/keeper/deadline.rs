@@ -38,7 +38,9 @@ impl Deadlines {
 
     /// Milliseconds until the next one.
     pub fn wait_ms(&self, now_ms: u64) -> Option<u64> {
-        self.0.peek().map(|Reverse((at_ms, _, _))| at_ms.saturating_sub(now_ms))
+        self.0
+            .peek()
+            .map(|Reverse((at_ms, _, _))| at_ms.saturating_sub(now_ms))
     }
 }
 
@@ -49,7 +51,10 @@ mod tests {
     #[test]
     fn deadlines_come_in_order_and_never_early() {
         let mut deadlines = Deadlines::default();
-        let handle = |slot| Handle { slot, generation: 1 };
+        let handle = |slot| Handle {
+            slot,
+            generation: 1,
+        };
         deadlines.push(30, Kind::Idle, handle(1));
         deadlines.push(10, Kind::Reset, handle(2));
         assert_eq!(deadlines.wait_ms(4), Some(6));

@@ -62,7 +62,8 @@ pub struct Inherited {
 pub fn run(inherited: Inherited) -> Result<()> {
     // Out of the client's session: no Ctrl-C, no hang-up. Fails only where this process leads a group already.
     let _ = setsid();
-    set_child_subreaper(Pid::from_raw(1)).map_err(Error::system("prctl(PR_SET_CHILD_SUBREAPER)"))?;
+    set_child_subreaper(Pid::from_raw(1))
+        .map_err(Error::system("prctl(PR_SET_CHILD_SUBREAPER)"))?;
     let mut keeper = Keeper::new(inherited)?;
     let served = keeper.serve();
     keeper.end();
@@ -87,7 +88,15 @@ impl Keeper {
         let registry = Registry::new(Page::map(&inherited.page)?, inherited.scratch);
         let (control, client) = (inherited.control, inherited.client);
         let (outbox, receiver) = (VecDeque::new(), Receiver::default());
-        Ok(Self { poller, control, _client: client, registry, outbox, wants_write: false, receiver })
+        Ok(Self {
+            poller,
+            control,
+            _client: client,
+            registry,
+            outbox,
+            wants_write: false,
+            receiver,
+        })
     }
 
     /// Handle events until the client is gone or asks for the end.
@@ -120,7 +129,9 @@ impl Keeper {
             }
             match Request::decode(&packet.bytes)? {
                 Request::Shutdown => return Ok(false),
-                request => self.registry.request(&self.poller, request, &packet.descriptors),
+                request => self
+                    .registry
+                    .request(&self.poller, request, &packet.descriptors),
             }
         }
         Ok(true)
@@ -130,7 +141,12 @@ impl Keeper {
     fn flush(&mut self) -> Result<()> {
         while let Some((event, descriptor)) = self.outbox.front() {
             let descriptors: Vec<_> = descriptor.iter().map(AsFd::as_fd).collect();
-            match channel::send(&self.control, &event.encode(), &descriptors, SendFlags::DONTWAIT) {
+            match channel::send(
+                &self.control,
+                &event.encode(),
+                &descriptors,
+                SendFlags::DONTWAIT,
+            ) {
                 Ok(()) => drop(self.outbox.pop_front()),
                 Err(Errno::AGAIN) => return self.want_write(true),
                 // The client is gone; its end of file or its pidfd says so next.
@@ -145,7 +161,8 @@ impl Keeper {
 
     fn want_write(&mut self, wanted: bool) -> Result<()> {
         if self.wants_write != wanted {
-            self.poller.want_write(&self.control, Token::Control, wanted)?;
+            self.poller
+                .want_write(&self.control, Token::Control, wanted)?;
             self.wants_write = wanted;
         }
         Ok(())
@@ -156,7 +173,9 @@ impl Keeper {
         let deadline = now_ms() + END_MS;
         self.registry.end_all(Cause::Closed);
         while now_ms() < deadline && self.registry.has_processes() {
-            let Ok(tokens) = self.poller.wait(Some(50)) else { break };
+            let Ok(tokens) = self.poller.wait(Some(50)) else {
+                break;
+            };
             for token in tokens {
                 self.registry.handle(&self.poller, token);
             }
@@ -167,5 +186,7 @@ impl Keeper {
 
 /// Decode what a template said; what cannot be read makes it unfit.
 fn report_of(bytes: &[u8]) -> Report {
-    Report::decode(bytes).unwrap_or_else(|error| Report::Unfit { reason: error.to_string().into_bytes() })
+    Report::decode(bytes).unwrap_or_else(|error| Report::Unfit {
+        reason: error.to_string().into_bytes(),
+    })
 }

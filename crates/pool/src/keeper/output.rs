@@ -25,7 +25,13 @@ impl Output {
         let flags = rustix::fs::fcntl_getfl(&write).map_err(Error::system("fcntl(F_GETFL)"))?;
         rustix::fs::fcntl_setfl(&write, flags - rustix::fs::OFlags::NONBLOCK)
             .map_err(Error::system("fcntl(F_SETFL)"))?;
-        Ok((Self { pipe: read, newest: VecDeque::new() }, write))
+        Ok((
+            Self {
+                pipe: read,
+                newest: VecDeque::new(),
+            },
+            write,
+        ))
     }
 
     /// Take what is there. False once every writer is gone.

@@ -69,7 +69,9 @@ pub struct Poller(OwnedFd);
 impl Poller {
     /// An empty set.
     pub fn new() -> Result<Self> {
-        epoll::create(epoll::CreateFlags::CLOEXEC).map(Self).map_err(Error::system("epoll_create1"))
+        epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map(Self)
+            .map_err(Error::system("epoll_create1"))
     }
 
     /// Watch for something to read.
@@ -80,7 +82,11 @@ impl Poller {
 
     /// Watch for room to write too, or no longer.
     pub fn want_write(&self, source: impl AsFd, token: Token, wanted: bool) -> Result<()> {
-        let flags = if wanted { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+        let flags = if wanted {
+            epoll::EventFlags::IN | epoll::EventFlags::OUT
+        } else {
+            epoll::EventFlags::IN
+        };
         let data = epoll::EventData::new_u64(token.pack());
         epoll::modify(&self.0, source, data, flags).map_err(Error::system("epoll_ctl"))
     }
@@ -98,7 +104,10 @@ impl Poller {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(Error::system("epoll_wait")(errno)),
         }
-        Ok(events.iter().filter_map(|event| Token::unpack(event.data.u64())).collect())
+        Ok(events
+            .iter()
+            .filter_map(|event| Token::unpack(event.data.u64()))
+            .collect())
     }
 }
 
@@ -108,7 +117,12 @@ mod tests {
 
     #[test]
     fn tokens_survive_the_kernel() {
-        let tokens = [Token::Control, Token::Client, Token::Report(7, 3), Token::Exit(u32::MAX, SERIAL_MASK)];
+        let tokens = [
+            Token::Control,
+            Token::Client,
+            Token::Report(7, 3),
+            Token::Exit(u32::MAX, SERIAL_MASK),
+        ];
         for token in tokens {
             assert_eq!(Token::unpack(token.pack()), Some(token));
         }

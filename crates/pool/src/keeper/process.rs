@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
+    pidfd_send_signal, waitid,
 };
 
 use crate::death::Cause;
@@ -50,7 +51,10 @@ impl Process {
 
     fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        matches!(waitid(WaitId::PidFd(self.pidfd.as_fd()), options), Ok(Some(_)))
+        matches!(
+            waitid(WaitId::PidFd(self.pidfd.as_fd()), options),
+            Ok(Some(_))
+        )
     }
 }
 

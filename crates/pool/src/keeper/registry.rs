@@ -64,34 +64,59 @@ impl Registry {
             return None;
         }
         let scan = (self.scanned_ms + ORPHAN_SCAN_MS).saturating_sub(now);
-        Some(self.deadlines.wait_ms(now).map_or(scan, |wait| wait.min(scan)))
+        Some(
+            self.deadlines
+                .wait_ms(now)
+                .map_or(scan, |wait| wait.min(scan)),
+        )
     }
 
     pub fn has_processes(&self) -> bool {
         !self.services.is_empty()
-            || self.templates.values().any(|template| template.running.is_some())
+            || self
+                .templates
+                .values()
+                .any(|template| template.running.is_some())
             || !children().is_empty()
     }
 
     /// Do what the client asks. What cannot be done is told as the death of the service that it was for.
     pub fn request(&mut self, poller: &Poller, request: Request, descriptors: &[OwnedFd]) {
         match request {
-            Request::Template { template, launch, setup } => {
+            Request::Template {
+                template,
+                launch,
+                setup,
+            } => {
                 if self.templates.len() < TEMPLATES_MAX {
-                    self.templates.entry(template).or_insert_with(|| Template::new(launch, setup));
+                    self.templates
+                        .entry(template)
+                        .or_insert_with(|| Template::new(launch, setup));
                 }
             }
-            Request::Fork { handle, template, deadlines } => {
+            Request::Fork {
+                handle,
+                template,
+                deadlines,
+            } => {
                 let done = self.fork(poller, handle, template, deadlines, descriptors);
                 self.tell_failure(handle, done);
                 self.prepare();
             }
-            Request::Start { handle, launch, deadlines } => {
+            Request::Start {
+                handle,
+                launch,
+                deadlines,
+            } => {
                 let done = self.start(poller, handle, &launch, deadlines, descriptors);
                 self.tell_failure(handle, done);
             }
-            Request::Reset { handle, deadline_ms } => {
-                self.deadlines.push(now_ms() + deadline_ms, deadline::Kind::Reset, handle);
+            Request::Reset {
+                handle,
+                deadline_ms,
+            } => {
+                self.deadlines
+                    .push(now_ms() + deadline_ms, deadline::Kind::Reset, handle);
             }
             Request::Kill { handle, cause } => {
                 if let Some(service) = self.services.get_mut(&handle.slot) {
@@ -99,10 +124,13 @@ impl Registry {
                 }
             }
             Request::Output { handle } => {
-                let text = self.services.get_mut(&handle.slot).map_or_else(Vec::new, |service| {
-                    service.output.drain();
-                    service.output.text()
-                });
+                let text = self
+                    .services
+                    .get_mut(&handle.slot)
+                    .map_or_else(Vec::new, |service| {
+                        service.output.drain();
+                        service.output.text()
+                    });
                 self.events.push((Event::Output { handle, text }, None));
             }
             Request::Shutdown => {} // the keeper's own affair
@@ -112,12 +140,27 @@ impl Registry {
     fn tell_failure(&mut self, handle: Handle, done: Result<()>) {
         if let Err(error) = done {
             self.services.remove(&handle.slot);
-            self.tell_not_started(handle.slot, Cause::NotStarted, error.to_string().into_bytes());
+            self.tell_not_started(
+                handle.slot,
+                Cause::NotStarted,
+                error.to_string().into_bytes(),
+            );
         }
     }
 
     fn tell_not_started(&mut self, slot: u32, cause: Cause, text: Vec<u8>) {
-        self.events.push((Event::Died { slot, death: Death { cause, pid: 0, code: 0, text } }, None));
+        self.events.push((
+            Event::Died {
+                slot,
+                death: Death {
+                    cause,
+                    pid: 0,
+                    code: 0,
+                    text,
+                },
+            },
+            None,
+        ));
     }
 
     fn fork(
@@ -130,15 +173,22 @@ impl Registry {
     ) -> Result<()> {
         let write = self.enter(poller, handle, deadlines)?;
         let serial = self.next_serial();
-        let template = self.templates.get_mut(&id).ok_or(Error::Malformed { what: "unknown template" })?;
+        let template = self.templates.get_mut(&id).ok_or(Error::Malformed {
+            what: "unknown template",
+        })?;
         if template.running.is_none() {
             let running = template.start(serial)?;
             poller.add(&running.socket, Token::Report(id, serial))?;
             poller.add(&running.process, Token::TemplateExit(id, serial))?;
             poller.add(&running.output, Token::TemplateOutput(id, serial))?;
         }
-        let running = template.running.as_mut().ok_or(Error::Malformed { what: "template not running" })?;
-        let directory = self.services.get(&handle.slot).map(|service| service.directory.as_os_str());
+        let running = template.running.as_mut().ok_or(Error::Malformed {
+            what: "template not running",
+        })?;
+        let directory = self
+            .services
+            .get(&handle.slot)
+            .map(|service| service.directory.as_os_str());
         let directory = directory.map_or_else(Vec::new, |path| path.as_encoded_bytes().to_vec());
         let mut descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         descriptors.push(write.as_fd());
@@ -157,11 +207,18 @@ impl Registry {
     ) -> Result<()> {
         let write = self.enter(poller, handle, deadlines)?;
         let mut program = program_of(launch);
-        let directory = self.services.get(&handle.slot).map(|service| service.directory.as_os_str());
-        program.environment.extend(directory.map(|path| ("TMPDIR".into(), path.to_owned())));
+        let directory = self
+            .services
+            .get(&handle.slot)
+            .map(|service| service.directory.as_os_str());
+        program
+            .environment
+            .extend(directory.map(|path| ("TMPDIR".into(), path.to_owned())));
         let inherited: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-        let pid = spawn(&program, &inherited, write)
-            .map_err(|source| Error::System { what: "cannot start the program", source })?;
+        let pid = spawn(&program, &inherited, write).map_err(|source| Error::System {
+            what: "cannot start the program",
+            source,
+        })?;
         self.started(poller, handle, pid)
     }
 
@@ -173,16 +230,27 @@ impl Registry {
         deadlines: wire::Deadlines,
     ) -> Result<OwnedFd> {
         if handle.slot >= SERVICES_MAX || self.services.contains_key(&handle.slot) {
-            return Err(Error::Malformed { what: "slot out of range or taken" });
+            return Err(Error::Malformed {
+                what: "slot out of range or taken",
+            });
         }
         let (output, write) = Output::new()?;
         let serial = self.next_serial();
         poller.add(&output, Token::Output(handle.slot, serial))?;
         let directory = self.directory()?;
-        let service = Service { handle, serial, process: None, output, directory, deadlines, ending: None };
+        let service = Service {
+            handle,
+            serial,
+            process: None,
+            output,
+            directory,
+            deadlines,
+            ending: None,
+        };
         self.services.insert(handle.slot, service);
         if deadlines.start_ms > 0 {
-            self.deadlines.push(now_ms() + deadlines.start_ms, deadline::Kind::Start, handle);
+            self.deadlines
+                .push(now_ms() + deadlines.start_ms, deadline::Kind::Start, handle);
         }
         Ok(write)
     }
@@ -190,7 +258,11 @@ impl Registry {
     /// A service's process exists.
     fn started(&mut self, poller: &Poller, handle: Handle, pid: Pid) -> Result<()> {
         let process = Process::adopt(pid)?;
-        let Some(service) = self.services.get_mut(&handle.slot).filter(|service| service.handle == handle) else {
+        let Some(service) = self
+            .services
+            .get_mut(&handle.slot)
+            .filter(|service| service.handle == handle)
+        else {
             process.kill();
             return Ok(());
         };
@@ -201,10 +273,23 @@ impl Registry {
             service.end(cause); // asked for while it was being forked
         }
         if service.deadlines.idle_ms > 0 {
-            self.deadlines.push(now_ms() + service.deadlines.idle_ms, deadline::Kind::Idle, handle);
+            self.deadlines.push(
+                now_ms() + service.deadlines.idle_ms,
+                deadline::Kind::Idle,
+                handle,
+            );
         }
-        let pidfd = pidfd.map_err(|source| Error::System { what: "dup of a pidfd", source })?;
-        self.events.push((Event::Started { handle, pid: pid.as_raw_nonzero().get() }, Some(pidfd)));
+        let pidfd = pidfd.map_err(|source| Error::System {
+            what: "dup of a pidfd",
+            source,
+        })?;
+        self.events.push((
+            Event::Started {
+                handle,
+                pid: pid.as_raw_nonzero().get(),
+            },
+            Some(pidfd),
+        ));
         Ok(())
     }
 
@@ -212,9 +297,14 @@ impl Registry {
     fn directory(&mut self) -> Result<PathBuf> {
         let made = match &mut self.scratch {
             Some(scratch) => scratch.enter(),
-            none => Scratch::create(&self.scratch_base).and_then(|scratch| none.insert(scratch).enter()),
+            none => {
+                Scratch::create(&self.scratch_base).and_then(|scratch| none.insert(scratch).enter())
+            }
         };
-        made.map_err(|source| Error::System { what: "cannot make a directory for the service", source })
+        made.map_err(|source| Error::System {
+            what: "cannot make a directory for the service",
+            source,
+        })
     }
 
     /// Make ahead what the next service needs.
@@ -236,7 +326,10 @@ impl Registry {
             Token::Report(id, serial) => self.take_reports(poller, id, serial),
             Token::TemplateExit(id, serial) => self.template_ended(poller, id, serial),
             Token::TemplateOutput(id, serial) => {
-                let running = self.templates.get_mut(&id).and_then(|template| template.running.as_mut());
+                let running = self
+                    .templates
+                    .get_mut(&id)
+                    .and_then(|template| template.running.as_mut());
                 if let Some(running) = running.filter(|running| running.serial == serial)
                     && !running.output.drain()
                 {
@@ -245,7 +338,10 @@ impl Registry {
             }
             Token::Exit(slot, serial) => self.service_ended(poller, slot, serial),
             Token::Output(slot, serial) => {
-                let service = self.services.get_mut(&slot).filter(|service| service.serial == serial);
+                let service = self
+                    .services
+                    .get_mut(&slot)
+                    .filter(|service| service.serial == serial);
                 if let Some(service) = service
                     && !service.output.drain()
                 {
@@ -257,8 +353,13 @@ impl Registry {
 
     fn take_reports(&mut self, poller: &Poller, id: u32, serial: u32) {
         loop {
-            let template = self.templates.get_mut(&id).and_then(|template| template.running.as_mut());
-            let Some(running) = template.filter(|running| running.serial == serial) else { return };
+            let template = self
+                .templates
+                .get_mut(&id)
+                .and_then(|template| template.running.as_mut());
+            let Some(running) = template.filter(|running| running.serial == serial) else {
+                return;
+            };
             let packet = match self.receiver.receive(&running.socket, RecvFlags::DONTWAIT) {
                 Ok(Some(packet)) if !packet.bytes.is_empty() => packet,
                 Ok(None) | Err(Error::Interrupted) => return,
@@ -275,7 +376,9 @@ impl Registry {
                 Report::Forked { handle, pid } => {
                     running.pending.remove(&handle);
                     let done = Pid::from_raw(pid)
-                        .ok_or(Error::Malformed { what: "a process id of 0" })
+                        .ok_or(Error::Malformed {
+                            what: "a process id of 0",
+                        })
                         .and_then(|pid| self.started(poller, handle, pid));
                     self.tell_failure(handle, done);
                 }
@@ -292,8 +395,12 @@ impl Registry {
 
     fn template_ended(&mut self, poller: &Poller, id: u32, serial: u32) {
         self.take_reports(poller, id, serial); // what it forked before it ended
-        let Some(template) = self.templates.get_mut(&id) else { return };
-        let Some(running) = template.running.take_if(|running| running.serial == serial) else { return };
+        let Some(template) = self.templates.get_mut(&id) else {
+            return;
+        };
+        let Some(running) = template.running.take_if(|running| running.serial == serial) else {
+            return;
+        };
         let Some((how, code)) = running.process.reap() else {
             template.running = Some(running);
             return;
@@ -305,7 +412,10 @@ impl Registry {
         output.drain();
         let (cause, text) = match running.unfit {
             Some(reason) => (Cause::TemplateUnfit, reason),
-            None => (Cause::TemplateDied, end_of_template(how, code, &output.text())),
+            None => (
+                Cause::TemplateDied,
+                end_of_template(how, code, &output.text()),
+            ),
         };
         for handle in running.pending {
             if self.services.remove(&handle.slot).is_some() {
@@ -315,8 +425,16 @@ impl Registry {
     }
 
     fn service_ended(&mut self, poller: &Poller, slot: u32, serial: u32) {
-        let Some(service) = self.services.get_mut(&slot).filter(|service| service.serial == serial) else { return };
-        let Some(status) = service.process.as_ref().and_then(Process::reap) else { return };
+        let Some(service) = self
+            .services
+            .get_mut(&slot)
+            .filter(|service| service.serial == serial)
+        else {
+            return;
+        };
+        let Some(status) = service.process.as_ref().and_then(Process::reap) else {
+            return;
+        };
         let death = service.death(status);
         poller.remove(&service.output);
         if let Some(process) = &service.process {
@@ -329,7 +447,9 @@ impl Registry {
     /// End what is past its deadline.
     pub fn expire(&mut self, now: u64) {
         while let Some((kind, handle)) = self.deadlines.pop_due(now) {
-            let Some(service) = self.services.get_mut(&handle.slot) else { continue };
+            let Some(service) = self.services.get_mut(&handle.slot) else {
+                continue;
+            };
             let cell = self.page.cell(handle.slot);
             let seen = Stamp::load(&cell.word);
             let (state, cause) = match kind {
@@ -340,7 +460,11 @@ impl Registry {
                         continue;
                     }
                     let since = cell.since_ms.load(std::sync::atomic::Ordering::Acquire);
-                    let due = if seen.state == State::Idle { since.min(now) } else { now } + service.deadlines.idle_ms;
+                    let due = if seen.state == State::Idle {
+                        since.min(now)
+                    } else {
+                        now
+                    } + service.deadlines.idle_ms;
                     if due > now {
                         self.deadlines.push(due, kind, handle);
                         continue;
@@ -349,7 +473,10 @@ impl Registry {
                 }
             };
             let fits = kind == deadline::Kind::Idle || seen.generation == handle.generation;
-            if fits && seen.state == state && seen.swap(&cell.word, Stamp::new(State::Retired, seen.generation)) {
+            if fits
+                && seen.state == state
+                && seen.swap(&cell.word, Stamp::new(State::Retired, seen.generation))
+            {
                 service.end(cause);
             }
         }
@@ -388,8 +515,14 @@ impl Registry {
 
     fn each_orphan(&self, act: impl Fn(Pid)) {
         // A child that is not known yet may be a fork that its template has not reported.
-        let forking = self.templates.values().filter_map(|template| template.running.as_ref());
-        if forking.into_iter().any(|running| !running.pending.is_empty()) {
+        let forking = self
+            .templates
+            .values()
+            .filter_map(|template| template.running.as_ref());
+        if forking
+            .into_iter()
+            .any(|running| !running.pending.is_empty())
+        {
             return;
         }
         for pid in children() {
@@ -401,14 +534,26 @@ impl Registry {
     }
 
     fn owns(&self, pid: Pid) -> bool {
-        let services = self.services.values().filter_map(|service| service.process.as_ref());
-        let templates = self.templates.values().filter_map(|template| template.running.as_ref());
-        services.chain(templates.map(|running| &running.process)).any(|process| process.pid == pid)
+        let services = self
+            .services
+            .values()
+            .filter_map(|service| service.process.as_ref());
+        let templates = self
+            .templates
+            .values()
+            .filter_map(|template| template.running.as_ref());
+        services
+            .chain(templates.map(|running| &running.process))
+            .any(|process| process.pid == pid)
     }
 }
 
 fn end_of_template(how: Cause, code: i32, output: &[u8]) -> Vec<u8> {
-    let how = if how == Cause::Exit { "exit code" } else { "signal" };
+    let how = if how == Cause::Exit {
+        "exit code"
+    } else {
+        "signal"
+    };
     let mut text = format!("the template ended with {how} {code}").into_bytes();
     if !output.is_empty() {
         text.extend(b"; it wrote:\n");
@@ -420,6 +565,10 @@ fn end_of_template(how: Cause, code: i32, output: &[u8]) -> Vec<u8> {
 /// The children of this process; empty where the kernel does not list them (`CONFIG_PROC_CHILDREN`).
 fn children() -> Vec<Pid> {
     let own = std::process::id();
-    let listed = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
-    listed.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+    let listed =
+        std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
+    listed
+        .split_ascii_whitespace()
+        .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
+        .collect()
 }

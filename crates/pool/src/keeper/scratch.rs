@@ -36,7 +36,12 @@ impl Scratch {
         let lock = File::open(&unlocked)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         fs::rename(&unlocked, &path)?;
-        Ok(Self { path, spare: None, made: 0, _lock: lock })
+        Ok(Self {
+            path,
+            spare: None,
+            made: 0,
+            _lock: lock,
+        })
     }
 
     /// A new directory for a service.
@@ -44,7 +49,9 @@ impl Scratch {
         if self.spare.is_none() {
             self.prepare()?;
         }
-        self.spare.take().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.spare
+            .take()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Make the next one, if there is none.
@@ -66,10 +73,14 @@ impl Drop for Scratch {
 }
 
 fn sweep(base: &Path) {
-    let Ok(entries) = fs::read_dir(base) else { return };
+    let Ok(entries) = fs::read_dir(base) else {
+        return;
+    };
     for entry in entries.flatten() {
         if is_ours(&entry.file_name()) {
-            let Ok(directory) = File::open(entry.path()) else { continue };
+            let Ok(directory) = File::open(entry.path()) else {
+                continue;
+            };
             if flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 let _ = fs::remove_dir_all(entry.path());
             }

@@ -38,8 +38,16 @@ impl Service {
     /// Its death, given how its process ended.
     pub fn death(&mut self, (how, code): (Cause, i32)) -> Death {
         self.output.drain();
-        let pid = self.process.as_ref().map_or(0, |process| process.pid.as_raw_nonzero().get());
-        Death { cause: self.ending.unwrap_or(how), pid, code, text: self.output.text() }
+        let pid = self
+            .process
+            .as_ref()
+            .map_or(0, |process| process.pid.as_raw_nonzero().get());
+        Death {
+            cause: self.ending.unwrap_or(how),
+            pid,
+            code,
+            text: self.output.text(),
+        }
     }
 }
 

@@ -42,7 +42,11 @@ pub struct Running {
 impl Template {
     /// A template that is not running yet.
     pub const fn new(launch: Launch, setup: Vec<u8>) -> Self {
-        Self { launch, setup, running: None }
+        Self {
+            launch,
+            setup,
+            running: None,
+        }
     }
 
     /// Start its process and tell it what to import.
@@ -50,14 +54,25 @@ impl Template {
         let (ours, theirs) = channel::pair()?;
         let (output, write) = Output::new()?;
         let program = program_of(&self.launch);
-        let pid = spawn(&program, &[theirs.as_fd()], write)
-            .map_err(|source| Error::System { what: "start of a template", source })?;
+        let pid = spawn(&program, &[theirs.as_fd()], write).map_err(|source| Error::System {
+            what: "start of a template",
+            source,
+        })?;
         let process = Process::adopt(pid)?;
-        let order = Order::Setup { setup: self.setup.clone() };
+        let order = Order::Setup {
+            setup: self.setup.clone(),
+        };
         channel::send(&ours, &order.encode(), &[], SendFlags::DONTWAIT)
             .map_err(Error::system("setup of a template"))?;
         let pending = BTreeSet::new();
-        Ok(self.running.insert(Running { serial, socket: ours, process, output, pending, unfit: None }))
+        Ok(self.running.insert(Running {
+            serial,
+            socket: ours,
+            process,
+            output,
+            pending,
+            unfit: None,
+        }))
     }
 }
 
@@ -71,7 +86,12 @@ impl Running {
     ) -> std::result::Result<(), Errno> {
         let order = Order::Fork { handle, directory };
         // Never waits: a template that takes no orders is stopped or hung, and the keeper must not hang with it.
-        channel::send(&self.socket, &order.encode(), descriptors, SendFlags::DONTWAIT)?;
+        channel::send(
+            &self.socket,
+            &order.encode(),
+            descriptors,
+            SendFlags::DONTWAIT,
+        )?;
         self.pending.insert(handle);
         Ok(())
     }
@@ -84,7 +104,11 @@ pub fn program_of(launch: &Launch) -> Program {
     let text = |bytes: &Vec<u8>| OsString::from_vec(bytes.clone());
     Program {
         arguments: launch.arguments.iter().map(text).collect(),
-        environment: launch.environment.iter().map(|(name, value)| (text(name), text(value))).collect(),
+        environment: launch
+            .environment
+            .iter()
+            .map(|(name, value)| (text(name), text(value)))
+            .collect(),
         directory: text(&launch.directory),
     }
 }

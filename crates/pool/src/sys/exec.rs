@@ -25,14 +25,23 @@ pub struct Program {
 ///
 /// `inherited` becomes descriptors 3, 4, ...; `output` becomes stdout and stderr; stdin is empty.
 pub fn spawn(program: &Program, inherited: &[BorrowedFd<'_>], output: OwnedFd) -> io::Result<Pid> {
-    let (name, arguments) = program.arguments.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let (name, arguments) = program
+        .arguments
+        .split_first()
+        .ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(name);
-    command.args(arguments).env_clear().envs(program.environment.iter().cloned());
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(program.environment.iter().cloned());
     if !program.directory.is_empty() {
         command.current_dir(&program.directory);
     }
     let output_too = output.try_clone()?;
-    command.stdin(Stdio::null()).stdout(output).stderr(output_too);
+    command
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(output_too);
     let descriptors: Vec<i32> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
     let keeper = rustix::process::getpid();
     // SAFETY: the closure makes system calls only; it allocates nothing and takes no lock.

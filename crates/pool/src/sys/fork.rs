@@ -42,9 +42,16 @@ pub fn fork_sibling(hooks: Hooks) -> Result<Forked, Errno> {
         (hooks.child)();
         return Ok(Forked::Child);
     }
-    let errno = Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(0));
+    let errno =
+        Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(0));
     (hooks.parent)();
-    if result < 0 { Err(errno) } else { Ok(Forked::Parent(i32::try_from(result).map_err(|_| Errno::OVERFLOW)?)) }
+    if result < 0 {
+        Err(errno)
+    } else {
+        Ok(Forked::Parent(
+            i32::try_from(result).map_err(|_| Errno::OVERFLOW)?,
+        ))
+    }
 }
 
 /// Where glibc keeps this thread's id, or 0 where the kernel does not tell.
@@ -64,7 +71,11 @@ unsafe fn clone(tid: usize) -> libc::c_long {
     if tid != 0 {
         flags |= libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID;
     }
-    let (fourth, fifth) = if cfg!(target_arch = "aarch64") { (0, tid) } else { (tid, 0) };
+    let (fourth, fifth) = if cfg!(target_arch = "aarch64") {
+        (0, tid)
+    } else {
+        (tid, 0)
+    };
     let flags = libc::c_long::from(flags);
     // SAFETY: upheld by the caller; no pointer but `tid` is passed.
     unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, fourth, fifth) }

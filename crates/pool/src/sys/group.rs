@@ -16,7 +16,13 @@ pub fn kill_group(pidfd: impl AsFd, pid: Pid) {
     let info: *const libc::siginfo_t = std::ptr::null();
     // SAFETY: a system call on an open descriptor; a null siginfo means the same as kill(2).
     let sent = unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_fd().as_raw_fd(), signal, info, WHOLE_GROUP)
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_fd().as_raw_fd(),
+            signal,
+            info,
+            WHOLE_GROUP,
+        )
     };
     let refused = std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
     if sent < 0 && refused {

@@ -36,8 +36,11 @@ unsafe impl Sync for Page {}
 impl Page {
     /// Make a new page and the descriptor that hands it to the keeper.
     pub fn create() -> Result<(Self, OwnedFd)> {
-        let fd = rustix::fs::memfd_create("forebay-pool", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(Error::system("memfd_create"))?;
+        let fd = rustix::fs::memfd_create(
+            "forebay-pool",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )
+        .map_err(Error::system("memfd_create"))?;
         rustix::fs::ftruncate(&fd, BYTES as u64).map_err(Error::system("ftruncate"))?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(Error::system("fcntl(F_ADD_SEALS)"))?;
@@ -46,9 +49,13 @@ impl Page {
 
     /// Map the page behind a descriptor.
     pub fn map(fd: impl AsFd) -> Result<Self> {
-        let size = rustix::fs::fstat(&fd).map_err(Error::system("fstat"))?.st_size;
+        let size = rustix::fs::fstat(&fd)
+            .map_err(Error::system("fstat"))?
+            .st_size;
         if usize::try_from(size).ok() != Some(BYTES) {
-            return Err(Error::Malformed { what: "the shared page has another size" });
+            return Err(Error::Malformed {
+                what: "the shared page has another size",
+            });
         }
         // SAFETY: a fresh mapping chosen by the kernel; the file is sealed against shrinking, so no access can fault.
         let start = unsafe {
@@ -62,7 +69,9 @@ impl Page {
             )
         }
         .map_err(Error::system("mmap"))?;
-        let start = NonNull::new(start.cast()).ok_or(Error::Malformed { what: "mapped at null" })?;
+        let start = NonNull::new(start.cast()).ok_or(Error::Malformed {
+            what: "mapped at null",
+        })?;
         Ok(Self { start })
     }
 

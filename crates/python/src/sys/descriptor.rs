@@ -8,7 +8,9 @@ use pyo3::prelude::*;
 /// Take ownership of a descriptor that the caller gives away.
 pub fn own(number: RawFd) -> PyResult<OwnedFd> {
     if number < 0 {
-        return Err(PyValueError::new_err(format!("{number} is no file descriptor")));
+        return Err(PyValueError::new_err(format!(
+            "{number} is no file descriptor"
+        )));
     }
     // SAFETY: not negative; the Python caller gives it away, as the documentation of each caller demands.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
@@ -17,7 +19,9 @@ pub fn own(number: RawFd) -> PyResult<OwnedFd> {
 /// Borrow a descriptor that the caller keeps.
 pub fn borrow(number: &RawFd) -> PyResult<BorrowedFd<'_>> {
     if *number < 0 {
-        return Err(PyValueError::new_err(format!("{number} is no file descriptor")));
+        return Err(PyValueError::new_err(format!(
+            "{number} is no file descriptor"
+        )));
     }
     // SAFETY: not negative; the Python caller keeps it open for the call.
     Ok(unsafe { BorrowedFd::borrow_raw(*number) })

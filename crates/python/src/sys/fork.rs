@@ -4,7 +4,11 @@ use forebay_pool::sys::Hooks;
 use pyo3::ffi;
 
 /// What `CPython` wants called around a fork (`PyOS_BeforeFork` and its siblings, in the stable ABI).
-pub const HOOKS: Hooks = Hooks { before, parent, child };
+pub const HOOKS: Hooks = Hooks {
+    before,
+    parent,
+    child,
+};
 
 fn before() {
     // SAFETY: called by the template's only thread, which holds the GIL.

@@ -1,0 +1,60 @@
+"""What the tests of the pool see of processes: who lives, and whose child it is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits to be reaped does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def parent(pid: int) -> int:
+    """The parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def children(pid: int) -> list[int]:
+    """The living children of a process."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [child for child in map(int, listed.split()) if alive(child)]
+
+
+def descendants(pid: int) -> list[int]:
+    """All living processes below one."""
+    found = []
+    for child in children(pid):
+        found += [child, *descendants(child)]
+    return found
+
+
+def template_of(service: int) -> int:
+    """The template that a service was forked from: the other child of their keeper that runs Python's `-c`."""
+    for sibling in children(parent(service)):
+        command = Path(f"/proc/{sibling}/cmdline").read_bytes()
+        if sibling != service and b"_template" in command and sid(sibling) == sibling:
+            return sibling
+    raise LookupError(f"service {service} has no template beside it")
+
+
+def sid(pid: int) -> int:
+    """The session of a process."""
+    return os.getsid(pid)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    """Whether something becomes true in time; for what nothing announces (the table of processes)."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        os.sched_yield()
+    return True

@@ -1,0 +1,131 @@
+"""Services that the tests of the pool use; a module that a template can import."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import forebay
+
+
+class Echo(forebay.Service):
+    """Keeps nothing between leases."""
+
+    def __init__(self, base: int = 0) -> None:
+        self.base = base
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+    def add(self, value: int) -> int:
+        return self.base + value
+
+    def fail(self, message: str) -> None:
+        raise ValueError(message)
+
+    def leave(self, code: int) -> None:
+        os._exit(code)
+
+    def die(self, number: int) -> None:
+        print("about to die", file=sys.stderr)
+        os.kill(os.getpid(), number)
+
+    def hang(self) -> None:
+        time.sleep(3600)
+
+    def say(self, text: str) -> None:
+        print(text)
+
+    def spawn(self) -> int:
+        """Start a program that would outlive us."""
+        return subprocess.Popen(["sleep", "3600"]).pid
+
+    def temporary_file(self) -> str:
+        with tempfile.NamedTemporaryFile(delete=False) as file:
+            return file.name
+
+    def random(self) -> float:
+        return random.random()
+
+    def threads(self) -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    def open_descriptors(self) -> list[int]:
+        return sorted(int(name) for name in os.listdir("/proc/self/fd"))
+
+    def ignore_termination(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+class Notes(forebay.Service):
+    """Keeps what it is told until it is reset."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.resets_done = 0
+        self.how = "well"
+
+    def note(self, text: str) -> int:
+        self.notes.append(text)
+        return len(self.notes)
+
+    def read(self) -> list[str]:
+        return self.notes
+
+    def count(self) -> int:
+        return self.resets_done
+
+    def next_reset(self, how: str) -> None:
+        """Make the next reset go `well`, `hang`, `fail` or `die`."""
+        self.how = how
+
+    def reset(self) -> None:
+        if self.how == "hang":
+            time.sleep(3600)
+        if self.how == "fail":
+            raise RuntimeError("cannot forget")
+        if self.how == "die":
+            os._exit(9)
+        self.notes.clear()
+        self.resets_done += 1
+
+
+class Once(Echo):
+    """Every lease gets a new one."""
+
+    resets = forebay.Reset.NEVER
+
+
+class Slow(Echo):
+    """Takes its time to start."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        time.sleep(seconds)
+
+
+class Unmakeable(forebay.Service):
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise LookupError("no such thing")
+
+    def ping(self) -> str:
+        return "pong"
+
+
+class Suicidal(forebay.Service):
+    """Ends before it is ready."""
+
+    def __init__(self) -> None:
+        print("I would rather not", flush=True)
+        os._exit(3)
+
+    def ping(self) -> str:
+        return "pong"
