@@ -197,6 +197,7 @@ impl Connection {
         release(state);
         let woken = self.sleep(&socket, wake.as_deref(), lead, wish.write, deadline);
         let mut state = self.lock()?;
+        let lead = lead && state.reader == Reader::Thread;
         if lead {
             state.reader = Reader::Nobody;
         }

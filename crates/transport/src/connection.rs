@@ -201,12 +201,15 @@ impl Connection {
 
     /// Become the only reader, as a loop or a reader thread does; blocked threads then follow.
     ///
+    /// A thread that reads at this moment finds out when it wakes, looks whether its reply came,
+    /// and follows too.
+    ///
     /// # Errors
-    /// `Busy` while somebody else reads.
+    /// `Busy` while another driver reads.
     pub fn attach(&self) -> Result<()> {
         self.step(|state| {
-            if state.reader != Reader::Nobody {
-                return Err(self.busy("it has a reader already"));
+            if state.reader == Reader::Driver {
+                return Err(self.busy("another loop or thread reads it"));
             }
             state.reader = Reader::Driver;
             Ok(())

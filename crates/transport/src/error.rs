@@ -25,6 +25,8 @@ pub enum Cause {
     PeerDied,
     #[error("the peer said goodbye and takes no new calls")]
     Goodbye,
+    #[error("the call was cancelled at the other side")]
+    Cancelled,
 }
 
 /// How a peer broke the protocol.
@@ -51,6 +53,8 @@ pub enum Violation {
     NotServing,
     #[error("pickle is refused: the kernel does not say that the peer is the same user")]
     Pickle,
+    #[error("pickle is refused: the peer's runtime {peer:#06x} is not ours, {own:#06x}")]
+    Runtime { peer: u32, own: u32 },
 }
 
 /// Why a connection takes nothing any more.
@@ -113,6 +117,9 @@ pub enum Error {
         limit: u64,
         value: u64,
     },
+    /// The handle is from before a release.
+    #[error("the lease of {peer} ended; what it named belongs to somebody else")]
+    Stale { peer: String },
     /// The deadline passed.
     #[error("the deadline passed while waiting for {peer}")]
     Deadline { peer: String },

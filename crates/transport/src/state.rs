@@ -44,6 +44,7 @@ pub struct State<S> {
     pub role: Role,
     pub limits: Limits,
     pub pickle_allowed: bool,
+    pub runtime: u32,
     pub peer: Option<Preface>,
     pub calls: Calls,
     pub inbox: Inbox,
@@ -73,6 +74,7 @@ impl<S: Stream> State<S> {
             role,
             limits,
             pickle_allowed: trusted,
+            runtime,
             peer: None,
             calls: Calls::default(),
             inbox: Inbox::default(),
@@ -284,8 +286,8 @@ impl<S: Stream> State<S> {
         let Header {
             kind, id, codec, ..
         } = frame.header;
-        if codec == Codec::Pickle && !self.pickle_allowed {
-            return Err(Violation::Pickle);
+        if codec == Codec::Pickle {
+            self.check_pickle()?;
         }
         match kind {
             Kind::Call if self.role != Role::Server => return Err(Violation::NotServing),
@@ -313,6 +315,19 @@ impl<S: Stream> State<S> {
             Kind::Cancel | Kind::Ping => {}
         }
         Ok(())
+    }
+
+    fn check_pickle(&self) -> Result<(), Violation> {
+        if !self.pickle_allowed {
+            return Err(Violation::Pickle);
+        }
+        match &self.peer {
+            Some(peer) if peer.runtime != self.runtime => Err(Violation::Runtime {
+                peer: peer.runtime,
+                own: self.runtime,
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Answer a call that is not started.

@@ -127,9 +127,9 @@ fn large_segments_arrive_whole_from_trusted_and_untrusted_peers() {
 fn refusal(header: &[u8], lengths: &[u64]) -> Violation {
     let mut wire = encode(&[]);
     wire.extend_from_slice(header);
-    lengths
-        .iter()
-        .for_each(|length| wire.extend_from_slice(&length.to_le_bytes()));
+    for length in lengths {
+        wire.extend_from_slice(&length.to_le_bytes());
+    }
     decode(&wire, &[usize::MAX], true).expect_err("refused")
 }
 
