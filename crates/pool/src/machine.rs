@@ -168,7 +168,7 @@ impl Machine {
         self.waiting.retain(|waiter| waiter.ticket != ticket);
         match self.granted.remove(&ticket) {
             Some((_, Grant::Take { slot, settled })) => {
-                self.put_back(slot, Place::Idle { settled })
+                self.put_back(slot, Place::Idle { settled });
             }
             Some((_, Grant::Start { slot })) => self.vacate(slot),
             None => {}

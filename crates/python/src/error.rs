@@ -2,7 +2,8 @@
 #![allow(clippy::needless_pass_by_value)] // errors come by value, so that `map_err` takes these functions as they are
 use forebay_memory::Error as Memory;
 use forebay_pool::Error as Pool;
-use pyo3::exceptions::PyOSError;
+use forebay_transport::{Delivered, Error as Transport};
+use pyo3::exceptions::{PyInterruptedError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
@@ -55,6 +56,52 @@ fn internal(message: String) -> PyErr {
         "InternalError",
         format!("{message}; this is a fault of Forebay, please report it"),
     )
+}
+
+/// Turn an error of the transport into its exception; `timeout` is what the caller allowed.
+pub(crate) fn transport_error(py: Python<'_>, error: &Transport, timeout: Option<f64>) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Transport::Closed { .. } | Transport::Forked { .. } => plain("ClosedError", message),
+        Transport::Stale { .. } => stale(message),
+        Transport::Busy { .. } => busy(message),
+        Transport::Config(_) => config(message),
+        Transport::Broken { delivered, .. } => raise("BrokenError", message, |py| {
+            [("delivered", word(*delivered))].into_py_dict(py)
+        }),
+        Transport::Protocol { peer, offset, .. } => raise("ProtocolError", message, |py| {
+            let attributes = [("peer", peer)].into_py_dict(py)?;
+            attributes.set_item("offset", offset)?;
+            Ok(attributes)
+        }),
+        Transport::Limit { limit, value, .. } => raise("LimitError", message, |py| {
+            [("limit", limit), ("value", value)].into_py_dict(py)
+        }),
+        Transport::Deadline { .. } => {
+            let waited = timeout.map_or_else(String::new, |s| format!(" (waited {s} s)"));
+            raise("DeadlineError", format!("{message}{waited}"), |py| {
+                [("timeout", timeout)].into_py_dict(py)
+            })
+        }
+        Transport::System { errno, .. } => {
+            let cause = PyOSError::new_err((errno.raw_os_error(), message.clone()));
+            let broken = raise("BrokenError", message, |py| {
+                [("delivered", word(Delivered::No))].into_py_dict(py)
+            });
+            broken.set_cause(py, Some(cause));
+            broken
+        }
+        Transport::Interrupted => PyInterruptedError::new_err(message),
+        // The enum may grow; an error without a class of its own is a fault of this file.
+        _ => internal(message),
+    }
+}
+
+fn word(delivered: Delivered) -> &'static str {
+    match delivered {
+        Delivered::No => "no",
+        Delivered::Maybe => "maybe",
+    }
 }
 
 /// `ConfigError`: wrong before anything happened.

@@ -4,17 +4,18 @@ mod error;
 mod memory;
 mod pool;
 mod sys;
+mod transport;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
-    use super::{Bound, PyModule, PyResult, memory, pool};
+    use super::{Bound, PyModule, PyResult, memory, pool, transport};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         memory::register(module)?;
         pool::register(module)?;
-        Ok(())
+        transport::register(module)
     }
 }

@@ -16,7 +16,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::error;
-use crate::sys::{HOOKS, borrow, own};
+use crate::sys::HOOKS;
+use crate::sys::descriptor::{borrow, take};
 
 /// Wake-ups that may wait for a caller; a caller has few tickets at once, an event loop many.
 const WAKES_MAX: usize = 1 << 20;
@@ -106,7 +107,7 @@ impl PyPool {
     }
 
     fn attach(&self, pidfd: RawFd) -> PyResult<u64> {
-        self.0.attach(own(pidfd)?).map_err(error::pool)
+        self.0.attach(take(pidfd)?).map_err(error::pool)
     }
 
     fn epoch(&self) -> PyResult<u64> {
@@ -175,7 +176,7 @@ impl PyPool {
     ) -> PyResult<()> {
         let deadlines = Deadlines { start_ms, idle_ms };
         self.0
-            .fork(handle.0, template, deadlines, own(ours)?, borrow(&theirs)?)
+            .fork(handle.0, template, deadlines, take(ours)?, borrow(&theirs)?)
             .map_err(error::pool)
     }
 
@@ -199,7 +200,7 @@ impl PyPool {
         };
         let deadlines = Deadlines { start_ms, idle_ms };
         self.0
-            .launch(handle.0, launch, deadlines, own(ours)?, borrow(&theirs)?)
+            .launch(handle.0, launch, deadlines, take(ours)?, borrow(&theirs)?)
             .map_err(error::pool)
     }
 
@@ -336,9 +337,9 @@ fn run_keeper(
     scratch: PathBuf,
 ) -> PyResult<()> {
     let inherited = Inherited {
-        control: own(control)?,
-        page: own(page)?,
-        client: own(client)?,
+        control: take(control)?,
+        page: take(page)?,
+        client: take(client)?,
         scratch,
     };
     py.detach(|| keeper::run(inherited)).map_err(error::pool)
@@ -360,7 +361,7 @@ impl Nursery {
     #[new]
     fn new(socket: RawFd) -> PyResult<Self> {
         Ok(Self {
-            core: Mutex::new(template::Nursery::new(own(socket)?)),
+            core: Mutex::new(template::Nursery::new(take(socket)?)),
             wanted: Mutex::new(None),
         })
     }

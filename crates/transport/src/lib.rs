@@ -1,1 +1,28 @@
-//! Frames, calls, connections and listeners.
+//! Frames and calls between processes of one host.
+//!
+//! Deciding modules know no socket: [`frame`], [`decoder`], [`call`], [`inbox`], [`outbox`].
+//! Acting ones are thin: [`connection`] steps without blocking, `blocking` waits, [`unix`] opens.
+//! The design note, with invariants and the table of failures, is `docs/concepts/transport.md`.
+
+mod blocking;
+pub mod call;
+pub mod connection;
+pub mod decoder;
+pub mod error;
+pub mod frame;
+pub mod inbox;
+pub mod limit;
+pub mod outbox;
+pub mod preface;
+mod state;
+mod stream;
+mod sys;
+pub mod unix;
+
+pub use connection::{Connection, Counters, Options};
+pub use error::{Cause, Delivered, Error, Result, Violation};
+pub use frame::{Codec, Incoming, Kind, Reason};
+pub use inbox::Call;
+pub use outbox::{Head, Payload};
+pub use preface::Role;
+pub use sys::buffer::Buffer;

@@ -9,7 +9,7 @@ from typing import Any
 from forebay import _core
 from forebay.pool._application import reference_of
 from forebay.pool._proxy import public_methods
-from forebay.pool._record import ProgramRecord, PythonRecord, pair
+from forebay.pool._record import GENERATION_MASK, ProgramRecord, PythonRecord, pair
 from forebay.pool._reset import Reset
 from forebay.pool._spec import Command, Spec
 from forebay.rpc import Channel
@@ -47,9 +47,10 @@ class PythonKind:
             core.fork(
                 handle, self.template, start_ms=start_ms, idle_ms=idle_ms, ours=duplicate, theirs=theirs.fileno()
             )
-        connection = _core.Connection(ours.detach())
-        channel = Channel(connection, codec="pickle", name=self.name, generation=handle.generation)
-        return PythonRecord(self, handle, channel, channel.begin("@start", self._make, {}))
+        connection = _core.Connection(ours.detach(), peer=f"service {self.name}")
+        channel = Channel(connection, codec="pickle", name=self.name)
+        channel.generation = handle.generation & GENERATION_MASK
+        return PythonRecord(self, handle, channel, channel.begin("@start", self._make))
 
 
 class CommandKind:

@@ -179,8 +179,8 @@ class ServicePool:
 
     def discard(self, record: Record) -> None:
         """Have a service ended; its successor may start at once."""
-        record.close()
         self.core.discard(record.handle)
+        record.close()
 
     def abandon(self, record: Record) -> None:
         """Leave a start that is under way to whoever comes next."""

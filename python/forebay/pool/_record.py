@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from forebay import _core
     from forebay.pool._kind import CommandKind, PythonKind
-    from forebay.rpc import Channel, Pending
+    from forebay.rpc import Channel
+
+
+GENERATION_MASK = 0xFFFF_FFFF
+"""A call carries 32 bits of its lease's generation."""
 
 
 class PythonRecord:
@@ -19,11 +23,13 @@ class PythonRecord:
 
     __slots__ = ("channel", "handle", "kind", "pending", "pid", "starting")
 
-    def __init__(self, kind: PythonKind, handle: _core.Handle, channel: Channel, pending: Pending) -> None:
+    def __init__(
+        self, kind: PythonKind, handle: _core.Handle, channel: Channel, pending: int
+    ) -> None:
         self.kind = kind
         self.handle = handle
         self.channel = channel
-        self.pending: Pending | None = pending
+        self.pending: int | None = pending
         self.pid = 0
         self.starting = True
 
@@ -41,12 +47,12 @@ class PythonRecord:
 
     def begin_reset(self) -> None:
         """Tell the service to reset itself; it owes an answer from now on."""
-        self.pending = self.channel.begin("@reset", (), {})
+        self.pending = self.channel.begin("@reset")
 
     def lent(self, handle: _core.Handle) -> None:
         """A new lease begins: its generation travels with every call."""
         self.handle = handle
-        self.channel.generation = handle.generation
+        self.channel.generation = handle.generation & GENERATION_MASK
 
     def known(self, pid: int, pidfd: int) -> None:
         """The service's process is known: calls also end with it."""
@@ -55,9 +61,11 @@ class PythonRecord:
         self.channel.watch(pidfd)
 
     def idle(self) -> bool:
-        """Whether no call is under way, and no event loop watches; called when a lease ends."""
+        """Whether no call is under way; where none is, the channel belongs to no loop any more."""
+        if self.channel.in_flight:
+            return False
         self.channel.unbind()
-        return not self.channel.in_flight
+        return True
 
     def close(self) -> None:
         """Close the channel; idempotent."""

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
-from collections.abc import Callable
 from typing import Any
 
-from forebay import _core, rpc
+from forebay import _core
 from forebay.errors import ConfigError
 from forebay.pool._application import resolve
+from forebay.rpc._serve import serve_connection
 
 START = "@start"
 RESET = "@reset"
 
 
 class Target:
-    """What calls are made on: nothing until the service is made, then the service's public methods."""
+    """What calls are made on: the service, once it is made. Its own names are private."""
 
-    __slots__ = ("service",)
+    __slots__ = ("_service",)
 
     def __init__(self) -> None:
-        self.service: Any = None
+        self._service: Any = None
 
-    def control(self, name: str, args: tuple[Any, ...]) -> None:
-        """Answer what the pool itself asks."""
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+    def _control(self, name: str, args: tuple[Any, ...]) -> None:
+        """Do what the pool itself asks: make the service, or reset it."""
         if name == START:
-            self.start(*args)
+            self._service = make(*args)
         elif name == RESET:
-            self.service.reset()
+            self._service.reset()
         else:
             raise ConfigError(f"a service knows no {name!r}")
 
-    def start(self, reference: tuple[str, str] | bytes, arguments: bytes) -> None:
-        """Make the service. Its arguments are unpickled here, where its module is imported."""
-        service = resolve(reference)
-        args, kwargs = pickle.loads(arguments)  # from the process of this user that owns this one
-        self.service = service(*args, **dict(kwargs))
 
-    def method(self, name: str) -> Callable[..., Any]:
-        """A public method of the service."""
-        found = getattr(self.service, name)
-        return found  # type: ignore[no-any-return]
+def make(reference: tuple[str, str] | bytes, arguments: bytes) -> Any:
+    """Make a service. Its arguments are unpickled here, where its module is imported."""
+    service = resolve(reference)
+    args, kwargs = pickle.loads(arguments)  # from the process of this user that owns this one
+    return service(*args, **dict(kwargs))
 
 
 def warm() -> None:
@@ -65,8 +65,12 @@ def main(descriptor: int) -> None:
     """Serve on `descriptor` until the process is ended."""
     _reseed()
     target = Target()
-    connection = _core.Connection(descriptor)
-    rpc.serve_connection(connection, target.method, codec="pickle", on_control=target.control)
+    connection = _core.Connection(descriptor, server=True, peer="the client")
+    serve_connection(connection, target, codec="pickle", on_control=target._control)
+    # The client is gone or has given this service up. Whether and when it ends is the keeper's
+    # affair alone: a second authority in here would race with it (see the concept page).
+    while True:
+        signal.pause()
 
 
 def _reseed() -> None:

@@ -36,7 +36,7 @@ use crate::channel::{self, Receiver};
 use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::{Error, Result};
-use crate::sys::Page;
+use crate::sys::{Page, close_inherited};
 use crate::wire::{Event, Report, Request};
 use deadline::Deadlines;
 use poller::{Poller, Token};
@@ -62,6 +62,7 @@ pub struct Inherited {
 pub fn run(inherited: Inherited) -> Result<()> {
     // Out of the client's session: no Ctrl-C, no hang-up. Fails only where this process leads a group already.
     let _ = setsid();
+    close_inherited(&[&inherited.control, &inherited.page, &inherited.client])?;
     set_child_subreaper(Pid::from_raw(1))
         .map_err(Error::system("prctl(PR_SET_CHILD_SUBREAPER)"))?;
     let mut keeper = Keeper::new(inherited)?;

@@ -1,11 +1,13 @@
 //! All the unsafe code of the pool: the shared page, the fork, what a child does before exec.
 #![allow(unsafe_code)]
 
+mod descriptors;
 mod exec;
 mod fork;
 mod group;
 mod page;
 
+pub use descriptors::close_inherited;
 pub use exec::{Program, spawn};
 pub use fork::{Forked, Hooks, fork_sibling};
 pub use group::kill_group;

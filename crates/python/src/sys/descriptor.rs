@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// Take ownership of a descriptor that the caller gives away.
-pub fn own(number: RawFd) -> PyResult<OwnedFd> {
+pub fn take(number: RawFd) -> PyResult<OwnedFd> {
     if number < 0 {
         return Err(PyValueError::new_err(format!(
             "{number} is no file descriptor"

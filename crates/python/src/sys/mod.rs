@@ -1,8 +1,9 @@
 //! All the unsafe code of the binding.
 #![allow(unsafe_code)]
 
-mod descriptor;
+pub mod descriptor;
 mod fork;
+pub mod frame;
+pub mod lent;
 
-pub use descriptor::{borrow, own};
 pub use fork::HOOKS;

@@ -1,0 +1,625 @@
+//! Connections and listeners for Python.
+//!
+//! Nonblocking calls are made with the GIL held: they are bounded, and a hand-over costs more
+//! than they do. Only waiting detaches. Lent buffers are given back outside of the core's lock.
+
+use std::os::fd::{IntoRawFd, RawFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use forebay_transport::call::{Outcome, Taker};
+use forebay_transport::connection::Outgoing;
+use forebay_transport::unix::{self, Listener as UnixListener};
+use forebay_transport::{
+    Buffer, Call, Cause, Codec, Connection as Core, Delivered, Error, Head, Options, Payload,
+    Reason, Role, limit,
+};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use crate::error::transport_error;
+use crate::sys::descriptor;
+use crate::sys::frame::Frame;
+use crate::sys::lent::Lent;
+
+/// Longest timeout that is taken as one; above it there is no deadline.
+const TIMEOUT_S_MAX: f64 = 4e9;
+
+type Segments<'py> = Option<Vec<Bound<'py, PyAny>>>;
+
+/// One end of a connection over a Unix stream socket.
+///
+/// Any thread may call any method. Waiting methods let go of the GIL.
+#[pyclass(frozen, module = "forebay._core")]
+pub struct Connection {
+    core: Core,
+}
+
+#[pymethods]
+impl Connection {
+    /// Take over the connected socket `descriptor`; it is closed even if this raises.
+    #[new]
+    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer"))]
+    fn new(py: Python<'_>, descriptor: RawFd, server: bool, peer: &str) -> PyResult<Self> {
+        let role = if server { Role::Server } else { Role::Caller };
+        let version = py.version_info();
+        let runtime = u32::from(version.major) << 8 | u32::from(version.minor);
+        let options = Options {
+            runtime,
+            ..Options::new(role, peer)
+        };
+        let core = Core::new(descriptor::take(descriptor)?, options)
+            .map_err(|e| transport_error(py, &e, None))?;
+        Ok(Self { core })
+    }
+
+    /// Call and wait. A plain reply is its head as `bytes`; see `outcome_to_python` for others.
+    #[pyo3(signature = (codec, head, segments, timeout, generation))]
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        codec: u8,
+        head: &Bound<'py, PyBytes>,
+        segments: Segments<'py>,
+        timeout: Option<f64>,
+        generation: u32,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let allowed = to_duration(timeout);
+        let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
+        let raise = |error: &Error| transport_error(py, error, timeout);
+        if self.core.outbox_bytes() > limit::OUTBOX_BYTES_HIGH {
+            retry(py, || self.core.wait_for_room(deadline))
+                .map_err(|e| self.raise(py, e, timeout))?;
+        }
+        let call = Outgoing {
+            codec: to_codec(codec),
+            one_way: false,
+            remaining: allowed,
+            generation,
+            head: to_head(head),
+            segments: lend(segments)?,
+        };
+        let id = self
+            .core
+            .start(call, Taker::Thread)
+            .map_err(|e| raise(&e))?;
+        match retry(py, || self.core.wait(id, deadline)) {
+            Ok(outcome) => {
+                outcome_to_python(py, &self.core, to_codec(codec), outcome, timeout)?.into_result()
+            }
+            Err(Stop::Signal(error)) => {
+                self.core.cancel(id).map_err(|e| raise(&e))?;
+                Err(error)
+            }
+            Err(stop) => Err(self.raise(py, stop, timeout)),
+        }
+    }
+
+    /// Send a call without waiting; its outcome comes from `receive`.
+    #[pyo3(signature = (codec, head, segments, timeout, generation, one_way = false))]
+    fn start<'py>(
+        &self,
+        py: Python<'py>,
+        codec: u8,
+        head: &Bound<'py, PyBytes>,
+        segments: Segments<'py>,
+        timeout: Option<f64>,
+        generation: u32,
+        one_way: bool,
+    ) -> PyResult<u64> {
+        let call = Outgoing {
+            codec: to_codec(codec),
+            one_way,
+            remaining: to_duration(timeout),
+            generation,
+            head: to_head(head),
+            segments: lend(segments)?,
+        };
+        self.core
+            .start(call, Taker::Queue)
+            .map_err(|e| transport_error(py, &e, timeout))
+    }
+
+    /// Send a call without waiting; its outcome comes from `settle`, or after `hand_to_queue` from `receive`.
+    fn begin<'py>(
+        &self,
+        py: Python<'py>,
+        codec: u8,
+        head: &Bound<'py, PyBytes>,
+        segments: Segments<'py>,
+        generation: u32,
+    ) -> PyResult<u64> {
+        let call = Outgoing {
+            codec: to_codec(codec),
+            one_way: false,
+            remaining: None,
+            generation,
+            head: to_head(head),
+            segments: lend(segments)?,
+        };
+        self.core
+            .start(call, Taker::Thread)
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Wait for the outcome of a call that was begun; past the timeout the call goes on.
+    fn settle<'py>(
+        &self,
+        py: Python<'py>,
+        id: u64,
+        codec: u8,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
+        let outcome = retry(py, || self.core.wait_patiently(id, deadline))
+            .map_err(|stop| self.raise(py, stop, timeout))?;
+        outcome_to_python(py, &self.core, to_codec(codec), outcome, timeout)?.into_result()
+    }
+
+    /// Have the outcome of a call that was begun come from `receive`.
+    fn hand_to_queue(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        self.core
+            .hand_to_queue(id)
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Read what is there; returns `(id, outcome)` of every call that finished.
+    fn receive<'py>(&self, py: Python<'py>, codec: u8) -> PyResult<Bound<'py, PyList>> {
+        let finished = self
+            .core
+            .receive()
+            .map_err(|e| transport_error(py, &e, None))?;
+        let list = PyList::empty(py);
+        for (id, outcome) in finished {
+            let outcome = outcome_to_python(py, &self.core, to_codec(codec), outcome, None)?;
+            list.append((id, outcome.into_object(py)))?;
+        }
+        Ok(list)
+    }
+
+    /// Wait for a call; `None` once the peer has no more. See `call_to_python`.
+    #[pyo3(signature = (timeout = None))]
+    fn next_call<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
+        match retry(py, || self.core.next_call(deadline)) {
+            Ok(Some(call)) => call_to_python(py, call).map(Some),
+            Ok(None) => Ok(None),
+            Err(stop) => Err(self.raise(py, stop, timeout)),
+        }
+    }
+
+    /// Take up to `count` received calls without waiting.
+    fn poll_calls<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let calls = self
+            .core
+            .poll_calls(count)
+            .map_err(|e| transport_error(py, &e, None))?;
+        calls
+            .into_iter()
+            .map(|call| call_to_python(py, call))
+            .collect()
+    }
+
+    /// Take the ids of running calls whose callers cancelled or left.
+    fn take_cancelled(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.core
+            .take_cancelled()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Answer a call without waiting; true if nothing is left to send.
+    #[pyo3(signature = (id, codec, head, segments = None))]
+    fn reply<'py>(
+        &self,
+        py: Python<'py>,
+        id: u64,
+        codec: u8,
+        head: &Bound<'py, PyBytes>,
+        segments: Segments<'py>,
+    ) -> PyResult<bool> {
+        self.core
+            .reply(id, to_codec(codec), to_head(head), lend(segments)?)
+            .map_err(|e| transport_error(py, &e, None))?;
+        Ok(self.core.outbox_bytes() == 0)
+    }
+
+    /// Answer a call with a description of what it raised; true if nothing is left to send.
+    fn fail(
+        &self,
+        py: Python<'_>,
+        id: u64,
+        codec: u8,
+        head: &Bound<'_, PyBytes>,
+    ) -> PyResult<bool> {
+        self.core
+            .fail(id, Reason::Raised, to_codec(codec), to_head(head))
+            .map_err(|e| transport_error(py, &e, None))?;
+        Ok(self.core.outbox_bytes() == 0)
+    }
+
+    /// Answer a cancelled call.
+    fn fail_cancelled(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        self.core
+            .fail(id, Reason::Cancelled, Codec::Msgpack, Head::Borrowed(&[]))
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Wait until the kernel has everything queued so far.
+    #[pyo3(signature = (timeout = None))]
+    fn drain(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
+        retry(py, || self.core.drain(deadline)).map_err(|stop| self.raise(py, stop, timeout))
+    }
+
+    /// Hand queued bytes to the kernel; true if nothing is left.
+    fn flush(&self, py: Python<'_>) -> PyResult<bool> {
+        self.core.flush().map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Give up a call; its late reply is dropped.
+    fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        self.core
+            .cancel(id)
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Look at the socket: has the caller of this running call cancelled or left?
+    fn is_cancelled(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
+        self.core
+            .is_cancelled(id)
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Become the only reader.
+    fn attach(&self, py: Python<'_>) -> PyResult<()> {
+        self.core
+            .attach()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Give the reader's place up.
+    fn detach(&self, py: Python<'_>) -> PyResult<()> {
+        self.core
+            .detach()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Say that no new calls are taken.
+    fn goodbye(&self, py: Python<'_>) -> PyResult<()> {
+        self.core
+            .goodbye()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Ask for a sign of life, counted in `pongs`.
+    fn ping(&self, py: Python<'_>) -> PyResult<()> {
+        self.core.ping().map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Refuse calls of older generations.
+    fn set_generation(&self, py: Python<'_>, generation: u32) -> PyResult<()> {
+        self.core
+            .set_generation(generation)
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Take over the peer's pidfd: once it is readable, the peer has ended.
+    fn watch(&self, pidfd: RawFd) -> PyResult<()> {
+        self.core.watch(descriptor::take(pidfd)?);
+        Ok(())
+    }
+
+    /// The watched peer ended: deliver what it sent, then break.
+    fn peer_died(&self, py: Python<'_>) -> PyResult<()> {
+        self.core
+            .peer_died()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Whether a selector should watch for readable and for writable.
+    fn wants(&self, py: Python<'_>) -> PyResult<(bool, bool)> {
+        self.core.wants().map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// The socket's descriptor, -1 once closed.
+    fn fileno(&self) -> RawFd {
+        self.core.descriptor().unwrap_or(-1)
+    }
+
+    /// Close now; waiting calls end with `ClosedError`.
+    fn close(&self) {
+        self.core.close();
+    }
+
+    /// The exception that ended the connection, or `None`.
+    #[getter]
+    fn fault(&self, py: Python<'_>) -> Option<PyErr> {
+        self.core
+            .fault()
+            .map(|error| transport_error(py, &error, None))
+    }
+
+    #[getter]
+    fn outbox_bytes(&self) -> usize {
+        self.core.outbox_bytes()
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.core.is_closed()
+    }
+
+    /// Whether nothing more will come from the peer.
+    #[getter]
+    fn over(&self) -> bool {
+        self.core.is_over()
+    }
+
+    /// Whether the kernel says that the peer is the same user.
+    #[getter]
+    fn trusted(&self) -> bool {
+        self.core.is_trusted()
+    }
+
+    #[getter]
+    fn peer(&self) -> &str {
+        self.core.peer()
+    }
+
+    /// What was counted, as a dict.
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counters = self.core.counters();
+        let dict = PyDict::new(py);
+        dict.set_item("sent_bytes", counters.sent_bytes)?;
+        dict.set_item("received_bytes", counters.received_bytes)?;
+        dict.set_item("outbox_bytes", counters.outbox_bytes)?;
+        dict.set_item("inbox_bytes", counters.inbox_bytes)?;
+        dict.set_item("inbox_calls", counters.inbox_calls)?;
+        dict.set_item("in_flight", counters.in_flight)?;
+        dict.set_item("late_replies", counters.late_replies)?;
+        dict.set_item("expired", counters.expired)?;
+        dict.set_item("stale", counters.stale)?;
+        dict.set_item("cancelled", counters.cancelled)?;
+        dict.set_item("pongs", counters.pongs)?;
+        Ok(dict)
+    }
+}
+
+impl Connection {
+    fn raise(&self, py: Python<'_>, stop: Stop, timeout: Option<f64>) -> PyErr {
+        match stop {
+            Stop::Signal(error) => error,
+            Stop::Error(error) => transport_error(py, &error, timeout),
+        }
+    }
+}
+
+/// A listening Unix socket.
+#[pyclass(frozen, module = "forebay._core")]
+pub struct Listener {
+    core: std::sync::Mutex<Option<UnixListener>>,
+}
+
+#[pymethods]
+impl Listener {
+    /// Listen at `path`; the file is private and replaced if it is stale.
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let listener = UnixListener::bind(&path).map_err(|e| transport_error(py, &e, None))?;
+        Ok(Self {
+            core: std::sync::Mutex::new(Some(listener)),
+        })
+    }
+
+    /// Take a waiting connection's descriptor, which is the caller's to close; `None` if none.
+    fn accept(&self, py: Python<'_>) -> PyResult<Option<RawFd>> {
+        let accepted = self.with(|listener| listener.accept()).unwrap_or(Ok(None));
+        let socket = accepted.map_err(|e| transport_error(py, &e, None))?;
+        Ok(socket.map(IntoRawFd::into_raw_fd))
+    }
+
+    /// The socket's descriptor, -1 once closed.
+    fn fileno(&self) -> RawFd {
+        self.with(UnixListener::descriptor).unwrap_or(-1)
+    }
+
+    /// Stop listening and remove the file. Idempotent.
+    fn close(&self) {
+        drop(
+            self.core
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .take(),
+        );
+    }
+}
+
+impl Listener {
+    fn with<R>(&self, act: impl FnOnce(&UnixListener) -> R) -> Option<R> {
+        self.core
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .as_ref()
+            .map(act)
+    }
+}
+
+/// Connect to a Unix socket; returns a descriptor, which is the caller's to close.
+#[pyfunction]
+fn connect_unix(py: Python<'_>, path: PathBuf) -> PyResult<RawFd> {
+    let socket = py
+        .detach(|| unix::connect(&path))
+        .map_err(|e| transport_error(py, &e, None))?;
+    Ok(socket.into_raw_fd())
+}
+
+/// Add what this file defines to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Connection>()?;
+    module.add_class::<Frame>()?;
+    module.add_class::<Listener>()?;
+    module.add_function(wrap_pyfunction!(connect_unix, module)?)
+}
+
+/// Why a wait ended without its result.
+enum Stop {
+    Error(Error),
+    /// A signal handler raised.
+    Signal(PyErr),
+}
+
+/// Wait without the GIL; run signal handlers when interrupted, then wait on.
+fn retry<R: Send>(py: Python<'_>, wait: impl Fn() -> Result<R, Error> + Sync) -> Result<R, Stop> {
+    loop {
+        match py.detach(&wait) {
+            Err(Error::Interrupted) => py.check_signals().map_err(Stop::Signal)?,
+            other => return other.map_err(Stop::Error),
+        }
+    }
+}
+
+/// How a call ended, for Python.
+enum Ending<'py> {
+    Object(Bound<'py, PyAny>),
+    Raise(PyErr),
+}
+
+impl<'py> Ending<'py> {
+    fn into_result(self) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Ending::Object(object) => Ok(object),
+            Ending::Raise(error) => Err(error),
+        }
+    }
+
+    fn into_object(self, py: Python<'py>) -> Bound<'py, PyAny> {
+        match self {
+            Ending::Object(object) => object,
+            Ending::Raise(error) => error.into_value(py).into_bound(py).into_any(),
+        }
+    }
+}
+
+/// `bytes` for a reply of the expected codec without segments, else a tuple
+/// `(raised, codec, head, segments)`, or the exception of the transport.
+fn outcome_to_python<'py>(
+    py: Python<'py>,
+    core: &Core,
+    expected: Codec,
+    outcome: Outcome,
+    timeout: Option<f64>,
+) -> PyResult<Ending<'py>> {
+    let peer = core.peer().to_owned();
+    let delivered = Delivered::No;
+    let (raised, frame) = match outcome {
+        Outcome::Reply(frame) => (false, frame),
+        Outcome::Failure(Reason::Raised, frame) => (true, frame),
+        Outcome::Failure(reason, _) => {
+            let error = match reason {
+                Reason::Expired => Error::Deadline { peer },
+                Reason::Stale => Error::Stale { peer },
+                Reason::Cancelled => Error::Broken {
+                    peer,
+                    cause: Cause::Cancelled,
+                    delivered: Delivered::Maybe,
+                },
+                Reason::Closing | Reason::Raised => Error::Broken {
+                    peer,
+                    cause: Cause::Goodbye,
+                    delivered,
+                },
+            };
+            return Ok(Ending::Raise(transport_error(py, &error, timeout)));
+        }
+        Outcome::Broken { fault, sent } => {
+            let delivered = if sent {
+                Delivered::Maybe
+            } else {
+                Delivered::No
+            };
+            let error = fault.to_error(&peer, delivered);
+            return Ok(Ending::Raise(transport_error(py, &error, timeout)));
+        }
+    };
+    let codec = frame.header.codec;
+    let head = head_to_python(py, frame.head)?;
+    if !raised && codec == expected && frame.segments.is_empty() {
+        return Ok(Ending::Object(head));
+    }
+    let segments = segments_to_python(py, frame.segments)?;
+    let parts = (raised, codec as u8, head, segments).into_pyobject(py)?;
+    Ok(Ending::Object(parts.into_any()))
+}
+
+/// `(id, codec, head, segments or None, remaining seconds or None, one_way)`.
+fn call_to_python(py: Python<'_>, call: Call) -> PyResult<Bound<'_, PyTuple>> {
+    let remaining = call
+        .deadline
+        .map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64());
+    let head = head_to_python(py, call.head)?;
+    let segments = match call.segments.is_empty() {
+        true => None,
+        false => Some(segments_to_python(py, call.segments)?),
+    };
+    (
+        call.id,
+        call.codec as u8,
+        head,
+        segments,
+        remaining,
+        call.one_way,
+    )
+        .into_pyobject(py)
+}
+
+/// Short heads are copied to `bytes`, which is cheaper to read; long ones are lent.
+fn head_to_python(py: Python<'_>, head: Buffer) -> PyResult<Bound<'_, PyAny>> {
+    if head.len() <= limit::COPY_BYTES_MAX {
+        return Ok(PyBytes::new(py, head.as_slice()).into_any());
+    }
+    Ok(Bound::new(py, Frame::new(head))?.into_any())
+}
+
+fn segments_to_python(py: Python<'_>, segments: Vec<Buffer>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for segment in segments {
+        list.append(Bound::new(py, Frame::new(segment))?)?;
+    }
+    Ok(list)
+}
+
+fn to_head<'a>(head: &'a Bound<'_, PyBytes>) -> Head<'a> {
+    let bytes = head.as_bytes();
+    if bytes.len() <= limit::COPY_BYTES_MAX {
+        return Head::Borrowed(bytes);
+    }
+    Head::Lent(Box::new(PyBackedBytes::from(head.clone())))
+}
+
+fn lend(segments: Segments<'_>) -> PyResult<Vec<Payload>> {
+    let Some(segments) = segments else {
+        return Ok(Vec::new());
+    };
+    segments
+        .iter()
+        .map(|segment| Ok(Box::new(Lent::new(segment)?) as Payload))
+        .collect()
+}
+
+fn to_codec(codec: u8) -> Codec {
+    if codec == Codec::Pickle as u8 {
+        Codec::Pickle
+    } else {
+        Codec::Msgpack
+    }
+}
+
+fn to_duration(timeout: Option<f64>) -> Option<Duration> {
+    let timeout = timeout.filter(|&timeout| timeout < TIMEOUT_S_MAX)?;
+    Some(Duration::from_secs_f64(timeout.max(0.0)))
+}

@@ -1,0 +1,332 @@
+//! Waiting: threads that call and threads that serve.
+//!
+//! Several threads may have calls in flight on one connection. The first one that waits reads
+//! for all (the leader); the others sleep on an eventfd of their own (followers). A reply wakes
+//! its follower alone. A leader whose own reply is there leaves and promotes one follower.
+//! Condition variables would do for the followers but for signals: a main thread must return
+//! from its wait to run Python's handlers, and `poll` returns EINTR where a futex wait does not.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::call::Outcome;
+use crate::connection::{Connection, Socket, die, next_runnable, release};
+use crate::error::{Error, Fault, Result};
+use crate::inbox::Call;
+use crate::state::{Reader, State};
+use crate::sys::process;
+
+type Guard<'a> = MutexGuard<'a, State<Socket>>;
+
+thread_local! {
+    /// The eventfd that this thread sleeps on as a follower, and the process that made it.
+    static WAKE: RefCell<Option<(u32, Arc<OwnedFd>)>> = const { RefCell::new(None) };
+}
+
+/// What a turn waits for besides its deadline.
+#[derive(Clone, Copy)]
+struct Wish {
+    /// The call whose reply is wanted; without one, the thread must lead to read.
+    id: Option<u64>,
+    /// Whether queued bytes have to leave.
+    write: bool,
+}
+
+impl Connection {
+    /// Wait for the outcome of a call that was started for a thread.
+    ///
+    /// # Errors
+    /// `Deadline`, after which the call is cancelled. `Interrupted`, after which it goes on:
+    /// wait again or cancel. `Closed` if the id is unknown.
+    pub fn wait(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
+        let outcome = self.wait_patiently(id, deadline);
+        if matches!(outcome, Err(Error::Deadline { .. })) {
+            self.cancel(id)?;
+        }
+        outcome
+    }
+
+    /// The same, but a call goes on past the deadline: wait again, cancel it, or hand it over.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn wait_patiently(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
+        let mut state = self.lock()?;
+        loop {
+            if let Some(outcome) = state.calls.take(id) {
+                state.followers.remove(&id);
+                state.promote();
+                release(state);
+                return Ok(outcome);
+            }
+            if !state.calls.is_waiting(id) {
+                return Err(Error::Closed {
+                    peer: self.peer.clone(),
+                });
+            }
+            if is_past(deadline) {
+                state.followers.remove(&id);
+                state.promote();
+                release(state);
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            let write = !state.outbox.is_empty();
+            state = self.turn(
+                state,
+                Wish {
+                    id: Some(id),
+                    write,
+                },
+                deadline,
+            )?;
+        }
+    }
+
+    /// Wait for a call to run; `None` once the peer has no more.
+    ///
+    /// # Errors
+    /// `Deadline`, `Interrupted`, `Busy` if somebody else reads, `Protocol`, `Closed`.
+    pub fn next_call(&self, deadline: Option<Instant>) -> Result<Option<Call>> {
+        let mut state = self.lock()?;
+        if state.reader != Reader::Nobody {
+            return Err(self.busy("somebody else takes its calls"));
+        }
+        if state.inbox.queued() > 0 {
+            // A cancel may lie in the socket behind the queued calls.
+            state.receive();
+        }
+        loop {
+            if let Some(call) = next_runnable(&mut state) {
+                release(state);
+                return Ok(Some(call));
+            }
+            match &state.fault {
+                Some(Fault::Broken(_)) => return Ok(None),
+                Some(fault) => return Err(fault.to_error(&self.peer, crate::Delivered::Maybe)),
+                None if state.ended || state.inbox.is_closing() => {
+                    release(state);
+                    return Ok(None);
+                }
+                None => {}
+            }
+            if is_past(deadline) {
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            let write = !state.outbox.is_empty();
+            state = self.turn(state, Wish { id: None, write }, deadline)?;
+        }
+    }
+
+    /// Wait until everything queued so far is with the kernel, or the connection is broken.
+    ///
+    /// # Errors
+    /// `Deadline`, `Interrupted`, `Closed`.
+    pub fn drain(&self, deadline: Option<Instant>) -> Result<()> {
+        let mut state = self.lock()?;
+        let end = state.outbox.end();
+        while state.outbox.sent() < end && !state.outbox.is_empty() && state.fault.is_none() {
+            if is_past(deadline) {
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            state = self.turn(
+                state,
+                Wish {
+                    id: None,
+                    write: true,
+                },
+                deadline,
+            )?;
+        }
+        state.promote();
+        release(state);
+        Ok(())
+    }
+
+    /// Wait until the outbox is below its low mark, if it is above the high one.
+    ///
+    /// # Errors
+    /// As [`Self::drain`].
+    pub fn wait_for_room(&self, deadline: Option<Instant>) -> Result<()> {
+        let mut state = self.lock()?;
+        if state.outbox.bytes() <= state.limits.outbox_bytes_high {
+            return Ok(());
+        }
+        while state.outbox.bytes() > state.limits.outbox_bytes_low && state.fault.is_none() {
+            if is_past(deadline) {
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            state = self.turn(
+                state,
+                Wish {
+                    id: None,
+                    write: true,
+                },
+                deadline,
+            )?;
+        }
+        state.promote();
+        release(state);
+        Ok(())
+    }
+
+    /// Wait once, then read and write what can be.
+    fn turn<'a>(
+        &'a self,
+        mut state: Guard<'a>,
+        wish: Wish,
+        deadline: Option<Instant>,
+    ) -> Result<Guard<'a>> {
+        let Some(socket) = state.stream.clone() else {
+            return Err(Error::Closed {
+                peer: self.peer.clone(),
+            });
+        };
+        let lead = state.reader == Reader::Nobody && state.wants_read();
+        let wake = match (lead, wish.id) {
+            (false, Some(id)) => {
+                let wake = own_wake()?;
+                state.followers.insert(id, wake.clone());
+                Some(wake)
+            }
+            _ => None,
+        };
+        if lead {
+            state.reader = Reader::Thread;
+        }
+        release(state);
+        let woken = self.sleep(&socket, wake.as_deref(), lead, wish.write, deadline);
+        let mut state = self.lock()?;
+        let lead = lead && state.reader == Reader::Thread;
+        if lead {
+            state.reader = Reader::Nobody;
+        }
+        match woken {
+            Ok(Woken {
+                peer_died: true, ..
+            }) => die(&mut state),
+            Ok(Woken {
+                readable, writable, ..
+            }) => {
+                if readable && lead {
+                    state.receive();
+                }
+                if writable {
+                    state.flush();
+                }
+            }
+            Err(error) => {
+                if let Some(id) = wish.id {
+                    state.followers.remove(&id);
+                }
+                state.promote();
+                release(state);
+                return Err(error);
+            }
+        }
+        Ok(state)
+    }
+
+    fn sleep(
+        &self,
+        socket: &OwnedFd,
+        wake: Option<&OwnedFd>,
+        read: bool,
+        write: bool,
+        deadline: Option<Instant>,
+    ) -> Result<Woken> {
+        let mut interest = PollFlags::empty();
+        interest.set(PollFlags::IN, read);
+        interest.set(PollFlags::OUT, write);
+        // A descriptor of which nothing is wanted would still report a hang-up, for ever.
+        let socket = (read || write).then(|| PollFd::new(socket, interest));
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let sources = [
+            socket,
+            self.pidfd.get().map(|fd| readable(fd.as_fd())),
+            self.wake.get().map(|fd| readable(fd.as_fd())),
+            wake.map(|fd| readable(fd.as_fd())),
+        ];
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(sources.len());
+        let mut places = [None; 4];
+        for (place, source) in places.iter_mut().zip(sources) {
+            if let Some(fd) = source {
+                *place = Some(fds.len());
+                fds.push(fd);
+            }
+        }
+        let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Err(Error::Interrupted),
+            Err(errno) => {
+                return Err(Error::System {
+                    what: "poll".into(),
+                    errno,
+                });
+            }
+        }
+        let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
+        if !seen(2).is_empty() {
+            return Err(Error::Interrupted);
+        }
+        if let (Some(fd), false) = (wake, seen(3).is_empty()) {
+            let _ = rustix::io::read(fd, &mut [0u8; 8]);
+        }
+        Ok(Woken {
+            readable: seen(0).intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
+            writable: seen(0).intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR),
+            peer_died: !seen(1).is_empty(),
+        })
+    }
+}
+
+struct Woken {
+    readable: bool,
+    writable: bool,
+    peer_died: bool,
+}
+
+fn is_past(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|at| at <= Instant::now())
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Timespec {
+        tv_sec,
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+/// The calling thread's eventfd; a new one in a forked child, where the old one is shared.
+fn own_wake() -> Result<Arc<OwnedFd>> {
+    WAKE.with_borrow_mut(|slot| {
+        let here = process::current();
+        if let Some((owner, wake)) = slot
+            && *owner == here
+        {
+            return Ok(wake.clone());
+        }
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = eventfd(0, flags).map_err(|errno| Error::System {
+            what: "eventfd".into(),
+            errno,
+        })?;
+        let wake = Arc::new(wake);
+        *slot = Some((here, wake.clone()));
+        Ok(wake)
+    })
+}

@@ -1,0 +1,537 @@
+//! A connection over a Unix stream socket: the state behind a lock, in steps that never wait.
+//!
+//! Lock order: the state's lock is the only one, is held for one bounded turn, and never across
+//! a wait or while lent bytes are given back.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::net::{Shutdown, shutdown};
+
+use crate::call::{Outcome, Taker};
+use crate::error::{Cause, Delivered, Error, Fault, Result};
+use crate::frame::{Codec, Header, Kind, Reason, time_to_wire};
+use crate::inbox::Call;
+use crate::limit::Limits;
+use crate::outbox::{Head, Payload};
+use crate::preface::Role;
+use crate::state::{Reader, State};
+use crate::sys::process;
+use crate::unix::peer_uid;
+
+pub(crate) type Socket = Arc<OwnedFd>;
+
+/// How a connection is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub role: Role,
+    pub limits: Limits,
+    /// What messages call the peer.
+    pub peer: String,
+    /// The language runtime that is announced, see [`crate::preface::Preface::runtime`].
+    pub runtime: u32,
+}
+
+impl Options {
+    /// Default limits.
+    pub fn new(role: Role, peer: impl Into<String>) -> Self {
+        Self {
+            role,
+            limits: Limits::default(),
+            peer: peer.into(),
+            runtime: 0,
+        }
+    }
+}
+
+/// A call to send.
+pub struct Outgoing<'a> {
+    pub codec: Codec,
+    pub one_way: bool,
+    pub remaining: Option<Duration>,
+    pub generation: u32,
+    pub head: Head<'a>,
+    pub segments: Vec<Payload>,
+}
+
+/// What a connection has counted and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub outbox_bytes: usize,
+    pub inbox_bytes: usize,
+    pub inbox_calls: usize,
+    pub in_flight: usize,
+    pub late_replies: u64,
+    pub expired: u64,
+    pub stale: u64,
+    pub cancelled: u64,
+    pub pongs: u64,
+}
+
+/// One end of a connection. Every method may be called from any thread.
+pub struct Connection {
+    state: Mutex<State<Socket>>,
+    pub(crate) peer: String,
+    owner: u32,
+    pub(crate) pidfd: OnceLock<OwnedFd>,
+    pub(crate) wake: OnceLock<OwnedFd>,
+}
+
+impl Connection {
+    /// Take over a connected Unix stream socket.
+    ///
+    /// Pickle frames are accepted only if the kernel says that the peer has our user id.
+    ///
+    /// # Errors
+    /// `Config` if the descriptor is no such socket.
+    pub fn new(socket: OwnedFd, options: Options) -> Result<Self> {
+        let trusted = peer_uid(&socket)? == rustix::process::geteuid().as_raw();
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).map_err(|errno| {
+            Error::System {
+                what: "fcntl".into(),
+                errno,
+            }
+        })?;
+        let Options {
+            role,
+            limits,
+            peer,
+            runtime,
+        } = options;
+        let state = State::new(Arc::new(socket), role, limits, trusted, runtime);
+        Ok(Self {
+            state: Mutex::new(state),
+            peer,
+            owner: process::current(),
+            pidfd: OnceLock::new(),
+            wake: OnceLock::new(),
+        })
+    }
+
+    /// What messages call the peer.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Whether the kernel says that the peer is the same user.
+    pub fn is_trusted(&self) -> bool {
+        self.lock_any().pickle_allowed
+    }
+
+    /// The socket, for a selector; `None` once closed.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.lock_any().stream.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Take the peer's pidfd: readable means that the peer ended. Only the first one counts.
+    pub fn watch(&self, pidfd: OwnedFd) {
+        let _ = self.pidfd.set(pidfd);
+    }
+
+    /// Take a descriptor that interrupts blocked threads while it is readable.
+    pub fn interrupt_by(&self, wake: OwnedFd) {
+        let _ = self.wake.set(wake);
+    }
+
+    /// Send a call without waiting; returns its id.
+    ///
+    /// # Errors
+    /// `Limit` above the limits of either side, `Broken` with "no" once the peer is gone or said
+    /// goodbye, `Closed`, `Forked`.
+    pub fn start(&self, call: Outgoing<'_>, taker: Taker) -> Result<u64> {
+        self.step(|state| {
+            let segments = self.check_call(state, &call)?;
+            let id = state.calls.next_id();
+            let header = Header {
+                head_bytes: head_bytes(&call.head)?,
+                codec: call.codec,
+                one_way: call.one_way,
+                segments,
+                time: time_to_wire(call.remaining),
+                generation: call.generation,
+                ..Header::control(Kind::Call, id)
+            };
+            if !call.one_way {
+                // Registered before sending, so that a failure to send ends it like any other.
+                state.calls.begin(id, taker, u64::MAX);
+            }
+            let end = state.send(header, call.head, call.segments);
+            if !call.one_way && state.fault.is_none() {
+                state.calls.begin(id, taker, end);
+            }
+            Ok(id)
+        })?
+    }
+
+    fn check_call(&self, state: &State<Socket>, call: &Outgoing<'_>) -> Result<u16> {
+        if let Some(fault) = &state.fault {
+            return Err(fault.to_error(&self.peer, Delivered::No));
+        }
+        if state.goodbye {
+            return Err(Fault::Broken(Cause::Goodbye).to_error(&self.peer, Delivered::No));
+        }
+        check_limits(state, &call.head, &call.segments)
+    }
+
+    /// Look at the socket and take what finished for the queue.
+    ///
+    /// # Errors
+    /// `Busy` while a thread reads. A broken connection is no error here: its calls end so.
+    pub fn receive(&self) -> Result<VecDeque<(u64, Outcome)>> {
+        self.step(|state| {
+            if state.reader == Reader::Thread {
+                return Err(self.busy("a thread reads it"));
+            }
+            state.receive();
+            Ok(state.calls.take_finished())
+        })?
+    }
+
+    /// Hand queued bytes to the kernel; true when nothing waits any more.
+    pub fn flush(&self) -> Result<bool> {
+        self.step(|state| {
+            state.flush();
+            state.outbox.is_empty()
+        })
+    }
+
+    /// Become the only reader, as a loop or a reader thread does; blocked threads then follow.
+    ///
+    /// A thread that reads at this moment finds out when it wakes, looks whether its reply came,
+    /// and follows too.
+    ///
+    /// # Errors
+    /// `Busy` while another driver reads.
+    pub fn attach(&self) -> Result<()> {
+        self.step(|state| {
+            if state.reader == Reader::Driver {
+                return Err(self.busy("another loop or thread reads it"));
+            }
+            state.reader = Reader::Driver;
+            Ok(())
+        })?
+    }
+
+    /// Give the reader's place up.
+    pub fn detach(&self) -> Result<()> {
+        self.step(|state| {
+            if state.reader == Reader::Driver {
+                state.reader = Reader::Nobody;
+                state.promote();
+            }
+        })
+    }
+
+    /// The watched peer process ended: deliver what it sent before, then break.
+    pub fn peer_died(&self) -> Result<()> {
+        self.step(die)
+    }
+
+    /// Take up to `count` calls that are to run, answering expired ones.
+    pub fn poll_calls(&self, count: usize) -> Result<Vec<Call>> {
+        self.step(|state| {
+            let mut calls = Vec::new();
+            while calls.len() < count
+                && let Some(call) = next_runnable(state)
+            {
+                calls.push(call);
+            }
+            calls
+        })
+    }
+
+    /// Take the ids of running calls whose callers cancelled or left.
+    pub fn take_cancelled(&self) -> Result<Vec<u64>> {
+        self.step(|state| std::mem::take(&mut state.cancels))
+    }
+
+    /// Answer a running call without waiting.
+    ///
+    /// # Errors
+    /// `Limit` above the limits of either side; the call is then still to be answered.
+    pub fn reply(
+        &self,
+        id: u64,
+        codec: Codec,
+        head: Head<'_>,
+        segments: Vec<Payload>,
+    ) -> Result<()> {
+        self.step(|state| {
+            let count = check_limits(state, &head, &segments)?;
+            let head_bytes = head_bytes(&head)?;
+            let header = Header {
+                head_bytes,
+                codec,
+                segments: count,
+                ..Header::control(Kind::Reply, id)
+            };
+            state.answer(header, None, head, segments);
+            Ok(())
+        })?
+    }
+
+    /// Answer a running call with a failure without waiting.
+    ///
+    /// # Errors
+    /// As [`Self::reply`].
+    pub fn fail(&self, id: u64, reason: Reason, codec: Codec, head: Head<'_>) -> Result<()> {
+        self.step(|state| {
+            check_limits(state, &head, &[])?;
+            let header = Header {
+                head_bytes: head_bytes(&head)?,
+                codec,
+                ..Header::control(Kind::Failure, id)
+            };
+            state.answer(header, Some(reason), head, Vec::new());
+            Ok(())
+        })?
+    }
+
+    /// Give up a call; its late reply is dropped. Unknown ids are ignored.
+    pub fn cancel(&self, id: u64) -> Result<()> {
+        self.step(|state| give_up(state, id))
+    }
+
+    /// Have the outcome of a call that was started for a thread go to the queue of finished ones.
+    pub fn hand_to_queue(&self, id: u64) -> Result<()> {
+        self.step(|state| state.calls.to_queue(id))
+    }
+
+    /// Look at the socket and say whether the caller of a running call cancelled or left.
+    pub fn is_cancelled(&self, id: u64) -> Result<bool> {
+        self.step(|state| {
+            if state.reader == Reader::Nobody {
+                state.receive();
+            }
+            state.caller_gone() || state.inbox.is_cancelled(id)
+        })
+    }
+
+    /// Tell the peer that no new calls are taken; the running ones finish.
+    pub fn goodbye(&self) -> Result<()> {
+        self.step(|state| {
+            if !state.inbox.is_closing() && state.fault.is_none() {
+                state.inbox.close();
+                state.send(
+                    Header::control(Kind::Goodbye, 0),
+                    Head::Borrowed(&[]),
+                    Vec::new(),
+                );
+            }
+        })
+    }
+
+    /// Ask for a sign of life; it is counted in `pongs`.
+    pub fn ping(&self) -> Result<()> {
+        self.step(|state| {
+            if state.fault.is_none() {
+                state.send(
+                    Header::control(Kind::Ping, 0),
+                    Head::Borrowed(&[]),
+                    Vec::new(),
+                );
+            }
+        })
+    }
+
+    /// Refuse calls of generations older than this one.
+    pub fn set_generation(&self, generation: u32) -> Result<()> {
+        self.step(|state| state.inbox.set_generation(generation))
+    }
+
+    /// Whether a selector should watch for readable and for writable.
+    pub fn wants(&self) -> Result<(bool, bool)> {
+        self.step(|state| (state.wants_read(), !state.outbox.is_empty()))
+    }
+
+    /// Bytes that wait to be sent.
+    pub fn outbox_bytes(&self) -> usize {
+        self.lock_any().outbox.bytes()
+    }
+
+    /// Why nothing more comes, if so: the fault, or the end of the peer's calls.
+    pub fn is_over(&self) -> bool {
+        let state = self.lock_any();
+        state.fault.is_some() || (state.ended && state.inbox.queued() == 0)
+    }
+
+    /// The error that ended the connection, if one did.
+    pub fn fault(&self) -> Option<Error> {
+        self.lock_any()
+            .fault
+            .as_ref()
+            .map(|fault| fault.to_error(&self.peer, Delivered::Maybe))
+    }
+
+    /// Whether this side closed it.
+    pub fn is_closed(&self) -> bool {
+        self.lock_any().stream.is_none()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        let state = self.lock_any();
+        Counters {
+            sent_bytes: state.outbox.sent(),
+            received_bytes: state.decoder.offset(),
+            outbox_bytes: state.outbox.bytes(),
+            inbox_bytes: state.inbox.bytes() + state.calls.bytes(),
+            inbox_calls: state.inbox.queued(),
+            in_flight: state.calls.in_flight(),
+            late_replies: state.calls.late,
+            expired: state.inbox.expired,
+            stale: state.inbox.stale,
+            cancelled: state.inbox.cancelled,
+            pongs: state.pongs,
+        }
+    }
+
+    /// Close now: queued bytes are dropped, waiting calls end with `Closed`. Idempotent.
+    ///
+    /// In a forked child only the descriptor is closed, the peer notices nothing.
+    pub fn close(&self) {
+        if process::current() != self.owner {
+            // The lock may have been held by a thread that does not exist here.
+            if let Ok(mut state) = self.state.try_lock() {
+                state.stream = None;
+            }
+            return;
+        }
+        let mut state = self.lock_any();
+        state.break_with(Fault::Closed);
+        if let Some(socket) = state.stream.take() {
+            // Wakes the threads that wait on it; the descriptor goes with the last of them.
+            let _ = shutdown(socket.as_fd(), Shutdown::Both);
+        }
+        let retired = state.outbox.take_retired();
+        drop(state);
+        drop(retired);
+    }
+
+    pub(crate) fn busy(&self, what: &'static str) -> Error {
+        Error::Busy {
+            peer: self.peer.clone(),
+            what,
+        }
+    }
+
+    /// Run one step under the lock, then give lent bytes back outside of it.
+    pub(crate) fn step<R>(&self, act: impl FnOnce(&mut State<Socket>) -> R) -> Result<R> {
+        let mut state = self.lock()?;
+        let result = act(&mut state);
+        release(state);
+        Ok(result)
+    }
+
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State<Socket>>> {
+        let here = process::current();
+        if here != self.owner {
+            return Err(Error::Forked {
+                peer: self.peer.clone(),
+                owner: self.owner,
+                here,
+            });
+        }
+        Ok(self.lock_any())
+    }
+
+    fn lock_any(&self) -> MutexGuard<'_, State<Socket>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Unlock, then give lent bytes back. A broken protocol ends the connection here.
+pub(crate) fn release(mut state: MutexGuard<'_, State<Socket>>) {
+    if state
+        .fault
+        .as_ref()
+        .is_some_and(|fault| matches!(fault, Fault::Protocol { .. }))
+        && let Some(socket) = &state.stream
+    {
+        let _ = shutdown(socket.as_fd(), Shutdown::Both);
+    }
+    let retired = state.outbox.take_retired();
+    drop(state);
+    drop(retired);
+}
+
+/// Forget a call and tell the peer.
+pub(crate) fn give_up(state: &mut State<Socket>, id: u64) {
+    state.followers.remove(&id);
+    if state.calls.cancel(id) && state.fault.is_none() {
+        state.send(
+            Header::control(Kind::Cancel, id),
+            Head::Borrowed(&[]),
+            Vec::new(),
+        );
+    }
+}
+
+/// The peer process ended: deliver what is in the socket, then break.
+pub(crate) fn die(state: &mut State<Socket>) {
+    let mut before = state.decoder.offset();
+    loop {
+        state.receive();
+        let after = state.decoder.offset();
+        if after == before {
+            break;
+        }
+        before = after;
+    }
+    state.break_with(Fault::Broken(Cause::PeerDied));
+}
+
+/// The next call that is to run; refusals are sent on the way.
+pub(crate) fn next_runnable(state: &mut State<Socket>) -> Option<Call> {
+    loop {
+        match state.inbox.next(Instant::now())? {
+            Ok(call) => return Some(call),
+            Err(Some(refusal)) => state.refuse(refusal),
+            Err(None) => {}
+        }
+    }
+}
+
+fn head_bytes(head: &Head<'_>) -> Result<u32> {
+    let value = head.as_slice().len() as u64;
+    u32::try_from(value).map_err(|_| Error::Limit {
+        name: "head_bytes_max",
+        limit: u32::MAX.into(),
+        value,
+    })
+}
+
+fn check_limits(state: &State<Socket>, head: &Head<'_>, segments: &[Payload]) -> Result<u16> {
+    let (bytes_max, segments_max) = match &state.peer {
+        None => (state.limits.frame_bytes_max, state.limits.segments_max),
+        Some(peer) => (
+            state.limits.frame_bytes_max.min(peer.frame_bytes_max),
+            state.limits.segments_max.min(peer.segments_max),
+        ),
+    };
+    let payload: usize = segments
+        .iter()
+        .map(|segment| (**segment).as_ref().len())
+        .sum();
+    let value = (head.as_slice().len() + payload) as u64;
+    if value > bytes_max {
+        return Err(Error::Limit {
+            name: "frame_bytes_max",
+            limit: bytes_max,
+            value,
+        });
+    }
+    let value = segments.len() as u64;
+    u16::try_from(value)
+        .ok()
+        .filter(|&count| count <= segments_max)
+        .ok_or(Error::Limit {
+            name: "segments_max",
+            limit: segments_max.into(),
+            value,
+        })
+}

@@ -1,0 +1,308 @@
+//! Frames out of a byte stream, without a socket.
+//!
+//! The stream is preface, header, lengths, body, header, and so on. Whatever the split of the
+//! stream, the frames are the same. Lengths are checked before memory is obtained, each segment
+//! has memory of its own, and the driver may receive a long one straight into it.
+
+use std::mem::MaybeUninit;
+
+use crate::error::Violation;
+use crate::frame::{HEADER_BYTES, Header, Incoming};
+use crate::limit::{DIRECT_BYTES_MIN, GROW_BYTES, Limits};
+use crate::preface::{PREFACE_BYTES, Preface};
+use crate::sys::buffer::{Buffer, HEAD_ALIGN, SEGMENT_ALIGN};
+
+/// What the decoder found.
+#[derive(Debug)]
+pub enum Event {
+    Preface(Preface),
+    Frame(Incoming),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Preface,
+    Header,
+    Lengths,
+    Body,
+    Refused,
+}
+
+/// A frame of which the header is known.
+#[derive(Debug)]
+struct Partial {
+    header: Header,
+    head: Buffer,
+    lengths: Vec<usize>,
+    segments: Vec<Buffer>,
+    /// Of the head and of the lengths known so far.
+    bytes: u64,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Decoder {
+    stage: Stage,
+    frame_bytes_max: u64,
+    segments_max: u16,
+    trusted: bool,
+    offset: u64,
+    fixed: [u8; PREFACE_BYTES],
+    fixed_len: usize,
+    partial: Option<Partial>,
+}
+
+impl Decoder {
+    /// A decoder at the start of a stream. From a peer that is not `trusted` buffers grow as
+    /// bytes arrive.
+    pub fn new(limits: &Limits, trusted: bool) -> Self {
+        Self {
+            stage: Stage::Preface,
+            frame_bytes_max: limits.frame_bytes_max,
+            segments_max: limits.segments_max,
+            trusted,
+            offset: 0,
+            fixed: [0; PREFACE_BYTES],
+            fixed_len: 0,
+            partial: None,
+        }
+    }
+
+    /// Bytes consumed since the stream began.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether the stream may end here without cutting something.
+    pub fn at_boundary(&self) -> bool {
+        matches!(self.stage, Stage::Preface | Stage::Header) && self.fixed_len == 0
+    }
+
+    /// Consume bytes up to the end of the next event; returns how many, and the event.
+    ///
+    /// Call again with the rest until it is empty.
+    ///
+    /// # Errors
+    /// The violation; everything after it is refused too.
+    pub fn feed(&mut self, input: &[u8]) -> Result<(usize, Option<Event>), Violation> {
+        let mut rest = input;
+        loop {
+            let (stage, left) = (self.stage, rest.len());
+            let outcome = match stage {
+                Stage::Preface => self.feed_preface(&mut rest),
+                Stage::Header => self.feed_header(&mut rest),
+                Stage::Lengths => self.feed_lengths(&mut rest),
+                Stage::Body => self.feed_body(&mut rest),
+                Stage::Refused => Ok(None),
+            };
+            self.offset += (left - rest.len()) as u64;
+            let event = outcome.inspect_err(|_| self.refuse())?;
+            if stage == Stage::Refused {
+                return Ok((input.len(), None));
+            }
+            let idle = rest.is_empty() && self.stage == stage;
+            if event.is_some() || idle {
+                return Ok((input.len() - rest.len(), event));
+            }
+        }
+    }
+
+    /// Whether the next bytes should be received by [`Self::receive_with`].
+    pub fn wants_direct(&self) -> bool {
+        self.stage == Stage::Body
+            && self
+                .partial
+                .as_ref()
+                .is_some_and(|partial| partial.missing() >= DIRECT_BYTES_MIN)
+    }
+
+    /// Let `receive` write into the current buffer; returns the count, and the frame if complete.
+    ///
+    /// # Errors
+    /// Those of `receive`, in the outer result; the inner one holds a violation.
+    pub fn receive_with<E>(
+        &mut self,
+        receive: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], E>,
+    ) -> Result<Result<(usize, Option<Event>), Violation>, E> {
+        let Some(partial) = self.partial.as_mut() else {
+            return Ok(Ok((0, None)));
+        };
+        let buffer = match partial.reserve(1) {
+            Ok(buffer) => buffer,
+            Err(violation) => {
+                self.refuse();
+                return Ok(Err(violation));
+            }
+        };
+        let count = buffer.receive_with(receive)?;
+        self.offset += count as u64;
+        let outcome = self.feed_body(&mut &[][..]).inspect_err(|_| self.refuse());
+        Ok(outcome.map(|event| (count, event)))
+    }
+
+    fn refuse(&mut self) {
+        self.stage = Stage::Refused;
+        self.partial = None;
+    }
+
+    /// Collect `count` bytes into `fixed`; true when they are there.
+    fn collect(&mut self, rest: &mut &[u8], count: usize) -> bool {
+        let take = rest.len().min(count - self.fixed_len);
+        self.fixed[self.fixed_len..self.fixed_len + take].copy_from_slice(&rest[..take]);
+        *rest = &rest[take..];
+        self.fixed_len += take;
+        if self.fixed_len < count {
+            return false;
+        }
+        self.fixed_len = 0;
+        true
+    }
+
+    fn feed_preface(&mut self, rest: &mut &[u8]) -> Result<Option<Event>, Violation> {
+        if !self.collect(rest, PREFACE_BYTES) {
+            return Ok(None);
+        }
+        let preface = Preface::decode(&self.fixed)?;
+        self.stage = Stage::Header;
+        Ok(Some(Event::Preface(preface)))
+    }
+
+    fn feed_header(&mut self, rest: &mut &[u8]) -> Result<Option<Event>, Violation> {
+        if !self.collect(rest, HEADER_BYTES) {
+            return Ok(None);
+        }
+        let mut bytes = [0; HEADER_BYTES];
+        bytes.copy_from_slice(&self.fixed[..HEADER_BYTES]);
+        let header = Header::decode(&bytes)?;
+        if header.segments > self.segments_max {
+            return Err(Violation::Segments {
+                limit: self.segments_max,
+                value: header.segments,
+            });
+        }
+        let bytes = u64::from(header.head_bytes);
+        if bytes > self.frame_bytes_max {
+            return Err(Violation::FrameBytes {
+                limit: self.frame_bytes_max,
+                value: bytes,
+            });
+        }
+        let head = obtain(header.head_bytes as usize, HEAD_ALIGN, self.trusted)?;
+        self.partial = Some(Partial {
+            header,
+            head,
+            lengths: Vec::new(),
+            segments: Vec::new(),
+            bytes,
+        });
+        self.stage = if header.segments == 0 {
+            Stage::Body
+        } else {
+            Stage::Lengths
+        };
+        Ok(None)
+    }
+
+    fn feed_lengths(&mut self, rest: &mut &[u8]) -> Result<Option<Event>, Violation> {
+        if !self.collect(rest, size_of::<u64>()) {
+            return Ok(None);
+        }
+        let mut bytes = [0; size_of::<u64>()];
+        bytes.copy_from_slice(&self.fixed[..size_of::<u64>()]);
+        let length = u64::from_le_bytes(bytes);
+        let Some(partial) = self.partial.as_mut() else {
+            return Ok(None);
+        };
+        let value = partial.bytes.saturating_add(length);
+        if value > self.frame_bytes_max {
+            return Err(Violation::FrameBytes {
+                limit: self.frame_bytes_max,
+                value,
+            });
+        }
+        partial.bytes = value;
+        partial
+            .lengths
+            .push(usize::try_from(length).map_err(|_| Violation::Memory(usize::MAX))?);
+        if partial.lengths.len() == usize::from(partial.header.segments) {
+            self.stage = Stage::Body;
+        }
+        Ok(None)
+    }
+
+    fn feed_body(&mut self, rest: &mut &[u8]) -> Result<Option<Event>, Violation> {
+        let Some(partial) = self.partial.as_mut() else {
+            return Ok(None);
+        };
+        loop {
+            let missing = partial.missing();
+            if missing > 0 {
+                let wanted = missing.min(rest.len());
+                let count = partial.reserve(wanted)?.append(&rest[..wanted]);
+                *rest = &rest[count..];
+                if count < missing {
+                    return Ok(None);
+                }
+            }
+            if !partial.begin_next(self.trusted)? {
+                break;
+            }
+        }
+        self.stage = Stage::Header;
+        Ok(self
+            .partial
+            .take()
+            .map(|partial| Event::Frame(partial.finish())))
+    }
+}
+
+/// Memory for `bytes`; from an untrusted peer only for the first part of them.
+fn obtain(bytes: usize, align: usize, trusted: bool) -> Result<Buffer, Violation> {
+    let now = if trusted {
+        bytes
+    } else {
+        bytes.min(GROW_BYTES)
+    };
+    Buffer::with_capacity(now, align).ok_or(Violation::Memory(bytes))
+}
+
+impl Partial {
+    /// Bytes that the current buffer still needs.
+    fn missing(&self) -> usize {
+        match self.segments.last() {
+            None => self.header.head_bytes as usize - self.head.len(),
+            Some(segment) => self.lengths[self.segments.len() - 1] - segment.len(),
+        }
+    }
+
+    /// The current buffer with room for `wanted` of its missing bytes.
+    fn reserve(&mut self, wanted: usize) -> Result<&mut Buffer, Violation> {
+        let missing = self.missing();
+        let buffer = self.segments.last_mut().unwrap_or(&mut self.head);
+        if buffer.room() < wanted {
+            let doubled = buffer.len().max(GROW_BYTES) * 2;
+            let capacity = (buffer.len() + missing).min(doubled.max(buffer.len() + wanted));
+            if !buffer.grow(capacity) {
+                return Err(Violation::Memory(capacity));
+            }
+        }
+        Ok(buffer)
+    }
+
+    /// Obtain the next segment's memory; false when all are there.
+    fn begin_next(&mut self, trusted: bool) -> Result<bool, Violation> {
+        let Some(&bytes) = self.lengths.get(self.segments.len()) else {
+            return Ok(false);
+        };
+        self.segments.push(obtain(bytes, SEGMENT_ALIGN, trusted)?);
+        Ok(true)
+    }
+
+    fn finish(self) -> Incoming {
+        Incoming {
+            header: self.header,
+            head: self.head,
+            segments: self.segments,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What can go wrong, split by what the caller can do.
+
+use rustix::io::Errno;
+
+/// Whether the work may have started at the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    /// The frame was not completely handed to the kernel, or was refused unstarted.
+    No,
+    /// The kernel has the frame; what the peer did with it is unknown.
+    Maybe,
+}
+
+/// Why a connection no longer works.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    #[error("the peer closed the connection")]
+    EndOfFile,
+    #[error("the peer closed the connection in the middle of a frame")]
+    Truncated,
+    #[error("the connection failed: {0}")]
+    Failed(Errno),
+    #[error("the peer process ended")]
+    PeerDied,
+    #[error("the peer said goodbye and takes no new calls")]
+    Goodbye,
+    #[error("the call was cancelled at the other side")]
+    Cancelled,
+}
+
+/// How a peer broke the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    #[error("this is no Forebay peer: the stream starts with {0:02x?}")]
+    Magic([u8; 4]),
+    #[error("protocol version {0} is not spoken here (version 1 is)")]
+    Version(u16),
+    #[error("unknown role {0:#04x}")]
+    Role(u8),
+    #[error("unknown frame kind {0}")]
+    Kind(u8),
+    #[error("unknown flags {0:#04x}")]
+    Flags(u8),
+    #[error("a frame of {value} bytes is above frame_bytes_max ({limit})")]
+    FrameBytes { limit: u64, value: u64 },
+    #[error("{value} segments in a frame are above segments_max ({limit})")]
+    Segments { limit: u16, value: u16 },
+    #[error("no memory for {0} bytes of a frame")]
+    Memory(usize),
+    #[error("a call arrived at an end that does not serve")]
+    NotServing,
+    #[error("pickle is refused: the kernel does not say that the peer is the same user")]
+    Pickle,
+    #[error("pickle is refused: the peer's runtime {peer:#06x} is not ours, {own:#06x}")]
+    Runtime { peer: u32, own: u32 },
+}
+
+/// Why a connection takes nothing any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Closed by this side.
+    Closed,
+    Broken(Cause),
+    Protocol {
+        offset: u64,
+        violation: Violation,
+    },
+}
+
+impl Fault {
+    /// The error for a call that met this fault.
+    pub fn to_error(&self, peer: &str, delivered: Delivered) -> Error {
+        let peer = peer.to_owned();
+        match self.clone() {
+            Self::Closed => Error::Closed { peer },
+            Self::Broken(cause) => Error::Broken {
+                peer,
+                cause,
+                delivered,
+            },
+            Self::Protocol { offset, violation } => Error::Protocol {
+                peer,
+                offset,
+                violation,
+            },
+        }
+    }
+}
+
+/// The error of this crate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Closed by this side.
+    #[error("the connection to {peer} is closed")]
+    Closed { peer: String },
+    /// The other side or the system failed.
+    #[error("{peer}: {cause}")]
+    Broken {
+        peer: String,
+        cause: Cause,
+        delivered: Delivered,
+    },
+    /// The peer broke the protocol; the connection is closed.
+    #[error("{peer} broke the protocol at byte {offset}: {violation}")]
+    Protocol {
+        peer: String,
+        offset: u64,
+        violation: Violation,
+    },
+    /// A named limit was reached by this side's own doing.
+    #[error("{name}: {value} is above the limit of {limit}")]
+    Limit {
+        name: &'static str,
+        limit: u64,
+        value: u64,
+    },
+    /// The handle is from before a release.
+    #[error("the lease of {peer} ended; what it named belongs to somebody else")]
+    Stale { peer: String },
+    /// The deadline passed.
+    #[error("the deadline passed while waiting for {peer}")]
+    Deadline { peer: String },
+    /// Two readers on one connection.
+    #[error("the connection to {peer} is in use: {what}")]
+    Busy { peer: String, what: &'static str },
+    /// Used in another process than the one that made it.
+    #[error(
+        "the connection to {peer} belongs to process {owner} and cannot be used after a fork in {here}; open another"
+    )]
+    Forked { peer: String, owner: u32, here: u32 },
+    /// A signal arrived: run its handler, then wait again.
+    #[error("interrupted by a signal")]
+    Interrupted,
+    /// An argument is wrong; nothing has happened.
+    #[error("{0}")]
+    Config(String),
+    /// A system call failed while a socket was made.
+    #[error("{what}: {errno}")]
+    System { what: String, errno: Errno },
+}
+
+/// Result with this crate's error.
+pub type Result<T> = std::result::Result<T, Error>;

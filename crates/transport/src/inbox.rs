@@ -1,0 +1,261 @@
+//! Calls at the serving end, without a socket: order, expiry, cancelling, generations.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use crate::frame::{Codec, Incoming, Reason, time_from_wire};
+use crate::limit::CALL_BYTES_MIN;
+use crate::sys::buffer::Buffer;
+
+/// A call to run.
+#[derive(Debug)]
+pub struct Call {
+    pub id: u64,
+    pub codec: Codec,
+    pub one_way: bool,
+    pub deadline: Option<Instant>,
+    pub generation: u32,
+    pub head: Buffer,
+    pub segments: Vec<Buffer>,
+}
+
+impl Call {
+    fn bytes(&self) -> usize {
+        CALL_BYTES_MIN + self.head.len() + self.segments.iter().map(Buffer::len).sum::<usize>()
+    }
+}
+
+/// A call that is not to be started, and the answer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub id: u64,
+    pub reason: Reason,
+}
+
+/// Calls that wait and calls that run.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    queue: VecDeque<Call>,
+    bytes: usize,
+    /// Running calls; true once cancelled.
+    running: HashMap<u64, bool>,
+    generation: u32,
+    closing: bool,
+    /// Dropped because their time had run out.
+    pub expired: u64,
+    /// Refused because of an older generation.
+    pub stale: u64,
+    /// Removed from the queue by their caller.
+    pub cancelled: u64,
+}
+
+impl Inbox {
+    /// Take in a call frame that arrived at `now`; a refusal is to be sent back.
+    pub fn accept(&mut self, frame: Incoming, now: Instant) -> Option<Refusal> {
+        let header = frame.header;
+        let refuse = |reason| {
+            (!header.one_way).then_some(Refusal {
+                id: header.id,
+                reason,
+            })
+        };
+        if self.closing {
+            return refuse(Reason::Closing);
+        }
+        if is_older(header.generation, self.generation) {
+            self.stale += 1;
+            return refuse(Reason::Stale);
+        }
+        self.generation = header.generation;
+        let call = Call {
+            id: header.id,
+            codec: header.codec,
+            one_way: header.one_way,
+            deadline: time_from_wire(header.time).and_then(|remaining| now.checked_add(remaining)),
+            generation: header.generation,
+            head: frame.head,
+            segments: frame.segments,
+        };
+        self.bytes += call.bytes();
+        self.queue.push_back(call);
+        None
+    }
+
+    /// Take the next call; one whose time ran out comes back as a refusal instead.
+    pub fn next(&mut self, now: Instant) -> Option<Result<Call, Option<Refusal>>> {
+        let call = self.queue.pop_front()?;
+        self.bytes -= call.bytes();
+        let refusal = if call.deadline.is_some_and(|deadline| deadline <= now) {
+            self.expired += 1;
+            Some(Reason::Expired)
+        } else if is_older(call.generation, self.generation) {
+            self.stale += 1;
+            Some(Reason::Stale)
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            return Some(Err((!call.one_way).then_some(Refusal {
+                id: call.id,
+                reason,
+            })));
+        }
+        if !call.one_way {
+            self.running.insert(call.id, false);
+        }
+        Some(Ok(call))
+    }
+
+    /// The caller cancels; true if the call runs.
+    pub fn cancel(&mut self, id: u64) -> bool {
+        if let Some(cancelled) = self.running.get_mut(&id) {
+            *cancelled = true;
+            return true;
+        }
+        if let Some(at) = self.queue.iter().position(|call| call.id == id)
+            && let Some(call) = self.queue.remove(at)
+        {
+            self.bytes -= call.bytes();
+            self.cancelled += 1;
+        }
+        false
+    }
+
+    /// Note the answer; false if nobody waits for it any more.
+    pub fn answer(&mut self, id: u64) -> bool {
+        self.running.remove(&id) == Some(false)
+    }
+
+    /// Whether a running call was cancelled, or is unknown.
+    pub fn is_cancelled(&self, id: u64) -> bool {
+        self.running.get(&id).copied().unwrap_or(true)
+    }
+
+    /// Nobody waits for answers any more: drop the queue, cancel what runs.
+    pub fn abandon(&mut self) -> Vec<u64> {
+        self.cancelled += self.queue.len() as u64;
+        self.queue.clear();
+        self.bytes = 0;
+        self.running
+            .values_mut()
+            .for_each(|cancelled| *cancelled = true);
+        self.running.keys().copied().collect()
+    }
+
+    /// Refuse calls that arrive from now on.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// Whether calls that arrive are refused.
+    pub fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Refuse generations older than this one.
+    pub fn set_generation(&mut self, generation: u32) {
+        self.generation = generation;
+    }
+
+    /// The newest generation seen or set.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Calls that wait.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Serial number order (RFC 1982), so that the counter may wrap.
+fn is_older(generation: u32, than: u32) -> bool {
+    generation.wrapping_sub(than).cast_signed() < 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::frame::{Header, Kind, NO_DEADLINE};
+
+    fn call(id: u64, time: u32, generation: u32) -> Incoming {
+        let head = Buffer::with_capacity(0, 16).expect("nothing");
+        Incoming {
+            header: Header {
+                time,
+                generation,
+                ..Header::control(Kind::Call, id)
+            },
+            head,
+            segments: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn expired_calls_are_answered_unstarted() {
+        let (mut inbox, now) = (Inbox::default(), Instant::now());
+        inbox.accept(call(1, 5, 0), now);
+        inbox.accept(call(2, NO_DEADLINE, 0), now);
+        let later = now + Duration::from_millis(5);
+        let refused = inbox.next(later).expect("queued").expect_err("expired");
+        assert_eq!(
+            refused,
+            Some(Refusal {
+                id: 1,
+                reason: Reason::Expired
+            })
+        );
+        assert_eq!(inbox.next(later).expect("queued").expect("runs").id, 2);
+        assert_eq!((inbox.expired, inbox.bytes()), (1, 0));
+    }
+
+    #[test]
+    fn older_generations_are_refused_also_across_the_wrap() {
+        let (mut inbox, now) = (Inbox::default(), Instant::now());
+        inbox.set_generation(u32::MAX);
+        assert_eq!(inbox.accept(call(1, NO_DEADLINE, 1), now), None);
+        let refusal = inbox.accept(call(2, NO_DEADLINE, u32::MAX), now);
+        assert_eq!(
+            refusal,
+            Some(Refusal {
+                id: 2,
+                reason: Reason::Stale
+            })
+        );
+    }
+
+    #[test]
+    fn a_call_queued_before_its_lease_ended_is_stale_when_its_turn_comes() {
+        let (mut inbox, now) = (Inbox::default(), Instant::now());
+        inbox.accept(call(1, NO_DEADLINE, 1), now);
+        inbox.accept(call(2, NO_DEADLINE, 2), now);
+        let refused = inbox.next(now).expect("queued").expect_err("stale");
+        assert_eq!(
+            refused,
+            Some(Refusal {
+                id: 1,
+                reason: Reason::Stale
+            })
+        );
+        assert_eq!(inbox.next(now).expect("queued").expect("runs").id, 2);
+    }
+
+    #[test]
+    fn cancelling_removes_a_queued_call_and_marks_a_running_one() {
+        let (mut inbox, now) = (Inbox::default(), Instant::now());
+        inbox.accept(call(1, NO_DEADLINE, 0), now);
+        inbox.accept(call(2, NO_DEADLINE, 0), now);
+        assert!(inbox.next(now).expect("queued").is_ok());
+        assert!(inbox.cancel(1) && inbox.is_cancelled(1));
+        assert!(!inbox.cancel(2));
+        assert!(inbox.next(now).is_none());
+        assert!(!inbox.answer(1), "a cancelled call's answer is dropped");
+    }
+}

@@ -1,0 +1,54 @@
+//! Every limit of the transport, with its reason.
+
+/// Largest frame, head and segments together. A length above it is refused before allocation.
+pub const FRAME_BYTES_MAX: u64 = 1 << 30;
+/// Most segments of one frame; equals the kernel's limit on the pieces of one `sendmsg`.
+pub const SEGMENTS_MAX: u16 = 1024;
+/// Received and not yet taken: reading stops here and goes on at half.
+pub const INBOX_BYTES_MAX: usize = 4 << 20;
+/// What an empty call counts in the inbox, so that calls without bytes are bounded too.
+pub const CALL_BYTES_MIN: usize = 128;
+/// Queued for sending: senders wait above it.
+pub const OUTBOX_BYTES_HIGH: usize = 512 << 10;
+/// Waiting senders go on below it.
+pub const OUTBOX_BYTES_LOW: usize = 128 << 10;
+/// The receive buffer, one per thread.
+pub const RECEIVE_BYTES: usize = 256 << 10;
+/// Receives in one turn, so that one connection cannot starve a loop.
+pub const TURN_RECEIVES: usize = 64;
+/// Bytes in one turn; at memory speed about 200 us under the GIL.
+pub const TURN_BYTES: usize = 1 << 20;
+/// From an untrusted peer, buffers above this grow as bytes arrive.
+pub const GROW_BYTES: usize = 1 << 20;
+/// From here on the kernel writes into the frame's own buffer; below, one copy is cheaper than one call.
+pub const DIRECT_BYTES_MIN: usize = 64 << 10;
+/// Up to here bytes that the kernel did not take are copied, above they are referenced.
+pub const COPY_BYTES_MAX: usize = 64 << 10;
+/// Most pieces given to one `sendmsg` (`IOV_MAX` is 1,024).
+pub const PIECES_MAX: usize = 64;
+/// Longest path of a Unix socket: `sun_path` without its final zero, unix(7).
+pub const UNIX_PATH_BYTES_MAX: usize = 107;
+/// Seconds that `close` waits for queued bytes to leave.
+pub const LINGER_S: u64 = 1;
+
+/// The limits that one connection applies and announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub frame_bytes_max: u64,
+    pub segments_max: u16,
+    pub inbox_bytes_max: usize,
+    pub outbox_bytes_high: usize,
+    pub outbox_bytes_low: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            frame_bytes_max: FRAME_BYTES_MAX,
+            segments_max: SEGMENTS_MAX,
+            inbox_bytes_max: INBOX_BYTES_MAX,
+            outbox_bytes_high: OUTBOX_BYTES_HIGH,
+            outbox_bytes_low: OUTBOX_BYTES_LOW,
+        }
+    }
+}

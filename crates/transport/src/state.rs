@@ -1,0 +1,447 @@
+//! The state of a connection: the machines together, stepped over a nonblocking stream.
+//!
+//! Nothing here waits or locks; [`crate::connection`] adds the lock and `blocking` the waiting.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use crate::call::Calls;
+use crate::decoder::{Decoder, Event};
+use crate::error::{Cause, Fault, Violation};
+use crate::frame::{Codec, Header, Incoming, Kind, Reason};
+use crate::inbox::{Inbox, Refusal};
+use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
+use crate::outbox::{Head, Outbox, Payload};
+use crate::preface::{Preface, Role};
+use crate::stream::Stream;
+
+thread_local! {
+    /// One receive buffer per thread; connections keep nothing but unfinished frames.
+    static RECEIVE: RefCell<Box<[MaybeUninit<u8>]>> =
+        RefCell::new(Box::new_uninit_slice(RECEIVE_BYTES));
+}
+
+/// Who reads the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    Nobody,
+    /// A blocked thread, for all blocked threads.
+    Thread,
+    /// A loop or a reader thread that steps the connection.
+    Driver,
+}
+
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
+pub struct State<S> {
+    pub stream: Option<S>,
+    pub role: Role,
+    pub limits: Limits,
+    pub pickle_allowed: bool,
+    pub runtime: u32,
+    pub peer: Option<Preface>,
+    pub calls: Calls,
+    pub inbox: Inbox,
+    pub outbox: Outbox,
+    pub decoder: Decoder,
+    pub fault: Option<Fault>,
+    /// The peer sends nothing more.
+    pub ended: bool,
+    /// The peer takes no new calls.
+    pub goodbye: bool,
+    pub pongs: u64,
+    /// Running calls whose caller cancelled, for an event loop to act on.
+    pub cancels: Vec<u64>,
+    pub reader: Reader,
+    /// Blocked threads that do not read, by the call they wait for, with the eventfd of each.
+    pub followers: BTreeMap<u64, Arc<OwnedFd>>,
+    paused: bool,
+    /// Within `receive`, where a failure to send is only noted.
+    receiving: bool,
+    failed_sending: Option<Errno>,
+}
+
+impl<S: Stream> State<S> {
+    pub fn new(stream: S, role: Role, limits: Limits, trusted: bool, runtime: u32) -> Self {
+        let mut state = Self {
+            stream: Some(stream),
+            role,
+            limits,
+            pickle_allowed: trusted,
+            runtime,
+            peer: None,
+            calls: Calls::default(),
+            inbox: Inbox::default(),
+            outbox: Outbox::default(),
+            decoder: Decoder::new(&limits, trusted),
+            fault: None,
+            ended: false,
+            goodbye: false,
+            pongs: 0,
+            cancels: Vec::new(),
+            reader: Reader::Nobody,
+            followers: BTreeMap::new(),
+            paused: false,
+            receiving: false,
+            failed_sending: None,
+        };
+        state
+            .outbox
+            .push_copy(&Preface::new(role, &limits, runtime).encode());
+        state.flush();
+        state
+    }
+
+    /// Send a frame, or queue what the kernel does not take; returns its end in the stream.
+    pub fn send(&mut self, header: Header, head: Head<'_>, segments: Vec<Payload>) -> u64 {
+        let fixed = header.encode();
+        let mut prefix = Vec::new();
+        if !segments.is_empty() {
+            prefix.reserve(fixed.len() + segments.len() * size_of::<u64>());
+            prefix.extend_from_slice(&fixed);
+            for segment in &segments {
+                prefix.extend_from_slice(&((**segment).as_ref().len() as u64).to_le_bytes());
+            }
+        }
+        let prefix = if segments.is_empty() {
+            &fixed[..]
+        } else {
+            &prefix[..]
+        };
+        if self.outbox.is_empty() && segments.is_empty() {
+            self.send_short(prefix, head);
+        } else {
+            self.outbox.push_copy(prefix);
+            self.outbox.push_head(head);
+            for segment in segments {
+                self.outbox.push_lent(segment);
+            }
+            self.flush();
+        }
+        let end = self.outbox.end();
+        if self.fault.is_some() {
+            self.outbox.clear();
+        }
+        end
+    }
+
+    /// The common case: nothing waits, no segments, one system call and no allocation.
+    fn send_short(&mut self, prefix: &[u8], head: Head<'_>) {
+        let bytes = head.as_slice();
+        let outcome = match &self.stream {
+            Some(stream) => stream.send(&[IoSlice::new(prefix), IoSlice::new(bytes)]),
+            None => Err(Errno::PIPE),
+        };
+        let sent = self.count_sent(outcome);
+        let from_prefix = sent.min(prefix.len());
+        let from_head = sent - from_prefix;
+        if from_head == bytes.len() && from_prefix == prefix.len() {
+            let lent = match head {
+                Head::Lent(payload) => Some(payload),
+                Head::Borrowed(_) => None,
+            };
+            self.outbox.note_sent(sent, lent);
+            return;
+        }
+        self.outbox.note_sent(sent, None);
+        self.outbox.push_copy(&prefix[from_prefix..]);
+        match head {
+            Head::Borrowed(bytes) => self.outbox.push_copy(&bytes[from_head..]),
+            Head::Lent(payload) if from_head == 0 => self.outbox.push_lent(payload),
+            Head::Lent(payload) => self.outbox.push_rest(payload, from_head),
+        }
+    }
+
+    /// Hand queued bytes to the kernel until it takes no more.
+    pub fn flush(&mut self) {
+        while !self.outbox.is_empty() {
+            let Some(stream) = &self.stream else { return };
+            let slices = self.outbox.slices();
+            let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+            let outcome = stream.send(&slices);
+            drop(slices);
+            let sent = self.count_sent(outcome);
+            self.outbox.advance(sent);
+            if sent < wanted {
+                break;
+            }
+        }
+    }
+
+    fn count_sent(&mut self, outcome: Result<usize, Errno>) -> usize {
+        match outcome {
+            Ok(count) => count,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(errno) => {
+                self.fail_sending(errno);
+                0
+            }
+        }
+    }
+
+    /// The peer takes nothing more. Replies that it sent before are still delivered.
+    fn fail_sending(&mut self, errno: Errno) {
+        if self.fault.is_some() {
+            return;
+        }
+        if self.receiving {
+            self.failed_sending = Some(errno);
+            return;
+        }
+        self.receive();
+        if self.role == Role::Server {
+            self.end(true);
+            self.outbox.clear();
+        } else if self.fault.is_none() {
+            self.break_with(Fault::Broken(Cause::Failed(errno)));
+        }
+    }
+
+    /// Receive and act on what is there, within one turn's budget.
+    pub fn receive(&mut self) {
+        self.receiving = true;
+        let mut bytes = 0;
+        for _ in 0..TURN_RECEIVES {
+            if !self.wants_read() || bytes >= TURN_BYTES {
+                break;
+            }
+            match self.receive_once() {
+                Some(count) => bytes += count,
+                None => break,
+            }
+        }
+        self.receiving = false;
+        if let Some(errno) = self.failed_sending.take() {
+            self.fail_sending(errno);
+        }
+    }
+
+    /// One receive; `None` when there is probably nothing more. A short receive proves emptiness.
+    fn receive_once(&mut self) -> Option<usize> {
+        let stream = self.stream.as_ref()?;
+        if self.decoder.wants_direct() {
+            let mut room = 0;
+            let outcome = self.decoder.receive_with(|spare| {
+                room = spare.len();
+                stream.receive(spare)
+            });
+            return match outcome {
+                Ok(Ok((0, None))) => self.end_of_file(),
+                Ok(Ok((count, event))) => {
+                    self.act_on(event);
+                    (count == room).then_some(count)
+                }
+                Ok(Err(violation)) => self.violate(violation),
+                Err(errno) => self.fail_receiving(errno),
+            };
+        }
+        RECEIVE.with_borrow_mut(|buffer| {
+            let outcome = self.stream.as_ref()?.receive(buffer);
+            match outcome {
+                Ok([]) => self.end_of_file(),
+                Ok(filled) => {
+                    let count = filled.len();
+                    self.take_in(filled);
+                    (count == RECEIVE_BYTES).then_some(count)
+                }
+                Err(errno) => self.fail_receiving(errno),
+            }
+        })
+    }
+
+    /// Decode received bytes and act on their frames.
+    fn take_in(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.fault.is_none() {
+            match self.decoder.feed(bytes) {
+                Ok((count, event)) => {
+                    bytes = &bytes[count..];
+                    self.act_on(event);
+                }
+                Err(violation) => drop(self.violate(violation)),
+            }
+        }
+    }
+
+    fn act_on(&mut self, event: Option<Event>) {
+        let outcome = match event {
+            None => Ok(()),
+            Some(Event::Preface(preface)) => {
+                self.peer = Some(preface);
+                Ok(())
+            }
+            Some(Event::Frame(frame)) => self.accept(frame),
+        };
+        if let Err(violation) = outcome {
+            self.violate(violation);
+        }
+    }
+
+    fn accept(&mut self, frame: Incoming) -> Result<(), Violation> {
+        let Header {
+            kind, id, codec, ..
+        } = frame.header;
+        if codec == Codec::Pickle {
+            self.check_pickle()?;
+        }
+        match kind {
+            Kind::Call if self.role != Role::Server => return Err(Violation::NotServing),
+            Kind::Call => {
+                if let Some(refusal) = self.inbox.accept(frame, Instant::now()) {
+                    self.refuse(refusal);
+                }
+            }
+            Kind::Reply | Kind::Failure => {
+                self.calls.finish(frame);
+                if let Some(wake) = self.followers.remove(&id) {
+                    ring(&wake);
+                }
+            }
+            Kind::Cancel if self.inbox.cancel(id) => self.cancels.push(id),
+            Kind::Ping if self.outbox.bytes() <= self.limits.outbox_bytes_high => {
+                self.send(
+                    Header::control(Kind::Pong, id),
+                    Head::Borrowed(&[]),
+                    Vec::new(),
+                );
+            }
+            Kind::Pong => self.pongs += 1,
+            Kind::Goodbye => self.goodbye = true,
+            Kind::Cancel | Kind::Ping => {}
+        }
+        Ok(())
+    }
+
+    fn check_pickle(&self) -> Result<(), Violation> {
+        if !self.pickle_allowed {
+            return Err(Violation::Pickle);
+        }
+        match &self.peer {
+            Some(peer) if peer.runtime != self.runtime => Err(Violation::Runtime {
+                peer: peer.runtime,
+                own: self.runtime,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Answer a call that is not started.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        let header = Header {
+            time: refusal.reason as u32,
+            ..Header::control(Kind::Failure, refusal.id)
+        };
+        self.send(header, Head::Borrowed(&[]), Vec::new());
+    }
+
+    /// Answer a running call; nothing is sent if its caller has left.
+    pub fn answer(
+        &mut self,
+        mut header: Header,
+        reason: Option<Reason>,
+        head: Head<'_>,
+        segments: Vec<Payload>,
+    ) {
+        if self.inbox.answer(header.id) && self.stream.is_some() {
+            header.time = reason.map_or(header.time, |reason| reason as u32);
+            self.send(header, head, segments);
+        } else {
+            self.outbox.retire(segments);
+        }
+    }
+
+    fn end_of_file(&mut self) -> Option<usize> {
+        let cause = if self.decoder.at_boundary() {
+            Cause::EndOfFile
+        } else {
+            Cause::Truncated
+        };
+        match self.role {
+            Role::Caller => self.break_with(Fault::Broken(cause)),
+            Role::Server => {
+                let gone = self.stream.as_ref().is_none_or(Stream::hung_up);
+                self.end(gone);
+            }
+        }
+        None
+    }
+
+    fn fail_receiving(&mut self, errno: Errno) -> Option<usize> {
+        match (errno, self.role) {
+            (Errno::AGAIN | Errno::INTR, _) => {}
+            (_, Role::Caller) => self.break_with(Fault::Broken(Cause::Failed(errno))),
+            (_, Role::Server) => self.end(true),
+        }
+        None
+    }
+
+    fn violate(&mut self, violation: Violation) -> Option<usize> {
+        self.break_with(Fault::Protocol {
+            offset: self.decoder.offset(),
+            violation,
+        });
+        None
+    }
+
+    /// The caller sends nothing more; if it is `gone`, nobody waits for answers either.
+    fn end(&mut self, gone: bool) {
+        self.ended = true;
+        if gone {
+            self.cancels.extend(self.inbox.abandon());
+        }
+    }
+
+    /// Whether the caller of the running calls is gone; looks at the socket.
+    pub fn caller_gone(&mut self) -> bool {
+        if self.ended && self.stream.as_ref().is_none_or(Stream::hung_up) {
+            self.end(true);
+        }
+        self.stream.is_none()
+    }
+
+    /// End every call with `fault` and let go of the socket.
+    pub fn break_with(&mut self, fault: Fault) {
+        if self.fault.is_some() {
+            return;
+        }
+        self.calls.break_all(&fault, self.outbox.sent());
+        self.cancels.extend(self.inbox.abandon());
+        self.fault = Some(fault);
+        self.outbox.clear();
+        for wake in std::mem::take(&mut self.followers).values() {
+            ring(wake);
+        }
+    }
+
+    /// Whether the stream should be read now: it is alive and the inbox is below its limit.
+    pub fn wants_read(&mut self) -> bool {
+        if self.fault.is_some() || self.ended {
+            return false;
+        }
+        let bytes = self.inbox.bytes() + self.calls.bytes();
+        let limit = self.limits.inbox_bytes_max;
+        self.paused = bytes >= if self.paused { limit / 2 } else { limit };
+        let answers_wait =
+            self.role == Role::Server && self.outbox.bytes() > self.limits.outbox_bytes_high;
+        !self.paused && !answers_wait
+    }
+
+    /// Let the next blocked thread read, if nobody does.
+    pub fn promote(&mut self) {
+        if self.reader == Reader::Nobody
+            && let Some(wake) = self.followers.values().next()
+        {
+            ring(wake);
+        }
+    }
+}
+
+/// Wake the thread that sleeps on an eventfd. A full counter means that it is awake already.
+pub fn ring(wake: &OwnedFd) {
+    let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+}

@@ -1,0 +1,201 @@
+//! Memory for received bytes: aligned, never zeroed, grown only on demand.
+
+use std::alloc::{Layout, alloc, dealloc, realloc};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+/// Alignment of segments: a cache line, and enough for every numpy dtype and vector load.
+pub const SEGMENT_ALIGN: usize = 64;
+/// Alignment of heads; `malloc` gives it without a detour.
+pub const HEAD_ALIGN: usize = 16;
+
+/// An owned block of which the first `len` bytes are initialised.
+///
+/// It is obtained from the process allocator rather than by `mmap`, so that pages of a freed
+/// large block are used again: above 1 MB fresh pages are what a transfer costs.
+#[derive(Debug)]
+pub struct Buffer {
+    pointer: NonNull<u8>,
+    capacity: usize,
+    len: usize,
+    align: usize,
+}
+
+// SAFETY: the block is owned by this value alone, and plain bytes have no thread affinity.
+unsafe impl Send for Buffer {}
+// SAFETY: a shared reference gives out `&[u8]` only.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// Obtain room for `capacity` bytes; `None` if there is no memory.
+    pub fn with_capacity(capacity: usize, align: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(capacity, align).ok()?;
+        if capacity == 0 {
+            let pointer = NonNull::new(std::ptr::without_provenance_mut(align))?;
+            return Some(Self {
+                pointer,
+                capacity,
+                len: 0,
+                align,
+            });
+        }
+        // SAFETY: the size is not zero.
+        let pointer = NonNull::new(unsafe { alloc(layout) })?;
+        Some(Self {
+            pointer,
+            capacity,
+            len: 0,
+            align,
+        })
+    }
+
+    /// Enlarge to `capacity` bytes, keeping the content; `false` if there is no memory.
+    pub fn grow(&mut self, capacity: usize) -> bool {
+        if capacity <= self.capacity {
+            return true;
+        }
+        if self.capacity == 0 {
+            return Self::with_capacity(capacity, self.align).is_some_and(|fresh| {
+                *self = fresh;
+                true
+            });
+        }
+        if Layout::from_size_align(capacity, self.align).is_err() {
+            return false;
+        }
+        // SAFETY: pointer and layout are those of the allocation; the new size is not zero and
+        // was checked against overflow above.
+        let moved = unsafe { realloc(self.pointer.as_ptr(), self.layout(), capacity) };
+        let Some(pointer) = NonNull::new(moved) else {
+            return false;
+        };
+        self.pointer = pointer;
+        self.capacity = capacity;
+        true
+    }
+
+    /// Append as much of `bytes` as there is room for; returns how many.
+    pub fn append(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.capacity - self.len);
+        let start = self.spare().as_mut_ptr().cast::<u8>();
+        // SAFETY: `count` bytes are readable in `bytes` and writable from `start`, and an exclusively
+        // borrowed buffer cannot overlap a shared slice.
+        unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), count) };
+        self.len += count;
+        count
+    }
+
+    /// Let `receive` write into the free part and append what it says it initialised.
+    ///
+    /// # Errors
+    /// Those of `receive`.
+    ///
+    /// # Panics
+    /// If `receive` returns a slice that is not a prefix of the one it got.
+    pub fn receive_with<E>(
+        &mut self,
+        receive: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], E>,
+    ) -> Result<usize, E> {
+        let spare = self.spare();
+        let start = spare.as_ptr().cast::<u8>();
+        let room = spare.len();
+        let filled = receive(spare)?;
+        let count = filled.len();
+        assert!(
+            count == 0 || (filled.as_ptr() == start && count <= room),
+            "not a prefix"
+        );
+        self.len += count;
+        Ok(count)
+    }
+
+    /// Bytes that may still be appended without growing.
+    pub fn room(&self) -> usize {
+        self.capacity - self.len
+    }
+
+    /// Initialised bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The initialised bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the first `len` bytes are initialised and owned.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+    }
+
+    /// Where the bytes are, for a binding that lends them out.
+    pub fn pointer(&self) -> *mut u8 {
+        self.pointer.as_ptr()
+    }
+
+    fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: `len <= capacity`, the range lies within the allocation, and MaybeUninit
+        // makes no claim about its content.
+        unsafe {
+            let start = self.pointer.as_ptr().add(self.len).cast();
+            std::slice::from_raw_parts_mut(start, self.capacity - self.len)
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        // SAFETY: the same values passed the checked constructor.
+        unsafe { Layout::from_size_align_unchecked(self.capacity, self.align) }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.capacity > 0 {
+            // SAFETY: pointer and layout are those of the allocation; nobody else frees it.
+            unsafe { dealloc(self.pointer.as_ptr(), self.layout()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn appends_grows_and_keeps_alignment() {
+        let mut buffer = Buffer::with_capacity(3, SEGMENT_ALIGN).expect("memory");
+        assert_eq!(buffer.append(b"abcd"), 3);
+        assert!(buffer.grow(100_000));
+        assert_eq!(buffer.append(b"d"), 1);
+        assert_eq!(buffer.as_slice(), b"abcd");
+        assert_eq!(buffer.pointer() as usize % SEGMENT_ALIGN, 0);
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        assert!(Buffer::with_capacity(usize::MAX, SEGMENT_ALIGN).is_none());
+        let mut empty = Buffer::with_capacity(0, HEAD_ALIGN).expect("nothing");
+        assert_eq!(empty.append(b"x"), 0);
+        assert!(empty.grow(1) && empty.append(b"x") == 1);
+        assert!(!empty.grow(usize::MAX));
+    }
+
+    #[test]
+    fn lends_exactly_its_free_part() {
+        let mut buffer = Buffer::with_capacity(8, SEGMENT_ALIGN).expect("memory");
+        buffer.append(b"ab");
+        let count = buffer.receive_with::<()>(|spare| {
+            assert_eq!(spare.len(), 6);
+            Ok(&mut [])
+        });
+        assert_eq!((count, buffer.as_slice()), (Ok(0), &b"ab"[..]));
+    }
+}

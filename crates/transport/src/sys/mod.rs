@@ -1,0 +1,5 @@
+//! The only place of this crate with `unsafe`: memory without zeroing, and the fork mark.
+#![allow(unsafe_code)]
+
+pub mod buffer;
+pub mod process;

@@ -1,0 +1,226 @@
+//! Unix sockets: connect, listen, accept, and who the peer is.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, chmod, flock};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect as connect_to, listen as listen_on, socket_with, socketpair, sockopt::socket_peercred,
+};
+
+use crate::error::{Error, Result};
+use crate::limit::UNIX_PATH_BYTES_MAX;
+use crate::sys::process;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// The user id of the process at the other end, asked of the kernel.
+///
+/// # Errors
+/// `Config` if the descriptor is no connected Unix socket.
+pub fn peer_uid(socket: impl AsFd) -> Result<u32> {
+    socket_peercred(socket)
+        .map(|credentials| credentials.uid.as_raw())
+        .map_err(|errno| Error::Config(format!("this is no connected Unix socket ({errno})")))
+}
+
+/// Two connected sockets; one is inherited by a child or passed on.
+///
+/// # Errors
+/// `System`.
+pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|errno| system("socketpair", errno))
+}
+
+/// Connect to a listening socket; waits while its backlog is full.
+///
+/// # Errors
+/// `Config` for a path that is too long; `System` with errno if nobody listens.
+pub fn connect(path: &Path) -> Result<OwnedFd> {
+    let address = address(path)?;
+    let socket = stream_socket(SocketFlags::CLOEXEC)?;
+    connect_to(&socket, &address)
+        .map_err(|errno| system(&format!("connect to {}", path.display()), errno))?;
+    Ok(socket)
+}
+
+/// A listening socket, its file, and the lock that says that the file is in use.
+///
+/// Dropping it removes the file, unless in a forked child.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+    owner: u32,
+    /// Held while the listener lives; a stale socket file is one whose lock is free.
+    _lock: File,
+}
+
+impl Listener {
+    /// Listen at `path`: its directory is made private (0700) if it is not there, the file gets
+    /// 0600, and a stale file is replaced under a lock.
+    ///
+    /// # Errors
+    /// `Config` if the path is too long, is no socket, or is in use, or if its directory lets
+    /// others write; `System`.
+    pub fn bind(path: &Path) -> Result<Self> {
+        let address = address(path)?;
+        make_private_directory(path)?;
+        let lock = lock_path(path)?;
+        remove_stale(path)?;
+        let socket = stream_socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        bind(&socket, &address)
+            .map_err(|errno| system(&format!("bind {}", path.display()), errno))?;
+        let listener = Self {
+            socket,
+            path: path.to_owned(),
+            owner: process::current(),
+            _lock: lock,
+        };
+        chmod(path, Mode::RUSR | Mode::WUSR).map_err(|errno| system("chmod", errno))?;
+        listen_on(&listener.socket, BACKLOG).map_err(|errno| system("listen", errno))?;
+        Ok(listener)
+    }
+
+    /// Take a waiting connection; `None` if there is none. The listener never blocks.
+    ///
+    /// # Errors
+    /// `System`, for example with EMFILE: pause accepting then.
+    pub fn accept(&self) -> Result<Option<OwnedFd>> {
+        match accept_with(&self.socket, SocketFlags::CLOEXEC) {
+            Ok(socket) => Ok(Some(socket)),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(errno) => Err(system("accept", errno)),
+        }
+    }
+
+    /// For a selector.
+    pub fn descriptor(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if process::current() == self.owner {
+            let _ = std::fs::remove_file(&self.path);
+            let _ = std::fs::remove_file(lock_name(&self.path));
+        }
+    }
+}
+
+fn address(path: &Path) -> Result<SocketAddrUnix> {
+    let bytes = path.as_os_str().as_bytes().len();
+    if bytes > UNIX_PATH_BYTES_MAX {
+        return Err(Error::Config(format!(
+            "the socket path {} has {bytes} bytes, the kernel takes {UNIX_PATH_BYTES_MAX}; choose a shorter directory",
+            path.display()
+        )));
+    }
+    SocketAddrUnix::new(path).map_err(|errno| Error::Config(format!("{}: {errno}", path.display())))
+}
+
+fn stream_socket(flags: SocketFlags) -> Result<OwnedFd> {
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(|errno| system("socket", errno))
+}
+
+fn make_private_directory(path: &Path) -> Result<()> {
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    if !directory.exists() {
+        return DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(|error| system_io(&format!("create {}", directory.display()), &error));
+    }
+    let found = directory
+        .metadata()
+        .map_err(|error| system_io("stat", &error))?;
+    let sticky = found.mode() & 0o1000 != 0;
+    if found.mode() & 0o022 != 0 && !sticky {
+        return Err(Error::Config(format!(
+            "others may write to {}, so they could replace the socket; use a directory of your own (0700)",
+            directory.display()
+        )));
+    }
+    Ok(())
+}
+
+fn lock_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
+}
+
+/// Lock the file beside the socket. The owner removes it at its end, so what was locked must
+/// still be what the name stands for; otherwise try again with the new one.
+fn lock_path(path: &Path) -> Result<File> {
+    let name = lock_name(path);
+    loop {
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&name)
+            .map_err(|error| system_io(&format!("open {}", name.display()), &error))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
+            Errno::WOULDBLOCK => {
+                Error::Config(format!("{} is in use by another process", path.display()))
+            }
+            _ => system("flock", errno),
+        })?;
+        let held = lock.metadata().map_err(|error| system_io("stat", &error))?;
+        if name
+            .metadata()
+            .is_ok_and(|named| named.ino() == held.ino() && named.dev() == held.dev())
+        {
+            return Ok(lock);
+        }
+    }
+}
+
+fn remove_stale(path: &Path) -> Result<()> {
+    match path.symlink_metadata() {
+        Err(_) => Ok(()),
+        Ok(found) if found.file_type().is_socket() => {
+            std::fs::remove_file(path).map_err(|error| system_io("remove the stale socket", &error))
+        }
+        Ok(_) => Err(Error::Config(format!(
+            "{} exists and is no socket",
+            path.display()
+        ))),
+    }
+}
+
+fn system(what: &str, errno: Errno) -> Error {
+    Error::System {
+        what: what.to_owned(),
+        errno,
+    }
+}
+
+fn system_io(what: &str, error: &std::io::Error) -> Error {
+    system(what, Errno::from_io_error(error).unwrap_or(Errno::IO))
+}

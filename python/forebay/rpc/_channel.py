@@ -1,0 +1,283 @@
+"""The calling end of a connection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from forebay._core import Connection
+from forebay.errors import BusyError, remote_error
+from forebay.rpc._codec import BY_NUMBER, by_name
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from forebay.rpc._loop import LoopBinding
+    from forebay.rpc._reader import Submitted
+
+__all__ = ["Channel"]
+
+
+class Channel:
+    """Calls to the process at the other end of `connection`.
+
+    Any thread may call; many calls may be in flight. Between calls a channel belongs to no
+    thread and no loop. The first `acall` binds it to the running loop until `unbind`.
+
+    Attributes:
+        generation: the lease generation that goes with every call; a server refuses older ones.
+        name: what messages call the channel.
+    """
+
+    __slots__ = (
+        "_binding",
+        "_call",
+        "_codec",
+        "_connection",
+        "_decode",
+        "_encode_call",
+        "_number",
+        "_pidfd",
+        "_submitted",
+        "generation",
+        "name",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        codec: str = "pickle",
+        name: str = "",
+        generation: int = 0,
+        pidfd: int | None = None,
+    ):
+        """Make the calling end.
+
+        Args:
+            connection: taken over; closed by `close`.
+            codec: "pickle" or "msgpack".
+            name: for messages; the connection's peer by default.
+            generation: see the attribute.
+            pidfd: the peer process; duplicated, so it stays yours. When it ends, calls break
+                at once, even if a grandchild still holds the socket.
+        Raises:
+            ConfigError: unknown codec.
+        """
+        chosen = by_name(codec)
+        self.name = name or connection.peer
+        self.generation = generation
+        self._connection = connection
+        self._codec = chosen
+        self._number = chosen.number
+        self._encode_call = chosen.encode_call
+        self._decode = chosen.decode
+        self._call = connection.call
+        self._binding: LoopBinding | None = None
+        self._submitted: Submitted | None = None
+        self._pidfd = -1
+        if pidfd is not None:
+            self.watch(pidfd)
+
+    def call(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """Call `method` and wait for its result.
+
+        Args:
+            method: a public method of the handler, or a control method "@name".
+            args: positional arguments; buffers in them are not copied, do not change them meanwhile.
+            kwargs: keyword arguments.
+            timeout: seconds from now until the result; the server gets what remains.
+        Raises:
+            DeadlineError: time ran out; the call is cancelled, the channel stays usable.
+            RemoteError: the method raised; also an instance of the builtin that it raised.
+            BrokenError: the connection or the peer ended; `.delivered` says whether it may have run.
+            StaleError: the server has seen a newer generation.
+            LimitError: the arguments are above the frame limit.
+            BusyError: the channel is bound to a loop.
+
+        Thread affinity: none. Interrupting (Ctrl-C) cancels the call at the server too.
+        Cost: two system calls here, three context switches in all.
+        """
+        if self._binding is not None:
+            self._refuse_bound()
+        head, segments = self._encode_call(method, args, kwargs)
+        outcome = self._call(self._number, head, segments, timeout, self.generation)
+        if type(outcome) is bytes:
+            return self._decode(outcome, None)
+        return self._finish(outcome)
+
+    def acall(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Call `method` and await its result; arguments and errors as for `call`.
+
+        Loop affinity: the running loop, to which the channel stays bound until `unbind`.
+        Cancellation: safe. A cancel frame goes out, the late reply is dropped, the channel
+        stays usable.
+        """
+        return self._bound().call(method, args, kwargs, timeout)
+
+    def begin(self, method: str, args: tuple[Any, ...] = ()) -> int:
+        """Start a call whose answer is taken later, by `finish` or `afinish`; returns its id.
+
+        It never waits: what the kernel does not take at once goes out with whoever waits next.
+        Errors as for `call`.
+        """
+        head, segments = self._encode_call(method, args, None)
+        return self._connection.begin(self._number, head, segments, self.generation)
+
+    def finish(self, call: int, *, timeout: float | None = None) -> Any:
+        """Wait for the answer to a call that was begun.
+
+        Raises:
+            DeadlineError: time ran out; the call goes on, and may be waited for again.
+            Others as for `call`.
+        """
+        if self._binding is not None:
+            self._refuse_bound()
+        outcome = self._connection.settle(call, self._number, timeout)
+        return self._decode(outcome, None) if type(outcome) is bytes else self._finish(outcome)
+
+    async def afinish(self, call: int, *, timeout: float | None = None) -> Any:
+        """Await the answer to a call that was begun; binds the channel to the running loop.
+
+        Cancellation: the call is cancelled too. Errors as for `call`.
+        """
+        return await self._bound().finish(call, timeout)
+
+    def watch(self, pidfd: int) -> None:
+        """Break calls as soon as the process of `pidfd` ends; duplicated, so it stays yours."""
+        self._pidfd = os.dup(pidfd)
+        self._connection.watch(self._pidfd)
+
+    @property
+    def in_flight(self) -> int:
+        """Calls whose answers have not been taken."""
+        return self._connection.counters()["in_flight"]
+
+    def _bound(self) -> LoopBinding:
+        binding = self._binding
+        if binding is None:
+            from forebay.rpc._loop import LoopBinding
+
+            binding = LoopBinding(self, self._connection)
+        return binding
+
+    def submit(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Future[Any]:
+        """Start a call and return its future; arguments and errors as for `call`.
+
+        It returns when the kernel has the arguments. One reader thread per process, started
+        by the first use, completes the futures. Cancelling a future cancels the call.
+        """
+        if self._binding is not None:
+            self._refuse_bound()
+        submitted = self._submitted
+        if submitted is None:
+            from forebay.rpc._reader import Submitted
+
+            submitted = self._submitted = Submitted(self, self._connection, self._pidfd)
+        return submitted.submit(method, args, kwargs, timeout)
+
+    def send_oneway(
+        self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> None:
+        """Call `method` without an answer: neither result nor exception comes back.
+
+        It returns when the kernel has the arguments.
+        """
+        if self._binding is not None:
+            self._refuse_bound()
+        head, segments = self._encode_call(method, args, kwargs)
+        connection = self._connection
+        connection.start(self._number, head, segments, None, self.generation, True)
+        if connection.outbox_bytes:
+            connection.drain()
+
+    def unbind(self) -> None:
+        """Let go of the loop, so that another loop or thread may use the channel.
+
+        Raises:
+            BusyError: awaited calls are in flight.
+
+        Loop affinity: the loop it is bound to, or any thread once that loop is closed.
+        """
+        if self._binding is not None:
+            self._binding.unbind()
+
+    def close(self) -> None:
+        """Close the connection; calls in flight end with `ClosedError`. Idempotent.
+
+        Loop affinity: that of `unbind`.
+        """
+        if self._submitted is not None:
+            self._submitted.forget()
+        binding = self._binding
+        if binding is not None:
+            binding.release()
+        self._connection.close()
+        if binding is not None:
+            binding.finish_all()
+        if self._submitted is not None:
+            self._submitted.finish_all()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this side closed it."""
+        return self._connection.closed
+
+    @property
+    def broken(self) -> bool:
+        """Whether no further call can succeed; looks at what is known, not at the socket."""
+        return self._connection.over
+
+    def metrics(self) -> dict[str, int]:
+        """What the connection counted: bytes, calls in flight, late replies."""
+        return self._connection.counters()
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _finish(self, outcome: Any) -> Any:
+        """Decode an outcome that is not plain `bytes`, or raise what it says."""
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if type(outcome) is not tuple:
+            return self._decode(outcome, None)
+        raised, number, head, segments = outcome
+        value = BY_NUMBER[number].decode(head, segments or None)
+        if raised:
+            raise remote_error(*value)
+        return value
+
+    def _refuse_bound(self) -> NoReturn:
+        raise BusyError(
+            f"channel {self.name!r} is bound to an event loop; await acall there, or unbind() it first"
+        )

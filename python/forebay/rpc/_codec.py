@@ -1,0 +1,197 @@
+"""How calls, results and exceptions become bytes.
+
+`pickle` carries anything, with buffers out of band; `msgpack` carries data only.
+A message is a head and, where it holds large buffers, segments that are neither copied nor joined.
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from forebay.errors import ConfigError
+
+__all__ = ["BY_NUMBER", "Codec", "by_name", "describe"]
+
+#: Below this a buffer is cheaper inside the pickle than as a segment of its own.
+_PICKLE_SEGMENT_BYTES_MIN = 16 << 10
+#: From here on bytes and arrays travel as segments beside msgpack.
+_MSGPACK_SEGMENT_BYTES_MIN = 64 << 10
+
+_ARRAY, _ARRAY_SEGMENT, _BYTES_SEGMENT = 1, 2, 3
+
+Segments = list[Any] | None
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+
+_dumps, _loads = pickle.dumps, pickle.loads
+
+
+class Codec(NamedTuple):
+    """A way to encode; `number` stands in the flags of each frame."""
+
+    name: str
+    number: int
+    encode_call: Callable[[str, tuple[Any, ...], dict[str, Any] | None], tuple[bytes, Segments]]
+    encode: Callable[[Any], tuple[bytes, Segments]]
+    decode: Callable[[Any, Segments], Any]
+
+
+class _OutOfBand(list[Any]):
+    """Collects the large buffers of one pickle."""
+
+    __slots__ = ()
+
+    def take(self, buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _PICKLE_SEGMENT_BYTES_MIN:
+            return True
+        self.append(raw)
+        return False
+
+
+def _pickle_call(
+    method: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+) -> tuple[bytes, Segments]:
+    if not kwargs:
+        for value in args:
+            if type(value) not in _PLAIN:
+                break
+        else:
+            return _dumps((method, args, None), 5), None
+    return _pickle((method, args, kwargs))
+
+
+def _pickle(value: Any) -> tuple[bytes, Segments]:
+    if type(value) in _PLAIN:
+        return _dumps(value, 5), None
+    buffers = _OutOfBand()
+    head = _dumps(value, 5, buffer_callback=buffers.take)
+    return head, buffers or None
+
+
+def _unpickle(head: Any, segments: Segments) -> Any:
+    if segments is None:
+        return _loads(head)
+    return _loads(head, buffers=segments)
+
+
+class _Data:
+    """Encodes one msgpack message that plain msgpack cannot: arrays and large bytes."""
+
+    __slots__ = ("segments",)
+
+    def __init__(self) -> None:
+        self.segments: list[Any] = []
+
+    def lift(self, value: Any) -> Any:
+        """Replace a large bytes-like by a reference to a segment."""
+        if isinstance(value, bytes | bytearray | memoryview):
+            view = memoryview(value)
+            if view.nbytes >= _MSGPACK_SEGMENT_BYTES_MIN:
+                return self._refer(_BYTES_SEGMENT, view.cast("B"), ())
+        return value
+
+    def hook(self, value: Any) -> Any:
+        if hasattr(value, "__array_interface__") and hasattr(value, "dtype"):
+            return self._array(value)
+        raise TypeError(f"{type(value).__qualname__} is no data: send it with codec='pickle'")
+
+    def _array(self, value: Any) -> Any:
+        import numpy
+
+        array = numpy.ascontiguousarray(value)
+        if array.dtype.hasobject or array.dtype.fields:
+            raise TypeError(f"an array of {array.dtype} is no data: send it with codec='pickle'")
+        described = (array.dtype.str, value.shape)
+        view = memoryview(array.reshape(-1).view(numpy.uint8))
+        if view.nbytes >= _MSGPACK_SEGMENT_BYTES_MIN:
+            return self._refer(_ARRAY_SEGMENT, view, described)
+        return _ext(_ARRAY, (*described, view))
+
+    def _refer(self, code: int, view: memoryview, described: tuple[Any, ...]) -> Any:
+        self.segments.append(view)
+        return _ext(code, (*described, len(self.segments) - 1))
+
+
+def _ext(code: int, fields: tuple[Any, ...]) -> Any:
+    from msgspec import msgpack
+
+    return msgpack.Ext(code, msgpack.encode(fields))
+
+
+def _msgpack_call(
+    method: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+) -> tuple[bytes, Segments]:
+    from msgspec import msgpack
+
+    data = _Data()
+    args = tuple(map(data.lift, args))
+    kwargs = {name: data.lift(value) for name, value in kwargs.items()} if kwargs else None
+    head = msgpack.encode((method, args, kwargs), enc_hook=data.hook)
+    return head, data.segments or None
+
+
+def _msgpack(value: Any) -> tuple[bytes, Segments]:
+    from msgspec import msgpack
+
+    data = _Data()
+    head = msgpack.encode(data.lift(value), enc_hook=data.hook)
+    return head, data.segments or None
+
+
+def _unmsgpack(head: Any, segments: Segments) -> Any:
+    from msgspec import msgpack
+
+    def hook(code: int, payload: memoryview) -> Any:
+        return _restore(code, msgpack.decode(payload), segments or [])
+
+    return msgpack.decode(head, ext_hook=hook)
+
+
+def _restore(code: int, fields: list[Any], segments: list[Any]) -> Any:
+    if code == _BYTES_SEGMENT:
+        return bytes(segments[fields[0]])
+    if code not in (_ARRAY, _ARRAY_SEGMENT):
+        raise ValueError(f"unknown msgpack extension {code}")
+    import numpy
+
+    name, shape, content = fields
+    dtype = numpy.dtype(name)
+    if dtype.hasobject:
+        raise ValueError(f"an array of {dtype} is no data")
+    buffer = segments[content] if code == _ARRAY_SEGMENT else bytearray(content)
+    return numpy.frombuffer(buffer, dtype).reshape(shape)
+
+
+PICKLE = Codec("pickle", 1, _pickle_call, _pickle, _unpickle)
+MSGPACK = Codec("msgpack", 0, _msgpack_call, _msgpack, _unmsgpack)
+BY_NUMBER = (MSGPACK, PICKLE)
+_NAMES = {"msgpack": MSGPACK, "pickle": PICKLE}
+
+
+def by_name(name: str) -> Codec:
+    """The codec of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return _NAMES[name]
+    except KeyError:
+        raise ConfigError(f"codec {name!r} is unknown; choose one of {sorted(_NAMES)}") from None
+
+
+def describe(error: BaseException) -> tuple[str, str, str, str]:
+    """What `errors.remote_error` needs to rebuild an exception elsewhere."""
+    cls = type(error)
+    builtin = next(base.__name__ for base in cls.__mro__ if base.__module__ == "builtins")
+    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    try:
+        message = str(error)
+    except Exception as broken:
+        message = f"<its text is not available: {type(broken).__name__}>"
+    own = error.__traceback__  # its first frame is ours
+    text = "".join(traceback.format_exception(cls, error, own and own.tb_next))
+    return builtin, name, message, text

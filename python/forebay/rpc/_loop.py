@@ -1,0 +1,205 @@
+"""A channel on an event loop: one reader for all its calls, in the loop's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import get_running_loop
+from typing import TYPE_CHECKING, Any
+
+from forebay._core import Connection
+from forebay.errors import BusyError, DeadlineError
+
+if TYPE_CHECKING:
+    from forebay.rpc._channel import Channel
+
+__all__ = ["LoopBinding"]
+
+#: A caller waits before it adds to an outbox above the first mark, until it is below the second.
+_OUTBOX_BYTES_HIGH, _OUTBOX_BYTES_LOW = 512 << 10, 128 << 10
+
+
+class LoopBinding:
+    """What a channel holds while it belongs to a loop.
+
+    Made by the first awaited call, released by `unbind`. Callbacks are registered once, not
+    per call; a writer only while the kernel does not take everything.
+    """
+
+    __slots__ = ("_channel", "_connection", "_descriptors", "_futures", "_loop", "_room", "_writing")
+
+    def __init__(self, channel: Channel, connection: Connection):
+        self._channel = channel
+        self._connection = connection
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._descriptors: list[int] = []
+        self._futures: dict[int, asyncio.Future[Any]] = {}
+        self._room: list[asyncio.Future[None]] = []
+        self._writing = False
+
+    async def call(
+        self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None, timeout: float | None
+    ) -> Any:
+        """Start a call, await its reply, decode it."""
+        loop = get_running_loop()
+        if self._loop is not loop:
+            self._bind(loop)
+        channel, connection = self._channel, self._connection
+        head, segments = channel._encode_call(method, args, kwargs)
+        if self._writing:
+            await self._wait_for_room(timeout)
+        call = connection.start(channel._number, head, segments, timeout, channel.generation)
+        return await self._answer(loop, call, timeout)
+
+    async def finish(self, call: int, timeout: float | None) -> Any:
+        """Await the reply to a call that was begun, and decode it."""
+        loop = get_running_loop()
+        if self._loop is not loop:
+            self._bind(loop)
+        self._connection.hand_to_queue(call)
+        loop.call_soon(self._on_readable)  # it may be there already
+        return await self._answer(loop, call, timeout)
+
+    async def _answer(
+        self, loop: asyncio.AbstractEventLoop, call: int, timeout: float | None
+    ) -> Any:
+        channel, connection = self._channel, self._connection
+        future = self._futures[call] = loop.create_future()
+        if connection.outbox_bytes and not self._writing:
+            self._start_writing()
+        timer = None if timeout is None else loop.call_later(timeout, self._expire, call, timeout)
+        try:
+            outcome = await future
+        except asyncio.CancelledError:
+            self._cancel(call)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if type(outcome) is bytes:
+            return channel._decode(outcome, None)
+        return channel._finish(outcome)
+
+    def unbind(self) -> None:
+        """Let go of the loop; BusyError while calls are in flight."""
+        if self._futures and self._loop is not None and not self._loop.is_closed():
+            raise BusyError(
+                f"channel {self._channel.name!r} has {len(self._futures)} awaited calls in flight; "
+                "await or cancel them before unbind()"
+            )
+        self.release()
+
+    def release(self) -> None:
+        """Remove every callback."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        if not loop.is_closed():
+            for descriptor in self._descriptors:
+                loop.remove_reader(descriptor)
+            if self._writing:
+                loop.remove_writer(self._descriptors[0])
+        self._descriptors = []
+        self._writing = False
+        self._channel._binding = None
+        if not self._connection.closed:
+            self._connection.detach()
+
+    def finish_all(self) -> None:
+        """Hand out what the closed connection ended."""
+        for call, outcome in self._connection.receive(self._channel._number):
+            self._complete(call, outcome)
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        channel = self._channel
+        if channel._binding is not None and channel._binding is not self:
+            raise BusyError(f"channel {channel.name!r} was bound meanwhile; call acall again")
+        if self._loop is not None:
+            if not self._loop.is_closed():
+                raise BusyError(f"channel {channel.name!r} is bound to another event loop; unbind() it there")
+            self.release()
+        connection = self._connection
+        if not connection.closed:
+            connection.attach()
+            self._descriptors = [connection.fileno()]
+            loop.add_reader(self._descriptors[0], self._on_readable)
+            if channel._pidfd >= 0:
+                self._descriptors.append(channel._pidfd)
+                loop.add_reader(channel._pidfd, self._on_death)
+        self._loop = loop
+        channel._binding = self
+        self._futures.clear()
+
+    def _on_readable(self) -> None:
+        finished = self._connection.receive(self._channel._number)
+        for call, outcome in finished:
+            self._complete(call, outcome)
+        if not finished and self._connection.over:
+            self._stop_watching()
+
+    def _on_death(self) -> None:
+        self._connection.peer_died()
+        self._on_readable()
+        self._stop_watching()
+
+    def _stop_watching(self) -> None:
+        """The connection is broken: level-triggered descriptors would wake the loop for ever."""
+        loop = self._loop
+        if loop is None:
+            return
+        for descriptor in self._descriptors:
+            loop.remove_reader(descriptor)
+        if self._writing:
+            loop.remove_writer(self._descriptors[0])
+            self._writing = False
+        self._descriptors = []
+        self._wake_room()
+
+    def _complete(self, call: int, outcome: Any) -> None:
+        future = self._futures.pop(call, None)
+        if future is not None and not future.done():
+            future.set_result(outcome)
+
+    def _expire(self, call: int, timeout: float) -> None:
+        future = self._cancel(call)
+        if future is not None and not future.done():
+            name = self._channel.name
+            future.set_exception(DeadlineError(f"no reply from {name} within {timeout} s", timeout=timeout))
+
+    def _cancel(self, call: int) -> asyncio.Future[Any] | None:
+        future = self._futures.pop(call, None)
+        if future is not None and not self._connection.closed:
+            self._connection.cancel(call)
+            if self._connection.outbox_bytes and not self._writing:
+                self._start_writing()
+        return future
+
+    def _start_writing(self) -> None:
+        if self._loop is not None and self._descriptors:
+            self._writing = True
+            self._loop.add_writer(self._descriptors[0], self._on_writable)
+
+    def _on_writable(self) -> None:
+        if self._connection.flush() and self._loop is not None:
+            self._loop.remove_writer(self._descriptors[0])
+            self._writing = False
+        if self._connection.outbox_bytes < _OUTBOX_BYTES_LOW:
+            self._wake_room()
+
+    def _wake_room(self) -> None:
+        waiting, self._room = self._room, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def _wait_for_room(self, timeout: float | None) -> None:
+        if self._connection.outbox_bytes <= _OUTBOX_BYTES_HIGH or self._loop is None:
+            return
+        future = self._loop.create_future()
+        self._room.append(future)
+        try:
+            await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            name = self._channel.name
+            raise DeadlineError(
+                f"{name} takes no bytes: the outbox was full for {timeout} s", timeout=timeout
+            ) from None

@@ -1,0 +1,163 @@
+"""Serving one connection, one call after the other, in the calling thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from types import CoroutineType
+from typing import Any
+
+from forebay._core import Connection
+from forebay.errors import ClosedError, ConfigError
+from forebay.rpc._codec import BY_NUMBER, Codec, by_name, describe
+
+__all__ = ["Running", "current", "find_method", "serve_connection"]
+
+OnControl = Callable[[str, tuple[Any, ...]], Any]
+
+_current: ContextVar[Running] = ContextVar("forebay_rpc_current")
+
+
+class Running:
+    """The call that a handler is running.
+
+    Attributes:
+        id: its number on the connection.
+        oneway: whether nobody waits for an answer.
+    """
+
+    __slots__ = ("_connection", "_deadline", "id", "oneway")
+
+    def __init__(self, connection: Connection):
+        self._connection = connection
+        self._deadline: float | None = None
+        self.id = 0
+        self.oneway = False
+
+    def begin(self, call: int, remaining: float | None, oneway: bool) -> None:
+        """Stand for another call."""
+        self.id = call
+        self.oneway = oneway
+        self._deadline = None if remaining is None else time.monotonic() + remaining
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the caller's deadline, at least 0; None if it has none."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def cancelled(self) -> bool:
+        """Whether the caller cancelled, left, or ran out of time. Cost: one system call."""
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            return True
+        return not self.oneway and self._connection.is_cancelled(self.id)
+
+
+def current() -> Running:
+    """The call that is running here.
+
+    Raises:
+        ConfigError: outside of a handler.
+    """
+    try:
+        return _current.get()
+    except LookupError:
+        raise ConfigError("rpc.current() is for handlers: no call is running here") from None
+
+
+def find_method(handler: Any, name: str) -> Callable[..., Any]:
+    """The public method `name` of `handler`.
+
+    Raises:
+        AttributeError: it is private or not there.
+    """
+    if not isinstance(name, str) or name.startswith("_"):
+        raise AttributeError(f"{name!r} is not public")
+    method: Callable[..., Any] = getattr(handler, name)
+    if not callable(method):
+        raise AttributeError(f"{name!r} of {type(handler).__qualname__} is no method")
+    return method
+
+
+def serve_connection(
+    connection: Connection,
+    handler: Any,
+    *,
+    codec: str | None = None,
+    generation: int = 0,
+    on_control: OnControl | None = None,
+) -> None:
+    """Answer calls until the peer closes.
+
+    Args:
+        connection: made with `server=True`; stays yours to close.
+        handler: any object; its public methods can be called.
+        codec: take calls in this codec only; by default in any that the connection allows.
+        generation: refuse calls of older generations; newer ones move it on.
+        on_control: gets `(name, args)` of methods that start with "@"; its result is the answer.
+    Raises:
+        ProtocolError: the peer broke the protocol.
+        ConfigError: unknown codec.
+
+    Thread affinity: one thread per connection. An exception of a method is answered and
+    serving goes on; `SystemExit` and `KeyboardInterrupt` go through.
+    """
+    only = None if codec is None else by_name(codec).number
+    connection.set_generation(generation)
+    running = Running(connection)
+    token = _current.set(running)
+    next_call, reply = connection.next_call, connection.reply
+    try:
+        while (call := next_call()) is not None:
+            number, number_codec, head, segments, remaining, oneway = call
+            running.begin(number, remaining, oneway)
+            using = BY_NUMBER[number_codec]
+            try:
+                if only is not None and number_codec != only:
+                    raise ConfigError(f"calls are taken in codec {codec!r}, not in {using.name!r}")
+                method, args, kwargs = using.decode(head, segments)
+                result = _run(handler, method, args, kwargs, on_control)
+                if oneway:
+                    continue
+                answer, parts = using.encode(result)
+                flushed = reply(number, number_codec, answer, parts)
+            except Exception as error:
+                if oneway:
+                    _report(error)
+                    continue
+                flushed = _fail(connection, number, using, error)
+            if not flushed:
+                connection.drain()
+            # Nothing of a call outlives it: arguments may be large.
+            call = head = segments = args = kwargs = result = answer = parts = None
+    except ClosedError:
+        if not connection.closed:
+            raise
+    finally:
+        _current.reset(token)
+
+
+def _run(
+    handler: Any, name: str, args: Any, kwargs: Any, on_control: OnControl | None
+) -> Any:
+    if name[:1] == "@":
+        if on_control is None:
+            raise AttributeError(f"control method {name!r} is not served here")
+        return on_control(name, tuple(args))
+    method = find_method(handler, name)
+    result = method(*args, **kwargs) if kwargs else method(*args)
+    if type(result) is CoroutineType:
+        result.close()
+        raise TypeError(f"{name!r} is async; serve it on an event loop with rpc.serve")
+    return result
+
+
+def _fail(connection: Connection, call: int, using: Codec, error: Exception) -> bool:
+    head, _ = using.encode(describe(error))
+    return connection.fail(call, using.number, head)
+
+
+def _report(error: Exception) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning("a one-way call raised", exc_info=error)
