@@ -6,7 +6,9 @@ Names are loaded on first use, so that importing the package costs next to nothi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from forebay._lazy import lazy
 
 if TYPE_CHECKING:
     from forebay.errors import (
@@ -37,37 +39,6 @@ if TYPE_CHECKING:
         set_default_pool,
     )
 
-_HOMES = {
-    "memory": ("Arena", "Buffer"),
-    "pool": (
-        "Command",
-        "Lease",
-        "Reset",
-        "Service",
-        "ServicePool",
-        "Spec",
-        "acquire",
-        "default_pool",
-        "set_default_pool",
-    ),
-    "errors": (
-        "BlockError",
-        "BrokenError",
-        "BusyError",
-        "ClosedError",
-        "ConfigError",
-        "DeadlineError",
-        "DiedError",
-        "Error",
-        "InternalError",
-        "LimitError",
-        "ProtocolError",
-        "RemoteError",
-        "StaleError",
-    ),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
 __all__ = [
     "Arena",
     "BlockError",
@@ -95,17 +66,35 @@ __all__ = [
     "set_default_pool",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'forebay' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"forebay.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "memory": ("Arena", "Buffer"),
+        "pool": (
+            "Command",
+            "Lease",
+            "Reset",
+            "Service",
+            "ServicePool",
+            "Spec",
+            "acquire",
+            "default_pool",
+            "set_default_pool",
+        ),
+        "errors": (
+            "BlockError",
+            "BrokenError",
+            "BusyError",
+            "ClosedError",
+            "ConfigError",
+            "DeadlineError",
+            "DiedError",
+            "Error",
+            "InternalError",
+            "LimitError",
+            "ProtocolError",
+            "RemoteError",
+            "StaleError",
+        ),
+    },
+)

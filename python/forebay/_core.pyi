@@ -57,7 +57,9 @@ class Connection:
     Codecs are numbers: 0 msgpack, 1 pickle. Timeouts are seconds.
     """
 
-    def __new__(cls, descriptor: int, *, server: bool = False, peer: str = "the peer") -> Connection:
+    def __new__(
+        cls, descriptor: int, *, server: bool = False, peer: str = "the peer"
+    ) -> Connection:
         """Take over the connected socket `descriptor`; it is closed even if this raises."""
     def call(
         self, codec: int, head: bytes, segments: _Segments, timeout: float | None, generation: int

@@ -68,7 +68,9 @@ class LimitError(Error):
         value: what was asked for, or what was counted.
     """
 
-    def __init__(self, message: str, *, limit: int | float | None = None, value: int | float | None = None):
+    def __init__(
+        self, message: str, *, limit: int | float | None = None, value: int | float | None = None
+    ):
         super().__init__(message)
         self.limit = limit
         self.value = value
@@ -147,7 +149,12 @@ class ProtocolError(BrokenError, ConnectionError):
     """
 
     def __init__(
-        self, message: str, *, peer: str = "", offset: int | None = None, delivered: Delivered = "maybe"
+        self,
+        message: str,
+        *,
+        peer: str = "",
+        offset: int | None = None,
+        delivered: Delivered = "maybe",
     ):
         super().__init__(message, delivered=delivered)
         self.peer = peer

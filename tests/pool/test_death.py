@@ -149,7 +149,9 @@ def test_a_killed_template_is_replaced(pool: forebay.ServicePool) -> None:
             assert second.echo(2) == 2
 
 
-def test_a_killed_keeper_takes_its_services_along_and_is_replaced(pool: forebay.ServicePool) -> None:
+def test_a_killed_keeper_takes_its_services_along_and_is_replaced(
+    pool: forebay.ServicePool,
+) -> None:
     """Nothing outlives its keeper, the caller is told, and the pool goes on with another."""
     with pool.acquire(Echo) as echo:
         pid = echo.lease.pid

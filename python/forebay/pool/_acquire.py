@@ -43,7 +43,9 @@ class Acquire(Generic[S]):
         self._lease: Lease | None = None
 
     def __enter__(self) -> S:
-        record = self._at_once() or block(self._pool, Borrow(self._pool, self._kind, self._timeout).steps())
+        record = self._at_once() or block(
+            self._pool, Borrow(self._pool, self._kind, self._timeout).steps()
+        )
         self._lease = Lease(self._pool, record, asyncio=False)
         return proxy(self._lease, self._kind, asyncio=False)  # type: ignore[no-any-return]
 
@@ -51,7 +53,9 @@ class Acquire(Generic[S]):
         self._end()
 
     async def __aenter__(self) -> Any:
-        record = self._at_once() or await awaited(self._pool, Borrow(self._pool, self._kind, self._timeout).steps())
+        record = self._at_once() or await awaited(
+            self._pool, Borrow(self._pool, self._kind, self._timeout).steps()
+        )
         self._lease = Lease(self._pool, record, asyncio=True)
         return proxy(self._lease, self._kind, asyncio=True)
 
@@ -93,15 +97,23 @@ class Borrow:
                 yield from self._wait(ticket=self._answer[2], grace_ms=self._answer[3])
             answer, handle, settled, _ = self._answer
             assert handle is not None
-            record = self._pool.start(self._kind, handle) if answer == START else self._pool.taken(handle)
+            record = (
+                self._pool.start(self._kind, handle)
+                if answer == START
+                else self._pool.taken(handle)
+            )
             if settled:
                 return record
             if (yield from self._settle(record, last=attempt == TRIES)):
                 return record
-        raise BrokenError(f"pool {self._pool.name!r}: {self._kind.name} ended {TRIES} times before it could be lent")
+        raise BrokenError(
+            f"pool {self._pool.name!r}: {self._kind.name} ended {TRIES} times before it could be lent"
+        )
 
     def _wait(self, ticket: int, grace_ms: int) -> Steps[None]:
         """Until the ticket is granted; past the grace a service is started rather than a reset waited for."""
+
+        self._answer = None
 
         def granted(queue: _core.WakeQueue) -> bool:
             self._answer = self._core.collect(ticket, self._kind.key)
@@ -148,12 +160,19 @@ class Borrow:
             self._pool.discard(record)
             if starting:
                 raise  # its constructor raised
-            _log.warning("service %s (process %d) failed to reset and is replaced", self._kind.name, record.pid)
+            _log.warning(
+                "service %s (process %d) failed to reset and is replaced",
+                self._kind.name,
+                record.pid,
+            )
             return False
         except (BrokenError, OSError) as error:
             told = yield from self._pool.explain(record.handle, self._kind.name, error)
             self._pool.discard(record)
-            blameless = isinstance(told, DiedError) and told.cause in ("template_died", "keeper_lost")
+            blameless = isinstance(told, DiedError) and told.cause in (
+                "template_died",
+                "keeper_lost",
+            )
             if last or (starting and not blameless):
                 raise told from None
             _log.warning("%s; another is tried", told)
@@ -167,7 +186,9 @@ class Borrow:
         """Learn the process of a service that was started; the keeper tells it while the service starts."""
 
         def known(queue: _core.WakeQueue) -> bool:
-            return self._core.lend(record.handle, self._kind.key) is not None or obituary.found(queue)
+            return self._core.lend(record.handle, self._kind.key) is not None or obituary.found(
+                queue
+            )
 
         obituary = Obituary(self._core, record.handle)
         yield Until(known, self._deadline)

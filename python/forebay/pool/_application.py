@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from forebay.errors import ConfigError
 
@@ -16,8 +15,7 @@ MAIN_ALIAS = "__mp_main__"
 """The name that multiprocessing's spawn gives to a main module imported in another process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
+class Application(NamedTuple):
     """What a template imports before it forks.
 
     `kind` says how `target` is to be read: a module's name, the path of a script, the module that was run with
@@ -71,7 +69,9 @@ def reference_of(service: type, *, by_value: bool) -> tuple[str, str] | bytes:
     try:
         import cloudpickle  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError as error:
-        raise ConfigError("by_value=True needs the package cloudpickle: pip install cloudpickle") from error
+        raise ConfigError(
+            "by_value=True needs the package cloudpickle: pip install cloudpickle"
+        ) from error
     return bytes(cloudpickle.dumps(service))
 
 

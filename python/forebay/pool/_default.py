@@ -8,7 +8,8 @@ import threading
 
 from forebay.pool._acquire import Acquire
 from forebay.pool._pool import ServicePool, close_all, forget_all
-from forebay.pool._spec import Command, S, Spec
+from forebay.pool._command import Command
+from forebay.pool._spec import S, Spec
 
 _default: ServicePool | None = None
 _lock = threading.Lock()
@@ -33,7 +34,9 @@ def set_default_pool(pool: ServicePool | None) -> None:
         _default = pool
 
 
-def acquire(what: type[S] | Spec[S] | Command, *, timeout: float | None = 30.0, by_value: bool = False) -> Acquire[S]:
+def acquire(
+    what: type[S] | Spec[S] | Command, *, timeout: float | None = 30.0, by_value: bool = False
+) -> Acquire[S]:
     """Lend a service of the process-wide pool; see `ServicePool.acquire`."""
     return default_pool().acquire(what, timeout=timeout, by_value=by_value)
 

@@ -45,12 +45,18 @@ def start_keeper(core: _core.Pool) -> int | None:
 
 def _spawn(descriptors: list[int]) -> int:
     if not sys.executable:
-        raise ConfigError("sys.executable is empty, so no keeper can be started; set it to a Python interpreter")
+        raise ConfigError(
+            "sys.executable is empty, so no keeper can be started; set it to a Python interpreter"
+        )
     arguments = [sys.executable, "-I", "-S", "-c", _STUB, _core.__file__, tempfile.gettempdir()]
     # Its stderr stays ours, for a last word; a pipe on our stdout must not wait for it.
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
     ]
-    actions += [(os.POSIX_SPAWN_DUP2, descriptor, 3 + index) for index, descriptor in enumerate(descriptors)]
-    return os.posix_spawn(sys.executable, arguments, os.environ, file_actions=actions, setsigmask=[])
+    actions += [
+        (os.POSIX_SPAWN_DUP2, descriptor, 3 + index) for index, descriptor in enumerate(descriptors)
+    ]
+    return os.posix_spawn(
+        sys.executable, arguments, os.environ, file_actions=actions, setsigmask=[]
+    )

@@ -11,7 +11,8 @@ from forebay.pool._application import reference_of
 from forebay.pool._proxy import public_methods
 from forebay.pool._record import GENERATION_MASK, ProgramRecord, PythonRecord, pair
 from forebay.pool._reset import Reset
-from forebay.pool._spec import Command, Spec
+from forebay.pool._command import Command
+from forebay.pool._spec import Spec
 from forebay.rpc import Channel
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -39,13 +40,20 @@ class PythonKind:
         self.template = template
         self._make = (reference_of(service, by_value=by_value), spec.arguments)
 
-    def start(self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int) -> PythonRecord:
+    def start(
+        self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int
+    ) -> PythonRecord:
         """Have the template fork; what to make travels over the service's own socket, of any size."""
         ours, theirs = pair()
         with theirs:
             duplicate = os.dup(ours.fileno())
             core.fork(
-                handle, self.template, start_ms=start_ms, idle_ms=idle_ms, ours=duplicate, theirs=theirs.fileno()
+                handle,
+                self.template,
+                start_ms=start_ms,
+                idle_ms=idle_ms,
+                ours=duplicate,
+                theirs=theirs.fileno(),
             )
         connection = _core.Connection(ours.detach(), peer=f"service {self.name}")
         channel = Channel(connection, codec="pickle", name=self.name)
@@ -64,7 +72,9 @@ class CommandKind:
         self.resets = Reset.STATELESS if command.reuse else Reset.NEVER
         self._command = command
 
-    def start(self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int) -> ProgramRecord:
+    def start(
+        self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int
+    ) -> ProgramRecord:
         """Have the keeper start the program, with its end of a socket as descriptor 3."""
         command = self._command
         arguments = [command.program(), *command.arguments[1:]]
@@ -88,5 +98,8 @@ Kind = PythonKind | CommandKind
 
 def environment_of(extra: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """The environment of this process with `extra` on top, as the keeper wants it."""
-    merged = {**os.environb, **{os.fsencode(name): os.fsencode(value) for name, value in extra.items()}}
+    merged = {
+        **os.environb,
+        **{os.fsencode(name): os.fsencode(value) for name, value in extra.items()},
+    }
     return list(merged.items())

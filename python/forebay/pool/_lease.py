@@ -83,7 +83,9 @@ class Lease:
         future.add_done_callback(self._judge)
         return future
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Any:
+    def call(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
+    ) -> Any:
         """Call a method and wait; what the proxy's methods do."""
         if not self._open:
             self._check()
@@ -91,13 +93,17 @@ class Lease:
             return self._record.channel.call(name, args, kwargs, timeout=timeout)  # type: ignore[union-attr]
         except BrokenError as error:
             self._dirty = True
-            told = block(self._pool, self._pool.explain(self._record.handle, self._record.kind.name, error))
+            told = block(
+                self._pool, self._pool.explain(self._record.handle, self._record.kind.name, error)
+            )
             raise told from None
         except BaseException as error:
             self._weigh(error)
             raise
 
-    async def acall(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Any:
+    async def acall(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
+    ) -> Any:
         """The same on the running loop. Cancellation: the caller is free at once, the service will be ended."""
         if not self._open:
             self._check()

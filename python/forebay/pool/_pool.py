@@ -16,7 +16,8 @@ from forebay.pool._keeper import start_keeper
 from forebay.pool._kind import THREAD_VARIABLES, CommandKind, Kind, PythonKind, environment_of
 from forebay.pool._reset import Reset
 from forebay.pool._service import Service
-from forebay.pool._spec import Command, S, Spec
+from forebay.pool._command import Command
+from forebay.pool._spec import S, Spec
 from forebay.pool._step import Steps, Until
 from forebay.pool._wait import Deadline, LoopWaiter
 
@@ -57,7 +58,10 @@ class ServicePool:
         name: str = "default",
     ) -> None:
         self.config = PoolConfig.given(
-            max_size=max_size, idle_timeout=idle_timeout, reset_timeout=reset_timeout, start_timeout=start_timeout
+            max_size=max_size,
+            idle_timeout=idle_timeout,
+            reset_timeout=reset_timeout,
+            start_timeout=start_timeout,
         )
         self.name = name
         self.core = _core.Pool(self.config.max_size)
@@ -71,7 +75,11 @@ class ServicePool:
         _pools.add(self)
 
     def acquire(
-        self, what: type[S] | Spec[S] | Command, *, timeout: float | None = 30.0, by_value: bool = False
+        self,
+        what: type[S] | Spec[S] | Command,
+        *,
+        timeout: float | None = 30.0,
+        by_value: bool = False,
     ) -> Acquire[S]:
         """Lend a service for a `with` or `async with` block.
 
@@ -186,7 +194,9 @@ class ServicePool:
         """Leave a start that is under way to whoever comes next."""
         self.core.abandon(record.handle)
 
-    def explain(self, handle: _core.Handle, name: str, error: BaseException) -> Steps[BaseException]:
+    def explain(
+        self, handle: _core.Handle, name: str, error: BaseException
+    ) -> Steps[BaseException]:
         """Why a service broke: its death with the cause where the keeper tells it in time, else `error`."""
         obituary = Obituary(self.core, handle)
         yield Until(obituary.found, Deadline(DEATH_WAIT))
@@ -205,7 +215,9 @@ class ServicePool:
         self.core.ask_output(handle)
         yield Until(found, Deadline(DEATH_WAIT))
         if not told:
-            raise BrokenError(f"pool {self.name!r}: its keeper did not answer within {DEATH_WAIT:g} s")
+            raise BrokenError(
+                f"pool {self.name!r}: its keeper did not answer within {DEATH_WAIT:g} s"
+            )
         return told[0].decode(errors="replace")
 
     def waiter(self) -> LoopWaiter:
@@ -215,7 +227,9 @@ class ServicePool:
         loop = asyncio.get_running_loop()
         known = self._loops.get(id(loop))
         if known is None or known[0] is not loop:
-            self._loops = {key: kept for key, kept in self._loops.items() if not kept[0].is_closed()}
+            self._loops = {
+                key: kept for key, kept in self._loops.items() if not kept[0].is_closed()
+            }
             known = self._loops[id(loop)] = (loop, LoopWaiter(self.core, loop))
         return known[1]
 
@@ -225,7 +239,9 @@ class ServicePool:
         elif isinstance(what, (Spec, Command)):
             spec = what
         else:
-            raise ConfigError(f"{what!r} is no service: give a subclass of forebay.Service, its spec(), or a Command")
+            raise ConfigError(
+                f"{what!r} is no service: give a subclass of forebay.Service, its spec(), or a Command"
+            )
         with self._lock:
             key = (spec.key, by_value)
             kind = self._kinds.get(key)
@@ -255,7 +271,9 @@ class ServicePool:
             command_line = _template.command_line()
             environment = environment_of(dict.fromkeys(THREAD_VARIABLES, "1"))
             setup = _template.setup_of(application)
-            self.core.describe(kind.template, command_line, environment, os.fsencode(os.getcwd()), setup)
+            self.core.describe(
+                kind.template, command_line, environment, os.fsencode(os.getcwd()), setup
+            )
             self._described.add((epoch, kind.template))
 
 
@@ -270,5 +288,3 @@ def forget_all() -> None:
     for pool in _pools:
         pool.core.forked()
     _pools.clear()
-
-

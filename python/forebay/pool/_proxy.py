@@ -74,5 +74,9 @@ def public_methods(service: type) -> frozenset[str]:
     from forebay.pool._service import Service
 
     own = {"reset", *(name for name in dir(Service) if not name.startswith("_"))}
-    names = (name for name in dir(service) if not name.startswith("_") and callable(getattr(service, name, None)))
+    names = (
+        name
+        for name in dir(service)
+        if not name.startswith("_") and callable(getattr(service, name, None))
+    )
     return frozenset(names) - own

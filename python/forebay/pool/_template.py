@@ -12,7 +12,6 @@ import gc
 import marshal
 import os
 import sys
-import traceback
 from typing import Any
 
 from forebay import _core
@@ -21,6 +20,7 @@ from forebay.pool._application import Application
 
 FD = 3
 """The inherited socket to the keeper."""
+
 
 def command_line() -> list[bytes]:
     """How a template process is started: this interpreter, which must find this package first."""
@@ -62,14 +62,16 @@ def _prepare(kind: Any, target: str, path: list[str], argv: list[str]) -> str | 
     try:
         Application(kind, target).load()
     except BaseException:
+        import traceback
+
         # Any way of failing, SystemExit of a script included, is the user's to see.
         shown = target or "nothing"
         return f"the template cannot import {shown}:\n{traceback.format_exc()}"
-    threads = _threads()
-    if len(threads) > 1:
+    extra = _extra_threads()
+    if extra:
         return (
-            f"importing {target} started {len(threads) - 1} threads ({', '.join(threads[1:])}), and a process with "
-            "threads cannot be forked; start them in the service's __init__ instead"
+            f"importing {target} started {len(extra)} threads ({', '.join(extra)}), and a process "
+            "with threads cannot be forked; start them in the service's __init__ instead"
         )
     _worker.warm()
     gc.collect()
@@ -77,13 +79,16 @@ def _prepare(kind: Any, target: str, path: list[str], argv: list[str]) -> str | 
     return None
 
 
-def _threads() -> list[str]:
-    """Names of the process's threads, the main one first, by Python's name where it knows them."""
+def _extra_threads() -> list[str]:
+    """Names of the threads beside the main one, by Python's name where it knows them."""
+    tasks = sorted(map(int, os.listdir("/proc/self/task")))[1:]
+    if not tasks:
+        return []  # without importing threading, whose at-fork handler every fork would pay for
     import threading
 
     known = {thread.native_id: thread.name for thread in threading.enumerate()}
     names = []
-    for task in sorted(map(int, os.listdir("/proc/self/task"))):
+    for task in tasks:
         with open(f"/proc/self/task/{task}/comm") as file:
             names.append(known.get(task) or file.read().strip())
     return names

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+
 class Deadline:
     """A point in monotonic time, or none."""
 
@@ -34,7 +35,9 @@ class Deadline:
         return self._at is not None and time.monotonic() >= self._at
 
 
-def wait_until(core: _core.Pool, found: Callable[[_core.WakeQueue], bool], deadline: Deadline) -> bool:
+def wait_until(
+    core: _core.Pool, found: Callable[[_core.WakeQueue], bool], deadline: Deadline
+) -> bool:
     """Block this thread until `found` says so or the deadline comes; returns what it said last.
 
     Signal handlers run meanwhile, and what they raise is raised from here.
@@ -60,7 +63,9 @@ class LoopWaiter:
         self._queue = _core.WakeQueue()
         self._waiting: set[asyncio.Future[None]] = set()
 
-    async def wait_until(self, found: Callable[[_core.WakeQueue], bool], deadline: Deadline) -> bool:
+    async def wait_until(
+        self, found: Callable[[_core.WakeQueue], bool], deadline: Deadline
+    ) -> bool:
         """Wait until `found` says so or the deadline comes. Cancellation: safe, nothing is taken."""
         import asyncio
 

@@ -187,7 +187,9 @@ def describe(error: BaseException) -> tuple[str, str, str, str]:
     """What `errors.remote_error` needs to rebuild an exception elsewhere."""
     cls = type(error)
     builtin = next(base.__name__ for base in cls.__mro__ if base.__module__ == "builtins")
-    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    name = (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
     try:
         message = str(error)
     except Exception as broken:

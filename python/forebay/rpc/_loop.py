@@ -25,7 +25,15 @@ class LoopBinding:
     per call; a writer only while the kernel does not take everything.
     """
 
-    __slots__ = ("_channel", "_connection", "_descriptors", "_futures", "_loop", "_room", "_writing")
+    __slots__ = (
+        "_channel",
+        "_connection",
+        "_descriptors",
+        "_futures",
+        "_loop",
+        "_room",
+        "_writing",
+    )
 
     def __init__(self, channel: Channel, connection: Connection):
         self._channel = channel
@@ -37,7 +45,11 @@ class LoopBinding:
         self._writing = False
 
     async def call(
-        self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None, timeout: float | None
+        self,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        timeout: float | None,
     ) -> Any:
         """Start a call, await its reply, decode it."""
         loop = get_running_loop()
@@ -115,7 +127,9 @@ class LoopBinding:
             raise BusyError(f"channel {channel.name!r} was bound meanwhile; call acall again")
         if self._loop is not None:
             if not self._loop.is_closed():
-                raise BusyError(f"channel {channel.name!r} is bound to another event loop; unbind() it there")
+                raise BusyError(
+                    f"channel {channel.name!r} is bound to another event loop; unbind() it there"
+                )
             self.release()
         connection = self._connection
         if not connection.closed:
@@ -163,7 +177,9 @@ class LoopBinding:
         future = self._cancel(call)
         if future is not None and not future.done():
             name = self._channel.name
-            future.set_exception(DeadlineError(f"no reply from {name} within {timeout} s", timeout=timeout))
+            future.set_exception(
+                DeadlineError(f"no reply from {name} within {timeout} s", timeout=timeout)
+            )
 
     def _cancel(self, call: int) -> asyncio.Future[Any] | None:
         future = self._futures.pop(call, None)

@@ -137,9 +137,7 @@ def serve_connection(
         _current.reset(token)
 
 
-def _run(
-    handler: Any, name: str, args: Any, kwargs: Any, on_control: OnControl | None
-) -> Any:
+def _run(handler: Any, name: str, args: Any, kwargs: Any, on_control: OnControl | None) -> Any:
     if name[:1] == "@":
         if on_control is None:
             raise AttributeError(f"control method {name!r} is not served here")

@@ -42,16 +42,14 @@ pub fn fork_sibling(hooks: Hooks) -> Result<Forked, Errno> {
         (hooks.child)();
         return Ok(Forked::Child);
     }
-    let errno =
-        Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(0));
+    let failure = std::io::Error::last_os_error(); // before a hook changes it
     (hooks.parent)();
     if result < 0 {
-        Err(errno)
-    } else {
-        Ok(Forked::Parent(
-            i32::try_from(result).map_err(|_| Errno::OVERFLOW)?,
-        ))
+        return Err(Errno::from_io_error(&failure).unwrap_or(Errno::AGAIN));
     }
+    i32::try_from(result)
+        .map(Forked::Parent)
+        .map_err(|_| Errno::OVERFLOW)
 }
 
 /// Where glibc keeps this thread's id, or 0 where the kernel does not tell.
