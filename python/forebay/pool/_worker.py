@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
 import sys
+from _socket import socketpair as _pair
 from typing import Any
 
 from forebay import _core
 from forebay.errors import ConfigError
 from forebay.pool._application import resolve
+from forebay.rpc._codec import by_name
 from forebay.rpc._serve import serve_connection
 
 START = "@start"
 RESET = "@reset"
+STOP = "@stop"
+
+WARM_ROUNDS = 32
+"""Enough for the interpreter to have specialised what a service runs."""
 
 
 class Target:
@@ -34,6 +41,8 @@ class Target:
             self._service = make(*args)
         elif name == RESET:
             self._service.reset()
+        elif name == STOP:
+            raise SystemExit
         else:
             raise ConfigError(f"a service knows no {name!r}")
 
@@ -46,8 +55,36 @@ def make(reference: tuple[str, str] | bytes, arguments: bytes) -> Any:
 
 
 def warm() -> None:
-    """Do once in the template what every service would do first, so that its pages are shared."""
-    pickle.loads(pickle.dumps(((), {}), protocol=5))
+    """Serve some calls in the template, as every service will.
+
+    The interpreter rewrites code that it runs for the first times, and each page that it writes
+    in a child is a copy; in the template it is written once for all. (3.11 specialises a
+    function's instructions after some eight runs.)
+    """
+    ours, theirs = (end.detach() for end in _pair())
+    caller = _core.Connection(ours, peer="warm-up")
+    connection = _core.Connection(theirs, server=True, peer="warm-up")
+    codec = by_name("pickle")
+    target = Target()
+    reference, arguments = (__name__, "_Warm"), pickle.dumps(((), []), protocol=5)
+    calls = [(START, (reference, arguments)), ("ping", ()), (RESET, ())] * WARM_ROUNDS
+    for name, args in [*calls, (STOP, ())]:
+        head, segments = codec.encode_call(name, args, None)
+        caller.begin(codec.number, head, segments, 0)
+    with contextlib.suppress(SystemExit):
+        serve_connection(connection, target, codec="pickle", on_control=target._control)
+    caller.close()
+    connection.close()
+
+
+class _Warm:
+    """The service of the warm-up."""
+
+    def ping(self) -> None:
+        """Do nothing."""
+
+    def reset(self) -> None:
+        """Forget nothing."""
 
 
 def enter(directory: str) -> None:
