@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, set
 
 use crate::channel::{self, Packet, Receiver};
 use crate::error::{Error, Result};
-use crate::sys::{Forked, Hooks, fork_sibling};
-use crate::wire::{Handle, Order, Report};
+use crate::sys::{self, Hooks, fork_sibling};
+use crate::wire::{Order, Report};
 
 /// The template's end of its socket to the keeper.
 #[derive(Debug)]
@@ -24,15 +24,22 @@ pub struct Nursery {
     receiver: Receiver,
 }
 
-/// A service that the keeper wants.
+/// Which side of a fork this is.
 #[derive(Debug)]
-pub struct Wanted {
-    handle: Handle,
-    /// Its own directory.
+pub enum Forked {
+    /// The service: its socket to the client.
+    Service(OwnedFd),
+    /// The template: the directory of the service that is forked next.
+    Template(PathBuf),
+}
+
+/// What a template is told first.
+#[derive(Debug)]
+pub struct Setup {
+    /// What to import.
+    pub setup: Vec<u8>,
+    /// The directory of the first service.
     pub directory: PathBuf,
-    /// Its socket to the client.
-    pub socket: OwnedFd,
-    output: OwnedFd,
 }
 
 impl Nursery {
@@ -46,10 +53,13 @@ impl Nursery {
     }
 
     /// The first order: what to import. None at the end of the keeper.
-    pub fn setup(&mut self) -> Result<Option<Vec<u8>>> {
+    pub fn setup(&mut self) -> Result<Option<Setup>> {
         match self.next_order()? {
             None => Ok(None),
-            Some((Order::Setup { setup }, _)) => Ok(Some(setup)),
+            Some((Order::Setup { setup, directory }, _)) => {
+                let directory = OsString::from_vec(directory).into();
+                Ok(Some(Setup { setup, directory }))
+            }
             Some(_) => Err(Error::Malformed {
                 what: "a fork was ordered before the setup",
             }),
@@ -66,55 +76,47 @@ impl Nursery {
         self.report(&Report::Unfit { reason })
     }
 
-    /// Wait for the next service that is wanted. None at the end of the keeper.
-    pub fn wanted(&mut self) -> Result<Option<Wanted>> {
+    /// Wait for the next order and fork the service. None at the end of the keeper.
+    ///
+    /// What a service needs is prepared by the template after the fork before it, when nobody waits.
+    pub fn fork(&mut self, hooks: Hooks) -> Result<Option<Forked>> {
         let Some((order, descriptors)) = self.next_order()? else {
             return Ok(None);
         };
-        let Order::Fork { handle, directory } = order else {
+        let Order::Fork { handle, next } = order else {
             return Err(Error::Malformed {
                 what: "a second setup",
             });
         };
+        let report = match fork_sibling(hooks) {
+            Ok(sys::Forked::Child) => return self.born(descriptors).map(Forked::Service).map(Some),
+            Ok(sys::Forked::Parent(pid)) => Report::Forked { handle, pid },
+            Err(errno) => Report::NotForked {
+                handle,
+                errno: errno.raw_os_error(),
+            },
+        };
+        self.report(&report)?;
+        Ok(Some(Forked::Template(OsString::from_vec(next).into())))
+    }
+
+    /// In the child: a session of its own, ended with the keeper, output to its own pipe.
+    fn born(&self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
         let mut descriptors = descriptors.into_iter();
         let (Some(socket), Some(output)) = (descriptors.next(), descriptors.next()) else {
             return Err(Error::Malformed {
                 what: "a fork was ordered without its descriptors",
             });
         };
-        Ok(Some(Wanted {
-            handle,
-            directory: OsString::from_vec(directory).into(),
-            socket,
-            output,
-        }))
-    }
-
-    /// Fork it. Returns its socket in the child, None in the template, which has told the keeper.
-    pub fn fork(&self, wanted: Wanted, hooks: Hooks) -> Result<Option<OwnedFd>> {
-        let handle = wanted.handle;
-        match fork_sibling(hooks) {
-            Ok(Forked::Child) => self.born(wanted).map(Some),
-            Ok(Forked::Parent(pid)) => self.report(&Report::Forked { handle, pid }).map(|()| None),
-            Err(errno) => {
-                let errno = errno.raw_os_error();
-                self.report(&Report::NotForked { handle, errno })
-                    .map(|()| None)
-            }
-        }
-    }
-
-    /// In the child: a session of its own, ended with the keeper, output to its own pipe.
-    fn born(&self, wanted: Wanted) -> Result<OwnedFd> {
         setsid().map_err(Error::system("setsid"))?;
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(Error::system("prctl(PR_SET_PDEATHSIG)"))?;
         if getppid() != self.keeper {
             return Err(Error::KeeperLost); // it ended before the signal was armed
         }
-        rustix::stdio::dup2_stdout(&wanted.output).map_err(Error::system("dup2"))?;
-        rustix::stdio::dup2_stderr(&wanted.output).map_err(Error::system("dup2"))?;
-        Ok(wanted.socket)
+        rustix::stdio::dup2_stdout(&output).map_err(Error::system("dup2"))?;
+        rustix::stdio::dup2_stderr(&output).map_err(Error::system("dup2"))?;
+        Ok(socket)
     }
 
     fn next_order(&mut self) -> Result<Option<(Order, Vec<OwnedFd>)>> {

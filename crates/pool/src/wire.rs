@@ -81,10 +81,10 @@ pub enum Event {
 /// From keeper to template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// First message: what to import.
-    Setup { setup: Vec<u8> },
-    /// Fork a service; its socket and output come along.
-    Fork { handle: Handle, directory: Vec<u8> },
+    /// First message: what to import, and the directory of the first service.
+    Setup { setup: Vec<u8>, directory: Vec<u8> },
+    /// Fork a service; its socket and output come along. The directory is the one of the next.
+    Fork { handle: Handle, next: Vec<u8> },
 }
 
 /// From template to keeper.
@@ -343,10 +343,10 @@ impl Order {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Setup { setup } => Writer::default().u8(1).bytes(setup),
-            Self::Fork { handle, directory } => {
-                Writer::default().u8(2).handle(*handle).bytes(directory)
+            Self::Setup { setup, directory } => {
+                Writer::default().u8(1).bytes(setup).bytes(directory)
             }
+            Self::Fork { handle, next } => Writer::default().u8(2).handle(*handle).bytes(next),
         }
         .0
     }
@@ -357,10 +357,11 @@ impl Order {
         let order = match reader.u8()? {
             1 => Self::Setup {
                 setup: reader.bytes()?,
+                directory: reader.bytes()?,
             },
             2 => Self::Fork {
                 handle: reader.handle()?,
-                directory: reader.bytes()?,
+                next: reader.bytes()?,
             },
             _ => return Err(UNKNOWN),
         };

@@ -345,61 +345,50 @@ fn run_keeper(
     py.detach(|| keeper::run(inherited)).map_err(error::pool)
 }
 
-/// A template's end of its keeper. A template has one thread, so the locks are never waited for.
+/// A template's end of its keeper. A template has one thread, so the lock is never waited for.
 #[pyclass(frozen, module = "forebay._core")]
-pub struct Nursery {
-    core: Mutex<template::Nursery>,
-    wanted: Mutex<Option<template::Wanted>>,
-}
+pub struct Nursery(Mutex<template::Nursery>);
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl Nursery {
+    fn core(&self) -> MutexGuard<'_, template::Nursery> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[pymethods]
 impl Nursery {
     #[new]
     fn new(socket: RawFd) -> PyResult<Self> {
-        Ok(Self {
-            core: Mutex::new(template::Nursery::new(take(socket)?)),
-            wanted: Mutex::new(None),
-        })
+        Ok(Self(Mutex::new(template::Nursery::new(take(socket)?))))
     }
 
-    fn setup<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        Ok(locked(&self.core)
-            .setup()
-            .map_err(error::pool)?
-            .map(|setup| PyBytes::new(py, &setup)))
+    /// What to import, and the first service's directory; None at the end.
+    fn setup<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyBytes>, OsString)>> {
+        let told = self.core().setup().map_err(error::pool)?;
+        Ok(told.map(|told| {
+            (
+                PyBytes::new(py, &told.setup),
+                told.directory.into_os_string(),
+            )
+        }))
     }
 
     fn ready(&self) -> PyResult<()> {
-        locked(&self.core).ready().map_err(error::pool)
+        self.core().ready().map_err(error::pool)
     }
 
     fn unfit(&self, reason: Vec<u8>) -> PyResult<()> {
-        locked(&self.core).unfit(reason).map_err(error::pool)
+        self.core().unfit(reason).map_err(error::pool)
     }
 
-    /// The directory of the next service that is wanted; None at the end.
-    fn wanted(&self) -> PyResult<Option<OsString>> {
-        let wanted = locked(&self.core).wanted().map_err(error::pool)?;
-        let directory = wanted
-            .as_ref()
-            .map(|wanted| wanted.directory.clone().into_os_string());
-        *locked(&self.wanted) = wanted;
-        Ok(directory)
-    }
-
-    /// Fork the service that is wanted: its socket in the child, None in the template.
-    fn fork(&self) -> PyResult<Option<RawFd>> {
-        let Some(wanted) = locked(&self.wanted).take() else {
-            return Ok(None);
-        };
-        let socket = locked(&self.core)
-            .fork(wanted, HOOKS)
-            .map_err(error::pool)?;
-        Ok(socket.map(IntoRawFd::into_raw_fd))
+    /// Wait for an order and fork: (socket, None) in the service, (None, directory of the next) in
+    /// the template, None at the end.
+    fn fork(&self) -> PyResult<Option<(Option<RawFd>, Option<OsString>)>> {
+        let forked = self.core().fork(HOOKS).map_err(error::pool)?;
+        Ok(forked.map(|forked| match forked {
+            template::Forked::Service(socket) => (Some(socket.into_raw_fd()), None),
+            template::Forked::Template(next) => (None, Some(next.into_os_string())),
+        }))
     }
 }
 

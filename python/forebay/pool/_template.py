@@ -37,25 +37,27 @@ def setup_of(application: Application) -> bytes:
 def main() -> None:
     """Be a template until the keeper ends; in a forked child: be a service."""
     nursery = _core.Nursery(FD)
-    setup = nursery.setup()
-    if setup is None:
+    told = nursery.setup()
+    if told is None:
         return
+    setup, directory = told
     faulthandler.enable()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    reason = _prepare(*marshal.loads(setup))
+    reason = _import(*marshal.loads(setup))
     if reason is not None:
         nursery.unfit(reason.encode(errors="replace"))
         return
     nursery.ready()
-    while (directory := nursery.wanted()) is not None:
-        _worker.enter(directory)
-        socket = nursery.fork()
-        if socket is not None:
+    _worker.prepare(directory)
+    while (forked := nursery.fork()) is not None:
+        socket, following = forked
+        if following is None:
             _worker.main(socket)
             return
+        _worker.prepare(following)
 
 
-def _prepare(kind: Any, target: str, path: list[str], argv: list[str]) -> str | None:
+def _import(kind: Any, target: str, path: list[str], argv: list[str]) -> str | None:
     """Import the application; the reason why services cannot be forked from it, if there is one."""
     sys.path[:] = path
     sys.argv[:] = argv

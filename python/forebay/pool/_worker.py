@@ -87,20 +87,23 @@ class _Warm:
         """Forget nothing."""
 
 
-def enter(directory: str) -> None:
-    """Make `directory` the next service's place for temporary files.
+def prepare(directory: str) -> None:
+    """Set up in the template what the service that is forked next will find.
 
-    Done in the template before it forks: there the pages are its own already, a child would have to copy them.
+    That is its place for temporary files, and random numbers of its own: `random` reseeds itself
+    after a fork, numpy does not. Done right after the fork before, when nobody waits for it.
     """
     os.environ["TMPDIR"] = directory
     tempfile = sys.modules.get("tempfile")
     if tempfile is not None:
         tempfile.tempdir = directory
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
 
 
 def main(descriptor: int) -> None:
     """Serve on `descriptor` until the process is ended."""
-    _reseed()
     target = Target()
     connection = _core.Connection(descriptor, server=True, peer="the client")
     serve_connection(connection, target, codec="pickle", on_control=target._control)
@@ -108,10 +111,3 @@ def main(descriptor: int) -> None:
     # affair alone: a second authority in here would race with it (see the concept page).
     while True:
         signal.pause()
-
-
-def _reseed() -> None:
-    """Give this process random numbers of its own; `random` reseeds itself after a fork, numpy does not."""
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::output::Output;
 use super::process::Process;
-use super::scratch::Scratch;
+use super::scratch::{Directory, Scratch};
 use super::service::Service;
 use super::template::{Template, program_of};
 use super::{Deadlines, Poller, Token, deadline, poller, report_of};
@@ -21,6 +21,14 @@ use crate::limit::{ORPHAN_SCAN_MS, SERVICES_MAX, TEMPLATES_MAX};
 use crate::sys::{Page, spawn};
 use crate::wire::{self, Event, Handle, Launch, Report, Request};
 use crate::word::{Stamp, State};
+
+const UNKNOWN_TEMPLATE: Error = Error::Malformed {
+    what: "unknown template",
+};
+const NO_DIRECTORY: fn(std::io::Error) -> Error = |source| Error::System {
+    what: "cannot make a directory for the service",
+    source,
+};
 
 type Events = Vec<(Event, Option<OwnedFd>)>;
 
@@ -101,7 +109,6 @@ impl Registry {
             } => {
                 let done = self.fork(poller, handle, template, deadlines, descriptors);
                 self.tell_failure(handle, done);
-                self.prepare();
             }
             Request::Start {
                 handle,
@@ -173,28 +180,35 @@ impl Registry {
     ) -> Result<()> {
         let write = self.enter(poller, handle, deadlines)?;
         let serial = self.next_serial();
-        let template = self.templates.get_mut(&id).ok_or(Error::Malformed {
-            what: "unknown template",
-        })?;
+        let next = self.reserve()?;
+        let template = self.templates.get(&id).ok_or(UNKNOWN_TEMPLATE)?;
         if template.running.is_none() {
-            let running = template.start(serial)?;
-            poller.add(&running.socket, Token::Report(id, serial))?;
-            poller.add(&running.process, Token::TemplateExit(id, serial))?;
-            poller.add(&running.output, Token::TemplateOutput(id, serial))?;
+            self.start_template(poller, id, serial)?;
         }
-        let running = template.running.as_mut().ok_or(Error::Malformed {
-            what: "template not running",
-        })?;
-        let directory = self
-            .services
-            .get(&handle.slot)
-            .map(|service| service.directory.as_os_str());
-        let directory = directory.map_or_else(Vec::new, |path| path.as_encoded_bytes().to_vec());
+        let running = self
+            .templates
+            .get_mut(&id)
+            .and_then(|template| template.running.as_mut());
+        let running = running.ok_or(UNKNOWN_TEMPLATE)?;
         let mut descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         descriptors.push(write.as_fd());
-        running
-            .fork(handle, directory, &descriptors)
-            .map_err(Error::system("the template takes no orders"))
+        let directory = running
+            .fork(handle, next, &descriptors)
+            .map_err(Error::system("the template takes no orders"))?;
+        if let Some(service) = self.services.get_mut(&handle.slot) {
+            service.directory = Some(directory);
+        }
+        Ok(())
+    }
+
+    fn start_template(&mut self, poller: &Poller, id: u32, serial: u32) -> Result<()> {
+        let directory = self.reserve()?;
+        directory.make().map_err(NO_DIRECTORY)?;
+        let template = self.templates.get_mut(&id).ok_or(UNKNOWN_TEMPLATE)?;
+        let running = template.start(serial, directory)?;
+        poller.add(&running.socket, Token::Report(id, serial))?;
+        poller.add(&running.process, Token::TemplateExit(id, serial))?;
+        poller.add(&running.output, Token::TemplateOutput(id, serial))
     }
 
     fn start(
@@ -207,13 +221,14 @@ impl Registry {
     ) -> Result<()> {
         let write = self.enter(poller, handle, deadlines)?;
         let mut program = program_of(launch);
-        let directory = self
-            .services
-            .get(&handle.slot)
-            .map(|service| service.directory.as_os_str());
+        let directory = self.reserve()?;
+        directory.make().map_err(NO_DIRECTORY)?;
         program
             .environment
-            .extend(directory.map(|path| ("TMPDIR".into(), path.to_owned())));
+            .push(("TMPDIR".into(), directory.path().to_owned()));
+        if let Some(service) = self.services.get_mut(&handle.slot) {
+            service.directory = Some(directory);
+        }
         let inherited: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         let pid = spawn(&program, &inherited, write).map_err(|source| Error::System {
             what: "cannot start the program",
@@ -237,13 +252,12 @@ impl Registry {
         let (output, write) = Output::new()?;
         let serial = self.next_serial();
         poller.add(&output, Token::Output(handle.slot, serial))?;
-        let directory = self.directory()?;
         let service = Service {
             handle,
             serial,
             process: None,
             output,
-            directory,
+            directory: None,
             deadlines,
             ending: None,
         };
@@ -293,25 +307,13 @@ impl Registry {
         Ok(())
     }
 
-    /// A new directory for a service.
-    fn directory(&mut self) -> Result<PathBuf> {
-        let made = match &mut self.scratch {
-            Some(scratch) => scratch.enter(),
-            none => {
-                Scratch::create(&self.scratch_base).and_then(|scratch| none.insert(scratch).enter())
-            }
+    /// Another directory for a service.
+    fn reserve(&mut self) -> Result<Directory> {
+        let scratch = match self.scratch.take() {
+            Some(scratch) => scratch,
+            None => Scratch::create(&self.scratch_base).map_err(NO_DIRECTORY)?,
         };
-        made.map_err(|source| Error::System {
-            what: "cannot make a directory for the service",
-            source,
-        })
-    }
-
-    /// Make ahead what the next service needs.
-    fn prepare(&mut self) {
-        if let Some(scratch) = &mut self.scratch {
-            let _ = scratch.prepare(); // where it fails, the next start says why
-        }
+        Ok(self.scratch.insert(scratch).reserve())
     }
 
     fn next_serial(&mut self) -> u32 {

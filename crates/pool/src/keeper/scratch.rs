@@ -2,7 +2,6 @@
 //!
 //! One directory per keeper, one in it per service; it is the service's `TMPDIR`. The keeper holds a lock on its
 //! own, and a later keeper removes what it finds unlocked: the directory of one that was killed.
-//! One directory is always made ahead, because a service is forked faster than its directory is made.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -18,8 +17,7 @@ const PREFIX: &str = "forebay-keeper-";
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    spare: Option<PathBuf>,
-    made: u64,
+    reserved: u64,
     /// Held locked while the keeper lives.
     _lock: File,
 }
@@ -32,38 +30,49 @@ impl Scratch {
         let path = base.join(&name);
         // Under another name until it is locked, so that no sweep takes it for a dead keeper's.
         let unlocked = base.join(format!(".{name}"));
-        DirBuilder::new().mode(0o700).create(&unlocked)?;
+        make(&unlocked)?;
         let lock = File::open(&unlocked)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         fs::rename(&unlocked, &path)?;
         Ok(Self {
             path,
-            spare: None,
-            made: 0,
+            reserved: 0,
             _lock: lock,
         })
     }
 
-    /// A new directory for a service.
-    pub fn enter(&mut self) -> io::Result<PathBuf> {
-        if self.spare.is_none() {
-            self.prepare()?;
-        }
-        self.spare
-            .take()
-            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    /// Another directory for a service; it is not made yet.
+    pub fn reserve(&mut self) -> Directory {
+        self.reserved += 1;
+        Directory(self.path.join(self.reserved.to_string()))
+    }
+}
+
+/// The directory of one service; removed when dropped, with all that is in it.
+#[derive(Debug)]
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// Make it; only this user can enter it.
+    pub fn make(&self) -> io::Result<()> {
+        make(&self.0)
     }
 
-    /// Make the next one, if there is none.
-    pub fn prepare(&mut self) -> io::Result<()> {
-        if self.spare.is_none() {
-            self.made += 1;
-            let path = self.path.join(self.made.to_string());
-            DirBuilder::new().mode(0o700).create(&path)?;
-            self.spare = Some(path);
-        }
-        Ok(())
+    /// Its path.
+    pub fn path(&self) -> &OsStr {
+        self.0.as_os_str()
     }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // It may be gone already; what cannot be removed now goes with the keeper's own directory.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn make(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
 }
 
 impl Drop for Scratch {

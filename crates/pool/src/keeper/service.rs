@@ -1,10 +1,9 @@
 //! What the keeper knows of a service.
 
-use std::path::PathBuf;
-
 use crate::death::{Cause, Death};
 use crate::keeper::output::Output;
 use crate::keeper::process::Process;
+use crate::keeper::scratch::Directory;
 use crate::wire::{Deadlines, Handle};
 
 /// A service, from the request to start it until its death is told.
@@ -19,7 +18,7 @@ pub struct Service {
     /// What it writes.
     pub output: Output,
     /// Its own directory, removed with it.
-    pub directory: PathBuf,
+    pub directory: Option<Directory>,
     /// Its time limits.
     pub deadlines: Deadlines,
     /// Why it is being ended, where that is our doing.
@@ -48,12 +47,5 @@ impl Service {
             code,
             text: self.output.text(),
         }
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // It may be gone already; what cannot be removed now goes with the keeper's own directory.
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -10,6 +10,7 @@ use crate::channel;
 use crate::error::{Error, Result};
 use crate::keeper::output::Output;
 use crate::keeper::process::Process;
+use crate::keeper::scratch::Directory;
 use crate::sys::{Program, spawn};
 use crate::wire::{Handle, Launch, Order};
 
@@ -35,6 +36,8 @@ pub struct Running {
     pub output: Output,
     /// Services that it was asked for and has not reported.
     pub pending: BTreeSet<Handle>,
+    /// The directory of the service that it forks next; it has set that up already.
+    pub directory: Directory,
     /// What it said before it gave up.
     pub unfit: Option<Vec<u8>>,
 }
@@ -50,7 +53,7 @@ impl Template {
     }
 
     /// Start its process and tell it what to import.
-    pub fn start(&mut self, serial: u32) -> Result<&mut Running> {
+    pub fn start(&mut self, serial: u32, directory: Directory) -> Result<&mut Running> {
         let (ours, theirs) = channel::pair()?;
         let (output, write) = Output::new()?;
         let program = program_of(&self.launch);
@@ -61,6 +64,7 @@ impl Template {
         let process = Process::adopt(pid)?;
         let order = Order::Setup {
             setup: self.setup.clone(),
+            directory: directory.path().as_encoded_bytes().to_vec(),
         };
         channel::send(&ours, &order.encode(), &[], SendFlags::DONTWAIT)
             .map_err(Error::system("setup of a template"))?;
@@ -71,29 +75,34 @@ impl Template {
             process,
             output,
             pending,
+            directory,
             unfit: None,
         }))
     }
 }
 
 impl Running {
-    /// Ask for a service.
+    /// Ask for a service, and say which directory the one after it gets.
+    /// Returns the directory of this one.
     pub fn fork(
         &mut self,
         handle: Handle,
-        directory: Vec<u8>,
+        next: Directory,
         descriptors: &[BorrowedFd<'_>],
-    ) -> std::result::Result<(), Errno> {
-        let order = Order::Fork { handle, directory };
-        // Never waits: a template that takes no orders is stopped or hung, and the keeper must not hang with it.
-        channel::send(
-            &self.socket,
-            &order.encode(),
-            descriptors,
-            SendFlags::DONTWAIT,
-        )?;
+    ) -> std::result::Result<Directory, Errno> {
+        let next_bytes = next.path().as_encoded_bytes().to_vec();
+        let order = Order::Fork {
+            handle,
+            next: next_bytes,
+        };
+        // Never waits: a template that takes no orders is stopped or hung, and the keeper must
+        // not hang with it.
+        let flags = SendFlags::DONTWAIT;
+        channel::send(&self.socket, &order.encode(), descriptors, flags)?;
         self.pending.insert(handle);
-        Ok(())
+        let directory = std::mem::replace(&mut self.directory, next);
+        let _ = self.directory.make(); // while the template forks; a service without it has no TMPDIR
+        Ok(directory)
     }
 }
 
