@@ -20,21 +20,12 @@ class Compiler(forebay.Service):
 
     Args:
         source_dir: folder of the programs, one C file each.
-        work_root: where private directories are made; None for the system's place.
         gcc: the compiler's name or path.
         compile_timeout: seconds for each run of gcc.
     """
 
-    def __init__(
-        self,
-        source_dir: str,
-        work_root: str | None = None,
-        gcc: str = "gcc",
-        compile_timeout: float = 10.0,
-    ):
-        self._toolchain = Toolchain(
-            source_dir, work_root=work_root, gcc=gcc, compile_timeout=compile_timeout
-        )
+    def __init__(self, source_dir: str, gcc: str = "gcc", compile_timeout: float = 10.0):
+        self._toolchain = Toolchain(source_dir, gcc=gcc, compile_timeout=compile_timeout)
 
     def compile(self, program: str, flags: Sequence[str], opcodes: bool = False) -> Result:
         """Compile, check and measure one program.

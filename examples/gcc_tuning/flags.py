@@ -25,6 +25,8 @@ __all__ = ["Option", "OptionSpace", "options_of", "parse_options", "tunable"]
 
 # Options that do not compete with -Os for the same program, by how they begin, with the reason.
 EXCLUDED = {
+    "-fshort-enums": "changes the size of types shared with the C library",
+    "-fshort-wchar": "changes the size of types shared with the C library",
     "-fpack-struct": "changes the layout of structures shared with the C library",
     "-flive-patching": "turns optimisations off for kernel patches",
     "-fprofile-reorder-functions": "needs a profile",
@@ -37,6 +39,7 @@ EXCLUDED = {
     "-ftrivial-auto-var-init": "adds stores on purpose",
     "-fharden-compares": "adds code on purpose",
     "-fharden-conditional-branches": "adds code on purpose",
+    "-fstack-clash-protection": "adds code on purpose",
     "-fstack-protector": "adds code on purpose",
     "-fstack-check": "adds code on purpose",
     "-fsplit-stack": "needs another linker",

@@ -39,7 +39,6 @@ class Toolchain:
 
     Args:
         source_dir: folder of the programs, one C file each.
-        work_root: where the private directory is made; None for the system's place.
         gcc: the compiler's name or path.
         compile_timeout: seconds for each run of gcc.
         check_timeout: seconds for each run of the program.
@@ -52,14 +51,12 @@ class Toolchain:
         self,
         source_dir: str | Path,
         *,
-        work_root: str | Path | None = None,
         gcc: str = "gcc",
         compile_timeout: float = 10.0,
         check_timeout: float = 5.0,
         cache: ResultCache | None = None,
     ):
         self._source_dir = Path(source_dir).resolve()
-        self._work_root = work_root
         self._gcc = gcc
         self._compile_timeout = compile_timeout
         self._check_timeout = check_timeout
@@ -101,9 +98,12 @@ class Toolchain:
 
     @property
     def directory(self) -> Path:
-        """The private directory, made on first use and removed with this object."""
+        """The private directory, made on first use and removed with this object.
+
+        In a service it lies in the service's own TMPDIR, which goes with it however it ends.
+        """
         if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="gcc-tuning-", dir=self._work_root))
+            self._directory = Path(tempfile.mkdtemp(prefix="gcc-tuning-"))
             self._remove = weakref.finalize(self, shutil.rmtree, str(self._directory), True)
         return self._directory
 
