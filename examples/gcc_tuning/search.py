@@ -60,6 +60,7 @@ class Search:
         self._choices = [option.flags() for option in options]
         self._best: Setting = {}
         self._asked: Setting | None = None
+        self._again: Setting | None = None
         self._left_out: list[list[int]] = []
         self._part_size = 0
 
@@ -81,10 +82,15 @@ class Search:
         return self._flags(self._asked)
 
     def tell(self, result: Result | None) -> None:
-        """Take the result of the trial that was asked for; None when it was lost."""
+        """Take the result of the trial that was asked for; None when it was lost.
+
+        A lost trial is asked for once more: what it was lost with most likely had other reasons
+        than its flags. Lost twice, the flags are dropped.
+        """
         asked, self._asked = self._asked, None
         if asked is None:
             raise ValueError("tell() without ask()")
+        self._again = asked if result is None and asked is not self._again else None
         self.outcomes[result["outcome"] if result else "lost"] += 1
         if result is not None:
             self.cached += result["cached"]
@@ -101,6 +107,8 @@ class Search:
             self._best = asked
 
     def _next(self) -> Setting:
+        if self._again is not None:
+            return self._again
         if self.base_bytes == 0:
             return {}
         share = len(self.history) / self.budget
