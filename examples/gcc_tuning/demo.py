@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
@@ -29,19 +27,11 @@ _EXAMPLES = """examples:
 """
 
 
-class _Stopped(BaseException):
-    """A signal asked the demo to stop."""
-
-    def __init__(self, number: int):
-        super().__init__(number)
-        self.number = number
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play the demo.
 
     Returns:
-        The exit code: 0, 1 when something is missing, 128 and the signal's number when stopped.
+        The exit code: 0, or 1 when something is missing.
     """
     options = _parser().parse_args(arguments)
     console = Console() if sys.stdout.isatty() else Console(width=120)
@@ -57,26 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.act != "one" and shutil.which("gcc") is None:
         print("act two needs gcc; install it, or play --act one", file=sys.stderr)
         return 1
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
-    try:
-        if options.act != "two":
-            act_one.run(lambda line: console.print(line, highlight=False, soft_wrap=True))
-            console.print()
-        if options.act != "one":
-            act_two.run(console, plan)
-    except _Stopped as stopped:
-        print(f"stopped by {signal.Signals(stopped.number).name}; nothing is left behind")
-        return 128 + stopped.number
+    if options.act != "two":
+        act_one.run(lambda line: console.print(line, highlight=False, soft_wrap=True))
+        console.print()
+    if options.act != "one":
+        act_two.run(console, plan)
     return 0
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    """Stop at the first signal; later ones must not disturb the clean-up that it starts."""
-    del frame
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    raise _Stopped(number)
 
 
 def _parser() -> argparse.ArgumentParser:
