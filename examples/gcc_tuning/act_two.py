@@ -191,7 +191,7 @@ def _comparison(
     tuning: Tuning, local: Tuning, lost: int, making: tuple[float, float, float]
 ) -> Table:
     first, warm, fresh = making
-    table = Table(title="The same search twice; compiling is nearly all of it", title_justify="left")
+    table = Table(title="The same search twice, one after the other; compiling is nearly all of it", title_justify="left")
     table.add_column("", no_wrap=True)
     table.add_column("warm services", overflow="fold")
     table.add_column("thread pool and subprocess", overflow="fold")

@@ -17,7 +17,7 @@ from .toolchain import program_names
 __all__ = ["main"]
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-BUDGET = 100
+BUDGET = 80
 QUICK_BUDGET = 16
 _EXAMPLES = """examples:
   python -m examples.gcc_tuning                             both acts, all programs

@@ -75,6 +75,8 @@ def _read(data: bytes) -> tuple[Section, ...]:
         return ()
     if entry_size != layout.size:
         raise ElfError(f"section headers of {entry_size} bytes, expected {layout.size}")
+    if table + entry_size > len(data):
+        raise ElfError(f"the section headers at {table} leave the file of {len(data)} bytes")
     first = layout.unpack_from(data, table)
     # Large files keep the true numbers in the first, otherwise empty, section header.
     count = count or first[5]
