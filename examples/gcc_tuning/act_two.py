@@ -58,8 +58,10 @@ class Plan:
 class _Crowd:
     """The backends of one run, one per thread; kills the service of one of them, once."""
 
-    def __init__(self, make: Callable[[], ServiceBackend], trials: int):
-        self._make = make
+    def __init__(self, pool: forebay.ServicePool, plan: Plan):
+        trials = plan.budget * len(plan.programs)
+        self._pool = pool
+        self._spec = _spec(plan)
         self._half = trials // 2
         self._backends: list[ServiceBackend] = []
         self._lock = threading.Lock()
@@ -68,7 +70,7 @@ class _Crowd:
 
     def make(self) -> Backend:
         """Make the backend of one thread; called in that thread."""
-        backend = self._make()
+        backend = ServiceBackend(self._pool.acquire, self._spec)
         with self._lock:
             self._backends.append(backend)
         return backend
@@ -76,9 +78,8 @@ class _Crowd:
     def status(self) -> str:
         """Say how many services are warm and how many of them work."""
         with self._lock:
-            warm = sum(backend.pid is not None for backend in self._backends)
             busy = sum(backend.busy for backend in self._backends)
-        return f"services: {warm} warm, {busy} busy"
+        return f"services: {self._pool.stats()['live']} warm, {busy} busy"
 
     def kill_half_way(self, searches: dict[str, Search], say: Callable[[str], None]) -> None:
         """Kill a busy service once half of the trials are made; tell what became of it."""
@@ -104,7 +105,9 @@ def run(console: Console, plan: Plan) -> None:
     """
     options = options_of()
     count = f"{len(plan.programs)} programs, {plan.budget} trials each, seed {plan.seed}"
-    console.print(f"Act two: tuning gcc for size, {len(options)} options, {count}.", highlight=False)
+    console.print(
+        f"Act two: tuning gcc for size, {len(options)} options, {count}.", highlight=False
+    )
     with closing(forebay.ServicePool(max_size=plan.threads)) as pool:
         first, warm = _making(pool, plan)
         tuning, lost = _with_services(console, plan, pool)
@@ -122,7 +125,7 @@ def run(console: Console, plan: Plan) -> None:
     console.print(f"all flags: {flags}", soft_wrap=True, highlight=False)
 
 
-def _spec(plan: Plan) -> object:
+def _spec(plan: Plan) -> forebay.Spec[Compiler]:
     return Compiler.spec(source_dir=str(plan.source_dir))
 
 
@@ -147,9 +150,7 @@ def _fresh_interpreter() -> float:
 
 def _with_services(console: Console, plan: Plan, pool: forebay.ServicePool) -> tuple[Tuning, int]:
     """Tune on leased services; return the result and how many trials were lost."""
-    crowd = _Crowd(
-        lambda: ServiceBackend(pool.acquire, _spec(plan)), plan.budget * len(plan.programs)
-    )
+    crowd = _Crowd(pool, plan)
     searches: dict[str, Search] = {}
     with display_on(console, searches, plan.budget, crowd.status) as display:
 
@@ -191,7 +192,10 @@ def _comparison(
     tuning: Tuning, local: Tuning, lost: int, making: tuple[float, float, float]
 ) -> Table:
     first, warm, fresh = making
-    table = Table(title="The same search twice, one after the other; compiling is nearly all of it", title_justify="left")
+    table = Table(
+        title="The same search twice, one after the other; compiling is nearly all of it",
+        title_justify="left",
+    )
     table.add_column("", no_wrap=True)
     table.add_column("warm services", overflow="fold")
     table.add_column("thread pool and subprocess", overflow="fold")

@@ -57,7 +57,8 @@ class ServiceBackend:
 
     Attributes:
         losses: the errors by which services were lost, in their order.
-        busy: whether a trial runs.
+        busy: whether a trial runs; any thread may ask.
+        pid: the process of the leased service, or None; any thread may ask.
     """
 
     def __init__(
@@ -70,18 +71,13 @@ class ServiceBackend:
     ):
         self.losses: list[Error] = []
         self.busy = False
+        self.pid: int | None = None
         self._acquire = acquire
         self._spec = service_spec
         self._call_timeout = call_timeout
         self._losses_max = losses_max
         self._lease: ExitStack | None = None
         self._service: Any = None
-
-    @property
-    def pid(self) -> int | None:
-        """The process of the leased service; None while none is leased. Any thread may ask."""
-        service = self._service
-        return None if service is None else int(service.lease.pid)
 
     def compile(self, program: str, flags: Sequence[str]) -> Result | None:
         """Run one trial in the service, leasing one first if none is held.
@@ -106,7 +102,7 @@ class ServiceBackend:
 
     def close(self) -> None:
         """Give the lease back."""
-        self._service = None
+        self._service = self.pid = None
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.close()
@@ -116,5 +112,6 @@ class ServiceBackend:
             stack = ExitStack()
             service = stack.enter_context(self._acquire(self._spec, timeout=30.0))
             self._lease = stack
+            self.pid = service.lease.pid
             self._service = service.lease.options(timeout=self._call_timeout)
         return self._service

@@ -151,11 +151,8 @@ def _kill_tree(pid: int) -> None:
 
 
 def _children(parent: int) -> list[int]:
-    children = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and _parent_of(entry) == parent:
-            children.append(int(entry))
-    return children
+    entries = (entry for entry in os.listdir("/proc") if entry.isdigit())
+    return [int(entry) for entry in entries if _parent_of(entry) == parent]
 
 
 def _parent_of(pid: str) -> int | None:

@@ -108,7 +108,9 @@ def _section(data: bytes, header: tuple[int, ...], names: bytes) -> Section:
 def _content(data: bytes, header: tuple[int, ...]) -> bytes:
     offset, size = header[4], header[5]
     if header[1] == _SHT_NOBITS or offset + size > len(data):
-        raise ElfError(f"a section of {size} bytes at {offset} leaves the file of {len(data)} bytes")
+        raise ElfError(
+            f"a section of {size} bytes at {offset} leaves the file of {len(data)} bytes"
+        )
     return data[offset : offset + size]
 
 

@@ -23,7 +23,15 @@ from .results import Result
 __all__ = ["BASE", "OPCODES", "SECTIONS", "GccEnv"]
 
 BASE = "-Os"
-SECTIONS = (".text", ".text.startup", ".text.unlikely", ".rodata", ".rodata.str1.1", ".data", ".bss")
+SECTIONS = (
+    ".text",
+    ".text.startup",
+    ".text.unlikely",
+    ".rodata",
+    ".rodata.str1.1",
+    ".data",
+    ".bss",
+)
 OPCODES = (
     *("add", "and", "bswap", "call", "cltq", "cmp", "cmpb", "cmpl", "dec", "div", "imul", "inc"),
     *("ja", "jae", "jb", "jbe", "je", "jg", "jge", "jl", "jle", "jmp", "jne", "jns", "js", "lea"),
@@ -34,7 +42,8 @@ OPCODES = (
 )
 _OPCODE_INDEX = {name: index for index, name in enumerate(OPCODES)}
 
-Values = dict[str, NDArray[np.int64]]
+Values = dict[str, Any]
+"""Arrays of int64 by name."""
 
 
 class GccEnv(ServiceEnv[Values, NDArray[np.int64]]):
@@ -54,7 +63,9 @@ class GccEnv(ServiceEnv[Values, NDArray[np.int64]]):
             others last) and `flags` (the action that led here).
 
     A set of flags that gcc refuses, crashes on or never ends, or that miscompiles the program,
-    changes nothing: the size stays what it was, the reward is 0, `info["result"]` says why.
+    changes nothing: the size stays what it was, the reward is 0, and `info` says why.
+
+    `info` holds the program and the keys of `Result` but `cached`.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own convention
@@ -90,9 +101,7 @@ class GccEnv(ServiceEnv[Values, NDArray[np.int64]]):
         picked = zip(self._choices, action, strict=True)
         return [choices[int(number) - 1] for choices, number in picked if number]
 
-    def begin(
-        self, service: Any, options: dict[str, Any] | None
-    ) -> tuple[Values, dict[str, Any]]:
+    def begin(self, service: Any, options: dict[str, Any] | None) -> tuple[Values, dict[str, Any]]:
         """Compile the program at -Os."""
         self.program = (options or {}).get("program", self.program)
         result = service.compile(self.program, [BASE], opcodes=True)
@@ -100,7 +109,7 @@ class GccEnv(ServiceEnv[Values, NDArray[np.int64]]):
             raise RuntimeError(f"{self.program} does not build at {BASE}: {result['message']}")
         self._base_bytes = self._bytes = result["bytes"]
         self._measured = self._observe(result, self._none)
-        return self._measured, {"program": self.program, "result": result}
+        return self._measured, self._info(result)
 
     def advance(
         self, service: Any, action: NDArray[np.int64]
@@ -114,11 +123,16 @@ class GccEnv(ServiceEnv[Values, NDArray[np.int64]]):
             self._measured = self._observe(result, action)
         else:
             self._measured = {**self._measured, "flags": np.asarray(action, dtype=np.int64).copy()}
-        return self._measured, reward, False, False, {"program": self.program, "result": result}
+        return self._measured, reward, False, False, self._info(result)
 
     def lost_observation(self) -> Values:
         """Return zeros: nothing was measured."""
         return self._observe(None, self._none)
+
+    def _info(self, result: Result) -> dict[str, Any]:
+        """Tell all of a result but whether it was cached: that depends on the service's past."""
+        told = {name: value for name, value in result.items() if name != "cached"}
+        return {"program": self.program, **told}
 
     def _observe(self, result: Result | None, action: NDArray[np.int64]) -> Values:
         sections = result["sections"] if result else {}

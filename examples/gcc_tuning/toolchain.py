@@ -26,6 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9_]+")
 _PASSED_ON = ("-f", "-O", "-m", "--param=")
 _KEPT_BACK = ("-fplugin", "-fdump", "-fsyntax-only", "-flto", "-save-temps")
 _INSTRUCTION = re.compile(rb"^ +[0-9a-f]+:\t([a-z][a-z0-9.]*)", re.MULTILINE)
+_LISTING_LIMIT_BYTES = 4 * 1024 * 1024  # a listing of 100,000 instructions
 _INTERNAL_ERROR = 4  # gcc's exit code after an internal compiler error; see FATAL_EXIT_CODE there
 
 
@@ -176,8 +177,10 @@ class Toolchain:
 
     def _opcodes(self, object_file: Path) -> dict[str, int]:
         """Count the instructions by mnemonic; prefixes such as rep count as one of their own."""
-        command = ["objdump", "-d", "--no-show-raw-insn", object_file]
-        finished = self._run(command, self._check_timeout, output_limit=4 * 1024 * 1024)
+        command = ["objdump", "-d", "--no-show-raw-insn"]
+        finished = self._run(
+            [*command, object_file], self._check_timeout, output_limit=_LISTING_LIMIT_BYTES
+        )
         if not finished.good:
             return {}
         names = Counter(_INSTRUCTION.findall(finished.output))

@@ -11,10 +11,11 @@ import pytest
 from examples.gcc_tuning.bounded import OUTPUT_LIMIT_BYTES, run_bounded
 
 
-
 def test_output_and_exit_code_come_back(tmp_path: Path) -> None:
     """The caller sees what the program said and how it ended."""
-    finished = run_bounded(["sh", "-c", "echo out; echo err >&2; exit 3"], directory=tmp_path, timeout=10)
+    finished = run_bounded(
+        ["sh", "-c", "echo out; echo err >&2; exit 3"], directory=tmp_path, timeout=10
+    )
     assert (finished.exit_code, finished.signal, finished.exceeded) == (3, None, "")
     assert sorted(finished.output.split()) == [b"err", b"out"]
     assert not finished.good
@@ -27,7 +28,7 @@ def test_a_signal_is_told_apart_from_an_exit_code(tmp_path: Path) -> None:
 
 
 def test_grandchildren_end_with_a_missed_deadline(tmp_path: Path) -> None:
-    """gcc's cc1 is a grandchild; left alone it would burn a core for ever."""
+    """Gcc's cc1 is a grandchild; left alone it would burn a core for ever."""
     line = "(echo $$ > a; exec sleep 60) & (sleep 60 & echo $! > b; wait) & sleep 60"
     start = time.monotonic()
     finished = run_bounded(["sh", "-c", line], directory=tmp_path, timeout=0.5)
@@ -43,7 +44,9 @@ def test_grandchildren_end_with_a_missed_deadline(tmp_path: Path) -> None:
 
 def test_a_program_that_closes_its_output_still_has_a_deadline(tmp_path: Path) -> None:
     """The end of the output is not the end of the program."""
-    finished = run_bounded(["sh", "-c", "exec >&- 2>&-; exec sleep 60"], directory=tmp_path, timeout=0.3)
+    finished = run_bounded(
+        ["sh", "-c", "exec >&- 2>&-; exec sleep 60"], directory=tmp_path, timeout=0.3
+    )
     assert finished.exceeded == "time"
 
 

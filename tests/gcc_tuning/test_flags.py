@@ -90,7 +90,12 @@ def test_what_changes_the_meaning_is_not_tuned() -> None:
     """A flag that breaks the C library's structures saves nothing honestly."""
     names = {option.name for option in tunable([parse_options(captured("optimizers"))])}
     assert "-fgcse" in names
-    assert not names & {"-fpack-struct", "-fpack-struct=", "-fstack-protector-all", "-flive-patching="}
+    assert not names & {
+        "-fpack-struct",
+        "-fpack-struct=",
+        "-fstack-protector-all",
+        "-flive-patching=",
+    }
 
 
 def test_the_machines_gcc_accepts_every_flag_that_is_offered() -> None:

@@ -53,7 +53,7 @@ def test_a_compiler_that_crashes_is_a_result(make_gcc: MakeGcc, source_dir: Path
 
 
 def test_an_internal_compiler_error_is_a_crash(make_gcc: MakeGcc, source_dir: Path) -> None:
-    """gcc's driver reports a crashed cc1 by exit code 4 and these words."""
+    """Gcc's driver reports a crashed cc1 by exit code 4 and these words."""
     line = "echo 'x.c:1: internal compiler error: Segmentation fault'; exit 4"
     result = compile_with(make_gcc(line), source_dir)
     assert result["outcome"] == "crashed"
@@ -80,7 +80,7 @@ def test_a_wrong_output_is_caught_although_the_exit_code_is_0(
 ) -> None:
     """The -O0 build decides what is right, not the program alone."""
     (source_dir / "small.c").write_text(
-        "#include <stdio.h>\n#ifndef X\n#define X 1\n#endif\nint main(void) { printf(\"%d\\n\", X); }"
+        '#include <stdio.h>\n#ifndef X\n#define X 1\n#endif\nint main(void) { printf("%d\\n", X); }'
     )
     result = compile_with(make_gcc('exec gcc -DX=2 "$@"'), source_dir)
     assert (result["outcome"], result["message"]) == ("miscompiled", "self-check: prints '2'")
@@ -140,7 +140,8 @@ def test_the_cache_is_bounded() -> None:
     """A search of days must not eat the memory."""
     cache = ResultCache(size_max=2)
     result: Result = {
-        "outcome": "good", "message": "", "bytes": 1, "sections": {}, "opcodes": {}, "cached": False,
+        "outcome": "good", "message": "", "bytes": 1, "sections": {}, "opcodes": {},
+        "cached": False,
     }  # fmt: skip
     for name in ("a", "b"):
         cache.put((name, (), False), result)
