@@ -22,7 +22,7 @@ from .numbers_service import Numbers
 
 __all__ = ["run"]
 
-COUNT = 1_000_000
+COUNT = 1_000
 COLD_ROUNDS = 3
 WARM_ROUNDS = 200
 HANG_TIMEOUT = 1.0

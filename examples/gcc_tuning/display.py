@@ -62,7 +62,7 @@ class LiveDisplay:
         self._status = status
         self._tasks: dict[str, TaskID] = {}
         self._bars = Progress(
-            TextColumn("  {task.description:<12}"),
+            TextColumn("  {task.description:<14}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TextColumn("{task.fields[best]}"),
@@ -131,7 +131,7 @@ class PlainDisplay:
             if quarter > self._quarters.get(program, 0):
                 self._quarters[program] = quarter
                 progress = f"{done:>4}/{self._budget}"
-                self.say(f"  {program:<12} {progress}  {describe(search):<36} {self._status()}")
+                self.say(f"  {program:<14} {progress}  {describe(search):<36} {self._status()}")
 
     def say(self, line: str) -> None:
         """Print one line."""
