@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ import forebay
 
 from .backends import Backend, LocalBackend, ServiceBackend
 from .compiler import Compiler
-from .display import Display, display_on
+from .display import display_on
 from .flags import options_of
 from .plot import plot
 from .report import rows_of, save, table_of
@@ -32,6 +32,7 @@ from .tune import Tuning, tune
 __all__ = ["Plan", "run"]
 
 WARM_ROUNDS = 50
+_ROUND_FACTOR = 2  # programs per thread in one round
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class _Crowd:
         self._half = trials // 2
         self._backends: list[ServiceBackend] = []
         self._lock = threading.Lock()
+        self._searches: list[dict[str, Search]] = []
         self.killed: int | None = None
         self.told = False
 
@@ -75,16 +77,20 @@ class _Crowd:
             self._backends.append(backend)
         return backend
 
+    def watch(self, searches: dict[str, Search]) -> None:
+        """Count the trials of one more round."""
+        self._searches.append(searches)
+
     def status(self) -> str:
         """Say how many services are warm and how many of them work."""
         with self._lock:
             busy = sum(backend.busy for backend in self._backends)
         return f"services: {self._pool.stats()['live']} warm, {busy} busy"
 
-    def kill_half_way(self, searches: dict[str, Search], say: Callable[[str], None]) -> None:
+    def kill_half_way(self, say: Callable[[str], None]) -> None:
         """Kill a busy service once half of the trials are made; tell what became of it."""
         with self._lock:
-            done = sum(len(search.history) for search in searches.values())
+            done = sum(len(s.history) for searches in self._searches for s in searches.values())
             busy = [b for b in self._backends if b.busy and b.pid is not None]
             losses = [error for backend in self._backends for error in backend.losses]
         if self.killed is None and done >= self._half and busy:
@@ -110,15 +116,13 @@ def run(console: Console, plan: Plan) -> None:
     )
     with closing(forebay.ServicePool(max_size=plan.threads)) as pool:
         first, warm = _making(pool, plan)
-        tuning, lost = _with_services(console, plan, pool)
-    console.print("The same search with a thread pool and subprocess, without services:")
-    local = _without_services(console, plan)
+        tuning, local = _rounds(console, plan, pool)
     for program, search in tuning.searches.items():
         if search.base_bytes == 0:
             raise RuntimeError(f"{program} does not build at -Os: {dict(search.outcomes)}")
     rows = rows_of(tuning, plan.source_dir)
     console.print(table_of(rows))
-    console.print(_comparison(tuning, local, lost, (first, warm, _fresh_interpreter())))
+    console.print(_comparison(tuning, local, (first, warm, _fresh_interpreter())))
     picture = plot(tuning.searches, plan.output_dir / "bytes_against_trials.png")
     console.print(f"picture: {picture}", soft_wrap=True, highlight=False)
     flags = save(rows, plan.output_dir / "best_flags.json")
@@ -148,36 +152,52 @@ def _fresh_interpreter() -> float:
     return time.perf_counter() - start
 
 
-def _with_services(console: Console, plan: Plan, pool: forebay.ServicePool) -> tuple[Tuning, int]:
-    """Tune on leased services; return the result and how many trials were lost."""
+def _rounds(console: Console, plan: Plan, pool: forebay.ServicePool) -> tuple[Tuning, Tuning]:
+    """Tune some programs with services and without, then the next: a machine's moods hit both."""
     crowd = _Crowd(pool, plan)
+    cache = ResultCache()
+    tuning, local = Tuning({}, 0.0), Tuning({}, 0.0)
+    size = _ROUND_FACTOR * plan.threads
+    for start in range(0, len(plan.programs), size):
+        programs = plan.programs[start : start + size]
+        console.print("On warm services:")
+        tuning += _with_services(console, plan, programs, crowd)
+        console.print("The same search with a thread pool and subprocess, without services:")
+        local += _without_services(console, plan, programs, cache)
+    return tuning, local
+
+
+def _with_services(console: Console, plan: Plan, programs: Sequence[str], crowd: _Crowd) -> Tuning:
     searches: dict[str, Search] = {}
+    crowd.watch(searches)
     with display_on(console, searches, plan.budget, crowd.status) as display:
 
         def tick() -> None:
-            crowd.kill_half_way(searches, display.say)
+            crowd.kill_half_way(display.say)
             display.tick()
 
-        tuning = _tune(plan, crowd.make, searches, tick)
-    return tuning, sum(search.outcomes["lost"] for search in searches.values())
+        return _tune(plan, programs, crowd.make, searches, tick)
 
 
-def _without_services(console: Console, plan: Plan) -> Tuning:
+def _without_services(
+    console: Console, plan: Plan, programs: Sequence[str], cache: ResultCache
+) -> Tuning:
     searches: dict[str, Search] = {}
-    cache = ResultCache()
-    display: Display
     with display_on(console, searches, plan.budget, lambda: "no services") as display:
-        return _tune(plan, lambda: LocalBackend(plan.source_dir, cache), searches, display.tick)
+        return _tune(
+            plan, programs, lambda: LocalBackend(plan.source_dir, cache), searches, display.tick
+        )
 
 
 def _tune(
     plan: Plan,
+    programs: Sequence[str],
     make_backend: Callable[[], Backend],
     searches: dict[str, Search],
     tick: Callable[[], None],
 ) -> Tuning:
     return tune(
-        plan.programs,
+        programs,
         make_backend,
         options=options_of(),
         budget=plan.budget,
@@ -188,12 +208,11 @@ def _tune(
     )
 
 
-def _comparison(
-    tuning: Tuning, local: Tuning, lost: int, making: tuple[float, float, float]
-) -> Table:
+def _comparison(tuning: Tuning, local: Tuning, making: tuple[float, float, float]) -> Table:
     first, warm, fresh = making
+    lost = sum(search.outcomes["lost"] for search in tuning.searches.values())
     table = Table(
-        title="The same search twice, one after the other; compiling is nearly all of it",
+        title="The same search twice, by turns; compiling is nearly all of it",
         title_justify="left",
     )
     table.add_column("", no_wrap=True)

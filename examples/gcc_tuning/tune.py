@@ -30,6 +30,10 @@ class Tuning:
     searches: dict[str, Search]
     seconds: float
 
+    def __add__(self, other: Tuning) -> Tuning:
+        """Join the results of two runs of different programs."""
+        return Tuning({**self.searches, **other.searches}, self.seconds + other.seconds)
+
     @property
     def trials(self) -> int:
         """How many trials were made in all."""
