@@ -94,7 +94,7 @@ def test_act_one_measures_and_explains(scratch: Path) -> None:
 def test_act_two_ends_with_a_table_a_picture_and_the_flags(scratch: Path, tmp_path: Path) -> None:
     """What was found is there to be used."""
     output = tmp_path / "output"
-    options = ("--budget", "20", "--programs", "lz,hash_table", "--output", str(output))
+    options = ("--budget", "10", "--programs", "lz,hash_table", "--output", str(output))
     process = start(scratch, "--act", "two", *options)
     text = finish(process)
     assert process.returncode == 0, text
@@ -110,13 +110,13 @@ def test_act_two_ends_with_a_table_a_picture_and_the_flags(scratch: Path, tmp_pa
     assert_nothing_left(scratch)
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("words", ["Act one", "the next service", "Act two", "/200", "The same"])
-def test_it_can_be_stopped_at_any_time(scratch: Path, number: signal.Signals, words: str) -> None:
-    """One line, the shell's exit code, and no process or file stays."""
-    budget = "12" if words == "The same" else "200"
-    process = start(scratch, "--budget", budget, "--programs", "lz,sha256")
+MOMENTS = [("one", "Act one"), ("one", "the next"), ("two", "/40"), ("two", "The same")]
+
+
+def stop(scratch: Path, number: signal.Signals, act: str, words: str) -> None:
+    """Stop the demo when it has printed `words`."""
+    budget = "6" if words == "The same" else "40"
+    process = start(scratch, "--act", act, "--budget", budget, "--programs", "lz,sha256")
     assert process.stdout is not None
     for line in process.stdout:
         if words in line:
@@ -127,3 +127,18 @@ def test_it_can_be_stopped_at_any_time(scratch: Path, number: signal.Signals, wo
     assert rest.splitlines()[-1] == f"stopped by {number.name}; nothing is left behind"
     assert "Traceback" not in rest
     assert_nothing_left(scratch)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("act", "words"), MOMENTS)
+def test_it_can_be_interrupted_at_any_time(scratch: Path, act: str, words: str) -> None:
+    """One line, the shell's exit code, and no process or file stays."""
+    stop(scratch, signal.SIGINT, act, words)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("act", "words"), MOMENTS)
+def test_it_can_be_terminated_at_any_time(scratch: Path, act: str, words: str) -> None:
+    """A supervisor's SIGTERM is as good as Ctrl-C."""
+    stop(scratch, signal.SIGTERM, act, words)

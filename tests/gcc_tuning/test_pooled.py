@@ -182,7 +182,7 @@ def compare(pool: forebay.ServicePool, sequences: int) -> None:
         program = draw.choice(["hash_table", "lz", "sha256"])
         fresh = Toolchain(PROGRAMS)
         with pool.acquire(spec) as compiler:
-            for _ in range(3):
+            for _ in range(2):
                 flags = ["-Os", *(draw.choice(choice) for choice in draw.sample(choices, 10))]
                 pooled, alone = compiler.compile(program, flags), fresh.compile(program, flags)
                 assert {**pooled, "cached": False} == {**alone, "cached": False}

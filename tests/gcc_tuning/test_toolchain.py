@@ -170,7 +170,9 @@ def test_cleaning_leaves_no_file_and_no_harm(toolchain: Toolchain) -> None:
 
 
 @pytest.mark.parametrize("program", program_names(PROGRAMS))
-@pytest.mark.parametrize("level", ["-O0", "-Os", "-O3"])
+@pytest.mark.parametrize(
+    "level", ["-Os", *(pytest.param(level, marks=pytest.mark.slow) for level in ("-O1", "-O3"))]
+)
 def test_our_programs_are_right_at_every_level(program: str, level: str) -> None:
     """A program that is wrong at some level would blame the flags."""
     toolchain = Toolchain(PROGRAMS)

@@ -193,3 +193,38 @@ def test_two_environments_have_two_services(pool: forebay.ServicePool) -> None:
     assert second.step(1)[0] == 1
     first.close()
     second.close()
+
+
+def test_no_free_service_in_time_is_an_error_at_once(pool: forebay.ServicePool) -> None:
+    """Waiting again would only be the same wait, `reset_attempts` times as long."""
+    asked = []
+
+    def busy(what: Any, *, timeout: float) -> Any:
+        asked.append(timeout)
+        return pool.acquire(what, timeout=timeout)
+
+    holders = [WalkEnv(Walk, acquire=pool.acquire) for _ in range(2)]
+    for holder in holders:
+        holder.reset()
+    env = WalkEnv(Walk, acquire=busy, acquire_timeout=0.1)
+    with pytest.raises(forebay.DeadlineError):
+        env.reset()
+    assert (asked, env.losses) == ([0.1], 0)
+    holders[0].close()
+    env.reset()
+    env.close()
+    holders[1].close()
+
+
+def test_a_service_that_dies_at_its_start_is_tried_again(pool: forebay.ServicePool) -> None:
+    """A start that fails by accident costs an attempt, not the program."""
+    failures = [forebay.DiedError("service died before it was ready")]
+
+    def flaky(what: Any, *, timeout: float) -> Any:
+        if failures:
+            raise failures.pop()
+        return pool.acquire(what, timeout=timeout)
+
+    env = WalkEnv(Walk, acquire=flaky)
+    assert env.reset()[0] == 0
+    env.close()

@@ -106,17 +106,15 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
             forebay.DeadlineError: likewise, or no service came free in `acquire_timeout`.
         """
         super().reset(seed=seed)
+        self._running = False
         for attempt in range(1, self._reset_attempts + 1):
-            service = self._borrow()
             try:
-                result = self.begin(service, options)
+                result = self.begin(self._borrow(), options)
             except _LOST as error:
+                waited = self._service is None and isinstance(error, DeadlineError)
                 self._lose(error)
-                if attempt == self._reset_attempts:
+                if waited or attempt == self._reset_attempts:
                     raise
-            except BaseException:
-                self._running = False
-                raise
             else:
                 self._running = True
                 return result
@@ -160,9 +158,10 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
         service = stack.enter_context(
             self._lender()(self.service_spec, timeout=self._acquire_timeout)
         )
+        self._lease = stack
         if self._call_timeout is not None:
             service = service.lease.options(timeout=self._call_timeout)
-        self._lease, self._service = stack, service
+        self._service = service
         return service
 
     def _lender(self) -> Acquire:
@@ -174,8 +173,9 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
 
     def _lose(self, error: Error) -> None:
         """Drop the service after `error`; the pool ends it, since it is of no use to anybody."""
-        self.losses += 1
-        logger.warning("environment lost its service: %s", error)
+        if self._service is not None:
+            self.losses += 1
+            logger.warning("environment lost its service: %s", error)
         with contextlib.suppress(Error):
             self.close()
 
