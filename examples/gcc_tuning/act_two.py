@@ -91,11 +91,10 @@ class _Crowd:
         """Kill a busy service once half of the trials are made; tell what became of it."""
         with self._lock:
             done = sum(len(s.history) for searches in self._searches for s in searches.values())
-            busy = [b for b in self._backends if b.busy and b.pid is not None]
+            busy = [pid for b in self._backends if b.busy and (pid := b.pid) is not None]
             losses = [error for backend in self._backends for error in backend.losses]
         if self.killed is None and done >= self._half and busy:
-            self.killed = busy[0].pid
-            assert self.killed is not None
+            self.killed = busy[0]
             say(f"  after {done} trials: SIGKILL to service {self.killed}, on purpose")
             os.kill(self.killed, signal.SIGKILL)
         elif self.killed is not None and losses and not self.told:

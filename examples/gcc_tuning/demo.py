@@ -19,6 +19,7 @@ __all__ = ["main"]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 BUDGET = 80
 QUICK_BUDGET = 16
+BUDGET_MIN = 4
 _EXAMPLES = """examples:
   python -m examples.gcc_tuning                             both acts, all programs
   python -m examples.gcc_tuning --quick                     a look at it in half a minute
@@ -68,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick", action="store_true", help=f"{QUICK_BUDGET} trials a program, not {BUDGET}"
     )
-    parser.add_argument("--budget", type=_positive, help=f"trials for each program ({BUDGET})")
+    parser.add_argument("--budget", type=_budget, help=f"trials for each program ({BUDGET})")
     parser.add_argument("--seed", type=int, default=1, help="of the search (1)")
     parser.add_argument("--programs", metavar="A,B", help="which programs (all)")
     parser.add_argument(
@@ -77,10 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> int:
+def _budget(text: str) -> int:
     value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is less than 1")
+    if value < BUDGET_MIN:
+        raise argparse.ArgumentTypeError(f"{value} is less than {BUDGET_MIN}: one trial is killed")
     return value
 
 
