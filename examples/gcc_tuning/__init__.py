@@ -1,0 +1,1 @@
+"""Tuning gcc's flags for code size with warm compiler services."""
