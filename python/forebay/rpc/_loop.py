@@ -85,7 +85,7 @@ class LoopBinding:
                 loop.remove_writer(self._descriptors[0])
         self._descriptors = []
         self._writing = False
-        self._channel._binding = None
+        self._channel._bound = False
         if not self._connection.closed:
             self._connection.detach()
 
@@ -96,8 +96,6 @@ class LoopBinding:
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         channel = self._channel
-        if channel._binding is not None and channel._binding is not self:
-            raise BusyError(f"channel {channel.name!r} was bound meanwhile; call acall again")
         if self._loop is not None:
             if not self._loop.is_closed():
                 raise BusyError(f"channel {channel.name!r} is bound to another event loop; unbind() it there")
@@ -111,7 +109,7 @@ class LoopBinding:
                 self._descriptors.append(channel._pidfd)
                 loop.add_reader(channel._pidfd, self._on_death)
         self._loop = loop
-        channel._binding = self
+        channel._bound = True
         self._futures.clear()
 
     def _on_readable(self) -> None:
