@@ -109,7 +109,12 @@ def test_data_travels_by_msgpack(run: Run, tmp_path: Path) -> None:
             assert await channel.acall("echo", (moment,)) == moment
             large = b"y" * 200_000
             assert await channel.acall("echo", (large,)) == large
-            for array in (np.arange(6).reshape(2, 3), np.zeros((300, 200)), np.array(5), np.arange(9)[::2]):
+            for array in (
+                np.arange(6).reshape(2, 3),
+                np.zeros((300, 200)),
+                np.array(5),
+                np.arange(9)[::2],
+            ):
                 back = await channel.acall("echo", (array,))
                 assert back.dtype == array.dtype
                 assert np.array_equal(back, array)

@@ -11,7 +11,16 @@ from forebay.rpc._serve import Running, current, serve_connection
 if TYPE_CHECKING:
     from forebay.rpc._server import Server, serve
 
-__all__ = ["Channel", "Running", "Server", "aconnect", "connect", "current", "serve", "serve_connection"]
+__all__ = [
+    "Channel",
+    "Running",
+    "Server",
+    "aconnect",
+    "connect",
+    "current",
+    "serve",
+    "serve_connection",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -105,7 +105,7 @@ class _Data:
         if array.dtype.hasobject or array.dtype.fields:
             raise TypeError(f"an array of {array.dtype} is no data: send it with codec='pickle'")
         described = (array.dtype.str, value.shape)
-        view = memoryview(array.reshape(-1).view(numpy.uint8))
+        view = array.reshape(-1).view(numpy.uint8).data
         if view.nbytes >= _MSGPACK_SEGMENT_BYTES_MIN:
             return self._refer(_ARRAY_SEGMENT, view, described)
         return _ext(_ARRAY, (*described, view))
@@ -187,7 +187,9 @@ def describe(error: BaseException) -> tuple[str, str, str, str]:
     """What `errors.remote_error` needs to rebuild an exception elsewhere."""
     cls = type(error)
     builtin = next(base.__name__ for base in cls.__mro__ if base.__module__ == "builtins")
-    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    name = (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
     try:
         message = str(error)
     except Exception as broken:

@@ -43,7 +43,9 @@ def connect(address: str, *, codec: str = "msgpack") -> Channel:
     connection = Connection(connect_unix(socket_path(address)), peer=address)
     if codec == "pickle" and not connection.trusted:
         connection.close()
-        raise ConfigError(f"{address} belongs to another user, so pickle is refused; use codec='msgpack'")
+        raise ConfigError(
+            f"{address} belongs to another user, so pickle is refused; use codec='msgpack'"
+        )
     return Channel(connection, codec=codec, name=address)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import Connection
 from forebay.errors import BusyError, DeadlineError
+from forebay.rpc._watch import Watch
 
 if TYPE_CHECKING:
     from forebay.rpc._channel import Channel
@@ -25,19 +26,23 @@ class LoopBinding:
     per call; a writer only while the kernel does not take everything.
     """
 
-    __slots__ = ("_channel", "_connection", "_descriptors", "_futures", "_loop", "_room", "_writing")
+    __slots__ = ("_channel", "_connection", "_futures", "_loop", "_room", "_watches", "_writing")
 
     def __init__(self, channel: Channel, connection: Connection):
         self._channel = channel
         self._connection = connection
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._descriptors: list[int] = []
+        self._watches: list[Watch] = []
         self._futures: dict[int, asyncio.Future[Any]] = {}
         self._room: list[asyncio.Future[None]] = []
         self._writing = False
 
     async def call(
-        self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None, timeout: float | None
+        self,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        timeout: float | None,
     ) -> Any:
         """Start a call, await its reply, decode it."""
         loop = get_running_loop()
@@ -78,13 +83,7 @@ class LoopBinding:
         loop, self._loop = self._loop, None
         if loop is None:
             return
-        if not loop.is_closed():
-            for descriptor in self._descriptors:
-                loop.remove_reader(descriptor)
-            if self._writing:
-                loop.remove_writer(self._descriptors[0])
-        self._descriptors = []
-        self._writing = False
+        self._stop_watching()
         self._channel._bound = False
         if not self._connection.closed:
             self._connection.detach()
@@ -98,21 +97,23 @@ class LoopBinding:
         channel = self._channel
         if self._loop is not None:
             if not self._loop.is_closed():
-                raise BusyError(f"channel {channel.name!r} is bound to another event loop; unbind() it there")
+                raise BusyError(
+                    f"channel {channel.name!r} is bound to another event loop; unbind() it there"
+                )
             self.release()
         connection = self._connection
         if not connection.closed:
             connection.attach()
-            self._descriptors = [connection.fileno()]
-            loop.add_reader(self._descriptors[0], self._on_readable)
+            self._watches = [Watch(loop, connection.fileno(), self._on_ready)]
             if channel._pidfd >= 0:
-                self._descriptors.append(channel._pidfd)
-                loop.add_reader(channel._pidfd, self._on_death)
+                self._watches.append(Watch(loop, channel._pidfd, self._on_death))
         self._loop = loop
         channel._bound = True
         self._futures.clear()
 
-    def _on_readable(self) -> None:
+    def _on_ready(self) -> None:
+        if self._writing:
+            self._write()
         finished = self._connection.receive(self._channel._number)
         for call, outcome in finished:
             self._complete(call, outcome)
@@ -121,20 +122,15 @@ class LoopBinding:
 
     def _on_death(self) -> None:
         self._connection.peer_died()
-        self._on_readable()
+        self._on_ready()
         self._stop_watching()
 
     def _stop_watching(self) -> None:
         """The connection is broken: level-triggered descriptors would wake the loop for ever."""
-        loop = self._loop
-        if loop is None:
-            return
-        for descriptor in self._descriptors:
-            loop.remove_reader(descriptor)
-        if self._writing:
-            loop.remove_writer(self._descriptors[0])
-            self._writing = False
-        self._descriptors = []
+        for watch in self._watches:
+            watch.close()
+        self._watches = []
+        self._writing = False
         self._wake_room()
 
     def _complete(self, call: int, outcome: Any) -> None:
@@ -146,7 +142,9 @@ class LoopBinding:
         future = self._cancel(call)
         if future is not None and not future.done():
             name = self._channel.name
-            future.set_exception(DeadlineError(f"no reply from {name} within {timeout} s", timeout=timeout))
+            future.set_exception(
+                DeadlineError(f"no reply from {name} within {timeout} s", timeout=timeout)
+            )
 
     def _cancel(self, call: int) -> asyncio.Future[Any] | None:
         future = self._futures.pop(call, None)
@@ -157,14 +155,14 @@ class LoopBinding:
         return future
 
     def _start_writing(self) -> None:
-        if self._loop is not None and self._descriptors:
+        if self._watches:
             self._writing = True
-            self._loop.add_writer(self._descriptors[0], self._on_writable)
+            self._watches[0].want(read=True, write=True)
 
-    def _on_writable(self) -> None:
-        if self._connection.flush() and self._loop is not None:
-            self._loop.remove_writer(self._descriptors[0])
+    def _write(self) -> None:
+        if self._connection.flush():
             self._writing = False
+            self._watches[0].want(read=True, write=False)
         if self._connection.outbox_bytes < _OUTBOX_BYTES_LOW:
             self._wake_room()
 

@@ -37,7 +37,11 @@ class Submitted:
         self._watched: list[int] = []
 
     def submit(
-        self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None, timeout: float | None
+        self,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        timeout: float | None,
     ) -> Future[Any]:
         """Start a call; the reader thread completes its future."""
         channel, connection = self._channel, self._connection

@@ -14,6 +14,7 @@ from forebay.errors import BrokenError
 from forebay.rpc._codec import BY_NUMBER, describe
 from forebay.rpc._connect import socket_path
 from forebay.rpc._serve import Running, _current, find_method
+from forebay.rpc._watch import Watch
 
 __all__ = ["Server", "serve"]
 
@@ -26,7 +27,11 @@ _OUTBOX_BYTES_HIGH = 512 << 10
 
 
 def serve(
-    handler: Any, address: str, *, calls_max: int = _CALLS_MAX, connections_max: int = _CONNECTIONS_MAX
+    handler: Any,
+    address: str,
+    *,
+    calls_max: int = _CALLS_MAX,
+    connections_max: int = _CONNECTIONS_MAX,
 ) -> Server:
     """Serve the public methods of `handler` at a Unix socket.
 
@@ -67,7 +72,10 @@ class Server:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._closing = True
         self._loop.remove_reader(self._listener.fileno())
@@ -92,7 +100,7 @@ class Server:
         return task
 
     def drop(self, session: _Session) -> None:
-        """A session has closed."""
+        """Forget a session that has closed."""
         full = len(self._sessions) >= self._connections_max
         self._sessions.discard(session)
         if full and not self._closing:
@@ -135,12 +143,9 @@ class _Session:
         self._server = server
         self._connection = connection
         self._handler = handler
-        self._loop = loop
-        self._descriptor = connection.fileno()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._reading = self._writing = False
         connection.attach()
-        self._update()
+        self._watch = Watch(loop, connection.fileno(), self._on_ready)
 
     def goodbye(self) -> None:
         """Take no new calls, cancel what runs."""
@@ -153,7 +158,7 @@ class _Session:
         """Let go of the descriptor."""
         if self._connection.closed:
             return
-        self._watch(False, False)
+        self._watch.close()
         self._connection.flush()
         self._connection.close()
         self._server.drop(self)
@@ -169,17 +174,14 @@ class _Session:
                 self._start(*call)
         self._update()
 
-    def _on_readable(self) -> None:
+    def _on_ready(self) -> None:
         connection = self._connection
+        connection.flush()
         connection.receive(0)
         for call in connection.take_cancelled():
             task = self._tasks.get(call)
             if task is not None:
                 task.cancel()
-        self.take_calls()
-
-    def _on_writable(self) -> None:
-        self._connection.flush()
         self.take_calls()
 
     def _update(self) -> None:
@@ -194,24 +196,16 @@ class _Session:
         if fault is not None or (connection.over and not self._tasks and not write):
             self.close()
             return
-        self._watch(read, write)
-
-    def _watch(self, read: bool, write: bool) -> None:
-        if read != self._reading:
-            self._reading = read
-            if read:
-                self._loop.add_reader(self._descriptor, self._on_readable)
-            else:
-                self._loop.remove_reader(self._descriptor)
-        if write != self._writing:
-            self._writing = write
-            if write:
-                self._loop.add_writer(self._descriptor, self._on_writable)
-            else:
-                self._loop.remove_writer(self._descriptor)
+        self._watch.want(read=read, write=write)
 
     def _start(
-        self, call: int, number: int, head: Any, segments: Any, remaining: float | None, oneway: bool
+        self,
+        call: int,
+        number: int,
+        head: Any,
+        segments: Any,
+        remaining: float | None,
+        oneway: bool,
     ) -> None:
         running = Running(self._connection)
         running.begin(call, remaining, oneway)
