@@ -2,6 +2,8 @@
 //!
 //! Nonblocking calls are made with the GIL held: they are bounded, and a hand-over costs more
 //! than they do. Only waiting detaches. Lent buffers are given back outside of the core's lock.
+#![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
+#![allow(clippy::too_many_arguments)] // they are Python's
 
 use std::os::fd::{IntoRawFd, RawFd};
 use std::path::PathBuf;
@@ -67,10 +69,8 @@ impl Connection {
     ) -> PyResult<Bound<'py, PyAny>> {
         let allowed = to_duration(timeout);
         let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
-        let raise = |error: &Error| transport_error(py, error, timeout);
         if self.core.outbox_bytes() > limit::OUTBOX_BYTES_HIGH {
-            retry(py, || self.core.wait_for_room(deadline))
-                .map_err(|e| self.raise(py, e, timeout))?;
+            retry(py, || self.core.wait_for_room(deadline)).map_err(|e| raise(py, e, timeout))?;
         }
         let call = Outgoing {
             codec: to_codec(codec),
@@ -83,16 +83,18 @@ impl Connection {
         let id = self
             .core
             .start(call, Taker::Thread)
-            .map_err(|e| raise(&e))?;
+            .map_err(|e| transport_error(py, &e, timeout))?;
         match retry(py, || self.core.wait(id, deadline)) {
             Ok(outcome) => {
                 outcome_to_python(py, &self.core, to_codec(codec), outcome, timeout)?.into_result()
             }
             Err(Stop::Signal(error)) => {
-                self.core.cancel(id).map_err(|e| raise(&e))?;
+                self.core
+                    .cancel(id)
+                    .map_err(|e| transport_error(py, &e, timeout))?;
                 Err(error)
             }
-            Err(stop) => Err(self.raise(py, stop, timeout)),
+            Err(stop) => Err(raise(py, stop, timeout)),
         }
     }
 
@@ -189,7 +191,7 @@ impl Connection {
         match retry(py, || self.core.next_call(deadline)) {
             Ok(Some(call)) => call_to_python(py, call).map(Some),
             Ok(None) => Ok(None),
-            Err(stop) => Err(self.raise(py, stop, timeout)),
+            Err(stop) => Err(raise(py, stop, timeout)),
         }
     }
 
@@ -253,7 +255,7 @@ impl Connection {
     #[pyo3(signature = (timeout = None))]
     fn drain(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
-        retry(py, || self.core.drain(deadline)).map_err(|stop| self.raise(py, stop, timeout))
+        retry(py, || self.core.drain(deadline)).map_err(|stop| raise(py, stop, timeout))
     }
 
     /// Hand queued bytes to the kernel; true if nothing is left.
@@ -390,15 +392,6 @@ impl Connection {
     }
 }
 
-impl Connection {
-    fn raise(&self, py: Python<'_>, stop: Stop, timeout: Option<f64>) -> PyErr {
-        match stop {
-            Stop::Signal(error) => error,
-            Stop::Error(error) => transport_error(py, &error, timeout),
-        }
-    }
-}
-
 /// A listening Unix socket.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct Listener {
@@ -418,7 +411,7 @@ impl Listener {
 
     /// Take a waiting connection's descriptor, which is the caller's to close; `None` if none.
     fn accept(&self, py: Python<'_>) -> PyResult<Option<RawFd>> {
-        let accepted = self.with(|listener| listener.accept()).unwrap_or(Ok(None));
+        let accepted = self.with(UnixListener::accept).unwrap_or(Ok(None));
         let socket = accepted.map_err(|e| transport_error(py, &e, None))?;
         Ok(socket.map(IntoRawFd::into_raw_fd))
     }
@@ -471,6 +464,13 @@ enum Stop {
     Error(Error),
     /// A signal handler raised.
     Signal(PyErr),
+}
+
+fn raise(py: Python<'_>, stop: Stop, timeout: Option<f64>) -> PyErr {
+    match stop {
+        Stop::Signal(error) => error,
+        Stop::Error(error) => transport_error(py, &error, timeout),
+    }
 }
 
 /// Wait without the GIL; run signal handlers when interrupted, then wait on.
@@ -562,9 +562,10 @@ fn call_to_python(py: Python<'_>, call: Call) -> PyResult<Bound<'_, PyTuple>> {
         .deadline
         .map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64());
     let head = head_to_python(py, call.head)?;
-    let segments = match call.segments.is_empty() {
-        true => None,
-        false => Some(segments_to_python(py, call.segments)?),
+    let segments = if call.segments.is_empty() {
+        None
+    } else {
+        Some(segments_to_python(py, call.segments)?)
     };
     (
         call.id,

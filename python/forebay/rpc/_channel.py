@@ -33,6 +33,7 @@ class Channel:
 
     __slots__ = (
         "_binding",
+        "_bound",
         "_call",
         "_codec",
         "_connection",
@@ -76,6 +77,7 @@ class Channel:
         self._decode = chosen.decode
         self._call = connection.call
         self._binding: LoopBinding | None = None
+        self._bound = False
         self._submitted: Submitted | None = None
         self._pidfd = -1
         if pidfd is not None:
@@ -107,7 +109,7 @@ class Channel:
         Thread affinity: none. Interrupting (Ctrl-C) cancels the call at the server too.
         Cost: two system calls here, three context switches in all.
         """
-        if self._binding is not None:
+        if self._bound:
             self._refuse_bound()
         head, segments = self._encode_call(method, args, kwargs)
         outcome = self._call(self._number, head, segments, timeout, self.generation)
@@ -129,7 +131,12 @@ class Channel:
         Cancellation: safe. A cancel frame goes out, the late reply is dropped, the channel
         stays usable.
         """
-        return self._bound().call(method, args, kwargs, timeout)
+        binding = self._binding
+        if binding is None:
+            from forebay.rpc._loop import LoopBinding
+
+            binding = self._binding = LoopBinding(self, self._connection)
+        return binding.call(method, args, kwargs, timeout)
 
     def begin(self, method: str, args: tuple[Any, ...] = ()) -> int:
         """Start a call whose answer is taken later, by `finish` or `afinish`; returns its id.
@@ -189,7 +196,7 @@ class Channel:
         It returns when the kernel has the arguments. One reader thread per process, started
         by the first use, completes the futures. Cancelling a future cancels the call.
         """
-        if self._binding is not None:
+        if self._bound:
             self._refuse_bound()
         submitted = self._submitted
         if submitted is None:
@@ -205,7 +212,7 @@ class Channel:
 
         It returns when the kernel has the arguments.
         """
-        if self._binding is not None:
+        if self._bound:
             self._refuse_bound()
         head, segments = self._encode_call(method, args, kwargs)
         connection = self._connection

@@ -105,7 +105,7 @@ class _Data:
         if array.dtype.hasobject or array.dtype.fields:
             raise TypeError(f"an array of {array.dtype} is no data: send it with codec='pickle'")
         described = (array.dtype.str, value.shape)
-        view = memoryview(array.reshape(-1).view(numpy.uint8))
+        view = array.reshape(-1).view(numpy.uint8).data
         if view.nbytes >= _MSGPACK_SEGMENT_BYTES_MIN:
             return self._refer(_ARRAY_SEGMENT, view, described)
         return _ext(_ARRAY, (*described, view))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import Connection
 from forebay.errors import BusyError, DeadlineError
+from forebay.rpc._watch import Watch
 
 if TYPE_CHECKING:
     from forebay.rpc._channel import Channel
@@ -25,21 +26,13 @@ class LoopBinding:
     per call; a writer only while the kernel does not take everything.
     """
 
-    __slots__ = (
-        "_channel",
-        "_connection",
-        "_descriptors",
-        "_futures",
-        "_loop",
-        "_room",
-        "_writing",
-    )
+    __slots__ = ("_channel", "_connection", "_futures", "_loop", "_room", "_watches", "_writing")
 
     def __init__(self, channel: Channel, connection: Connection):
         self._channel = channel
         self._connection = connection
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._descriptors: list[int] = []
+        self._watches: list[Watch] = []
         self._futures: dict[int, asyncio.Future[Any]] = {}
         self._room: list[asyncio.Future[None]] = []
         self._writing = False
@@ -105,14 +98,8 @@ class LoopBinding:
         loop, self._loop = self._loop, None
         if loop is None:
             return
-        if not loop.is_closed():
-            for descriptor in self._descriptors:
-                loop.remove_reader(descriptor)
-            if self._writing:
-                loop.remove_writer(self._descriptors[0])
-        self._descriptors = []
-        self._writing = False
-        self._channel._binding = None
+        self._stop_watching()
+        self._channel._bound = False
         if not self._connection.closed:
             self._connection.detach()
 
@@ -123,8 +110,6 @@ class LoopBinding:
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         channel = self._channel
-        if channel._binding is not None and channel._binding is not self:
-            raise BusyError(f"channel {channel.name!r} was bound meanwhile; call acall again")
         if self._loop is not None:
             if not self._loop.is_closed():
                 raise BusyError(
@@ -134,16 +119,16 @@ class LoopBinding:
         connection = self._connection
         if not connection.closed:
             connection.attach()
-            self._descriptors = [connection.fileno()]
-            loop.add_reader(self._descriptors[0], self._on_readable)
+            self._watches = [Watch(loop, connection.fileno(), self._on_ready)]
             if channel._pidfd >= 0:
-                self._descriptors.append(channel._pidfd)
-                loop.add_reader(channel._pidfd, self._on_death)
+                self._watches.append(Watch(loop, channel._pidfd, self._on_death))
         self._loop = loop
-        channel._binding = self
+        channel._bound = True
         self._futures.clear()
 
-    def _on_readable(self) -> None:
+    def _on_ready(self) -> None:
+        if self._writing:
+            self._write()
         finished = self._connection.receive(self._channel._number)
         for call, outcome in finished:
             self._complete(call, outcome)
@@ -152,20 +137,15 @@ class LoopBinding:
 
     def _on_death(self) -> None:
         self._connection.peer_died()
-        self._on_readable()
+        self._on_ready()
         self._stop_watching()
 
     def _stop_watching(self) -> None:
         """The connection is broken: level-triggered descriptors would wake the loop for ever."""
-        loop = self._loop
-        if loop is None:
-            return
-        for descriptor in self._descriptors:
-            loop.remove_reader(descriptor)
-        if self._writing:
-            loop.remove_writer(self._descriptors[0])
-            self._writing = False
-        self._descriptors = []
+        for watch in self._watches:
+            watch.close()
+        self._watches = []
+        self._writing = False
         self._wake_room()
 
     def _complete(self, call: int, outcome: Any) -> None:
@@ -190,14 +170,14 @@ class LoopBinding:
         return future
 
     def _start_writing(self) -> None:
-        if self._loop is not None and self._descriptors:
+        if self._watches:
             self._writing = True
-            self._loop.add_writer(self._descriptors[0], self._on_writable)
+            self._watches[0].want(read=True, write=True)
 
-    def _on_writable(self) -> None:
-        if self._connection.flush() and self._loop is not None:
-            self._loop.remove_writer(self._descriptors[0])
+    def _write(self) -> None:
+        if self._connection.flush():
             self._writing = False
+            self._watches[0].want(read=True, write=False)
         if self._connection.outbox_bytes < _OUTBOX_BYTES_LOW:
             self._wake_room()
 

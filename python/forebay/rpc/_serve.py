@@ -47,9 +47,10 @@ class Running:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def cancelled(self) -> bool:
-        """Whether the caller cancelled, left, or ran out of time. Cost: one system call."""
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            return True
+        """Whether the caller cancelled or left; looks at the socket. Cost: one system call.
+
+        A caller that ran out of time cancels too, a moment later than `remaining` says.
+        """
         return not self.oneway and self._connection.is_cancelled(self.id)
 
 
@@ -102,34 +103,15 @@ def serve_connection(
     Thread affinity: one thread per connection. An exception of a method is answered and
     serving goes on; `SystemExit` and `KeyboardInterrupt` go through.
     """
-    only = None if codec is None else by_name(codec).number
+    only = None if codec is None else by_name(codec)
     connection.set_generation(generation)
-    running = Running(connection)
-    token = _current.set(running)
-    next_call, reply = connection.next_call, connection.reply
+    service = _Service(connection, handler, only, on_control)
+    token = _current.set(service.running)
+    next_call, answer = connection.next_call, service.answer
     try:
         while (call := next_call()) is not None:
-            number, number_codec, head, segments, remaining, oneway = call
-            running.begin(number, remaining, oneway)
-            using = BY_NUMBER[number_codec]
-            try:
-                if only is not None and number_codec != only:
-                    raise ConfigError(f"calls are taken in codec {codec!r}, not in {using.name!r}")
-                method, args, kwargs = using.decode(head, segments)
-                result = _run(handler, method, args, kwargs, on_control)
-                if oneway:
-                    continue
-                answer, parts = using.encode(result)
-                flushed = reply(number, number_codec, answer, parts)
-            except Exception as error:
-                if oneway:
-                    _report(error)
-                    continue
-                flushed = _fail(connection, number, using, error)
-            if not flushed:
-                connection.drain()
-            # Nothing of a call outlives it: arguments may be large.
-            call = head = segments = args = kwargs = result = answer = parts = None
+            answer(*call)
+            del call  # arguments may be large: they do not stay while the next call is awaited
     except ClosedError:
         if not connection.closed:
             raise
@@ -137,22 +119,62 @@ def serve_connection(
         _current.reset(token)
 
 
-def _run(handler: Any, name: str, args: Any, kwargs: Any, on_control: OnControl | None) -> Any:
-    if name[:1] == "@":
-        if on_control is None:
-            raise AttributeError(f"control method {name!r} is not served here")
-        return on_control(name, tuple(args))
-    method = find_method(handler, name)
-    result = method(*args, **kwargs) if kwargs else method(*args)
-    if type(result) is CoroutineType:
-        result.close()
-        raise TypeError(f"{name!r} is async; serve it on an event loop with rpc.serve")
-    return result
+class _Service:
+    """What the serving loop needs for each call."""
 
+    __slots__ = ("connection", "handler", "on_control", "only", "running")
 
-def _fail(connection: Connection, call: int, using: Codec, error: Exception) -> bool:
-    head, _ = using.encode(describe(error))
-    return connection.fail(call, using.number, head)
+    def __init__(
+        self, connection: Connection, handler: Any, only: Codec | None, on_control: OnControl | None
+    ):
+        self.connection = connection
+        self.handler = handler
+        self.only = only
+        self.on_control = on_control
+        self.running = Running(connection)
+
+    def answer(
+        self,
+        call: int,
+        number: int,
+        head: Any,
+        segments: Any,
+        remaining: float | None,
+        oneway: bool,
+    ) -> None:
+        """Run one call and send its answer."""
+        self.running.begin(call, remaining, oneway)
+        codec, connection = BY_NUMBER[number], self.connection
+        try:
+            if self.only is not None and self.only is not codec:
+                raise ConfigError(f"calls are taken in {self.only.name}, not in {codec.name}")
+            method, args, kwargs = codec.decode(head, segments)
+            result = self.run(method, args, kwargs)
+            if oneway:
+                return
+            answer, parts = codec.encode(result)
+            flushed = connection.reply(call, number, answer, parts)
+        except Exception as error:
+            if oneway:
+                _report(error)
+                return
+            answer, _ = codec.encode(describe(error))
+            flushed = connection.fail(call, number, answer)
+        if not flushed:
+            connection.drain()
+
+    def run(self, name: str, args: Any, kwargs: Any) -> Any:
+        """Call the method or the control method `name`."""
+        if name[:1] == "@":
+            if self.on_control is None:
+                raise AttributeError(f"control method {name!r} is not served here")
+            return self.on_control(name, tuple(args))
+        method = find_method(self.handler, name)
+        result = method(*args, **kwargs) if kwargs else method(*args)
+        if type(result) is CoroutineType:
+            result.close()
+            raise TypeError(f"{name!r} is async; serve it on an event loop with rpc.serve")
+        return result
 
 
 def _report(error: Exception) -> None:

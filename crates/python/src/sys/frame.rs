@@ -1,4 +1,5 @@
 //! Received bytes as a writable Python buffer.
+#![allow(clippy::needless_pass_by_value)] // PyO3 passes `self` by value
 
 use std::ffi::c_int;
 

@@ -1,0 +1,96 @@
+"""A real service in a process of its own, and the two event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from forebay._core import Connection
+from forebay.rpc import Channel
+
+SERVICE = Path(__file__).with_name("service.py")
+
+
+class Service:
+    """A service process and the caller's end of its socket."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, str(SERVICE), str(theirs.fileno())], pass_fds=[theirs.fileno()]
+            )
+        self.pidfd = os.pidfd_open(self.process.pid)
+        self.socket = ours
+
+    def channel(self, **options: Any) -> Channel:
+        connection = Connection(self.socket.detach(), peer="service")
+        return Channel(connection, pidfd=self.pidfd, **options)
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(20)
+
+    def close(self) -> None:
+        self.socket.close()
+        self.process.send_signal(signal.SIGCONT)
+        self.kill()
+        os.close(self.pidfd)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """A service process; killed at the end."""
+    service = Service()
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def channel(service: Service) -> Iterator[Channel]:
+    """A channel to a service process."""
+    with service.channel() as channel:
+        assert channel.call("echo", (1,), timeout=20) == 1  # it has started
+        yield channel
+
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Run a coroutine on asyncio and on uvloop, in debug mode, within 20 seconds."""
+    factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
+
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        async def bounded() -> Any:
+            async with asyncio.timeout(20):
+                return await work
+
+        with asyncio.Runner(debug=True, loop_factory=factory) as runner:
+            return runner.run(bounded())
+
+    return run
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return once `condition` holds; fail after 20 seconds."""
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        os.sched_yield()
+
+
+def descriptors() -> int:
+    """How many descriptors this process has."""
+    return len(os.listdir("/proc/self/fd"))

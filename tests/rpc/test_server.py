@@ -1,0 +1,221 @@
+"""The server on an event loop, with callers of both kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from forebay import rpc
+from forebay.errors import BrokenError, ClosedError, ConfigError, RemoteError
+
+from .conftest import Run, descriptors
+
+
+@dataclasses.dataclass
+class Point:
+    """Data of the user's own."""
+
+    x: int
+    y: int
+
+
+class Handler:
+    """Some methods that await and some that do not."""
+
+    def __init__(self) -> None:
+        self.running = self.peak = 0
+        self.cancelled = 0
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+    async def later(self, value: Any) -> Any:
+        self.running += 1
+        self.peak = max(self.peak, self.running)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.running -= 1
+        return value
+
+    async def hang(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def fail(self) -> None:
+        raise KeyError("lost")
+
+    async def remaining(self) -> float | None:
+        return rpc.current().remaining
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("codec", ["msgpack", "pickle"])
+def test_both_kinds_of_methods_answer(run: Run, tmp_path: Path, codec: str) -> None:
+    """One handler serves plain and async methods, to several channels."""
+    address = f"unix://{tmp_path}/s"
+
+    async def work() -> None:
+        async with rpc.serve(Handler(), address):
+            channels = [await rpc.aconnect(address, codec=codec) for _ in range(3)]
+            for channel in channels:
+                assert await channel.acall("echo", ([1, "two", None],)) == [1, "two", None]
+                assert await channel.acall("later", (5,)) == 5
+                assert 0 < await channel.acall("remaining", timeout=9) <= 9.001
+                with pytest.raises(KeyError) as caught:
+                    await channel.acall("fail")
+                assert isinstance(caught.value, RemoteError)
+                channel.close()
+
+    run(work())
+
+
+def test_a_blocking_caller_in_a_thread(run: Run, tmp_path: Path) -> None:
+    """The blocking face talks to the asyncio server."""
+    address = f"unix://{tmp_path}/s"
+
+    def caller() -> int:
+        with rpc.connect(address) as channel:
+            return sum(channel.call("later", (at,)) for at in range(20))
+
+    async def work() -> None:
+        async with rpc.serve(Handler(), address):
+            assert await asyncio.to_thread(caller) == 190
+
+    run(work())
+
+
+def test_data_travels_by_msgpack(run: Run, tmp_path: Path) -> None:
+    """Dates, dataclasses, bytes and arrays need no pickle; what is no data is refused."""
+    address = f"unix://{tmp_path}/s"
+    moment = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+
+    async def work() -> None:
+        async with rpc.serve(Handler(), address):
+            channel = await rpc.aconnect(address)
+            assert await channel.acall("echo", (Point(1, 2),)) == {"x": 1, "y": 2}
+            assert await channel.acall("echo", ({"at": b"x"},)) == {"at": b"x"}
+            assert await channel.acall("echo", (moment,)) == moment
+            large = b"y" * 200_000
+            assert await channel.acall("echo", (large,)) == large
+            for array in (
+                np.arange(6).reshape(2, 3),
+                np.zeros((300, 200)),
+                np.array(5),
+                np.arange(9)[::2],
+            ):
+                back = await channel.acall("echo", (array,))
+                assert back.dtype == array.dtype
+                assert np.array_equal(back, array)
+                assert back.flags.writeable
+            with pytest.raises(TypeError, match="pickle"):
+                await channel.acall("echo", (object(),))
+            with pytest.raises(TypeError, match="pickle"):
+                await channel.acall("echo", (np.array([object()]),))
+            assert await channel.acall("echo", (1,)) == 1
+            channel.close()
+
+    run(work())
+
+
+def test_cancelling_a_caller_cancels_the_task(run: Run, tmp_path: Path) -> None:
+    """Work that nobody waits for ends: by a cancel, and by the caller's leaving."""
+    address = f"unix://{tmp_path}/s"
+    handler = Handler()
+
+    async def work() -> None:
+        async with rpc.serve(handler, address):
+            channel = await rpc.aconnect(address)
+            task = asyncio.create_task(channel.acall("hang"))
+            await channel.acall("echo", (1,))
+            task.cancel()
+            await until(lambda: handler.cancelled == 1)
+            assert await channel.acall("echo", (2,)) == 2
+            left = asyncio.create_task(channel.acall("hang"))
+            await channel.acall("echo", (3,))
+            channel.close()
+            with pytest.raises(ClosedError):
+                await left
+            await until(lambda: handler.cancelled == 2)
+
+    run(work())
+
+
+def test_running_calls_are_limited(run: Run, tmp_path: Path) -> None:
+    """A burst waits in line instead of becoming tasks."""
+    address = f"unix://{tmp_path}/s"
+    handler = Handler()
+
+    async def work() -> None:
+        async with rpc.serve(handler, address, calls_max=4):
+            channel = await rpc.aconnect(address)
+            answers = await asyncio.gather(*(channel.acall("later", (at,)) for at in range(200)))
+            assert answers == list(range(200))
+            channel.close()
+
+    run(work())
+    assert handler.peak == 4
+
+
+def test_connections_are_limited(run: Run, tmp_path: Path) -> None:
+    """A connection above the limit waits to be accepted, and is, once another has left."""
+    address = f"unix://{tmp_path}/s"
+
+    async def work() -> None:
+        async with rpc.serve(Handler(), address, connections_max=1):
+            first = await rpc.aconnect(address)
+            assert await first.acall("echo", (1,)) == 1
+            second = await rpc.aconnect(address)
+            waiting = asyncio.create_task(second.acall("echo", (2,)))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not waiting.done()
+            first.close()
+            assert await waiting == 2
+            second.close()
+
+    run(work())
+
+
+def test_leaving_the_server_ends_everything(run: Run, tmp_path: Path) -> None:
+    """Callers are told, the socket file goes, no descriptor is left."""
+    address = f"unix://{tmp_path}/s"
+
+    async def work() -> None:
+        before = descriptors()
+        async with rpc.serve(Handler(), address):
+            channel = await rpc.aconnect(address)
+            task = asyncio.create_task(channel.acall("hang"))
+            await channel.acall("echo", (1,))
+        with pytest.raises(BrokenError):
+            await task
+        channel.close()
+        assert descriptors() <= before
+
+    run(work())
+    assert not (tmp_path / "s").exists()
+
+
+def test_wrong_addresses_are_refused(tmp_path: Path) -> None:
+    """Mistakes are found before anything is opened."""
+    with pytest.raises(ConfigError):
+        rpc.connect("tcp://host:1")
+    with pytest.raises(ConfigError, match="107"):
+        rpc.connect(f"unix:///{'x' * 120}")
+    with pytest.raises(ConfigError):
+        rpc.connect(f"unix://{tmp_path}/s", codec="json")
+    with pytest.raises(BrokenError) as caught:
+        rpc.connect(f"unix://{tmp_path}/nobody")
+    assert caught.value.delivered == "no"
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
