@@ -86,8 +86,8 @@ class Connection:
         """Send a call without waiting; returns its id. Its outcome comes from `settle`."""
     def settle(self, id: int, codec: int, timeout: float | None) -> Any:
         """Wait for the outcome of a call that was begun, as `call`; past the timeout it goes on."""
-    def hand_to_queue(self, id: int) -> None:
-        """Have the outcome of a call that was begun come from `receive`."""
+    def hand_over(self, id: int, queue: bool) -> None:
+        """Have the outcome of a call that was begun come from `receive` (true) or `settle`."""
     def receive(self, codec: int) -> list[tuple[int, Any]]:
         """Read what is there; `(id, outcome)` of each finished call, outcome as from `call` or an exception."""
     def next_call(self, timeout: float | None = None) -> _Call | None:

@@ -123,7 +123,7 @@ impl Connection {
             .map_err(|e| transport_error(py, &e, timeout))
     }
 
-    /// Send a call without waiting; its outcome comes from `settle`, or after `hand_to_queue` from `receive`.
+    /// Send a call without waiting; its outcome comes from `settle`, see `hand_over`.
     fn begin<'py>(
         &self,
         py: Python<'py>,
@@ -155,14 +155,15 @@ impl Connection {
     ) -> PyResult<Bound<'py, PyAny>> {
         let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
         let outcome = retry(py, || self.core.wait_patiently(id, deadline))
-            .map_err(|stop| self.raise(py, stop, timeout))?;
+            .map_err(|stop| raise(py, stop, timeout))?;
         outcome_to_python(py, &self.core, to_codec(codec), outcome, timeout)?.into_result()
     }
 
-    /// Have the outcome of a call that was begun come from `receive`.
-    fn hand_to_queue(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+    /// Have the outcome of a call that was begun come from `receive` (true) or `settle` (false).
+    fn hand_over(&self, py: Python<'_>, id: u64, queue: bool) -> PyResult<()> {
+        let taker = if queue { Taker::Queue } else { Taker::Thread };
         self.core
-            .hand_to_queue(id)
+            .hand_over(id, taker)
             .map_err(|e| transport_error(py, &e, None))
     }
 

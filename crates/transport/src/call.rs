@@ -98,16 +98,17 @@ impl Calls {
         matches!(self.entries.get(&id), Some(Entry::Waiting { .. }))
     }
 
-    /// Have the outcome of a thread's call go to the queue instead.
-    pub fn to_queue(&mut self, id: u64) {
-        match self.entries.get_mut(&id) {
-            Some(Entry::Waiting { taker, .. }) => *taker = Taker::Queue,
-            Some(Entry::Done(_)) => {
-                if let Some(outcome) = self.take(id) {
-                    self.finished.push_back((id, outcome));
-                }
-            }
-            None => {}
+    /// Change who takes the outcome of a call, also where it is there already.
+    pub fn hand_over(&mut self, id: u64, to: Taker) {
+        if let Some(Entry::Waiting { taker, .. }) = self.entries.get_mut(&id) {
+            *taker = to;
+        } else if to == Taker::Queue {
+            let outcome = self.take(id);
+            self.finished.extend(outcome.map(|outcome| (id, outcome)));
+        } else if let Some(at) = self.finished.iter().position(|(done, _)| *done == id)
+            && let Some((id, outcome)) = self.finished.remove(at)
+        {
+            self.entries.insert(id, Entry::Done(outcome));
         }
     }
 
@@ -206,6 +207,21 @@ mod tests {
         assert_eq!(calls.late, 1);
         assert!(matches!(calls.take(id), Some(Outcome::Reply(_))));
         assert!(calls.take(id).is_none());
+    }
+
+    #[test]
+    fn an_outcome_follows_its_taker() {
+        let mut calls = Calls::default();
+        let id = calls.next_id();
+        calls.begin(id, Taker::Thread, 0);
+        calls.hand_over(id, Taker::Queue);
+        calls.finish(reply(id));
+        assert!(calls.take(id).is_none());
+        calls.hand_over(id, Taker::Thread);
+        assert!(!calls.has_finished());
+        assert!(matches!(calls.take(id), Some(Outcome::Reply(_))));
+        calls.hand_over(id, Taker::Queue);
+        assert!(!calls.has_finished(), "it was taken");
     }
 
     #[test]

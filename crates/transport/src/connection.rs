@@ -296,9 +296,9 @@ impl Connection {
         self.step(|state| give_up(state, id))
     }
 
-    /// Have the outcome of a call that was started for a thread go to the queue of finished ones.
-    pub fn hand_to_queue(&self, id: u64) -> Result<()> {
-        self.step(|state| state.calls.to_queue(id))
+    /// Change who takes the outcome of a call in flight, also where it is there already.
+    pub fn hand_over(&self, id: u64, to: Taker) -> Result<()> {
+        self.step(|state| state.calls.hand_over(id, to))
     }
 
     /// Look at the socket and say whether the caller of a running call cancelled or left.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from forebay import _core
 from forebay.config import PoolConfig
-from forebay.errors import BrokenError, ConfigError
+from forebay.errors import BrokenError, ClosedError, ConfigError
 from forebay.pool import _application, _template
 from forebay.pool._acquire import Acquire
 from forebay.pool._death import Obituary, died_error
@@ -173,17 +173,18 @@ class ServicePool:
     def give_back(self, record: Record, *, dirty: bool) -> None:
         """End a lease: lend the service on, after a reset where it needs one, or have it ended."""
         resets = record.kind.resets
-        if not record.idle() or dirty or resets is Reset.NEVER:
-            self.discard(record)
-        elif resets is Reset.STATELESS:
-            self.core.release(record.handle)
-        else:
-            try:
-                record.begin_reset()
-            except BrokenError:
+        try:
+            if not record.idle() or dirty or resets is Reset.NEVER:
                 self.discard(record)
+            elif resets is Reset.STATELESS:
+                self.core.release(record.handle)
             else:
+                record.begin_reset()
                 self.core.release(record.handle, int(self.config.reset_timeout * 1000))
+        except BrokenError:
+            self.discard(record)
+        except ClosedError:
+            record.close()  # the pool was closed meanwhile, and the service ended with it
 
     def discard(self, record: Record) -> None:
         """Have a service ended; its successor may start at once."""
@@ -192,6 +193,7 @@ class ServicePool:
 
     def abandon(self, record: Record) -> None:
         """Leave a start that is under way to whoever comes next."""
+        record.idle()  # no loop watches it any more
         self.core.abandon(record.handle)
 
     def explain(

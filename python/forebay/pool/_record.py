@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any
 
+from forebay.errors import BusyError
+
 if TYPE_CHECKING:
     from forebay import _core
     from forebay.pool._kind import CommandKind, PythonKind
@@ -62,10 +64,11 @@ class PythonRecord:
 
     def idle(self) -> bool:
         """Whether no call is under way; where none is, the channel belongs to no loop any more."""
-        if self.channel.in_flight:
+        try:
+            self.channel.unbind()
+        except BusyError:
             return False
-        self.channel.unbind()
-        return True
+        return not self.channel.in_flight
 
     def close(self) -> None:
         """Close the channel; idempotent."""

@@ -131,12 +131,7 @@ class Channel:
         Cancellation: safe. A cancel frame goes out, the late reply is dropped, the channel
         stays usable.
         """
-        binding = self._binding
-        if binding is None:
-            from forebay.rpc._loop import LoopBinding
-
-            binding = self._binding = LoopBinding(self, self._connection)
-        return binding.call(method, args, kwargs, timeout)
+        return self._own_binding().call(method, args, kwargs, timeout)
 
     def begin(self, method: str, args: tuple[Any, ...] = ()) -> int:
         """Start a call whose answer is taken later, by `finish` or `afinish`; returns its id.
@@ -154,7 +149,7 @@ class Channel:
             DeadlineError: time ran out; the call goes on, and may be waited for again.
             Others as for `call`.
         """
-        if self._binding is not None:
+        if self._bound:
             self._refuse_bound()
         outcome = self._connection.settle(call, self._number, timeout)
         return self._decode(outcome, None) if type(outcome) is bytes else self._finish(outcome)
@@ -162,9 +157,9 @@ class Channel:
     async def afinish(self, call: int, *, timeout: float | None = None) -> Any:
         """Await the answer to a call that was begun; binds the channel to the running loop.
 
-        Cancellation: the call is cancelled too. Errors as for `call`.
+        Cancellation: safe; the call goes on, and may be waited for again. Errors as for `finish`.
         """
-        return await self._bound().finish(call, timeout)
+        return await self._own_binding().finish(call, timeout)
 
     def watch(self, pidfd: int) -> None:
         """Break calls as soon as the process of `pidfd` ends; duplicated, so it stays yours."""
@@ -176,12 +171,12 @@ class Channel:
         """Calls whose answers have not been taken."""
         return self._connection.counters()["in_flight"]
 
-    def _bound(self) -> LoopBinding:
+    def _own_binding(self) -> LoopBinding:
         binding = self._binding
         if binding is None:
             from forebay.rpc._loop import LoopBinding
 
-            binding = LoopBinding(self, self._connection)
+            binding = self._binding = LoopBinding(self, self._connection)
         return binding
 
     def submit(

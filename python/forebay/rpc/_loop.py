@@ -53,21 +53,6 @@ class LoopBinding:
         if self._writing:
             await self._wait_for_room(timeout)
         call = connection.start(channel._number, head, segments, timeout, channel.generation)
-        return await self._answer(loop, call, timeout)
-
-    async def finish(self, call: int, timeout: float | None) -> Any:
-        """Await the reply to a call that was begun, and decode it."""
-        loop = get_running_loop()
-        if self._loop is not loop:
-            self._bind(loop)
-        self._connection.hand_to_queue(call)
-        loop.call_soon(self._on_readable)  # it may be there already
-        return await self._answer(loop, call, timeout)
-
-    async def _answer(
-        self, loop: asyncio.AbstractEventLoop, call: int, timeout: float | None
-    ) -> Any:
-        channel, connection = self._channel, self._connection
         future = self._futures[call] = loop.create_future()
         if connection.outbox_bytes and not self._writing:
             self._start_writing()
@@ -83,6 +68,29 @@ class LoopBinding:
         if type(outcome) is bytes:
             return channel._decode(outcome, None)
         return channel._finish(outcome)
+
+    async def finish(self, call: int, timeout: float | None) -> Any:
+        """Await the reply to a call that was begun, and decode it; it goes on if nobody waits."""
+        loop = get_running_loop()
+        if self._loop is not loop:
+            self._bind(loop)
+        connection = self._connection
+        connection.hand_over(call, True)
+        future = self._futures[call] = loop.create_future()
+        if connection.outbox_bytes and not self._writing:
+            self._start_writing()
+        loop.call_soon(self._on_ready)  # it may be there already
+        try:
+            async with asyncio.timeout(timeout):
+                outcome = await future
+        except BaseException as error:
+            if self._futures.pop(call, None) is not None and not connection.closed:
+                connection.hand_over(call, False)
+            if isinstance(error, TimeoutError):
+                message = f"no reply from {self._channel.name} within {timeout} s"
+                raise DeadlineError(message, timeout=timeout) from None
+            raise
+        return self._channel._finish(outcome)
 
     def unbind(self) -> None:
         """Let go of the loop; BusyError while calls are in flight."""

@@ -171,16 +171,19 @@ class _Reader:
 
     def _run(self) -> None:
         while True:
-            for descriptor, _ in self._epoll.poll(self._until_timer()):
-                if descriptor == self._wake:
-                    os.eventfd_read(self._wake)
-                    continue
-                with self._lock:
-                    target = self._targets.get(descriptor)
-                if target is not None:
-                    self._step(target, descriptor)
-            for target, call, timeout in self._due():
-                target.expire(call, timeout)
+            self._turn()  # apart, so that no local of it keeps a channel alive while it waits
+
+    def _turn(self) -> None:
+        for descriptor, _ in self._epoll.poll(self._until_timer()):
+            if descriptor == self._wake:
+                os.eventfd_read(self._wake)
+                continue
+            with self._lock:
+                target = self._targets.get(descriptor)
+            if target is not None:
+                self._step(target, descriptor)
+        for expired, call, timeout in self._due():
+            expired.expire(call, timeout)
 
     @staticmethod
     def _step(target: Submitted, descriptor: int) -> None:
