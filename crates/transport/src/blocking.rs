@@ -200,23 +200,31 @@ impl Connection {
             });
         };
         let lead = state.reader == Reader::Nobody && state.wants_read();
-        let wake = match (lead, wish.id) {
-            (false, Some(id)) => {
+        let wake = match wish.id {
+            Some(id) => {
                 let wake = own_wake()?;
-                state.followers.insert(id, wake.clone());
+                if lead {
+                    state.leader = Some(wake.clone());
+                } else {
+                    state.followers.insert(id, wake.clone());
+                }
                 Some(wake)
             }
-            _ => None,
+            None => None,
         };
+        state.leads += u64::from(lead);
+        let reading = Reader::Thread(state.leads);
         if lead {
-            state.reader = Reader::Thread;
+            state.reader = reading;
         }
         release(state);
         let woken = self.sleep(&socket, wake.as_deref(), lead, wish.write, deadline);
         let mut state = self.lock()?;
-        let lead = lead && state.reader == Reader::Thread;
+        // A driver may have taken over meanwhile, and given the place up to another thread.
+        let lead = lead && state.reader == reading;
         if lead {
             state.reader = Reader::Nobody;
+            state.leader = None;
         }
         match woken {
             Ok(Woken {

@@ -49,12 +49,7 @@ def main() -> None:
         return
     nursery.ready()
     _worker.prepare(directory)
-    while (forked := nursery.fork()) is not None:
-        socket, following = forked
-        if following is None:
-            _worker.main(socket)
-            return
-        _worker.prepare(following)
+    _worker.main(nursery)
 
 
 def _import(kind: Any, target: str, path: list[str], argv: list[str]) -> str | None:
