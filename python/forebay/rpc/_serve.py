@@ -96,6 +96,7 @@ def serve_connection(
         codec: take calls in this codec only; by default in any that the connection allows.
         generation: refuse calls of older generations; newer ones move it on.
         on_control: gets `(name, args)` of methods that start with "@"; its result is the answer.
+
     Raises:
         ProtocolError: the peer broke the protocol.
         ConfigError: unknown codec.
