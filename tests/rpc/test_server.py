@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from forebay import rpc
 from forebay.errors import BrokenError, ClosedError, ConfigError, RemoteError
 
@@ -57,7 +58,7 @@ class Handler:
 
 
 async def until(condition: Any) -> None:
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - for counters that tell nobody
         await asyncio.sleep(0)
 
 
