@@ -117,7 +117,10 @@ class ProgramRecord:
         self.starting = False
 
     def idle(self) -> bool:
-        """A program's own protocol is not ours to judge; the poll at the next borrow finds what it left unread."""
+        """A program's own protocol is not ours to judge: always.
+
+        The poll at the next borrow finds what it left unread.
+        """
         return True
 
     def close(self) -> None:

@@ -94,7 +94,7 @@ def prepare(directory: str) -> None:
     after a fork, numpy does not. Done right after the fork before, when nobody waits for it.
     """
     os.environ["TMPDIR"] = directory
-    tempfile = sys.modules.get("tempfile")
+    tempfile: Any = sys.modules.get("tempfile")
     if tempfile is not None:
         tempfile.tempdir = directory
     numpy_random = sys.modules.get("numpy.random")

@@ -98,6 +98,7 @@ def serve_connection(
         generation: refuse calls of older generations; newer ones move it on.
         on_control: gets `(name, args)` of methods that start with "@"; its result is the answer.
         next_call: where calls come from, if not from `connection.next_call`; None ends it.
+
     Raises:
         ProtocolError: the peer broke the protocol.
         ConfigError: unknown codec.
