@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.pool.processes import alive, eventually
+from tests.pool.programs import ROOT, run, write
 
-ROOT = Path(__file__).parents[2]
 GONE_S = 1.0
 """What is left behind must be gone within this time."""
 
@@ -150,3 +150,37 @@ def test_ctrl_c_ends_a_client_that_waits(way: str, tmp_path: Path) -> None:
         assert said.count("Traceback") == 1, said
         assert said.rstrip().endswith("KeyboardInterrupt")
         interrupted.expect_nothing_left()
+
+
+def test_ctrl_c_does_not_reach_the_keeper(tmp_path: Path) -> None:
+    """A program that handles Ctrl-C itself keeps its pool, even while the keeper is starting."""
+    program = write(
+        tmp_path / "program.py",
+        """
+        import os, signal, threading, time
+        import forebay
+        from tests.pool.services import Echo
+
+        interrupts = []
+
+        def storm():
+            while not done.wait(0.001):
+                os.killpg(0, signal.SIGINT)
+
+        if __name__ == "__main__":
+            signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
+            os.setpgid(0, 0)
+            for _ in range(3):
+                done = threading.Event()
+                thread = threading.Thread(target=storm)
+                thread.start()
+                with forebay.ServicePool(max_size=1) as pool, pool.acquire(Echo) as echo:
+                    assert echo.echo(1) == 1
+                    done.set()
+                    thread.join()
+            assert interrupts
+            print("served")
+        """,
+    )
+    ended = run(program, cwd=tmp_path)
+    assert (ended.stdout, ended.stderr) == ("served\n", "")
