@@ -3,19 +3,21 @@
 Ours forks it from the template when it is asked for: no service is used twice and none is forked
 ahead, which every start proves by the moment at which its process was forked.
 Peers: a fresh interpreter that imports numpy and writes a byte, and multiprocessing's forkserver
-with numpy preloaded, until the new process has sent its first byte.
+with numpy preloaded, until the new process has sent its first byte; once under an ordinary program
+and once under one whose main module imports nothing that is not preloaded, where it is at its best.
 What it takes to end the process is outside of the time.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import os
+import select
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from pathlib import Path
 
 from benchmarks.claim import OWN, Claim, Contestant
 from benchmarks.stopwatch import Figures, summary
@@ -46,6 +48,9 @@ def forebay_starts(starts: int, warm_up: int) -> Figures:
             ready = time.monotonic_ns()
             pid, forked = service.birth()
             answered.append(time.monotonic_ns() - asked)
+            process = os.pidfd_open(pid)
+        select.select([process], [], [])  # as the peers join theirs
+        os.close(process)
         if pid in seen or forked < asked:
             raise ValueError(f"process {pid} was forked before it was asked for")
         seen.add(pid)
@@ -73,32 +78,22 @@ def interpreter_starts(starts: int, warm_up: int) -> Figures:
     return time_starts(start, starts=starts, warm_up=warm_up)
 
 
-def _first_byte(pipe: Connection) -> None:
-    # Bound at once, since the server preloaded it: the service needs it, so it imports it.
-    import numpy
-
-    pipe.send_bytes(numpy.__name__.encode())
+def _forkserver_starts(starts: int, warm_up: int, *options: str) -> Figures:
+    program = Path(__file__).with_name("forkserver_program.py")
+    command = [sys.executable, str(program), str(warm_up + starts), *options]
+    printed = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    samples: list[int] = json.loads(printed)
+    return summary(samples[warm_up:], unit_ns=MS)
 
 
 def forkserver_starts(starts: int, warm_up: int) -> Figures:
-    """A process of the forkserver, numpy preloaded there, until its first byte."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["numpy", "benchmarks.pool", "__main__"])
+    """A process of the forkserver, numpy preloaded, until its first byte; an ordinary program."""
+    return _forkserver_starts(starts, warm_up)
 
-    def start() -> int:
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_first_byte, args=(theirs,))
-        asked = time.monotonic_ns()
-        process.start()
-        ours.recv_bytes()
-        ready = time.monotonic_ns()
-        process.join()
-        process.close()
-        ours.close()
-        theirs.close()
-        return ready - asked
 
-    return time_starts(start, starts=starts, warm_up=warm_up)
+def bare_forkserver_starts(starts: int, warm_up: int) -> Figures:
+    """The same for a program whose main module imports nothing besides: the peer at its best."""
+    return _forkserver_starts(starts, warm_up, "--bare")
 
 
 STARTS = {"starts": 100, "warm_up": 5}
@@ -112,8 +107,10 @@ def _starts(name: str, function: str, environment: str) -> Contestant:
 FOREBAY = _starts("forebay, template", "forebay_starts", OWN)
 INTERPRETER = _starts("fresh interpreter", "interpreter_starts", "main")
 FORKSERVER = _starts("forkserver, preloaded", "forkserver_starts", "main")
+BARE_FORKSERVER = _starts("forkserver, bare main", "bare_forkserver_starts", "main")
 
 CLAIMS = [
-    Claim("pool.fork.numpy.vs_exec", FOREBAY, INTERPRETER, "mean", "ms"),
-    Claim("pool.fork.numpy.vs_forkserver", FOREBAY, FORKSERVER, "mean", "ms"),
+    Claim("pool.fork.numpy.vs_exec", FOREBAY, INTERPRETER, "p50", "ms"),
+    Claim("pool.fork.numpy.vs_forkserver", FOREBAY, FORKSERVER, "p50", "ms"),
+    Claim("pool.fork.numpy.vs_bare_forkserver", FOREBAY, BARE_FORKSERVER, "p50", "ms"),
 ]

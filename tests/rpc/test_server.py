@@ -57,7 +57,7 @@ class Handler:
 
 
 async def until(condition: Any) -> None:
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - the event is in another task's state
         await asyncio.sleep(0)
 
 

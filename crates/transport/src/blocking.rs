@@ -16,8 +16,9 @@ use rustix::io::Errno;
 
 use crate::call::Outcome;
 use crate::connection::{Connection, Socket, die, next_runnable, release};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Delivered, Error, Fault, Result};
 use crate::inbox::Call;
+use crate::limit::SPIN_US;
 use crate::state::{Reader, State};
 use crate::sys::process;
 
@@ -109,7 +110,11 @@ impl Connection {
             }
             match &state.fault {
                 Some(Fault::Broken(_)) => return Ok(None),
-                Some(fault) => return Err(fault.to_error(&self.peer, crate::Delivered::Maybe)),
+                Some(fault) => {
+                    let error = fault.to_error(&self.peer, Delivered::Maybe);
+                    release(state);
+                    return Err(error);
+                }
                 None if state.ended || state.inbox.is_closing() => {
                     release(state);
                     return Ok(None);
@@ -267,6 +272,9 @@ impl Connection {
                 fds.push(fd);
             }
         }
+        if read && spin(&mut fds) {
+            return Self::look(&fds, places, wake);
+        }
         let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
@@ -278,6 +286,15 @@ impl Connection {
                 });
             }
         }
+        Self::look(&fds, places, wake)
+    }
+
+    /// Read off what `poll` reported.
+    fn look(
+        fds: &[PollFd<'_>],
+        places: [Option<usize>; 4],
+        wake: Option<&OwnedFd>,
+    ) -> Result<Woken> {
         let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
         if !seen(2).is_empty() {
             return Err(Error::Interrupted);
@@ -290,6 +307,24 @@ impl Connection {
             writable: seen(0).intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR),
             peer_died: !seen(1).is_empty(),
         })
+    }
+}
+
+/// Look for events for a short while, yielding the core between; true if there are some.
+fn spin(fds: &mut [PollFd<'_>]) -> bool {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let end = Instant::now() + Duration::from_micros(SPIN_US);
+    loop {
+        if poll(fds, Some(&now)).is_ok_and(|count| count > 0) {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        rustix::thread::sched_yield();
     }
 }
 

@@ -15,6 +15,8 @@ pub mod limit;
 pub mod outbox;
 pub mod preface;
 mod state;
+#[cfg(test)]
+mod state_tests;
 mod stream;
 mod sys;
 pub mod unix;

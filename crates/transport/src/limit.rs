@@ -28,8 +28,12 @@ pub const COPY_BYTES_MAX: usize = 64 << 10;
 pub const PIECES_MAX: usize = 64;
 /// Longest path of a Unix socket: `sun_path` without its final zero, unix(7).
 pub const UNIX_PATH_BYTES_MAX: usize = 107;
-/// Seconds that `close` waits for queued bytes to leave.
-pub const LINGER_S: u64 = 1;
+/// A reading thread looks and yields for this long before it sleeps.
+///
+/// Waking a sleeper on another core costs about 25 us each way. A sequential call of 100 bytes on
+/// two idle cores: 57 us without, 9 us with 20 us of it; both ends on one core: 15 us with and
+/// without, because each look yields the core.
+pub const SPIN_US: u64 = 20;
 
 /// The limits that one connection applies and announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -97,11 +97,12 @@ class Borrow:
                 yield from self._wait(ticket=self._answer[2], grace_ms=self._answer[3])
             answer, handle, settled, _ = self._answer
             assert handle is not None
-            record = (
-                self._pool.start(self._kind, handle)
-                if answer == START
-                else self._pool.taken(handle)
-            )
+            try:
+                record = self._take(answer, handle)
+            except BrokenError:
+                if attempt == TRIES:
+                    raise
+                continue  # the keeper was lost just now; the next try starts another
             if settled:
                 return record
             if (yield from self._settle(record, last=attempt == TRIES)):
@@ -109,6 +110,11 @@ class Borrow:
         raise BrokenError(
             f"pool {self._pool.name!r}: {self._kind.name} ended {TRIES} times before it could be lent"
         )
+
+    def _take(self, answer: int, handle: _core.Handle) -> Record:
+        if answer == START:
+            return self._pool.start(self._kind, handle)
+        return self._pool.taken(handle)
 
     def _wait(self, ticket: int, grace_ms: int) -> Steps[None]:
         """Until the ticket is granted; past the grace a service is started rather than a reset waited for."""

@@ -1,0 +1,190 @@
+//! The state over a scripted stream: short sends and receives, EAGAIN and errors at every byte.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::rc::Rc;
+
+use rustix::io::Errno;
+
+use crate::call::{Outcome, Taker};
+use crate::error::{Cause, Fault};
+use crate::frame::{Codec, Header, Kind};
+use crate::limit::Limits;
+use crate::outbox::{Head, Payload};
+use crate::preface::Role;
+use crate::state::State;
+use crate::stream::Stream;
+
+type Pipe = Rc<RefCell<VecDeque<u8>>>;
+
+/// One end of a stream that moves at most `step` bytes, then would block once.
+struct Script {
+    out: Pipe,
+    into: Pipe,
+    step: usize,
+    blocked: [Cell<bool>; 2],
+    /// Bytes that may still move before `errno` strikes.
+    left: Cell<usize>,
+    errno: Errno,
+}
+
+impl Script {
+    fn allow(&self, wanted: usize, way: usize) -> Result<usize, Errno> {
+        if self.left.get() == 0 {
+            return Err(self.errno);
+        }
+        if !self.blocked[way].replace(!self.blocked[way].get()) {
+            return Err(Errno::AGAIN);
+        }
+        let count = wanted.min(self.step).min(self.left.get());
+        Ok(count)
+    }
+
+    fn pay(&self, count: usize) {
+        self.left.set(self.left.get() - count);
+    }
+}
+
+impl Stream for Script {
+    fn send(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        let bytes: Vec<u8> = pieces
+            .iter()
+            .flat_map(|piece| piece.iter().copied())
+            .collect();
+        let count = self.allow(bytes.len(), 0)?;
+        self.pay(count);
+        self.out.borrow_mut().extend(&bytes[..count]);
+        Ok(count)
+    }
+
+    #[allow(clippy::incompatible_msrv)] // tests run on the repository's toolchain
+    fn receive<'a>(&self, into: &'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], Errno> {
+        let mut queue = self.into.borrow_mut();
+        let count = self.allow(into.len(), 1)?.min(queue.len());
+        if count == 0 {
+            return Err(Errno::AGAIN);
+        }
+        self.pay(count);
+        let bytes: Vec<u8> = queue.drain(..count).collect();
+        Ok(into[..count].write_copy_of_slice(&bytes))
+    }
+
+    fn hung_up(&self) -> bool {
+        self.left.get() == 0
+    }
+}
+
+fn ends(step: usize, left: usize, errno: Errno) -> (State<Script>, State<Script>) {
+    let (there, back) = (Pipe::default(), Pipe::default());
+    let end = |out: &Pipe, into: &Pipe, role, left| {
+        let (out, into, left) = (out.clone(), into.clone(), Cell::new(left));
+        let script = Script {
+            out,
+            into,
+            step,
+            blocked: Default::default(),
+            left,
+            errno,
+        };
+        State::new(script, role, Limits::default(), true, 0)
+    };
+    (
+        end(&there, &back, Role::Caller, left),
+        end(&back, &there, Role::Server, usize::MAX),
+    )
+}
+
+fn frame(kind: Kind, id: u64, head: &[u8], segments: &[Payload]) -> Header {
+    Header {
+        head_bytes: u32::try_from(head.len()).expect("short"),
+        segments: u16::try_from(segments.len()).expect("few"),
+        codec: Codec::Pickle,
+        ..Header::control(kind, id)
+    }
+}
+
+/// Two calls with a segment, echoed; stops when both are done or the caller's end is broken.
+fn exchange(caller: &mut State<Script>, server: &mut State<Script>) -> Vec<Outcome> {
+    for _ in 0..2 {
+        if caller.fault.is_some() {
+            break; // a real caller is refused here
+        }
+        let segments: Vec<Payload> = vec![Box::new(vec![5u8; 30])];
+        let id = caller.calls.next_id();
+        caller.calls.begin(id, Taker::Queue, u64::MAX);
+        let end = caller.send(
+            frame(Kind::Call, id, b"head", &segments),
+            Head::Borrowed(b"head"),
+            segments,
+        );
+        if caller.fault.is_none() {
+            caller.calls.begin(id, Taker::Queue, end);
+        }
+    }
+    let mut outcomes = Vec::new();
+    for _ in 0..10_000 {
+        caller.flush();
+        server.receive();
+        while let Some(Ok(call)) = server.inbox.next(std::time::Instant::now()) {
+            let segments: Vec<Payload> = call
+                .segments
+                .into_iter()
+                .map(|s| Box::new(s) as Payload)
+                .collect();
+            let header = frame(Kind::Reply, call.id, b"head", &segments);
+            server.answer(header, None, Head::Borrowed(call.head.as_slice()), segments);
+        }
+        server.flush();
+        caller.receive();
+        outcomes.extend(
+            caller
+                .calls
+                .take_finished()
+                .into_iter()
+                .map(|(_, outcome)| outcome),
+        );
+        if outcomes.len() == 2 || caller.calls.in_flight() == 0 {
+            break;
+        }
+    }
+    outcomes
+}
+
+#[test]
+fn any_step_with_blocking_between_gives_the_same_replies() {
+    for step in 1..=200 {
+        let (mut caller, mut server) = ends(step, usize::MAX, Errno::AGAIN);
+        let outcomes = exchange(&mut caller, &mut server);
+        assert_eq!(outcomes.len(), 2, "step {step}");
+        for outcome in outcomes {
+            let Outcome::Reply(frame) = outcome else {
+                panic!("step {step}: {outcome:?}")
+            };
+            assert_eq!(frame.head.as_slice(), b"head");
+            assert_eq!(frame.segments[0].as_slice(), [5u8; 30]);
+        }
+    }
+}
+
+#[test]
+fn an_error_at_any_byte_ends_every_call_once() {
+    let mut broken = 0;
+    for left in 0..400 {
+        let (mut caller, mut server) = ends(7, left, Errno::CONNRESET);
+        let outcomes = exchange(&mut caller, &mut server);
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Reply(frame) => assert_eq!(frame.segments[0].as_slice(), [5u8; 30]),
+                Outcome::Broken { fault, .. } => {
+                    assert_eq!(fault, Fault::Broken(Cause::Failed(Errno::CONNRESET)));
+                    broken += 1;
+                }
+                Outcome::Failure(..) => panic!("nothing failed remotely"),
+            }
+        }
+        assert_eq!(caller.calls.in_flight(), 0);
+    }
+    assert!(broken > 100);
+}
