@@ -174,8 +174,10 @@ def test_ctrl_c_does_not_reach_the_keeper(tmp_path: Path) -> None:
                 done = threading.Event()
                 thread = threading.Thread(target=storm)
                 thread.start()
-                with forebay.ServicePool(max_size=1) as pool, pool.acquire(Echo) as echo:
-                    assert echo.echo(1) == 1
+                try:
+                    with forebay.ServicePool(max_size=1) as pool, pool.acquire(Echo) as echo:
+                        assert echo.echo(1) == 1
+                finally:
                     done.set()
                     thread.join()
             assert interrupts
