@@ -129,7 +129,7 @@ impl State {
     }
 
     /// A service that was started is ready.
-    pub fn lend(&mut self, handle: Handle) -> Result<Option<i32>> {
+    pub fn lend(&mut self, handle: Handle, key: Key) -> Result<Option<i32>> {
         let entry = self.entry(handle)?;
         if entry.process().is_none() {
             return Ok(None);
@@ -138,14 +138,15 @@ impl State {
         let leased = Stamp::new(Word::Leased, handle.generation);
         if self.shift(handle, Word::Starting, Word::Leased) {
             self.stats.leases += 1;
+            self.learn_start(handle, key);
         } else if Stamp::load(&self.link.cell(handle.slot).word) != leased {
             return Ok(None); // its deadline came first; its death will be told
         }
         Ok(Some(pid))
     }
 
-    /// Remember how long a start of this key takes.
-    pub fn learn_start(&mut self, handle: Handle, key: Key) {
+    /// Remember how long a start of this key takes, where nobody left it meanwhile.
+    fn learn_start(&mut self, handle: Handle, key: Key) {
         let took = now_ms().saturating_sub(self.entry_of(handle.slot).begun_ms);
         let known = self.start_ms.entry(key).or_insert(took);
         *known = (3 * *known + took) / 4;
