@@ -29,6 +29,7 @@ pub struct Entry {
     pub death: Option<Death>,
     /// What it wrote, when that was asked for.
     pub output: Option<Vec<u8>>,
+    forsaken: bool,
     pidfd: Option<OwnedFd>,
     begun_ms: u64,
 }
@@ -176,6 +177,16 @@ impl State {
         let entry = self.entry_of(handle.slot);
         entry.pid = pid;
         entry.pidfd = pidfd;
+    }
+
+    /// Remember that a service ends while nobody holds it.
+    pub fn forsake(&mut self, slot: u32) {
+        let entry = self.entry_of(slot);
+        if !entry.lent && !entry.forsaken && entry.socket.is_some() {
+            entry.forsaken = true;
+            let handle = entry.handle(slot);
+            self.forsaken.push(handle);
+        }
     }
 
     /// Free the slot of a service that is dead and that nobody holds.

@@ -97,6 +97,8 @@ struct State {
     watchers: Vec<Arc<Queue<Wake>>>,
     start_ms: BTreeMap<Key, u64>,
     deaths: BTreeMap<&'static str, u64>,
+    /// Services that ended, or were given up, while nobody held them.
+    forsaken: Vec<Handle>,
     next_ticket: Ticket,
     closed: bool,
     stats: Stats,
@@ -126,6 +128,7 @@ impl Client {
             watchers: Vec::new(),
             start_ms: BTreeMap::new(),
             deaths: BTreeMap::new(),
+            forsaken: Vec::new(),
             next_ticket: WATCH + 1,
             closed: false,
             stats: Stats::default(),
@@ -427,6 +430,11 @@ impl Client {
         Ok(output)
     }
 
+    /// Last leases of services that ended while nobody held them, each told once: what was kept for them can go.
+    pub fn forsaken(&self) -> Result<Vec<Handle>> {
+        Ok(std::mem::take(&mut self.enter()?.forsaken))
+    }
+
     /// Handle whatever has happened; never waits.
     pub fn drive(&self) -> Result<()> {
         let mut state = self.enter()?;
@@ -586,6 +594,7 @@ impl Client {
         self.unwatch(state, slot);
         state.machine.lose(slot, &mut actions);
         state.entry_of(slot).death = Some(death);
+        state.forsake(slot);
         state.bury(slot);
         self.act(state, &mut actions);
     }
@@ -635,6 +644,7 @@ impl Client {
             // Where the keeper is gone, its loss is handled by the next drive.
             let _ = state.link.send(&Request::Kill { handle, cause }, &[]);
         }
+        state.forsake(slot);
         state.bury(slot);
         self.act(state, &mut actions);
     }
