@@ -62,7 +62,7 @@ class Command:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What makes two programs interchangeable: the file itself, arguments in order, environment, directory."""
+        """What makes two programs interchangeable: the file itself, how it is started, whether it is used again."""
         path = self.program()
         file = os.stat(path)
         identity = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
@@ -72,4 +72,5 @@ class Command:
             tuple(self.arguments),
             tuple(sorted(self.env.items())),
             self.cwd or os.getcwd(),
+            self.reuse,
         )
