@@ -129,3 +129,25 @@ class Suicidal(forebay.Service):
 
     def ping(self) -> str:
         return "pong"
+
+
+class Owned(forebay.Service):
+    """Knows when two use it at once: who enters must be the next to leave."""
+
+    def __init__(self) -> None:
+        self.owner: str | None = None
+
+    def enter(self, token: str) -> None:
+        if self.owner is not None:
+            raise RuntimeError(f"{token} came while {self.owner} was here")
+        self.owner = token
+
+    def leave(self, token: str) -> str:
+        if self.owner != token:
+            raise RuntimeError(f"{token} leaves but {self.owner} is here")
+        self.owner = None
+        return token
+
+    def reset(self) -> None:
+        if self.owner is not None:
+            raise RuntimeError(f"{self.owner} is still here")

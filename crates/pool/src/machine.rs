@@ -13,8 +13,9 @@
 //! - a slot is granted to at most one ticket; a slot is in exactly one place;
 //! - lent + idle + settling never exceeds `max_size`; a dying service does not count, its successor may start;
 //! - nobody waits while a fitting service is idle, or while there is room or another key's idle service to evict,
-//!   unless a settling service of the key is about to become free;
-//! - first come, first served: a newcomer never overtakes a waiter, whatever key each wants.
+//!   unless a settling service of the key is about to become free, one for each who waits so;
+//! - first come, first served: a newcomer overtakes, whatever key each wants, only those who chose to wait for a
+//!   settling service rather than take what there is.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -111,20 +112,16 @@ impl Machine {
 
     /// Ask for a service. `None`: the ticket waits; it is woken by an action, or leaves.
     pub fn ask(&mut self, ticket: Ticket, key: Key, actions: &mut Vec<Action>) -> Option<Grant> {
-        let behind = !self.waiting.is_empty();
-        let grant = if behind {
-            None
-        } else {
-            self.find(key, true, actions)
-        };
-        if grant.is_none() {
-            self.waiting.push_back(Waiter {
-                ticket,
-                key,
-                patient: true,
-            });
-        }
-        grant
+        self.waiting.push_back(Waiter {
+            ticket,
+            key,
+            patient: true,
+        });
+        // Who waited before was served as far as it goes, so that only the newcomer can be granted something now.
+        self.serve(actions);
+        let grant = self.collect(ticket)?;
+        actions.retain(|action| *action != Action::Wake(ticket, grant));
+        Some(grant)
     }
 
     /// The service on top of a key's idle ones, where it owes nothing and nobody waits.
@@ -256,16 +253,24 @@ impl Machine {
 
     /// Whether a service of a key is idle and no one waits for it.
     pub fn has_idle(&self, key: Key) -> bool {
-        self.waiting.is_empty()
-            && self
-                .keys
-                .get(&key)
-                .is_some_and(|kind| !kind.idle.is_empty())
+        self.waiting.is_empty() && self.has_idle_of(key)
+    }
+
+    /// Whether a service of a key is idle.
+    pub fn has_idle_of(&self, key: Key) -> bool {
+        self.keys
+            .get(&key)
+            .is_some_and(|kind| !kind.idle.is_empty())
     }
 
     /// Idle services.
     pub fn idle(&self) -> usize {
         self.keys.values().map(|kind| kind.idle.len()).sum()
+    }
+
+    /// Services of a key that owe an answer.
+    pub fn settling_of(&self, key: Key) -> usize {
+        self.keys.get(&key).map_or(0, |kind| kind.settling)
     }
 
     /// Services that owe an answer.
@@ -281,16 +286,13 @@ impl Machine {
             .map(|(slot, _)| slot)
     }
 
-    /// A service for a key right now. The patient leave room alone where a settling service will do.
-    fn find(&mut self, key: Key, patient: bool, actions: &mut Vec<Action>) -> Option<Grant> {
+    /// A service for a key right now.
+    fn find(&mut self, key: Key, actions: &mut Vec<Action>) -> Option<Grant> {
         let kind = self.keys.entry(key).or_default();
         if let Some(slot) = kind.idle.pop() {
             let settled = self.services[slot as usize].place == Place::Idle { settled: true };
             self.put(slot, Place::Lent);
             return Some(Grant::Take { slot, settled });
-        }
-        if patient && kind.settling > 0 {
-            return None;
         }
         if self.live >= self.max_size {
             self.evict(actions)?;
@@ -352,17 +354,25 @@ impl Machine {
     }
 
     /// Grant what can be granted, in the order of asking.
+    ///
+    /// The patient leave room alone and are passed over, as long as there is a settling service for each of them.
     fn serve(&mut self, actions: &mut Vec<Action>) {
-        while let Some(&Waiter {
-            ticket,
-            key,
-            patient,
-        }) = self.waiting.front()
-        {
-            let Some(grant) = self.find(key, patient, actions) else {
-                return;
+        let mut expected: BTreeMap<Key, usize> = BTreeMap::new();
+        let mut place = 0;
+        while let Some(&waiter) = self.waiting.get(place) {
+            let Waiter { ticket, key, .. } = waiter;
+            if waiter.patient && !self.has_idle_of(key) {
+                let ahead = expected.entry(key).or_default();
+                if self.settling_of(key) > *ahead {
+                    *ahead += 1;
+                    place += 1;
+                    continue;
+                }
+            }
+            let Some(grant) = self.find(key, actions) else {
+                return; // no room, and nothing idle of any key
             };
-            self.waiting.pop_front();
+            self.waiting.remove(place);
             self.granted.insert(ticket, (key, grant));
             actions.push(Action::Wake(ticket, grant));
         }

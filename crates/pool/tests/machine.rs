@@ -38,6 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct World {
     next: Ticket,
     waiting: VecDeque<(Ticket, Key)>,
+    hurried: BTreeSet<Ticket>,
     lent: BTreeMap<Slot, Ticket>,
     settling: BTreeSet<Slot>,
     dying: BTreeSet<Slot>,
@@ -63,8 +64,12 @@ impl World {
                         .iter()
                         .position(|&(waiter, _)| waiter == ticket)
                         .unwrap();
-                    assert_eq!(place, 0, "ticket {ticket} overtook an earlier one");
-                    self.waiting.pop_front();
+                    let patient = |&(waiter, _): &(Ticket, Key)| !self.hurried.contains(&waiter);
+                    assert!(
+                        self.waiting.iter().take(place).all(patient),
+                        "ticket {ticket} overtook an earlier one"
+                    );
+                    self.waiting.remove(place);
                     assert_eq!(machine.collect(ticket), Some(grant));
                     self.give(ticket, grant);
                 }
@@ -140,6 +145,7 @@ fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Ve
         }
         Step::Hurry(index) => {
             if let Some((ticket, _)) = nth(world.waiting.iter().copied(), index) {
+                world.hurried.insert(ticket);
                 machine.hurry(ticket, actions);
             }
         }
@@ -162,10 +168,13 @@ proptest! {
             world.act(&mut machine, &mut actions);
             prop_assert!(machine.live() <= max_size, "{} services of at most {max_size}", machine.live());
             prop_assert_eq!(machine.waiters(), world.waiting.len());
-            if !world.waiting.is_empty() {
-                prop_assert!(machine.idle() == 0 || machine.settling() > 0, "someone waits beside an idle service");
-                let full = machine.live() == max_size;
-                prop_assert!(full || machine.settling() > 0, "someone waits beside room");
+            let nothing_to_give = machine.idle() == 0 && machine.live() == max_size;
+            for key in 0..3 {
+                let waiters = || world.waiting.iter().filter(|&&(_, wanted)| wanted == key);
+                prop_assert!(waiters().count() == 0 || !machine.has_idle_of(key), "someone waits beside a fitting service");
+                let hurried = waiters().any(|(ticket, _)| world.hurried.contains(ticket));
+                let expectant = waiters().count() <= machine.settling_of(key);
+                prop_assert!(nothing_to_give || (expectant && !hurried), "someone waits in vain");
             }
         }
     }
@@ -213,4 +222,30 @@ fn the_patient_wait_for_a_reset_and_the_hurried_get_a_new_service() {
         matches!(actions[..], [Action::Wake(2, Grant::Start { .. })]),
         "{actions:?}"
     );
+}
+
+#[test]
+fn who_waits_for_a_start_under_way_holds_nobody_else_up() {
+    let mut machine = Machine::new(3);
+    let mut actions = Vec::new();
+    let mut start =
+        |machine: &mut Machine, ticket, key| match machine.ask(ticket, key, &mut actions) {
+            Some(Grant::Start { slot }) => slot,
+            other => panic!("room, but {other:?}"),
+        };
+    let abandoned = start(&mut machine, 1, 0);
+    let warm = start(&mut machine, 2, 1);
+    let mut actions = Vec::new();
+    machine.release(abandoned, false, &mut actions);
+    machine.release(warm, true, &mut actions);
+    assert_eq!(machine.ask(3, 0, &mut actions), None, "one is starting");
+    assert!(matches!(
+        machine.ask(4, 1, &mut actions),
+        Some(Grant::Take { slot, .. }) if slot == warm
+    ));
+    assert!(
+        matches!(machine.ask(5, 0, &mut actions), Some(Grant::Start { .. })),
+        "one that starts is not enough for two"
+    );
+    assert_eq!(actions, []);
 }

@@ -269,6 +269,11 @@ impl PyPool {
         Ok(output.map(|text| PyBytes::new(py, &text)))
     }
 
+    fn forsaken(&self) -> PyResult<Vec<PyHandle>> {
+        let handles = self.0.forsaken().map_err(error::pool)?;
+        Ok(handles.into_iter().map(PyHandle).collect())
+    }
+
     fn drive(&self) -> PyResult<()> {
         self.0.drive().map_err(error::pool)
     }

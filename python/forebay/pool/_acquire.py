@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Generic
 
-from forebay.errors import BrokenError, DeadlineError, DiedError, RemoteError
+from forebay.errors import BrokenError, BusyError, DeadlineError, DiedError, RemoteError
 from forebay.pool._death import Obituary
 from forebay.pool._lease import Lease
 from forebay.pool._proxy import proxy
@@ -32,7 +32,7 @@ class Acquire(Generic[S]):
     """One acquire to be.
 
     `with` gives a blocking proxy, `async with` one whose methods are coroutines.
-    May be entered again once it was left.
+    May be entered again once it was left; until then that raises BusyError.
     """
 
     __slots__ = ("_kind", "_lease", "_pool", "_timeout")
@@ -44,6 +44,7 @@ class Acquire(Generic[S]):
         self._lease: Lease | None = None
 
     def __enter__(self) -> S:
+        self._expect_left()
         record = self._at_once()
         if record is None:
             borrow = Borrow(self._pool, self._kind, self._timeout)
@@ -55,6 +56,7 @@ class Acquire(Generic[S]):
         self._end()
 
     async def __aenter__(self) -> Any:
+        self._expect_left()
         record = self._at_once()
         if record is None:
             borrow = Borrow(self._pool, self._kind, self._timeout)
@@ -64,6 +66,13 @@ class Acquire(Generic[S]):
 
     async def __aexit__(self, *_: object) -> None:
         self._end()
+
+    def _expect_left(self) -> None:
+        if self._lease is not None:
+            raise BusyError(
+                f"this acquire of {self._kind.name} has been entered and not left; for a second lease at the same "
+                "time, call acquire again"
+            )
 
     def _at_once(self) -> Record | None:
         """An idle service, where there is one: nothing to wait for."""
@@ -210,7 +219,8 @@ class Borrow:
         record.known(*process)
 
     def _leave(self, record: Record, starting: bool) -> None:
-        if starting:
+        # One that has answered would never be found settled by anybody: nothing is left to come from it.
+        if starting and record.owes:
             self._pool.abandon(record)
         else:
             self._pool.discard(record)

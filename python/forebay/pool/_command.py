@@ -68,7 +68,7 @@ class Command:
     def key(self) -> tuple[Any, ...]:
         """What makes two programs interchangeable.
 
-        The file itself, the arguments in order, environment, directory.
+        The file itself, how it is started, whether it is used again.
         """
         path = self.program()
         file = os.stat(path)
@@ -79,4 +79,5 @@ class Command:
             tuple(self.arguments),
             tuple(sorted(self.env.items())),
             self.cwd or os.getcwd(),
+            self.reuse,
         )

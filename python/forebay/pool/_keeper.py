@@ -62,6 +62,13 @@ def _spawn(descriptors: list[int]) -> int:
     actions += [
         (os.POSIX_SPAWN_DUP2, descriptor, 3 + index) for index, descriptor in enumerate(descriptors)
     ]
+    # A session of its own from its first instruction on: a Ctrl-C that came while its interpreter
+    # starts would end it.
     return os.posix_spawn(
-        sys.executable, arguments, os.environ, file_actions=actions, setsigmask=[]
+        sys.executable,
+        arguments,
+        os.environ,
+        file_actions=actions,
+        setsigmask=[],
+        setsid=True,
     )

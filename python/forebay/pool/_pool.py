@@ -169,7 +169,9 @@ class ServicePool:
         except BaseException:
             self.core.discard(handle)
             raise
-        self._records[handle.slot] = record
+        with self._lock:
+            self._close_forsaken()
+            self._records[handle.slot] = record
         return record
 
     def taken(self, handle: _core.Handle) -> Record:
@@ -286,6 +288,14 @@ class ServicePool:
                 kind.template, command_line, environment, os.fsencode(os.getcwd()), setup
             )
             self._described.add((epoch, kind.template))
+
+    def _close_forsaken(self) -> None:
+        """Close what is kept for services that ended while nobody held them."""
+        for handle in self.core.forsaken():
+            record = self._records.get(handle.slot)
+            if record is not None and record.handle.generation == handle.generation:
+                del self._records[handle.slot]
+                record.close()
 
 
 def close_all() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BusyError
+from forebay.errors import BusyError, DeadlineError
 
 if TYPE_CHECKING:
     from forebay import _core
@@ -34,6 +34,11 @@ class PythonRecord:
         self.pending: int | None = pending
         self.pid = 0
         self.starting = True
+
+    @property
+    def owes(self) -> bool:
+        """Whether an answer is still to come."""
+        return self.pending is not None
 
     def finish(self, timeout: float | None) -> None:
         """Take the answer that is owed. Raises what the service raised, or that it broke."""
@@ -78,7 +83,7 @@ class PythonRecord:
 class ProgramRecord:
     """A program: its socket, and whether it still owes the byte that says ready."""
 
-    __slots__ = ("handle", "kind", "pid", "socket", "starting")
+    __slots__ = ("handle", "kind", "owes", "pid", "socket", "starting")
 
     def __init__(self, kind: CommandKind, handle: _core.Handle, connected: socket.socket) -> None:
         self.kind = kind
@@ -86,26 +91,39 @@ class ProgramRecord:
         self.socket = connected
         self.pid = 0
         self.starting = True
+        self.owes = True
 
     def finish(self, timeout: float | None) -> None:
         """Wait for the byte that says ready."""
-        if self.starting:
-            self.socket.settimeout(timeout)
+        if not self.owes:
+            return
+        self.socket.settimeout(timeout)
+        try:
             self._take(self.socket.recv(1))
+        except (TimeoutError, BlockingIOError):  # the latter where no time was left
+            raise self._too_late(timeout) from None
 
     async def afinish(self, timeout: float | None) -> None:
         """The same on the running loop. Cancellation: safe."""
         import asyncio
 
-        if self.starting:
-            self.socket.setblocking(False)
+        if not self.owes:
+            return
+        self.socket.setblocking(False)
+        try:
             async with asyncio.timeout(timeout):
                 self._take(await asyncio.get_running_loop().sock_recv(self.socket, 1))
+        except TimeoutError:
+            raise self._too_late(timeout) from None
 
     def _take(self, byte: bytes) -> None:
         if not byte:
             raise ConnectionResetError("the program closed its socket before it was ready")
+        self.owes = False
         self.socket.setblocking(True)
+
+    def _too_late(self, timeout: float | None) -> DeadlineError:
+        return DeadlineError(f"{self.kind.name} was not ready within {timeout} s", timeout=timeout)
 
     def lent(self, handle: _core.Handle) -> None:
         """A new lease begins."""
@@ -117,10 +135,14 @@ class ProgramRecord:
         self.starting = False
 
     def idle(self) -> bool:
-        """A program's own protocol is not ours to judge: always.
+        """Whether its socket can be lent on; the holder may have closed it.
 
-        The poll at the next borrow finds what it left unread.
+        The program's own protocol is not ours to judge; the poll at the next borrow finds what
+        was left unread.
         """
+        if self.socket.fileno() < 0:
+            return False
+        self.socket.setblocking(True)  # the holder may have changed how it waits
         return True
 
     def close(self) -> None:

@@ -38,11 +38,13 @@ impl Client {
         loop {
             match grant {
                 None => {
-                    let settling = state.machine.settling() > 0;
-                    let known = state.start_ms.get(&key).copied().unwrap_or(0);
+                    // Where no start has ended yet, what settles was started earlier than anything
+                    // that could be started now: no grace ends the wait for it.
+                    let known = state.start_ms.get(&key).map_or(0, |&known| known.max(1));
+                    let settling = state.machine.settling_of(key) > 0;
                     return Ok(Answer::Wait {
                         ticket,
-                        grace_ms: if settling { known.max(1) } else { 0 },
+                        grace_ms: if settling { known } else { 0 },
                     });
                 }
                 Some(Grant::Start { slot }) => return Ok(state.begin(slot, key)),

@@ -10,12 +10,18 @@ use crate::clock::wait_of;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::machine::Action;
-use crate::wire::{Event, Request};
+use crate::wire::{Event, Handle, Request};
 
 /// The epoll data of the keeper's socket; slots use their own number.
 pub const CONTROL: u64 = u64::MAX;
 
 impl Client {
+    /// Last leases of services that ended while nobody held them, each told once: what was kept
+    /// for them can go.
+    pub fn forsaken(&self) -> Result<Vec<Handle>> {
+        Ok(std::mem::take(&mut self.enter()?.forsaken))
+    }
+
     /// Handle whatever has happened; never waits.
     pub fn drive(&self) -> Result<()> {
         let mut state = self.enter()?;
@@ -88,6 +94,7 @@ impl Client {
         self.unwatch(state, slot);
         state.machine.lose(slot, &mut actions);
         state.entry_of(slot).death = Some(death);
+        state.forsake(slot);
         state.bury(slot);
         self.act(state, &mut actions);
     }
@@ -137,6 +144,7 @@ impl Client {
             // Where the keeper is gone, its loss is handled by the next drive.
             let _ = state.link.send(&Request::Kill { handle, cause }, &[]);
         }
+        state.forsake(slot);
         state.bury(slot);
         self.act(state, &mut actions);
     }

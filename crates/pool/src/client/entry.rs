@@ -30,6 +30,7 @@ pub struct Entry {
     pub death: Option<Death>,
     /// What it wrote, when that was asked for.
     pub output: Option<Vec<u8>>,
+    forsaken: bool,
     pidfd: Option<OwnedFd>,
     begun_ms: u64,
 }
@@ -130,7 +131,7 @@ impl State {
     }
 
     /// A service that was started is ready.
-    pub fn lend(&mut self, handle: Handle) -> Result<Option<i32>> {
+    pub fn lend(&mut self, handle: Handle, key: Key) -> Result<Option<i32>> {
         let entry = self.entry(handle)?;
         if entry.process().is_none() {
             return Ok(None);
@@ -139,14 +140,15 @@ impl State {
         let leased = Stamp::new(Word::Leased, handle.generation);
         if self.shift(handle, Word::Starting, Word::Leased) {
             self.stats.leases += 1;
+            self.learn_start(handle, key);
         } else if Stamp::load(&self.link.cell(handle.slot).word) != leased {
             return Ok(None); // its deadline came first; its death will be told
         }
         Ok(Some(pid))
     }
 
-    /// Remember how long a start of this key takes.
-    pub fn learn_start(&mut self, handle: Handle, key: Key) {
+    /// Remember how long a start of this key takes, where nobody left it meanwhile.
+    fn learn_start(&mut self, handle: Handle, key: Key) {
         let took = now_ms().saturating_sub(self.entry_of(handle.slot).begun_ms);
         let known = self.start_ms.entry(key).or_insert(took);
         *known = (3 * *known + took) / 4;
@@ -176,6 +178,16 @@ impl State {
         let entry = self.entry_of(handle.slot);
         entry.pid = pid;
         entry.pidfd = pidfd;
+    }
+
+    /// Remember that a service ends while nobody holds it.
+    pub fn forsake(&mut self, slot: u32) {
+        let entry = self.entry_of(slot);
+        if !entry.lent && !entry.forsaken && entry.socket.is_some() {
+            entry.forsaken = true;
+            let handle = entry.handle(slot);
+            self.forsaken.push(handle);
+        }
     }
 
     /// Free the slot of a service that is dead and that nobody holds.

@@ -19,11 +19,7 @@ impl Client {
     pub fn lend(&self, handle: Handle, key: Key) -> Result<Option<i32>> {
         let mut state = self.enter()?;
         self.drive_with(&mut state)?;
-        let lent = state.lend(handle)?;
-        if lent.is_some() {
-            state.learn_start(handle, key);
-        }
-        Ok(lent)
+        state.lend(handle, key)
     }
 
     /// The process of a lent service, and its pidfd for whoever waits for an answer from it.

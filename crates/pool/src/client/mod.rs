@@ -94,6 +94,8 @@ struct State {
     watchers: Vec<Arc<Queue<Wake>>>,
     start_ms: BTreeMap<Key, u64>,
     deaths: BTreeMap<&'static str, u64>,
+    /// Services that ended, or were given up, while nobody held them.
+    forsaken: Vec<Handle>,
     next_ticket: Ticket,
     closed: bool,
     stats: Stats,
@@ -123,6 +125,7 @@ impl Client {
             watchers: Vec::new(),
             start_ms: BTreeMap::new(),
             deaths: BTreeMap::new(),
+            forsaken: Vec::new(),
             next_ticket: WATCH + 1,
             closed: false,
             stats: Stats::default(),

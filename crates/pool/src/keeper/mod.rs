@@ -60,7 +60,7 @@ pub struct Inherited {
 
 /// Be the keeper until the client is gone.
 pub fn run(inherited: Inherited) -> Result<()> {
-    // Out of the client's session: no Ctrl-C, no hang-up. Fails only where this process leads a group already.
+    // Out of the client's session: no Ctrl-C, no hang-up. Fails only where it was started in one of its own.
     let _ = setsid();
     close_inherited(&[&inherited.control, &inherited.page, &inherited.client])?;
     set_child_subreaper(Pid::from_raw(1))
