@@ -199,6 +199,7 @@ impl Connection {
                 peer: self.peer.clone(),
             });
         };
+        let pidfd = state.pidfd.clone();
         let lead = state.reader == Reader::Nobody && state.wants_read();
         let wake = match wish.id {
             Some(id) => {
@@ -218,7 +219,8 @@ impl Connection {
             state.reader = reading;
         }
         release(state);
-        let woken = self.sleep(&socket, wake.as_deref(), lead, wish.write, deadline);
+        let watched = (&*socket, pidfd.as_deref(), wake.as_deref());
+        let woken = self.sleep(watched, lead, wish.write, deadline);
         let mut state = self.lock()?;
         // A driver may have taken over meanwhile, and given the place up to another thread.
         let lead = lead && state.reader == reading;
@@ -254,8 +256,7 @@ impl Connection {
 
     fn sleep(
         &self,
-        socket: &OwnedFd,
-        wake: Option<&OwnedFd>,
+        (socket, pidfd, wake): (&OwnedFd, Option<&OwnedFd>, Option<&OwnedFd>),
         read: bool,
         write: bool,
         deadline: Option<Instant>,
@@ -268,7 +269,7 @@ impl Connection {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let sources = [
             socket,
-            self.pidfd.get().map(|fd| readable(fd.as_fd())),
+            pidfd.map(|fd| readable(fd.as_fd())),
             self.wake.get().map(|fd| readable(fd.as_fd())),
             wake.map(|fd| readable(fd.as_fd())),
         ];

@@ -78,7 +78,6 @@ pub struct Connection {
     state: Mutex<State<Socket>>,
     pub(crate) peer: String,
     owner: AtomicU32,
-    pub(crate) pidfd: OnceLock<OwnedFd>,
     pub(crate) wake: OnceLock<OwnedFd>,
 }
 
@@ -109,7 +108,6 @@ impl Connection {
             state: Mutex::new(State::new(role, limits, runtime)),
             peer,
             owner: AtomicU32::new(process::current()),
-            pidfd: OnceLock::new(),
             wake: OnceLock::new(),
         }
     }
@@ -146,9 +144,10 @@ impl Connection {
         self.lock_any().stream.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Take the peer's pidfd: readable means that the peer ended. Only the first one counts.
+    /// Take the peer's pidfd: readable means that the peer ended. Closed with the connection.
     pub fn watch(&self, pidfd: OwnedFd) {
-        let _ = self.pidfd.set(pidfd);
+        let mut state = self.lock_any();
+        state.pidfd = state.stream.is_some().then(|| Arc::new(pidfd));
     }
 
     /// Take a descriptor that interrupts blocked threads while it is readable.
@@ -421,11 +420,13 @@ impl Connection {
             // The lock may have been held by a thread that does not exist here.
             if let Ok(mut state) = self.state.try_lock() {
                 state.stream = None;
+                state.pidfd = None;
             }
             return;
         }
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
+        state.pidfd = None;
         if let Some(socket) = state.stream.take() {
             // Wakes the threads that wait on it; the descriptor goes with the last of them.
             let _ = shutdown(socket.as_fd(), Shutdown::Both);

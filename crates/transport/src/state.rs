@@ -41,6 +41,8 @@ pub enum Reader {
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 pub struct State<S> {
     pub stream: Option<S>,
+    /// The peer's process, if it is known.
+    pub pidfd: Option<Arc<OwnedFd>>,
     pub role: Role,
     pub limits: Limits,
     pub pickle_allowed: bool,
@@ -75,6 +77,7 @@ impl<S: Stream> State<S> {
     pub fn new(role: Role, limits: Limits, runtime: u32) -> Self {
         Self {
             stream: None,
+            pidfd: None,
             role,
             limits,
             pickle_allowed: false,

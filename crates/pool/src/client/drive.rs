@@ -28,14 +28,16 @@ impl Client {
         self.drive_with(&mut state)
     }
 
-    /// Wait until `queue` is told something or there is something to drive, at most so many milliseconds.
+    /// Wait until `queue` is told something or there is something to drive, at most so many
+    /// milliseconds.
     ///
     /// # Errors
     /// `Interrupted` where a signal arrived; the caller runs its handlers and waits again.
     pub fn wait(&self, queue: &Queue<Wake>, limit_ms: Option<u64>) -> Result<()> {
         let limit = limit_ms.map(wait_of);
+        let ready = self.ready()?;
         let mut set = [
-            PollFd::new(&self.ready, PollFlags::IN),
+            PollFd::new(&*ready, PollFlags::IN),
             PollFd::new(queue, PollFlags::IN),
         ];
         match poll(&mut set, limit.as_ref()) {
@@ -46,10 +48,11 @@ impl Client {
     }
 
     pub(super) fn drive_with(&self, state: &mut State) -> Result<()> {
+        let ready = self.ready()?;
         loop {
             let mut events = Vec::with_capacity(32);
             let now = wait_of(0);
-            match epoll::wait(&self.ready, spare_capacity(&mut events), Some(&now)) {
+            match epoll::wait(&*ready, spare_capacity(&mut events), Some(&now)) {
                 Ok(0) => return Ok(()),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(Error::system("epoll_wait")(errno)),
@@ -101,8 +104,10 @@ impl Client {
 
     /// The keeper is gone: kill every group it owned, and count their services as dead.
     fn keeper_lost(&self, state: &mut State) {
-        if let Some(control) = state.link.control() {
-            let _ = epoll::delete(&self.ready, control);
+        if let Some(control) = state.link.control()
+            && let Ok(ready) = self.ready()
+        {
+            let _ = epoll::delete(ready, control);
         }
         state.link.lose();
         let occupied: Vec<u32> = state.machine.occupied().collect();
@@ -171,7 +176,7 @@ impl Client {
             return Ok(());
         };
         let data = epoll::EventData::new_u64(u64::from(slot));
-        epoll::add(&self.ready, socket, data, epoll::EventFlags::IN)
+        epoll::add(self.ready()?, socket, data, epoll::EventFlags::IN)
             .map_err(Error::system("epoll_ctl"))
     }
 
@@ -180,8 +185,9 @@ impl Client {
             .entries
             .get(slot as usize)
             .and_then(|entry| entry.socket.as_ref())
+            && let Ok(ready) = self.ready()
         {
-            let _ = epoll::delete(&self.ready, socket); // not watched is as good
+            let _ = epoll::delete(ready, socket); // not watched is as good
         }
     }
 }

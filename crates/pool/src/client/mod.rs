@@ -6,7 +6,8 @@
 //! nothing is lost by it: an idle service's death is seen by the poll at the next borrow, a reset's answer is read
 //! by the next holder, and the keeper holds the deadlines.
 //!
-//! Lock order: `state` is the only lock; under it are only non-blocking system calls, and nothing is started.
+//! Lock order: `state` before `ready`; under them are only non-blocking system calls, and nothing
+//! is started.
 
 mod ask;
 mod drive;
@@ -81,7 +82,8 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Client {
     owner: u32,
-    ready: OwnedFd,
+    /// The epoll set; gone once the pool is closed and nobody watches it.
+    ready: Mutex<Option<Arc<OwnedFd>>>,
     state: Mutex<State>,
 }
 
@@ -132,14 +134,20 @@ impl Client {
         };
         Ok(Self {
             owner: std::process::id(),
-            ready,
+            ready: Mutex::new(Some(Arc::new(ready))),
             state: Mutex::new(state),
         })
     }
 
-    /// The descriptor that is readable when `drive` has something to do.
+    /// The descriptor that is readable when `drive` has something to do; -1 once it is closed.
     pub fn fileno(&self) -> RawFd {
-        self.ready.as_raw_fd()
+        self.ready().map_or(-1, |ready| ready.as_raw_fd())
+    }
+
+    /// The epoll set, which stays open as long as it is used.
+    fn ready(&self) -> Result<Arc<OwnedFd>> {
+        let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        ready.as_ref().map(Arc::clone).ok_or(Error::Closed)
     }
 
     /// Counters and sizes.
@@ -187,6 +195,10 @@ impl Client {
                 return Ok(());
             }
             state.closed = true;
+            if state.wakers.is_empty() && state.watchers.is_empty() {
+                // A loop that watches the set must take it out of its own before it is closed.
+                *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
             for (ticket, queue) in std::mem::take(&mut state.wakers) {
                 tell(&queue, ticket);
             }
@@ -196,6 +208,7 @@ impl Client {
         if let Some(keeper) = keeper {
             link::join(&keeper, limit_ms);
         }
+        self.lock().entries.clear();
         Ok(())
     }
 

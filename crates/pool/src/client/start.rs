@@ -22,7 +22,7 @@ impl Client {
         let epoch = state.link.attach(keeper);
         if let Some(control) = state.link.control() {
             let data = epoll::EventData::new_u64(CONTROL);
-            epoll::add(&self.ready, control, data, epoll::EventFlags::IN)
+            epoll::add(self.ready()?, control, data, epoll::EventFlags::IN)
                 .map_err(Error::system("epoll_ctl"))?;
         }
         Ok(epoch)
