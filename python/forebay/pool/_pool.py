@@ -104,7 +104,8 @@ class ServicePool:
         Cost: one lock, one poll and one compare-and-swap when a service is idle.
         """
         _application.refuse_in_template()
-        kind = None if by_value else self._kinds.get(what)
+        known = isinstance(what, (type, Spec)) and not by_value
+        kind = self._kinds.get(what) if known else None
         return Acquire(self, kind or self._kind_of(what, by_value=by_value), timeout)
 
     def stats(self) -> dict[str, Any]:
