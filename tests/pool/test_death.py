@@ -148,6 +148,20 @@ def test_a_killed_template_is_replaced(pool: forebay.ServicePool) -> None:
             assert second.echo(2) == 2
 
 
+def test_a_stopped_template_is_replaced() -> None:
+    """A template that takes no orders costs one `start_timeout`; its services serve on."""
+    with forebay.ServicePool(max_size=2, start_timeout=0.3) as pool, pool.acquire(Echo) as first:
+        stopped = template_of(first.lease.pid)
+        os.kill(stopped, signal.SIGSTOP)
+        with pytest.raises(forebay.DiedError) as caught, pool.acquire(Echo, timeout=10):
+            pass
+        assert caught.value.cause == "start_deadline"
+        assert eventually(lambda: not alive(stopped))
+        assert first.echo(1) == 1
+        with pool.acquire(Echo, timeout=10) as second:
+            assert second.echo(2) == 2
+
+
 def test_a_killed_keeper_takes_its_services_along_and_is_replaced(
     pool: forebay.ServicePool,
 ) -> None:

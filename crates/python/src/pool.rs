@@ -219,8 +219,8 @@ impl PyPool {
         self.0.release(handle.0, reset_ms).map_err(error::pool)
     }
 
-    fn abandon(&self, handle: &PyHandle) -> PyResult<()> {
-        self.0.abandon(handle.0).map_err(error::pool)
+    fn abandon(&self, handle: &PyHandle, answered: bool) -> PyResult<()> {
+        self.0.abandon(handle.0, answered).map_err(error::pool)
     }
 
     fn discard(&self, handle: &PyHandle) -> PyResult<()> {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Generic
 
-from forebay.errors import BrokenError, BusyError, DeadlineError, DiedError, RemoteError
+from forebay.errors import BrokenError, BusyError, ClosedError, DeadlineError, DiedError, RemoteError
 from forebay.pool._death import Obituary
 from forebay.pool._lease import Lease
 from forebay.pool._proxy import proxy
@@ -118,7 +119,12 @@ class Borrow:
                 continue  # the keeper was lost just now; the next try starts another
             if settled:
                 return record
-            if (yield from self._settle(record, last=attempt == TRIES)):
+            try:
+                settled = yield from self._settle(record, last=attempt == TRIES)
+            except ClosedError:
+                record.close()
+                raise
+            if settled:
                 return record
         raise BrokenError(
             f"pool {self._pool.name!r}: {self._kind.name} ended {TRIES} times before it could be"
@@ -148,10 +154,11 @@ class Borrow:
             if self._answer is None:
                 yield Until(granted, self._deadline)
         except BaseException:
-            if self._answer is None:
-                self._core.leave(ticket)
-            else:
-                self._hand_on(self._answer)
+            with contextlib.suppress(ClosedError):  # nothing is left to hand on
+                if self._answer is None:
+                    self._core.leave(ticket)
+                else:
+                    self._hand_on(self._answer)
             raise
         if self._answer is None:
             self._core.leave(ticket)
@@ -219,8 +226,7 @@ class Borrow:
         record.known(*process)
 
     def _leave(self, record: Record, starting: bool) -> None:
-        # One that has answered would never be found settled by anybody: nothing is left to come from it.
-        if starting and record.owes:
+        if starting:
             self._pool.abandon(record)
         else:
             self._pool.discard(record)

@@ -51,6 +51,8 @@ def application_of(service: type, *, by_value: bool) -> Application:
     if module not in ("__main__", MAIN_ALIAS):
         return Application("module", module)
     main = sys.modules["__main__"]
+    # What a service of it returns may be of a class that has the alias as its module there.
+    sys.modules.setdefault(MAIN_ALIAS, main)
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
         return Application("main", spec.name)

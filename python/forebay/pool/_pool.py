@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from forebay import _core
 from forebay.config import PoolConfig
-from forebay.errors import BrokenError, ClosedError, ConfigError
+from forebay.errors import BrokenError, ClosedError, ConfigError, RemoteError
 from forebay.pool import _application, _template
 from forebay.pool._acquire import Acquire
 from forebay.pool._command import Command
@@ -164,13 +164,13 @@ class ServicePool:
         idle_ms = int(self.config.idle_timeout * 1000)
         try:
             with self._lock:
+                self._close_forsaken()
                 self._prepare(kind)
             record = kind.start(self.core, handle, start_ms=start_ms, idle_ms=idle_ms)
         except BaseException:
             self.core.discard(handle)
             raise
         with self._lock:
-            self._close_forsaken()
             self._records[handle.slot] = record
         return record
 
@@ -198,13 +198,26 @@ class ServicePool:
 
     def discard(self, record: Record) -> None:
         """Have a service ended; its successor may start at once."""
-        self.core.discard(record.handle)
-        record.close()
+        try:
+            self.core.discard(record.handle)
+        except ClosedError:
+            pass  # it ended with the pool
+        finally:
+            record.close()
 
     def abandon(self, record: Record) -> None:
         """Leave a start that is under way to whoever comes next."""
         record.idle()  # no loop watches it any more
-        self.core.abandon(record.handle)
+        try:
+            # What has been read from its socket cannot tell anybody that it is ready.
+            answered = record.answered()
+        except (BrokenError, RemoteError, OSError):
+            self.discard(record)  # who left need not know, and who comes next tries again
+            return
+        try:
+            self.core.abandon(record.handle, answered)
+        except ClosedError:
+            record.close()
 
     def explain(
         self, handle: _core.Handle, name: str, error: BaseException

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from forebay.errors import BusyError, DeadlineError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from forebay import _core
     from forebay.pool._kind import CommandKind, PythonKind
     from forebay.rpc import Channel
@@ -35,11 +37,6 @@ class PythonRecord:
         self.pid = 0
         self.starting = True
 
-    @property
-    def owes(self) -> bool:
-        """Whether an answer is still to come."""
-        return self.pending is not None
-
     def finish(self, timeout: float | None) -> None:
         """Take the answer that is owed. Raises what the service raised, or that it broke."""
         if self.pending is not None:
@@ -55,6 +52,10 @@ class PythonRecord:
     def begin_reset(self) -> None:
         """Tell the service to reset itself; it owes an answer from now on."""
         self.pending = self.channel.begin("@reset")
+
+    def answered(self) -> bool:
+        """Take the answer if it is there. Raises as `finish`."""
+        return _at_once(self)
 
     def lent(self, handle: _core.Handle) -> None:
         """A new lease begins: its generation travels with every call."""
@@ -76,8 +77,15 @@ class PythonRecord:
         return not self.channel.in_flight
 
     def close(self) -> None:
-        """Close the channel; idempotent."""
-        self.channel.close()
+        """Close the channel; idempotent. From any thread: what belongs to a loop is closed there, soon."""
+        loop = self.channel.loop
+        if loop is None or loop.is_closed() or _runs(loop):
+            self.channel.close()
+            return
+        try:
+            loop.call_soon_threadsafe(self.channel.close)
+        except RuntimeError:  # the loop was closed just now
+            self.channel.close()
 
 
 class ProgramRecord:
@@ -125,6 +133,10 @@ class ProgramRecord:
     def _too_late(self, timeout: float | None) -> DeadlineError:
         return DeadlineError(f"{self.kind.name} was not ready within {timeout} s", timeout=timeout)
 
+    def answered(self) -> bool:
+        """Take the byte if it is there. Raises as `finish`."""
+        return _at_once(self)
+
     def lent(self, handle: _core.Handle) -> None:
         """A new lease begins."""
         self.handle = handle
@@ -151,6 +163,23 @@ class ProgramRecord:
 
 
 Record = PythonRecord | ProgramRecord
+
+
+def _runs(loop: asyncio.AbstractEventLoop) -> bool:
+    import asyncio
+
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+def _at_once(record: Record) -> bool:
+    try:
+        record.finish(0.0)
+    except DeadlineError:
+        return False
+    return True
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

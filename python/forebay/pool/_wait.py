@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
 from forebay import _core
+from forebay.errors import ClosedError
 
 if TYPE_CHECKING:
     import asyncio
@@ -101,7 +103,8 @@ class LoopWaiter:
 
     def _drive(self) -> None:
         if self._waiting:
-            self._core.drive()
+            with contextlib.suppress(ClosedError):  # who waits was told, and finds that out
+                self._core.drive()
             self._wake()
 
     def _wake(self) -> None:

@@ -11,6 +11,7 @@ from forebay.errors import BusyError, remote_error
 from forebay.rpc._codec import BY_NUMBER, by_name
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from concurrent.futures import Future
     from types import TracebackType
 
@@ -39,6 +40,7 @@ class Channel:
         "_connection",
         "_decode",
         "_encode_call",
+        "_kept",
         "_number",
         "_pidfd",
         "_submitted",
@@ -80,6 +82,8 @@ class Channel:
         self._binding: LoopBinding | None = None
         self._bound = False
         self._submitted: Submitted | None = None
+        self._kept: dict[int, Any] = {}
+        """Replies to begun calls whose waiter left as they came."""
         self._pidfd = -1
         if pidfd is not None:
             self.watch(pidfd)
@@ -155,6 +159,8 @@ class Channel:
         """
         if self._bound:
             self._refuse_bound()
+        if call in self._kept:
+            return self._finish(self._kept.pop(call))
         outcome = self._connection.settle(call, self._number, timeout)
         return self._decode(outcome, None) if type(outcome) is bytes else self._finish(outcome)
 
@@ -245,6 +251,11 @@ class Channel:
             binding.finish_all()
         if self._submitted is not None:
             self._submitted.finish_all()
+
+    @property
+    def loop(self) -> AbstractEventLoop | None:
+        """The loop that it is bound to."""
+        return None if self._binding is None else self._binding.loop
 
     @property
     def closed(self) -> bool:

@@ -71,6 +71,8 @@ class LoopBinding:
 
     async def finish(self, call: int, timeout: float | None) -> Any:
         """Await the reply to a call that was begun, and decode it; it goes on if nobody waits."""
+        if call in self._channel._kept:
+            return self._channel._finish(self._channel._kept.pop(call))
         loop = get_running_loop()
         if self._loop is not loop:
             self._bind(loop)
@@ -86,11 +88,19 @@ class LoopBinding:
         except BaseException as error:
             if self._futures.pop(call, None) is not None and not connection.closed:
                 connection.hand_over(call, False)
+            elif future.done() and not future.cancelled():
+                # The waiter left in the turn in which the reply came: it is kept for the next one.
+                self._channel._kept[call] = future.result()
             if isinstance(error, TimeoutError):
                 message = f"no reply from {self._channel.name} within {timeout} s"
                 raise DeadlineError(message, timeout=timeout) from None
             raise
         return self._channel._finish(outcome)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop, while it is bound."""
+        return self._loop
 
     def unbind(self) -> None:
         """Let go of the loop; BusyError while calls are in flight."""

@@ -59,7 +59,9 @@ impl Client {
     }
 
     /// Leave a start to whoever comes next; the service settles by itself.
-    pub fn abandon(&self, handle: Handle) -> Result<()> {
+    ///
+    /// `answered`: the caller has read that it is ready, so that nothing will come to its socket.
+    pub fn abandon(&self, handle: Handle, answered: bool) -> Result<()> {
         let mut state = self.enter()?;
         state.entry(handle)?;
         state.entry_of(handle.slot).lent = false;
@@ -67,9 +69,13 @@ impl Client {
             self.drop_service(&mut state, handle.slot, Cause::Discarded);
             return Ok(());
         }
-        self.watch_socket(&state, handle.slot)?;
         let mut actions = Vec::new();
         state.machine.release(handle.slot, false, &mut actions);
+        if answered {
+            state.machine.readable(handle.slot, &mut actions);
+        } else {
+            self.watch_socket(&state, handle.slot)?;
+        }
         self.act(&mut state, &mut actions);
         Ok(())
     }

@@ -79,8 +79,12 @@ impl Registry {
             ),
         };
         for handle in running.pending {
-            if self.services.remove(&handle.slot).is_some() {
-                self.tell_not_started(handle.slot, cause, text.clone());
+            if let Some(service) = self.services.remove(&handle.slot) {
+                let (cause, text) = match service.ending {
+                    Some(cause) => (cause, output.text()),
+                    None => (cause, text.clone()),
+                };
+                self.tell_not_started(handle.slot, cause, text);
             }
         }
     }
@@ -139,7 +143,22 @@ impl Registry {
                 && seen.swap(&cell.word, Stamp::new(State::Retired, seen.generation))
             {
                 service.end(cause);
+                if service.process.is_none() {
+                    self.end_template_of(handle);
+                }
             }
+        }
+    }
+
+    /// End the template that owes a service: it is stopped, or hangs in its imports, and would owe
+    /// it for ever.
+    fn end_template_of(&self, handle: Handle) {
+        let running = self
+            .templates
+            .values()
+            .filter_map(|template| template.running.as_ref());
+        for running in running.filter(|running| running.pending.contains(&handle)) {
+            running.process.kill();
         }
     }
 
