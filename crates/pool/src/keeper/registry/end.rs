@@ -8,7 +8,7 @@ use crate::death::Cause;
 use crate::error::Error;
 use crate::keeper::process::Process;
 use crate::keeper::{Poller, deadline, report_of};
-use crate::wire::{Event, Report};
+use crate::wire::{Event, Handle, Report};
 use crate::word::{Stamp, State};
 
 impl Registry {
