@@ -4,7 +4,7 @@
 //! its children do. It touches little memory between forks, so that its pages stay shared with them.
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -19,7 +19,8 @@ use crate::wire::{Order, Report};
 /// The template's end of its socket to the keeper.
 #[derive(Debug)]
 pub struct Nursery {
-    socket: OwnedFd,
+    /// Gone in a service: its orders are none of that one's business.
+    socket: Option<OwnedFd>,
     keeper: Option<Pid>,
     receiver: Receiver,
 }
@@ -46,7 +47,7 @@ impl Nursery {
     /// Take charge of the socket; to be called by the process that the keeper started.
     pub fn new(socket: OwnedFd) -> Self {
         Self {
-            socket,
+            socket: Some(socket),
             keeper: getppid(),
             receiver: Receiver::default(),
         }
@@ -101,7 +102,8 @@ impl Nursery {
     }
 
     /// In the child: a session of its own, ended with the keeper, output to its own pipe.
-    fn born(&self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
+    fn born(&mut self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
+        self.socket = None;
         let mut descriptors = descriptors.into_iter();
         let (Some(socket), Some(output)) = (descriptors.next(), descriptors.next()) else {
             return Err(Error::Malformed {
@@ -121,10 +123,10 @@ impl Nursery {
 
     fn next_order(&mut self) -> Result<Option<(Order, Vec<OwnedFd>)>> {
         loop {
-            match self
-                .receiver
-                .receive(self.socket.as_fd(), RecvFlags::empty())
-            {
+            let Some(socket) = &self.socket else {
+                return Ok(None);
+            };
+            match self.receiver.receive(socket, RecvFlags::empty()) {
                 Ok(Some(Packet { bytes, .. })) if bytes.is_empty() => return Ok(None),
                 Ok(Some(Packet { bytes, descriptors })) => {
                     return Ok(Some((Order::decode(&bytes)?, descriptors)));
@@ -136,7 +138,8 @@ impl Nursery {
     }
 
     fn report(&self, report: &Report) -> Result<()> {
-        channel::send(&self.socket, &report.encode(), &[], SendFlags::empty())
+        let socket = self.socket.as_ref().ok_or(Error::KeeperLost)?;
+        channel::send(socket, &report.encode(), &[], SendFlags::empty())
             .map_err(Error::system("report to the keeper"))
     }
 }
