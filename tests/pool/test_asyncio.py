@@ -112,11 +112,10 @@ def test_tasks_wait_for_a_full_pool_in_order(run: Runner) -> None:
             async with pool.acquire(Echo) as echo:
                 order.append(await echo.echo(number))
 
-        async with asyncio.TaskGroup() as group:
-            async with pool.acquire(Echo):
-                for number in range(6):
-                    group.create_task(work(number))
-                    await until(lambda: pool.stats()["waiters"] == number + 1)  # noqa: B023
+        async with asyncio.TaskGroup() as group, pool.acquire(Echo):
+            for number in range(6):
+                group.create_task(work(number))
+                await until(lambda: pool.stats()["waiters"] == number + 1)  # noqa: B023
         assert order == list(range(6))
 
     with forebay.ServicePool(max_size=1) as pool:

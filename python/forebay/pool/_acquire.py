@@ -6,7 +6,14 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Generic
 
-from forebay.errors import BrokenError, BusyError, ClosedError, DeadlineError, DiedError, RemoteError
+from forebay.errors import (
+    BrokenError,
+    BusyError,
+    ClosedError,
+    DeadlineError,
+    DiedError,
+    RemoteError,
+)
 from forebay.pool._death import Obituary
 from forebay.pool._lease import Lease
 from forebay.pool._proxy import proxy
