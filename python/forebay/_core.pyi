@@ -332,8 +332,13 @@ class Pool:
         """
     def release(self, handle: Handle, reset_ms: int | None = None) -> None:
         """Give a service back: at once, or with a deadline for the reset that it was sent."""
-    def abandon(self, handle: Handle) -> None:
-        """Leave a start that is under way to whoever comes next."""
+    def abandon(self, handle: Handle, answered: bool) -> None:
+        """Leave a start that is under way to whoever comes next.
+
+        Args:
+            handle: of the start.
+            answered: the caller has read that it is ready, so nothing more comes to its socket.
+        """
     def discard(self, handle: Handle) -> None:
         """Have a service ended; its successor may start at once."""
     def death(
