@@ -22,7 +22,7 @@ Main = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Runner:
-    """Runs coroutines on one kind of loop, in debug mode, and fails at what the loop complains of."""
+    """Runs coroutines on one kind of loop, in debug mode; fails at what the loop complains of."""
 
     def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.factory = factory
@@ -45,7 +45,7 @@ class Runner:
 
 
 def readers(loop: asyncio.AbstractEventLoop) -> int:
-    """How many descriptors a selector loop watches; uvloop does not tell, and shows it by the leak guard."""
+    """How many descriptors a selector loop watches; for uvloop the leak guard looks."""
     selector = getattr(loop, "_selector", None)
     return len(selector.get_map()) if selector is not None else 0
 
@@ -66,7 +66,7 @@ def run(request: pytest.FixtureRequest) -> Runner:
 async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     """Let the loop turn until something is true."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - for counters that tell nobody
             await asyncio.sleep(0)
 
 
@@ -230,7 +230,7 @@ def test_an_acquire_cancelled_at_any_turn_leaves_the_pool_whole(run: Runner, tur
 def test_a_cold_acquire_cancelled_at_any_time_leaves_the_pool_whole(
     run: Runner, milliseconds: int
 ) -> None:
-    """The same while a service is being forked, is starting, or has just become known."""
+    """The same while a service is being forked, is starting, or has become known."""
 
     async def main() -> None:
         for kind in range(4):
@@ -279,7 +279,7 @@ def test_a_cancelled_call_frees_its_caller_and_ends_its_service(run: Runner) -> 
 
 
 def test_threads_and_tasks_share_a_pool(run: Runner) -> None:
-    """Whoever asks first is served first, in a thread or in a task, and no service has two owners."""
+    """Whoever asks first is served first, thread or task, and no service has two owners."""
 
     def block(number: int) -> None:
         for turn in range(40):
@@ -332,7 +332,7 @@ def test_two_loops_share_a_pool(run: Runner) -> None:
 
 
 def test_a_warm_service_serves_loops_one_after_another(run: Runner) -> None:
-    """A service belongs to no loop between leases: programs that call asyncio.run often keep it warm."""
+    """A service belongs to no loop between leases: each asyncio.run finds it warm."""
 
     async def main() -> None:
         async with pool.acquire(Notes) as notes:

@@ -153,7 +153,7 @@ def test_a_class_in_a_function_is_refused(pool: forebay.ServicePool) -> None:
         def ping(self) -> str:
             return "pong"
 
-    with pytest.raises(forebay.ConfigError, match="inside a function.*by_value=True"):
+    with pytest.raises(forebay.ConfigError, match=r"inside a function.*by_value=True"):
         pool.acquire(Local)
 
 
@@ -201,7 +201,7 @@ def test_a_class_typed_in_goes_by_value(tmp_path: Path) -> None:
 def imported(
     directory: Path, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> type[forebay.Service]:
-    """A service class that says it comes from a module with this text, which was never imported here."""
+    """A service class that says it is of a module with this text, never imported here."""
     write(directory / f"{directory.name}_module.py", module)
     monkeypatch.syspath_prepend(directory)
     name = f"{directory.name}_module"
@@ -292,9 +292,9 @@ def test_a_module_whose_import_hangs_is_ended(
     """`start_timeout` counts the import too; the pool is as good as before."""
     hidden = imported(tmp_path, "import time\ntime.sleep(3600)\n", monkeypatch)
     with forebay.ServicePool(max_size=1, start_timeout=0.5) as pool:
-        with pytest.raises(forebay.DiedError, match="not ready in time") as caught:
-            with pool.acquire(hidden, timeout=10):
-                pass
+        raising = pytest.raises(forebay.DiedError, match="not ready in time")
+        with raising as caught, pool.acquire(hidden, timeout=10):
+            pass
         assert caught.value.cause == "start_deadline"
         assert pool.stats()["live"] == 0
         with pytest.raises(forebay.DeadlineError), pool.acquire(hidden, timeout=0.1):
