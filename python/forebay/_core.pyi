@@ -1,5 +1,6 @@
 """The compiled core. Private: use its classes where their systems re-export them."""
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, Self, final
 
@@ -12,6 +13,7 @@ __all__ = [
     "Arena",
     "Buffer",
     "Connection",
+    "Cradle",
     "Frame",
     "Handle",
     "Listener",
@@ -73,6 +75,9 @@ class Connection:
         cls, descriptor: int, *, server: bool = False, peer: str = "the peer"
     ) -> Connection:
         """Take over the connected socket `descriptor`; it is closed even if this raises."""
+    @staticmethod
+    def unconnected(peer: str) -> Connection:
+        """The serving end of a connection to be; a `Cradle` gives it its socket."""
     def call(
         self, codec: int, head: bytes, segments: _Segments, timeout: float | None, generation: int
     ) -> Any:
@@ -327,8 +332,13 @@ class Pool:
         """
     def release(self, handle: Handle, reset_ms: int | None = None) -> None:
         """Give a service back: at once, or with a deadline for the reset that it was sent."""
-    def abandon(self, handle: Handle) -> None:
-        """Leave a start that is under way to whoever comes next."""
+    def abandon(self, handle: Handle, answered: bool) -> None:
+        """Leave a start that is under way to whoever comes next.
+
+        Args:
+            handle: of the start.
+            answered: the caller has read that it is ready, so nothing more comes to its socket.
+        """
     def discard(self, handle: Handle) -> None:
         """Have a service ended; its successor may start at once."""
     def death(
@@ -343,6 +353,11 @@ class Pool:
         """Ask the keeper for what a service wrote; the answer comes to `output`."""
     def output(self, handle: Handle, queue: WakeQueue | None = None) -> bytes | None:
         """The answer to `ask_output`, once; None where it has not come, then `queue` is told."""
+    def forsaken(self) -> list[Handle]:
+        """Last leases of services that ended while nobody held them, each told once.
+
+        What the caller kept for them can go.
+        """
     def drive(self) -> None:
         """Handle whatever has happened; never waits."""
     def wait(self, queue: WakeQueue, timeout: float | None) -> None:
@@ -376,13 +391,28 @@ class Nursery:
         """Say that services can be forked."""
     def unfit(self, reason: bytes) -> None:
         """Say why services cannot be forked; the reason is the user's to read."""
-    def fork(self) -> tuple[int, None] | tuple[None, str] | None:
-        """Wait for an order, then fork between Python's own hooks.
 
-        Returns:
-            In the service its socket, which is its to close; in the template the directory of the
-            next service; None at the keeper's end.
-        """
+@final
+class Cradle:
+    """Where the calls of a service come from that is not born yet.
+
+    A template runs the serving loop and waits in it for the first call; that wait is where it
+    forks, between Python's own hooks. Each child goes on from there with a socket of its own.
+
+    Args:
+        nursery: the template's end of its keeper.
+        connection: made by `Connection.unconnected`; in a child it gets the service's socket.
+        prepare: called in the template after each fork, with the directory of the next service.
+    """
+
+    def __new__(
+        cls, nursery: Nursery, connection: Connection, prepare: Callable[[str], object]
+    ) -> Cradle: ...
+    @property
+    def born(self) -> bool:
+        """Whether this is a service, and not the template."""
+    def next_call(self) -> _Call | None:
+        """Wait for the next call, as `Connection.next_call`; in the template fork until the end."""
 
 def run_keeper(control: int, page: int, client: int, scratch: str | PathLike[str]) -> None:
     """Be the keeper until the client is gone; without the GIL, in a process of its own.

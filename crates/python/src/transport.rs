@@ -48,7 +48,7 @@ fn options(py: Python<'_>, server: bool, peer: &str) -> Options {
 }
 
 impl Connection {
-    /// Take over a socket, in a service that was just forked.
+    /// Take over a socket, in a newly forked service.
     pub(crate) fn adopt(&self, py: Python<'_>, socket: OwnedFd) -> PyResult<()> {
         self.core
             .adopt(socket)

@@ -78,8 +78,8 @@ class Acquire(Generic[S]):
     def _expect_left(self) -> None:
         if self._lease is not None:
             raise BusyError(
-                f"this acquire of {self._kind.name} has been entered and not left; for a second lease at the same "
-                "time, call acquire again"
+                f"this acquire of {self._kind.name} has been entered and not left; "
+                "for a second lease at the same time, call acquire again"
             )
 
     def _at_once(self) -> Record | None:
@@ -123,7 +123,7 @@ class Borrow:
             except BrokenError:
                 if attempt == TRIES:
                     raise
-                continue  # the keeper was lost just now; the next try starts another
+                continue  # the keeper was lost meanwhile; the next try starts another
             if settled:
                 return record
             try:

@@ -77,14 +77,17 @@ class PythonRecord:
         return not self.channel.in_flight
 
     def close(self) -> None:
-        """Close the channel; idempotent. From any thread: what belongs to a loop is closed there, soon."""
+        """Close the channel; idempotent.
+
+        From any thread: what belongs to a loop is closed there, soon.
+        """
         loop = self.channel.loop
         if loop is None or loop.is_closed() or _runs(loop):
             self.channel.close()
             return
         try:
             loop.call_soon_threadsafe(self.channel.close)
-        except RuntimeError:  # the loop was closed just now
+        except RuntimeError:  # the loop was closed meanwhile
             self.channel.close()
 
 

@@ -52,7 +52,7 @@ class LoopBinding:
         method: str,
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
-        timeout: float | None,  # noqa: ASYNC109 - it travels to the server too
+        timeout: float | None,
     ) -> Any:
         """Start a call, await its reply, decode it."""
         loop = get_running_loop()
@@ -221,7 +221,7 @@ class LoopBinding:
             if not future.done():
                 future.set_result(None)
 
-    async def _wait_for_room(self, timeout: float | None) -> None:  # noqa: ASYNC109
+    async def _wait_for_room(self, timeout: float | None) -> None:
         if self._connection.outbox_bytes <= _OUTBOX_BYTES_HIGH or self._loop is None:
             return
         future = self._loop.create_future()
