@@ -72,6 +72,8 @@ class ServicePool:
         self._templates: dict[_application.Application, int] = {}
         self._described: set[tuple[int, int]] = set()
         self._records: dict[int, Record] = {}
+        self._inherited = False
+        """Whether this is a forked child's copy of its parent's pool."""
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, LoopWaiter]] = {}
         _pools.add(self)
 
@@ -182,6 +184,8 @@ class ServicePool:
 
     def give_back(self, record: Record, *, dirty: bool) -> None:
         """End a lease: lend the service on, after a reset where it needs one, or have it ended."""
+        if self._inherited:
+            return  # a forked child leaves the block too; the lease is its parent's to end
         resets = record.kind.resets
         try:
             if not record.idle() or dirty or resets is Reset.NEVER:
@@ -321,4 +325,6 @@ def forget_all() -> None:
     """In a forked child: the pools are the parent's."""
     for pool in _pools:
         pool.core.forked()
+        pool._lock = threading.Lock()  # another thread may have held it
+        pool._inherited = True
     _pools.clear()

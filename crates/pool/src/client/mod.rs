@@ -189,9 +189,12 @@ impl Client {
 
     /// End every service and the keeper, and wait for it; waiters are woken and find the pool closed. Idempotent.
     pub fn close(&self, limit_ms: u64) -> Result<()> {
+        if std::process::id() != self.owner {
+            return Ok(()); // before the lock, which a thread of the parent may have held when it forked
+        }
         let keeper = {
             let mut state = self.lock();
-            if state.closed || std::process::id() != self.owner {
+            if state.closed {
                 return Ok(());
             }
             state.closed = true;
