@@ -287,9 +287,7 @@ class Pool:
         *,
         start_ms: int,
         idle_ms: int,
-        ours: int,
-        theirs: int,
-    ) -> None:
+    ) -> int:
         """Have a service forked from a template that was described.
 
         Args:
@@ -297,8 +295,9 @@ class Pool:
             template: its number.
             start_ms: after this the keeper ends a service that was not lent.
             idle_ms: after this the keeper ends it when it is idle; 0: never.
-            ours: a duplicate of the caller's end of the service's socket, given away.
-            theirs: the service's end, borrowed for the call.
+
+        Returns:
+            The caller's end of the service's socket, given away.
         """
     def launch(
         self,
@@ -309,9 +308,7 @@ class Pool:
         *,
         start_ms: int,
         idle_ms: int,
-        ours: int,
-        theirs: int,
-    ) -> None:
+    ) -> int:
         """Have a program started as a service, its end of the socket as descriptor 3.
 
         Otherwise as `fork`; `arguments` begins with the path of the executable.

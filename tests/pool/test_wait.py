@@ -286,7 +286,8 @@ def test_a_thousand_leases_leak_nothing_and_share_nothing() -> None:
             pids = {first.lease.pid, second.lease.pid, third.lease.pid}
         before = len(os.listdir("/proc/self/fd"))
         cycle(THREADS, lambda number: lease_owned(pool, number))
-        assert len(os.listdir("/proc/self/fd")) <= before
+        # A thread is joined a moment before the kernel has closed what it slept on.
+        assert eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
         assert pool.stats()["leases"] == THREADS * CYCLES + 3
         assert pool.stats()["starts"] == 3
         assert pool.stats()["deaths"] == {}

@@ -25,15 +25,19 @@ pub struct Packet {
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// A connected pair.
+/// A connected pair for messages.
 pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
-    socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(Error::system("socketpair"))
+    pair_of(SocketType::SEQPACKET)
+}
+
+/// A connected pair for a service: its client's end and its own.
+pub fn stream_pair() -> Result<(OwnedFd, OwnedFd)> {
+    pair_of(SocketType::STREAM)
+}
+
+fn pair_of(kind: SocketType) -> Result<(OwnedFd, OwnedFd)> {
+    socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
+        .map_err(Error::system("socketpair"))
 }
 
 /// Send a message; `Errno::AGAIN` where `flags` hold `DONTWAIT` and the socket is full.

@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::error;
 use crate::sys::HOOKS;
-use crate::sys::descriptor::{borrow, take};
+use crate::sys::descriptor::take;
 use crate::transport::Connection;
 
 /// Wake-ups that may wait for a caller; a caller has few tickets at once, an event loop many.
@@ -165,25 +165,22 @@ impl PyPool {
         self.0.leave(ticket).map_err(error::pool)
     }
 
-    /// `ours` is given away, `theirs` is borrowed.
-    #[pyo3(signature = (handle, template, *, start_ms, idle_ms, ours, theirs))]
+    /// Returns the caller's end of the service's socket, given away.
+    #[pyo3(signature = (handle, template, *, start_ms, idle_ms))]
     fn fork(
         &self,
         handle: &PyHandle,
         template: u32,
         start_ms: u64,
         idle_ms: u64,
-        ours: RawFd,
-        theirs: RawFd,
-    ) -> PyResult<()> {
+    ) -> PyResult<RawFd> {
         let deadlines = Deadlines { start_ms, idle_ms };
-        self.0
-            .fork(handle.0, template, deadlines, take(ours)?, borrow(&theirs)?)
-            .map_err(error::pool)
+        let socket = self.0.fork(handle.0, template, deadlines);
+        socket.map(IntoRawFd::into_raw_fd).map_err(error::pool)
     }
 
-    #[pyo3(signature = (handle, arguments, environment, directory, *, start_ms, idle_ms, ours, theirs))]
-    #[allow(clippy::too_many_arguments)] // one crossing for one start
+    /// Returns the caller's end of the program's socket, given away.
+    #[pyo3(signature = (handle, arguments, environment, directory, *, start_ms, idle_ms))]
     fn launch(
         &self,
         handle: &PyHandle,
@@ -192,18 +189,15 @@ impl PyPool {
         directory: Vec<u8>,
         start_ms: u64,
         idle_ms: u64,
-        ours: RawFd,
-        theirs: RawFd,
-    ) -> PyResult<()> {
+    ) -> PyResult<RawFd> {
         let launch = Launch {
             arguments,
             environment,
             directory,
         };
         let deadlines = Deadlines { start_ms, idle_ms };
-        self.0
-            .launch(handle.0, launch, deadlines, take(ours)?, borrow(&theirs)?)
-            .map_err(error::pool)
+        let socket = self.0.launch(handle.0, launch, deadlines);
+        socket.map(IntoRawFd::into_raw_fd).map_err(error::pool)
     }
 
     fn lend(&self, handle: &PyHandle, key: u32) -> PyResult<Option<i32>> {

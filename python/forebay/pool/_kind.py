@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from forebay import _core
 from forebay.pool._application import reference_of
 from forebay.pool._command import Command
 from forebay.pool._proxy import public_methods
-from forebay.pool._record import GENERATION_MASK, ProgramRecord, PythonRecord, pair
+from forebay.pool._record import GENERATION_MASK, ProgramRecord, PythonRecord
 from forebay.pool._reset import Reset
 from forebay.pool._spec import Spec
 from forebay.rpc import Channel
@@ -44,18 +45,8 @@ class PythonKind:
         self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int
     ) -> PythonRecord:
         """Have the template fork; what to make travels over the service's own socket."""
-        ours, theirs = pair()
-        with theirs:
-            duplicate = os.dup(ours.fileno())
-            core.fork(
-                handle,
-                self.template,
-                start_ms=start_ms,
-                idle_ms=idle_ms,
-                ours=duplicate,
-                theirs=theirs.fileno(),
-            )
-        connection = _core.Connection(ours.detach(), peer=f"service {self.name}")
+        descriptor = core.fork(handle, self.template, start_ms=start_ms, idle_ms=idle_ms)
+        connection = _core.Connection(descriptor, peer=f"service {self.name}")
         channel = Channel(connection, codec="pickle", name=self.name)
         channel.generation = handle.generation & GENERATION_MASK
         return PythonRecord(self, handle, channel, channel.begin("@start", self._make))
@@ -81,19 +72,15 @@ class CommandKind:
         """Have the keeper start the program, with its end of a socket as descriptor 3."""
         command = self._command
         arguments = [command.program(), *command.arguments[1:]]
-        ours, theirs = pair()
-        with theirs:
-            core.launch(
-                handle,
-                [os.fsencode(argument.replace("{fd}", "3")) for argument in arguments],
-                environment_of(command.env),
-                os.fsencode(command.cwd or os.getcwd()),
-                start_ms=start_ms,
-                idle_ms=idle_ms,
-                ours=os.dup(ours.fileno()),
-                theirs=theirs.fileno(),
-            )
-        return ProgramRecord(self, handle, ours)
+        descriptor = core.launch(
+            handle,
+            [os.fsencode(argument.replace("{fd}", "3")) for argument in arguments],
+            environment_of(command.env),
+            os.fsencode(command.cwd or os.getcwd()),
+            start_ms=start_ms,
+            idle_ms=idle_ms,
+        )
+        return ProgramRecord(self, handle, socket.socket(fileno=descriptor))
 
 
 Kind = PythonKind | CommandKind

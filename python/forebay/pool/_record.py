@@ -185,11 +185,6 @@ def _at_once(record: Record) -> bool:
     return True
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
-    """A connected pair of stream sockets, close-on-exec: this end and the service's."""
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-
-
 def socket_of(record: Any) -> socket.socket | None:
     """The socket of a program; None for a Python service."""
     return getattr(record, "socket", None)

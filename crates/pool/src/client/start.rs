@@ -1,11 +1,12 @@
 //! Having things started: the keeper by the caller, everything else by the keeper.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::epoll;
 
 use super::drive::CONTROL;
 use super::{Client, Handover};
+use crate::channel;
 use crate::error::{Error, Result};
 use crate::wire::{Deadlines, Handle, Launch, Request};
 
@@ -45,49 +46,36 @@ impl Client {
         )
     }
 
-    /// Start a service from a template. `theirs` goes to it; `ours` is a duplicate of the caller's end.
-    pub fn fork(
-        &self,
-        handle: Handle,
-        template: u32,
-        deadlines: Deadlines,
-        ours: OwnedFd,
-        theirs: BorrowedFd<'_>,
-    ) -> Result<()> {
-        let mut state = self.enter()?;
-        state.entry(handle)?;
-        state.link.send(
-            &Request::Fork {
-                handle,
-                template,
-                deadlines,
-            },
-            &[theirs],
-        )?;
-        state.entry_of(handle.slot).socket = Some(ours);
-        Ok(())
+    /// Start a service from a template. Returns the caller's end of its socket.
+    pub fn fork(&self, handle: Handle, template: u32, deadlines: Deadlines) -> Result<OwnedFd> {
+        let request = Request::Fork {
+            handle,
+            template,
+            deadlines,
+        };
+        self.start(handle, &request)
     }
 
-    /// Start a program as a service.
-    pub fn launch(
-        &self,
-        handle: Handle,
-        launch: Launch,
-        deadlines: Deadlines,
-        ours: OwnedFd,
-        theirs: BorrowedFd<'_>,
-    ) -> Result<()> {
+    /// Start a program as a service. Returns the caller's end of its socket.
+    pub fn launch(&self, handle: Handle, launch: Launch, deadlines: Deadlines) -> Result<OwnedFd> {
+        let request = Request::Start {
+            handle,
+            launch,
+            deadlines,
+        };
+        self.start(handle, &request)
+    }
+
+    fn start(&self, handle: Handle, request: &Request) -> Result<OwnedFd> {
         let mut state = self.enter()?;
         state.entry(handle)?;
-        state.link.send(
-            &Request::Start {
-                handle,
-                launch,
-                deadlines,
-            },
-            &[theirs],
-        )?;
-        state.entry_of(handle.slot).socket = Some(ours);
-        Ok(())
+        let (ours, theirs) = channel::stream_pair()?;
+        let watched = ours.try_clone().map_err(|source| Error::System {
+            what: "dup of a socket",
+            source,
+        })?;
+        state.link.send(request, &[theirs.as_fd()])?;
+        state.entry_of(handle.slot).socket = Some(watched);
+        Ok(ours)
     }
 }

@@ -1,6 +1,6 @@
 //! Descriptors that come from Python as numbers.
 
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,15 +14,4 @@ pub fn take(number: RawFd) -> PyResult<OwnedFd> {
     }
     // SAFETY: not negative; the Python caller gives it away, as the documentation of each caller demands.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
-}
-
-/// Borrow a descriptor that the caller keeps.
-pub fn borrow(number: &RawFd) -> PyResult<BorrowedFd<'_>> {
-    if *number < 0 {
-        return Err(PyValueError::new_err(format!(
-            "{number} is no file descriptor"
-        )));
-    }
-    // SAFETY: not negative; the Python caller keeps it open for the call.
-    Ok(unsafe { BorrowedFd::borrow_raw(*number) })
 }
