@@ -19,10 +19,16 @@ use crate::wire::{Order, Report};
 /// The template's end of its socket to the keeper.
 #[derive(Debug)]
 pub struct Nursery {
-    socket: OwnedFd,
+    /// None in a service: a copy there would keep alive, after the template, the orders that nobody took, and the
+    /// sockets that travel with them, so that whoever waits for those services would never see an end of file.
+    socket: Option<OwnedFd>,
     keeper: Option<Pid>,
     receiver: Receiver,
 }
+
+const NO_TEMPLATE: Error = Error::Malformed {
+    what: "a service acts as a template",
+};
 
 /// Which side of a fork this is.
 #[derive(Debug)]
@@ -46,7 +52,7 @@ impl Nursery {
     /// Take charge of the socket; to be called by the process that the keeper started.
     pub fn new(socket: OwnedFd) -> Self {
         Self {
-            socket,
+            socket: Some(socket),
             keeper: getppid(),
             receiver: Receiver::default(),
         }
@@ -101,7 +107,8 @@ impl Nursery {
     }
 
     /// In the child: a session of its own, ended with the keeper, output to its own pipe.
-    fn born(&self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
+    fn born(&mut self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
+        self.socket = None;
         let mut descriptors = descriptors.into_iter();
         let (Some(socket), Some(output)) = (descriptors.next(), descriptors.next()) else {
             return Err(Error::Malformed {
@@ -120,11 +127,9 @@ impl Nursery {
     }
 
     fn next_order(&mut self) -> Result<Option<(Order, Vec<OwnedFd>)>> {
+        let socket = self.socket.as_ref().ok_or(NO_TEMPLATE)?;
         loop {
-            match self
-                .receiver
-                .receive(self.socket.as_fd(), RecvFlags::empty())
-            {
+            match self.receiver.receive(socket.as_fd(), RecvFlags::empty()) {
                 Ok(Some(Packet { bytes, .. })) if bytes.is_empty() => return Ok(None),
                 Ok(Some(Packet { bytes, descriptors })) => {
                     return Ok(Some((Order::decode(&bytes)?, descriptors)));
@@ -136,7 +141,8 @@ impl Nursery {
     }
 
     fn report(&self, report: &Report) -> Result<()> {
-        channel::send(&self.socket, &report.encode(), &[], SendFlags::empty())
+        let socket = self.socket.as_ref().ok_or(NO_TEMPLATE)?;
+        channel::send(socket, &report.encode(), &[], SendFlags::empty())
             .map_err(Error::system("report to the keeper"))
     }
 }
