@@ -292,7 +292,7 @@ impl Client {
         theirs: BorrowedFd<'_>,
     ) -> Result<()> {
         let mut state = self.enter()?;
-        state.entry(handle)?;
+        state.expect_keeper_of(handle)?;
         state.link.send(
             &Request::Fork {
                 handle,
@@ -315,7 +315,7 @@ impl Client {
         theirs: BorrowedFd<'_>,
     ) -> Result<()> {
         let mut state = self.enter()?;
-        state.entry(handle)?;
+        state.expect_keeper_of(handle)?;
         state.link.send(
             &Request::Start {
                 handle,
