@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 
 import pytest
+import uvloop
 
+from forebay import _core
+from forebay.errors import DeadlineError
+from forebay.rpc._reader import reader
 from tests.leak_guard import Holdings
 
 # Before anything imports numpy: its thread pool would look like leaked threads.
@@ -23,8 +30,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 pytest.skip(f"{program} is not installed; to have it: APT=1 make test")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kept_for_good() -> None:
+    """Make what a process makes once and keeps, so that no test is blamed for it.
+
+    That is libuv's pipe for signals, the reader thread of submitted calls, and the descriptor on
+    which a thread sleeps while it waits for an answer.
+    """
+    uvloop.run(asyncio.sleep(0))
+    reader()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = _core.Connection(ours.detach())
+        call = connection.begin(0, b"", None, 0)
+        with contextlib.suppress(DeadlineError):
+            connection.settle(call, 0, 0.001)
+        connection.close()
+
+
 @pytest.fixture(autouse=True)
-def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
+def leak_guard(request: pytest.FixtureRequest, kept_for_good: None) -> Iterator[None]:
     """Fail a test after which more descriptors, children or threads exist than before it."""
     before = Holdings.now()
     yield

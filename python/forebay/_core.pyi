@@ -1,5 +1,6 @@
 """The compiled core. Private: use its classes where their systems re-export them."""
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, Self, final
 
@@ -8,7 +9,20 @@ from typing_extensions import disjoint_base
 
 from forebay.memory import Reference
 
-__all__ = ["Arena", "Buffer"]
+__all__ = [
+    "Arena",
+    "Buffer",
+    "Connection",
+    "Cradle",
+    "Frame",
+    "Handle",
+    "Listener",
+    "Nursery",
+    "Pool",
+    "WakeQueue",
+    "connect_unix",
+    "run_keeper",
+]
 
 # --- memory: documented in crates/python/src/memory.rs ---
 
@@ -61,6 +75,9 @@ class Connection:
         cls, descriptor: int, *, server: bool = False, peer: str = "the peer"
     ) -> Connection:
         """Take over the connected socket `descriptor`; it is closed even if this raises."""
+    @staticmethod
+    def unconnected(peer: str) -> Connection:
+        """The serving end of a connection to be; a `Cradle` gives it its socket."""
     def call(
         self, codec: int, head: bytes, segments: _Segments, timeout: float | None, generation: int
     ) -> Any:
@@ -69,6 +86,7 @@ class Connection:
         Returns:
             The head of a plain reply in the same codec, as `bytes` or, if long, a `Frame`;
             otherwise `(raised, codec, head, segments)`.
+
         Raises:
             DeadlineError, BrokenError, StaleError, ProtocolError, LimitError, ClosedError.
         """
@@ -89,9 +107,15 @@ class Connection:
     def hand_over(self, id: int, queue: bool) -> None:
         """Have the outcome of a call that was begun come from `receive` (true) or `settle`."""
     def receive(self, codec: int) -> list[tuple[int, Any]]:
-        """Read what is there; `(id, outcome)` of each finished call, outcome as from `call` or an exception."""
+        """Read what is there: `(id, outcome)` of each finished call.
+
+        An outcome is as from `call`, or an exception.
+        """
     def next_call(self, timeout: float | None = None) -> _Call | None:
-        """Wait for a call: `(id, codec, head, segments, remaining, one_way)`; None once there are no more."""
+        """Wait for a call; None once there are no more.
+
+        A call is `(id, codec, head, segments, remaining, one_way)`, remaining in seconds.
+        """
     def poll_calls(self, count: int) -> list[_Call]:
         """Take up to `count` received calls without waiting."""
     def take_cancelled(self) -> list[int]:
@@ -153,7 +177,6 @@ class Frame(_HasBuffer):
     """Bytes of a received frame: a writable buffer, aligned to 64 bytes."""
 
     def __len__(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Listener:
@@ -168,3 +191,235 @@ class Listener:
 
 def connect_unix(path: str | PathLike[str]) -> int:
     """Connect to a Unix socket; returns a descriptor, which is the caller's to close."""
+
+# --- pool ---
+
+_Answer = tuple[int, Handle | None, int, int]
+_Pairs = list[tuple[bytes, bytes]]
+
+@final
+class Handle:
+    """A lease, or a lease to be: a service's slot in its pool and the generation of the slot."""
+
+    @property
+    def slot(self) -> int:
+        """Number of the service's place in the pool."""
+    @property
+    def generation(self) -> int:
+        """Grows with each lease of the slot, 64 bits; what came before is stale."""
+
+@final
+class WakeQueue:
+    """Where a caller or an event loop is told that it pays to look again."""
+
+    def __new__(cls) -> WakeQueue: ...
+    def fileno(self) -> int:
+        """The descriptor that is readable when something was told; it stays the queue's."""
+    def drain(self) -> list[int]:
+        """Take what was told without waiting: tickets, or 0 for a death or an output."""
+
+@final
+class Pool:
+    """The client's side of a pool of at most `max_size` services; it starts nothing by itself.
+
+    Any thread may call any method, and only `wait` and `close` wait; whoever waits also drives.
+    Times that end in `_ms` are milliseconds, timeouts are seconds.
+    A key says which services are interchangeable, a template number which one forks them: both are
+    counted by the caller.
+    In a forked child every method raises ConfigError but `forked`, and `close` does nothing.
+
+    Raises:
+        LimitError: `max_size` is 0 or above half of the services of one keeper.
+        StaleError: a method was given a handle whose lease has ended.
+        ClosedError: the pool was closed.
+        BrokenError: the keeper is gone.
+        OSError: a system call failed.
+    """
+
+    def __new__(cls, max_size: int) -> Pool: ...
+    def fileno(self) -> int:
+        """The descriptor that is readable when `drive` has something to do; it stays the pool's."""
+    def handover(self) -> tuple[int, int, int] | None:
+        """What a new keeper is started with, as descriptors 3, 4 and 5; None where one runs.
+
+        Returns:
+            Control socket, page of words and pidfd of this process, all the caller's to close.
+        """
+    def attach(self, pidfd: int) -> int:
+        """Take over the pidfd of a keeper that was started with the last handover.
+
+        Returns:
+            The keeper's number, from 1; it has been told of no template.
+        """
+    def epoch(self) -> int:
+        """The number of the keeper that runs; 0 where none does."""
+    def describe(
+        self,
+        template: int,
+        arguments: list[bytes],
+        environment: _Pairs,
+        directory: bytes,
+        setup: bytes,
+    ) -> None:
+        """Tell the keeper how a template is started, and what it is to be told first."""
+    def take(self, key: int) -> Handle | None:
+        """Lend an idle service that owes no answer, where there is one; never waits."""
+    def ask(self, key: int) -> _Answer:
+        """Ask for a service.
+
+        Returns:
+            `(0, handle, settled, 0)`: lent; unless settled (1) its answer is read before its use.
+            `(1, handle, 0, 0)`: the caller starts one by `fork` or `launch`, then calls `lend`.
+            `(2, None, ticket, grace_ms)`: wait; after the grace, where it is not 0, call `hurry`.
+        """
+    def await_on(self, ticket: int, queue: WakeQueue) -> None:
+        """Have `queue` told the ticket once that is granted, at once where it has been."""
+    def collect(self, ticket: int, key: int) -> _Answer | None:
+        """What a ticket was granted, as from `ask`; None where it still waits."""
+    def hurry(self, ticket: int) -> None:
+        """Rather have a service started than wait for a reset."""
+    def leave(self, ticket: int) -> None:
+        """Give a ticket up; what it was granted meanwhile goes to the next."""
+    def fork(
+        self,
+        handle: Handle,
+        template: int,
+        *,
+        start_ms: int,
+        idle_ms: int,
+        ours: int,
+        theirs: int,
+    ) -> None:
+        """Have a service forked from a template that was described.
+
+        Args:
+            handle: from an answer that says start.
+            template: its number.
+            start_ms: after this the keeper ends a service that was not lent.
+            idle_ms: after this the keeper ends it when it is idle; 0: never.
+            ours: a duplicate of the caller's end of the service's socket, given away.
+            theirs: the service's end, borrowed for the call.
+        """
+    def launch(
+        self,
+        handle: Handle,
+        arguments: list[bytes],
+        environment: _Pairs,
+        directory: bytes,
+        *,
+        start_ms: int,
+        idle_ms: int,
+        ours: int,
+        theirs: int,
+    ) -> None:
+        """Have a program started as a service, its end of the socket as descriptor 3.
+
+        Otherwise as `fork`; `arguments` begins with the path of the executable.
+
+        Raises:
+            LimitError: arguments and environment are longer than a control message.
+        """
+    def lend(self, handle: Handle, key: int) -> int | None:
+        """Lend a service that the caller started and that is ready.
+
+        Returns:
+            Its process id; None where the keeper has not told it yet, or ended it.
+        """
+    def process(self, handle: Handle) -> tuple[int, int] | None:
+        """Process id and pidfd of a service; None where the keeper has not told them.
+
+        The pidfd stays the pool's, which keeps it until the service's slot is used again.
+        """
+    def release(self, handle: Handle, reset_ms: int | None = None) -> None:
+        """Give a service back: at once, or with a deadline for the reset that it was sent."""
+    def abandon(self, handle: Handle, answered: bool) -> None:
+        """Leave a start that is under way to whoever comes next.
+
+        Args:
+            handle: of the start.
+            answered: the caller has read that it is ready, so nothing more comes to its socket.
+        """
+    def discard(self, handle: Handle) -> None:
+        """Have a service ended; its successor may start at once."""
+    def death(
+        self, handle: Handle, queue: WakeQueue | None = None
+    ) -> tuple[str, int, int, bytes] | None:
+        """How a lent service ended; None where that is not known, then `queue` is told of news.
+
+        Returns:
+            Cause, process id (0: there was none), exit code or signal, output.
+        """
+    def ask_output(self, handle: Handle) -> None:
+        """Ask the keeper for what a service wrote; the answer comes to `output`."""
+    def output(self, handle: Handle, queue: WakeQueue | None = None) -> bytes | None:
+        """The answer to `ask_output`, once; None where it has not come, then `queue` is told."""
+    def forsaken(self) -> list[Handle]:
+        """Last leases of services that ended while nobody held them, each told once.
+
+        What the caller kept for them can go.
+        """
+    def drive(self) -> None:
+        """Handle whatever has happened; never waits."""
+    def wait(self, queue: WakeQueue, timeout: float | None) -> None:
+        """Wait without the GIL until `queue` is told something or there was something to drive.
+
+        It returns at the timeout too, and at a signal after its handlers ran; what they raise is
+        raised from here.
+        """
+    def stats(self) -> tuple[int, int, int, int, int, int]:
+        """Live, idle, settling, waiters; then starts and leases since the pool was made."""
+    def deaths(self) -> list[tuple[str, int]]:
+        """Deaths since the pool was made, by cause."""
+    def services(self) -> list[tuple[int, int, int, bool]]:
+        """Slot, generation, process id and whether it is lent, of each service."""
+    def close(self, timeout: float) -> None:
+        """End every service and the keeper, and wait for it without the GIL. Idempotent.
+
+        A keeper that has not ended after the timeout is killed. Waiters are woken.
+        """
+    def forked(self) -> None:
+        """In a forked child: let go of what belongs to the parent; never waits."""
+
+@final
+class Nursery:
+    """A template's end of its keeper. `socket` is given away. Waiting holds the GIL: one thread."""
+
+    def __new__(cls, socket: int) -> Nursery: ...
+    def setup(self) -> tuple[bytes, str] | None:
+        """Wait for what to import, and the first service's directory; None at the keeper's end."""
+    def ready(self) -> None:
+        """Say that services can be forked."""
+    def unfit(self, reason: bytes) -> None:
+        """Say why services cannot be forked; the reason is the user's to read."""
+
+@final
+class Cradle:
+    """Where the calls of a service come from that is not born yet.
+
+    A template runs the serving loop and waits in it for the first call; that wait is where it
+    forks, between Python's own hooks. Each child goes on from there with a socket of its own.
+
+    Args:
+        nursery: the template's end of its keeper.
+        connection: made by `Connection.unconnected`; in a child it gets the service's socket.
+        prepare: called in the template after each fork, with the directory of the next service.
+    """
+
+    def __new__(
+        cls, nursery: Nursery, connection: Connection, prepare: Callable[[str], object]
+    ) -> Cradle: ...
+    @property
+    def born(self) -> bool:
+        """Whether this is a service, and not the template."""
+    def next_call(self) -> _Call | None:
+        """Wait for the next call, as `Connection.next_call`; in the template fork until the end."""
+
+def run_keeper(control: int, page: int, client: int, scratch: str | PathLike[str]) -> None:
+    """Be the keeper until the client is gone; without the GIL, in a process of its own.
+
+    Args:
+        control: the control socket, given away like the two that follow.
+        page: the page of words.
+        client: the pidfd of the client.
+        scratch: the directory under which services get their own.
+    """

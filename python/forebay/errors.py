@@ -8,7 +8,7 @@
      +- DeadlineError (TimeoutError)    time ran out: .timeout
      +- StaleError                      the handle is from before a release or a free
      +- BrokenError                     the other side or the system failed: .delivered (no, maybe)
-     |   +- DiedError (ConnectionError)     a process ended: .cause .exit_code .signal .stderr_tail ...
+     |   +- DiedError (ConnectionError)     a process ended: .cause .exit_code .signal ...
      |   +- ProtocolError (ConnectionError) the peer broke the protocol: .peer .offset
      |   +- BlockError (OSError)            one block failed: .index .errno
      +- RemoteError                     the work itself raised: .traceback_text
@@ -197,8 +197,7 @@ class InternalError(Error):
 @functools.cache
 def _remote_class(builtin: str) -> type[RemoteError]:
     base = getattr(builtins, builtin, None)
-    plain = isinstance(base, type) and issubclass(base, Exception) and base is not Exception
-    if not plain:
+    if not isinstance(base, type) or not issubclass(base, Exception) or base is Exception:
         return RemoteError
     try:
         return type(f"Remote{builtin}", (RemoteError, base), {"__module__": __name__})

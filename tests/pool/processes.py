@@ -37,7 +37,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def template_of(service: int) -> int:
-    """The template that a service was forked from: the other child of their keeper that runs Python's `-c`."""
+    """The template of a service: the other child of their keeper that runs Python's `-c`."""
     for sibling in children(parent(service)):
         command = Path(f"/proc/{sibling}/cmdline").read_bytes()
         if sibling != service and b"_template" in command and sid(sibling) == sibling:
@@ -51,7 +51,7 @@ def sid(pid: int) -> int:
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
-    """Whether something becomes true in time; for what nothing announces (the table of processes)."""
+    """Whether something becomes true in time; for what nothing announces (the process table)."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

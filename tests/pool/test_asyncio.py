@@ -22,7 +22,7 @@ Main = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Runner:
-    """Runs coroutines on one kind of loop, in debug mode, and fails at what the loop complains of."""
+    """Runs coroutines on one kind of loop, in debug mode; fails at what the loop complains of."""
 
     def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.factory = factory
@@ -45,7 +45,7 @@ class Runner:
 
 
 def readers(loop: asyncio.AbstractEventLoop) -> int:
-    """How many descriptors a selector loop watches; uvloop does not tell, and shows it by the leak guard."""
+    """How many descriptors a selector loop watches; for uvloop the leak guard looks."""
     selector = getattr(loop, "_selector", None)
     return len(selector.get_map()) if selector is not None else 0
 
@@ -66,7 +66,7 @@ def run(request: pytest.FixtureRequest) -> Runner:
 async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     """Let the loop turn until something is true."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - for counters that tell nobody
             await asyncio.sleep(0)
 
 
@@ -112,11 +112,10 @@ def test_tasks_wait_for_a_full_pool_in_order(run: Runner) -> None:
             async with pool.acquire(Echo) as echo:
                 order.append(await echo.echo(number))
 
-        async with asyncio.TaskGroup() as group:
-            async with pool.acquire(Echo):
-                for number in range(6):
-                    group.create_task(work(number))
-                    await until(lambda: pool.stats()["waiters"] == number + 1)  # noqa: B023
+        async with asyncio.TaskGroup() as group, pool.acquire(Echo):
+            for number in range(6):
+                group.create_task(work(number))
+                await until(lambda: pool.stats()["waiters"] == number + 1)  # noqa: B023
         assert order == list(range(6))
 
     with forebay.ServicePool(max_size=1) as pool:
@@ -231,7 +230,7 @@ def test_an_acquire_cancelled_at_any_turn_leaves_the_pool_whole(run: Runner, tur
 def test_a_cold_acquire_cancelled_at_any_time_leaves_the_pool_whole(
     run: Runner, milliseconds: int
 ) -> None:
-    """The same while a service is being forked, is starting, or has just become known."""
+    """The same while a service is being forked, is starting, or has become known."""
 
     async def main() -> None:
         for kind in range(4):
@@ -280,7 +279,7 @@ def test_a_cancelled_call_frees_its_caller_and_ends_its_service(run: Runner) -> 
 
 
 def test_threads_and_tasks_share_a_pool(run: Runner) -> None:
-    """Whoever asks first is served first, in a thread or in a task, and no service has two owners."""
+    """Whoever asks first is served first, thread or task, and no service has two owners."""
 
     def block(number: int) -> None:
         for turn in range(40):
@@ -333,7 +332,7 @@ def test_two_loops_share_a_pool(run: Runner) -> None:
 
 
 def test_a_warm_service_serves_loops_one_after_another(run: Runner) -> None:
-    """A service belongs to no loop between leases: programs that call asyncio.run often keep it warm."""
+    """A service belongs to no loop between leases: each asyncio.run finds it warm."""
 
     async def main() -> None:
         async with pool.acquire(Notes) as notes:

@@ -112,7 +112,7 @@ def test_a_killed_client_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["fork", "multiprocessing_fork"])
 def test_a_child_that_outlives_the_killed_client_keeps_no_service(way: str, tmp_path: Path) -> None:
-    """A forked child holds the same descriptors open; the services end with their owner all the same."""
+    """A forked child holds the same descriptors; the services end with their owner all the same."""
     with client(way, tmp_path) as killed:
         child = killed.told["child"]
         try:
@@ -140,7 +140,7 @@ def test_a_client_that_ends_leaves_nothing(way: str, code: int, tmp_path: Path) 
 
 @pytest.mark.parametrize("way", ["call", "acquire", "start"])
 def test_ctrl_c_ends_a_client_that_waits(way: str, tmp_path: Path) -> None:
-    """Ctrl-C is KeyboardInterrupt at once, wherever the program waits for the pool; nothing is left."""
+    """Ctrl-C is KeyboardInterrupt at once, wherever the program waits; nothing is left."""
     with client(way, tmp_path) as interrupted:
         interrupted.interrupt()
         began = time.monotonic()

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -130,9 +129,9 @@ def test_a_program_that_cannot_be_executed_is_told(
     """A script without its interpreter is a death with the reason, not a hang."""
     program = write(tmp_path / "noise", "#!/no/such/interpreter\n")
     program.chmod(0o755)
-    with pytest.raises(forebay.DiedError, match="could not be started") as caught:
-        with pool.acquire(forebay.Command([str(program), "{fd}"]), timeout=5):
-            pass
+    raising = pytest.raises(forebay.DiedError, match="could not be started")
+    with raising as caught, pool.acquire(forebay.Command([str(program), "{fd}"]), timeout=5):
+        pass
     assert caught.value.cause == "not_started"
     assert caught.value.delivered == "no"
     assert pool.stats()["live"] == 0
@@ -142,9 +141,9 @@ def test_a_program_that_ends_at_once_is_told_with_its_words(
     pool: forebay.ServicePool, tmp_path: Path
 ) -> None:
     """What it wrote before it was ready is the reason that the caller sees."""
-    with pytest.raises(forebay.DiedError, match="cannot open the data base") as caught:
-        with pool.acquire(python(tmp_path, LAST_WORDS)):
-            pass
+    raising = pytest.raises(forebay.DiedError, match="cannot open the data base")
+    with raising as caught, pool.acquire(python(tmp_path, LAST_WORDS)):
+        pass
     assert (caught.value.cause, caught.value.exit_code) == ("exit", 4)
     assert pool.stats()["live"] == 0
 
@@ -154,9 +153,9 @@ def test_a_program_that_is_not_ready_in_time_is_told(
 ) -> None:
     """The caller's timeout counts from asking, and raises the pool's error."""
     began = time.monotonic()
-    with pytest.raises(forebay.DeadlineError, match="0.3 s") as caught:
-        with pool.acquire(python(tmp_path, DELAYED, "3600"), timeout=0.3):
-            pass
+    raising = pytest.raises(forebay.DeadlineError, match=r"0\.3 s")
+    with raising as caught, pool.acquire(python(tmp_path, DELAYED, "3600"), timeout=0.3):
+        pass
     assert 0.3 <= time.monotonic() - began < 0.8
     assert caught.value.timeout == pytest.approx(0.3)
 
@@ -175,9 +174,9 @@ def test_a_program_that_nobody_waited_for_is_lent_when_it_is_ready(tmp_path: Pat
 def test_a_program_that_is_never_ready_is_ended(tmp_path: Path) -> None:
     """`start_timeout` ends it, whoever waits, and the caller is told."""
     with forebay.ServicePool(max_size=1, start_timeout=0.3) as pool:
-        with pytest.raises(forebay.DiedError, match="not ready in time") as caught:
-            with pool.acquire(python(tmp_path, DELAYED, "3600"), timeout=10):
-                pass
+        raising = pytest.raises(forebay.DiedError, match="not ready in time")
+        with raising as caught, pool.acquire(python(tmp_path, DELAYED, "3600"), timeout=10):
+            pass
         assert caught.value.cause == "start_deadline"
         assert pool.stats()["live"] == 0
         assert pool.stats()["deaths"] == {"start_deadline": 1}
@@ -301,7 +300,10 @@ def test_a_program_inherits_no_descriptor_but_its_own(
         connection.recv(1)
         """,
     )
-    with open("/dev/null") as file, pool.acquire(forebay.Command([*PYTHON, str(program), "{fd}"])) as it:
+    with (
+        open("/dev/null") as file,
+        pool.acquire(forebay.Command([*PYTHON, str(program), "{fd}"])) as it,
+    ):
         assert file.fileno() > 2
         # stdin, stdout, stderr, its socket, and the directory that is being listed
         assert list(it.socket.recv(100)) == [0, 1, 2, 3, 4]
@@ -310,14 +312,15 @@ def test_a_program_inherits_no_descriptor_but_its_own(
 
 
 @pytest.fixture(params=["no fd", "text", "empty", "ready"])
-def wrong(request: pytest.FixtureRequest) -> Iterator[dict[str, object]]:
+def wrong(request: pytest.FixtureRequest) -> dict[str, object]:
     """Arguments that make no command."""
-    yield {
+    arguments: dict[str, dict[str, object]] = {
         "no fd": {"arguments": ["cat"]},
         "text": {"arguments": "cat {fd}"},
         "empty": {"arguments": []},
         "ready": {"arguments": ["cat", "{fd}"], "ready": "port"},
-    }[request.param]
+    }
+    return arguments[request.param]
 
 
 def test_a_command_that_cannot_work_is_refused(wrong: dict[str, object]) -> None:

@@ -48,9 +48,8 @@ def test_a_service_that_exits_is_told_with_its_code(pool: forebay.ServicePool) -
 def test_after_a_death_the_next_acquire_starts_another(pool: forebay.ServicePool) -> None:
     """One death costs one call."""
     for _ in range(5):
-        with pool.acquire(Echo) as echo:
-            with pytest.raises(forebay.DiedError):
-                echo.leave(1)
+        with pool.acquire(Echo) as echo, pytest.raises(forebay.DiedError):
+            echo.leave(1)
     with pool.acquire(Echo) as echo:
         assert echo.echo(1) == 1
     assert pool.stats()["deaths"]["exit"] == 5
@@ -134,9 +133,9 @@ def test_a_constructor_that_raises_is_told_as_what_it_raised(pool: forebay.Servi
 
 def test_a_service_that_ends_before_it_is_ready_is_told(pool: forebay.ServicePool) -> None:
     """A constructor that ends the process is a death with its last words, not a hang."""
-    with pytest.raises(forebay.DiedError, match="I would rather not") as caught:
-        with pool.acquire(Suicidal):
-            pass
+    raising = pytest.raises(forebay.DiedError, match="I would rather not")
+    with raising as caught, pool.acquire(Suicidal):
+        pass
     assert caught.value.exit_code == 3
 
 

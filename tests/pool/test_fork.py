@@ -58,7 +58,7 @@ def default_pool(pool: forebay.ServicePool) -> Iterator[None]:
 
 
 def test_a_child_cannot_use_its_parents_pool(pool: forebay.ServicePool) -> None:
-    """Two processes on one socket would read each other's answers: the child is refused, everywhere."""
+    """Two processes on one socket would take each other's answers: the child is refused."""
     with pool.acquire(Echo) as echo:
 
         def work() -> None:
@@ -114,7 +114,7 @@ def test_the_end_of_a_child_ends_no_service_of_its_parent(
 
 
 def test_a_child_that_leaves_the_lease_disturbs_nobody(pool: forebay.ServicePool) -> None:
-    """A `with` block that a child leaves too ends the lease once, in the parent, and resets nothing."""
+    """A `with` block that a child leaves too ends the lease once, in the parent."""
     acquired = pool.acquire(Notes)
     with acquired as notes:
         pid = notes.lease.pid
@@ -127,7 +127,7 @@ def test_a_child_that_leaves_the_lease_disturbs_nobody(pool: forebay.ServicePool
 
 
 def test_a_child_forked_while_others_use_the_pool_is_not_stuck() -> None:
-    """A lock that another thread held when the process was forked is not waited for in the child."""
+    """The child does not wait for a lock that another thread held at the fork."""
     stop = threading.Event()
 
     def use(base: int) -> None:

@@ -99,7 +99,7 @@ def test_what_must_never_be_reused_is_new_each_time(pool: forebay.ServicePool) -
 
 
 def test_what_a_method_raises_arrives_as_its_builtin(pool: forebay.ServicePool) -> None:
-    """`except ValueError` works across processes, the traceback comes along, and the service stays."""
+    """`except ValueError` works across processes, the traceback comes, the service stays."""
     with pool.acquire(Echo) as echo:
         with pytest.raises(ValueError, match="bad luck") as caught:
             echo.fail("bad luck")
@@ -192,7 +192,7 @@ def test_a_service_inherits_no_descriptor_but_its_own(pool: forebay.ServicePool)
     """No file of the client stays open because a service lives."""
     with open("/dev/null") as file, pool.acquire(Once) as once:
         assert file.fileno() > 2
-        # stdin, stdout, stderr, its socket, and the directory that is being listed
+        # stdin, stdout, stderr, its own socket, and the directory that is being listed
         assert len(once.open_descriptors()) <= 5
 
 

@@ -127,7 +127,9 @@ def test_a_script_without_a_guard_is_told(tmp_path: Path) -> None:
 
 def test_a_script_without_a_guard_that_catches_everything_is_told(tmp_path: Path) -> None:
     """Even where the module swallows the refusal, the program neither hangs nor multiplies."""
-    program = DEFINES + """
+    program = (
+        DEFINES
+        + """
     import os
     with open("runs", "a") as file:
         file.write("run\\n")
@@ -137,6 +139,7 @@ def test_a_script_without_a_guard_that_catches_everything_is_told(tmp_path: Path
     except Exception as error:
         print(type(error).__name__)
     """
+    )
     ended = run(write(tmp_path / "script.py", program), cwd=tmp_path)
     assert ended.returncode == 0
     assert (tmp_path / "runs").read_text().count("run") <= 4
@@ -150,13 +153,15 @@ def test_a_class_in_a_function_is_refused(pool: forebay.ServicePool) -> None:
         def ping(self) -> str:
             return "pong"
 
-    with pytest.raises(forebay.ConfigError, match="inside a function.*by_value=True"):
+    with pytest.raises(forebay.ConfigError, match=r"inside a function.*by_value=True"):
         pool.acquire(Local)
 
 
 def test_a_class_in_a_function_goes_by_value(pool: forebay.ServicePool) -> None:
     """Asked for, the class itself travels, with what it refers to."""
-    pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install cloudpickle")
+    pytest.importorskip(
+        "cloudpickle", reason="cloudpickle is not installed: pip install cloudpickle"
+    )
     factor = 6
 
     class Local(forebay.Service):
@@ -183,7 +188,9 @@ def test_a_class_typed_in_is_refused(how: str, tmp_path: Path) -> None:
 
 def test_a_class_typed_in_goes_by_value(tmp_path: Path) -> None:
     """A notebook can use services when it asks for it."""
-    pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install cloudpickle")
+    pytest.importorskip(
+        "cloudpickle", reason="cloudpickle is not installed: pip install cloudpickle"
+    )
     program = textwrap.dedent(DEFINES) + textwrap.dedent(GREETS).replace(
         "(Greeter)", "(Greeter, by_value=True)"
     )
@@ -191,8 +198,10 @@ def test_a_class_typed_in_goes_by_value(tmp_path: Path) -> None:
     assert (ended.stdout, ended.stderr) == ("hello world from __main__\n", "")
 
 
-def imported(directory: Path, module: str, monkeypatch: pytest.MonkeyPatch) -> type[forebay.Service]:
-    """A service class that says it comes from a module with this text, which was never imported here."""
+def imported(
+    directory: Path, module: str, monkeypatch: pytest.MonkeyPatch
+) -> type[forebay.Service]:
+    """A service class that says it is of a module with this text, never imported here."""
     write(directory / f"{directory.name}_module.py", module)
     monkeypatch.syspath_prepend(directory)
     name = f"{directory.name}_module"
@@ -283,9 +292,9 @@ def test_a_module_whose_import_hangs_is_ended(
     """`start_timeout` counts the import too; the pool is as good as before."""
     hidden = imported(tmp_path, "import time\ntime.sleep(3600)\n", monkeypatch)
     with forebay.ServicePool(max_size=1, start_timeout=0.5) as pool:
-        with pytest.raises(forebay.DiedError, match="not ready in time") as caught:
-            with pool.acquire(hidden, timeout=10):
-                pass
+        raising = pytest.raises(forebay.DiedError, match="not ready in time")
+        with raising as caught, pool.acquire(hidden, timeout=10):
+            pass
         assert caught.value.cause == "start_deadline"
         assert pool.stats()["live"] == 0
         with pytest.raises(forebay.DeadlineError), pool.acquire(hidden, timeout=0.1):

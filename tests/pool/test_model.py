@@ -3,8 +3,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -144,10 +142,10 @@ def kill(pid: int) -> None:
 
 
 @pytest.fixture
-def few() -> Iterator[Any]:
+def few() -> settings:
     """Settings for a test in which each step is made of processes."""
-    yield settings(
-        max_examples=15,
+    return settings(
+        max_examples=30,
         stateful_step_count=20,
         deadline=None,
         derandomize=True,
@@ -156,6 +154,6 @@ def few() -> Iterator[Any]:
     )
 
 
-def test_a_pool_keeps_its_promises_whatever_dies(few: Any) -> None:
-    """Any order of leases, crashes, hung resets and kills: no wrong answer, no process too many or left."""
+def test_a_pool_keeps_its_promises_whatever_dies(few: settings) -> None:
+    """Any order of leases, crashes, hung resets and kills: no wrong answer, nothing left."""
     run_state_machine_as_test(PoolModel, settings=few)

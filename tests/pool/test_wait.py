@@ -20,7 +20,9 @@ CYCLES = 125
 
 
 @contextmanager
-def held(pool: forebay.ServicePool, what: type[Echo] = Echo) -> Iterator[tuple[int, threading.Event]]:
+def held(
+    pool: forebay.ServicePool, what: type[Echo] = Echo
+) -> Iterator[tuple[int, threading.Event]]:
     """A service leased by another thread until the event is set; its process id."""
     told: Future[int] = Future()
     end = threading.Event()
@@ -108,9 +110,9 @@ def test_a_full_pool_says_so() -> None:
 def test_a_timeout_of_nothing_takes_what_is_idle(timeout: float) -> None:
     """Asking without waiting works, and fails at once where nothing is idle."""
     with forebay.ServicePool(max_size=1) as pool:
-        with pool.acquire(Echo):
-            with pytest.raises(forebay.DeadlineError), pool.acquire(Echo, timeout=timeout):
-                pass
+        late = pytest.raises(forebay.DeadlineError)
+        with pool.acquire(Echo), late, pool.acquire(Echo, timeout=timeout):
+            pass
         with pool.acquire(Echo, timeout=timeout) as echo:
             assert echo.echo(1) == 1
         assert pool.stats()["waiters"] == 0
@@ -136,18 +138,21 @@ def test_a_waiter_is_served_when_the_lease_ends() -> None:
 
 def test_a_waiter_is_served_when_a_held_service_dies() -> None:
     """A dead service makes room although its holder has not noticed yet."""
-    with forebay.ServicePool(max_size=1) as pool, threads(1) as executor:
-        with held(pool) as (victim, _):
+    with (
+        forebay.ServicePool(max_size=1) as pool,
+        threads(1) as executor,
+        held(pool) as (victim, _),
+    ):
 
-            def take() -> int:
-                with pool.acquire(Echo, timeout=10) as echo:
-                    return int(echo.lease.pid)
+        def take() -> int:
+            with pool.acquire(Echo, timeout=10) as echo:
+                return int(echo.lease.pid)
 
-            pending = executor.submit(take)
-            assert waiting(pool, 1)
-            os.kill(victim, signal.SIGKILL)
-            assert pending.result(timeout=10) != victim
-            assert pool.stats()["live"] <= 1
+        pending = executor.submit(take)
+        assert waiting(pool, 1)
+        os.kill(victim, signal.SIGKILL)
+        assert pending.result(timeout=10) != victim
+        assert pool.stats()["live"] <= 1
 
 
 def test_a_waiter_that_gives_up_leaves_its_place() -> None:
@@ -220,7 +225,7 @@ def test_an_abandoned_start_serves_the_next_caller(max_size: int) -> None:
 
 
 def test_an_abandoned_start_holds_nobody_else_up() -> None:
-    """While one caller waits for a start that somebody left, warm services of other kinds are lent."""
+    """While one caller waits for a start that somebody left, warm services are lent."""
     with forebay.ServicePool(max_size=2) as pool, threads(1) as executor:
         with pool.acquire(Echo):
             pass
@@ -273,7 +278,11 @@ def test_a_closed_pool_ends_the_waiting() -> None:
 def test_a_thousand_leases_leak_nothing_and_share_nothing() -> None:
     """Threads that compete for services never meet in one, and leave no descriptor open."""
     with forebay.ServicePool(max_size=3) as pool:
-        with pool.acquire(Owned) as first, pool.acquire(Owned) as second, pool.acquire(Owned) as third:
+        with (
+            pool.acquire(Owned) as first,
+            pool.acquire(Owned) as second,
+            pool.acquire(Owned) as third,
+        ):
             pids = {first.lease.pid, second.lease.pid, third.lease.pid}
         before = len(os.listdir("/proc/self/fd"))
         cycle(THREADS, lambda number: lease_owned(pool, number))

@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 import uvloop
+
 from forebay._core import Connection
 from forebay.rpc import Channel
 
-SERVICE = Path(__file__).with_name("service.py")
+SERVICE = "tests.rpc.service"
+ROOT = Path(__file__).parents[2]
 
 
 class Service:
@@ -28,7 +30,9 @@ class Service:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, str(SERVICE), str(theirs.fileno())], pass_fds=[theirs.fileno()]
+                [sys.executable, "-m", SERVICE, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                cwd=ROOT,
             )
         self.pidfd = os.pidfd_open(self.process.pid)
         self.socket = ours

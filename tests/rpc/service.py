@@ -1,4 +1,4 @@
-"""The process that the tests call: `python service.py DESCRIPTOR`."""
+"""The process that the tests call: `python -m tests.rpc.service DESCRIPTOR`."""
 
 from __future__ import annotations
 

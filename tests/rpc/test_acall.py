@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from forebay.errors import BrokenError, BusyError, ClosedError, DeadlineError
 from forebay.rpc import Channel
 

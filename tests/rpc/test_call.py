@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from forebay.errors import BrokenError, ClosedError, DeadlineError, RemoteError, StaleError
 from forebay.rpc import Channel
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from forebay import rpc
 from forebay.errors import BrokenError, ClosedError, ConfigError, RemoteError
 

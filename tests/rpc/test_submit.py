@@ -7,6 +7,7 @@ from concurrent.futures import CancelledError, wait
 from pathlib import Path
 
 import pytest
+
 from forebay.errors import BrokenError, ClosedError, DeadlineError
 from forebay.rpc import Channel
 

@@ -40,6 +40,17 @@ def imported_names() -> set[str]:
     return found
 
 
+def started_by_path() -> set[str]:
+    """Modules that some file names by their file, next to itself or from the top: programs."""
+    found = set()
+    for path in files(".py"):
+        for node in ast.walk(ast.parse(text(path))):
+            if isinstance(node, ast.Constant) and str(node.value).endswith(".py"):
+                candidates = (path.parent / str(node.value), ROOT / str(node.value))
+                found |= {module_name(each) for each in candidates if each in files(".py")}
+    return found
+
+
 def entry_points() -> set[str]:
     """Modules that pyproject.toml or the Makefile starts."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -52,7 +63,7 @@ def entry_points() -> set[str]:
 
 def test_every_python_module_is_imported_or_started():
     """Dead code is not read, kept and ported for years."""
-    used = imported_names() | entry_points()
+    used = imported_names() | entry_points() | started_by_path()
     orphans = [
         name(path)
         for path in files(".py")

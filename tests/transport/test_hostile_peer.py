@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from forebay._core import Connection, connect_unix
 from forebay.errors import BrokenError, ClosedError, ProtocolError
 

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+
 from forebay._core import Connection
 from forebay.errors import DeadlineError, LimitError
 

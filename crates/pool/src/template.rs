@@ -4,7 +4,7 @@
 //! its children do. It touches little memory between forks, so that its pages stay shared with them.
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -19,16 +19,12 @@ use crate::wire::{Order, Report};
 /// The template's end of its socket to the keeper.
 #[derive(Debug)]
 pub struct Nursery {
-    /// None in a service: a copy there would keep alive, after the template, the orders that nobody took, and the
-    /// sockets that travel with them, so that whoever waits for those services would never see an end of file.
+    /// Gone in a service: a copy there would keep alive, after the template, the orders that nobody took and the
+    /// sockets in them, so that whoever waits for those services would never see an end of file.
     socket: Option<OwnedFd>,
     keeper: Option<Pid>,
     receiver: Receiver,
 }
-
-const NO_TEMPLATE: Error = Error::Malformed {
-    what: "a service acts as a template",
-};
 
 /// Which side of a fork this is.
 #[derive(Debug)]
@@ -127,9 +123,11 @@ impl Nursery {
     }
 
     fn next_order(&mut self) -> Result<Option<(Order, Vec<OwnedFd>)>> {
-        let socket = self.socket.as_ref().ok_or(NO_TEMPLATE)?;
         loop {
-            match self.receiver.receive(socket.as_fd(), RecvFlags::empty()) {
+            let Some(socket) = &self.socket else {
+                return Ok(None);
+            };
+            match self.receiver.receive(socket, RecvFlags::empty()) {
                 Ok(Some(Packet { bytes, .. })) if bytes.is_empty() => return Ok(None),
                 Ok(Some(Packet { bytes, descriptors })) => {
                     return Ok(Some((Order::decode(&bytes)?, descriptors)));
@@ -141,7 +139,7 @@ impl Nursery {
     }
 
     fn report(&self, report: &Report) -> Result<()> {
-        let socket = self.socket.as_ref().ok_or(NO_TEMPLATE)?;
+        let socket = self.socket.as_ref().ok_or(Error::KeeperLost)?;
         channel::send(socket, &report.encode(), &[], SendFlags::empty())
             .map_err(Error::system("report to the keeper"))
     }

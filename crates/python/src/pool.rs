@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::fd::{IntoRawFd, RawFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_pool::client::{Answer, Client, Wake};
@@ -13,11 +14,12 @@ use forebay_pool::wire::{Deadlines, Handle, Launch};
 use forebay_wake::Queue;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 
 use crate::error;
 use crate::sys::HOOKS;
 use crate::sys::descriptor::{borrow, take};
+use crate::transport::Connection;
 
 /// Wake-ups that may wait for a caller; a caller has few tickets at once, an event loop many.
 const WAKES_MAX: usize = 1 << 20;
@@ -385,15 +387,55 @@ impl Nursery {
     fn unfit(&self, reason: Vec<u8>) -> PyResult<()> {
         self.core().unfit(reason).map_err(error::pool)
     }
+}
 
-    /// Wait for an order and fork: (socket, None) in the service, (None, directory of the next) in
-    /// the template, None at the end.
-    fn fork(&self) -> PyResult<Option<(Option<RawFd>, Option<OsString>)>> {
-        let forked = self.core().fork(HOOKS).map_err(error::pool)?;
-        Ok(forked.map(|forked| match forked {
-            template::Forked::Service(socket) => (Some(socket.into_raw_fd()), None),
-            template::Forked::Template(next) => (None, Some(next.into_os_string())),
-        }))
+/// Where the calls of a service come from that is not born yet.
+///
+/// A template runs the loop that serves calls, and waits in it for the first one. That wait is where
+/// it forks: each child goes on from there with a socket of its own and everything else made.
+#[pyclass(frozen, module = "forebay._core")]
+pub struct Cradle {
+    nursery: Py<Nursery>,
+    connection: Py<Connection>,
+    /// Called in the template after each fork, with the directory of the next service.
+    prepare: Py<PyAny>,
+    born: AtomicBool,
+}
+
+#[pymethods]
+impl Cradle {
+    #[new]
+    fn new(nursery: Py<Nursery>, connection: Py<Connection>, prepare: Py<PyAny>) -> Self {
+        let born = AtomicBool::new(false);
+        Self {
+            nursery,
+            connection,
+            prepare,
+            born,
+        }
+    }
+
+    /// Whether this is a service, and not the template.
+    #[getter]
+    fn born(&self) -> bool {
+        self.born.load(Ordering::Relaxed)
+    }
+
+    /// The next call of the service; in the template None, at the end of its keeper.
+    fn next_call<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        while !self.born() {
+            match self.nursery.get().core().fork(HOOKS).map_err(error::pool)? {
+                None => return Ok(None),
+                Some(template::Forked::Template(next)) => {
+                    self.prepare.call1(py, (next.into_os_string(),))?;
+                }
+                Some(template::Forked::Service(socket)) => {
+                    self.born.store(true, Ordering::Relaxed);
+                    self.connection.get().adopt(py, socket)?;
+                }
+            }
+        }
+        self.connection.get().next_call(py, None)
     }
 }
 
@@ -403,5 +445,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WakeQueue>()?;
     module.add_class::<PyPool>()?;
     module.add_class::<Nursery>()?;
+    module.add_class::<Cradle>()?;
     module.add_function(wrap_pyfunction!(run_keeper, module)?)
 }

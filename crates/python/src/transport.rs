@@ -5,7 +5,7 @@
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 #![allow(clippy::too_many_arguments)] // they are Python's
 
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -38,22 +38,41 @@ pub struct Connection {
     core: Core,
 }
 
+fn options(py: Python<'_>, server: bool, peer: &str) -> Options {
+    let role = if server { Role::Server } else { Role::Caller };
+    let version = py.version_info();
+    Options {
+        runtime: u32::from(version.major) << 8 | u32::from(version.minor),
+        ..Options::new(role, peer)
+    }
+}
+
+impl Connection {
+    /// Take over a socket, in a newly forked service.
+    pub(crate) fn adopt(&self, py: Python<'_>, socket: OwnedFd) -> PyResult<()> {
+        self.core
+            .adopt(socket)
+            .map_err(|e| transport_error(py, &e, None))
+    }
+}
+
 #[pymethods]
 impl Connection {
     /// Take over the connected socket `descriptor`; it is closed even if this raises.
     #[new]
     #[pyo3(signature = (descriptor, *, server = false, peer = "the peer"))]
     fn new(py: Python<'_>, descriptor: RawFd, server: bool, peer: &str) -> PyResult<Self> {
-        let role = if server { Role::Server } else { Role::Caller };
-        let version = py.version_info();
-        let runtime = u32::from(version.major) << 8 | u32::from(version.minor);
-        let options = Options {
-            runtime,
-            ..Options::new(role, peer)
-        };
-        let core = Core::new(descriptor::take(descriptor)?, options)
+        let core = Core::new(descriptor::take(descriptor)?, options(py, server, peer))
             .map_err(|e| transport_error(py, &e, None))?;
         Ok(Self { core })
+    }
+
+    /// The serving end of a connection to be, see `Cradle`.
+    #[staticmethod]
+    fn unconnected(py: Python<'_>, peer: &str) -> Self {
+        Self {
+            core: Core::unconnected(options(py, true, peer)),
+        }
     }
 
     /// Call and wait. A plain reply is its head as `bytes`; see `outcome_to_python` for others.
@@ -183,7 +202,7 @@ impl Connection {
 
     /// Wait for a call; `None` once the peer has no more. See `call_to_python`.
     #[pyo3(signature = (timeout = None))]
-    fn next_call<'py>(
+    pub(crate) fn next_call<'py>(
         &self,
         py: Python<'py>,
         timeout: Option<f64>,

@@ -199,24 +199,34 @@ impl Connection {
                 peer: self.peer.clone(),
             });
         };
+        let pidfd = state.pidfd.clone();
         let lead = state.reader == Reader::Nobody && state.wants_read();
-        let wake = match (lead, wish.id) {
-            (false, Some(id)) => {
+        let wake = match wish.id {
+            Some(id) => {
                 let wake = own_wake()?;
-                state.followers.insert(id, wake.clone());
+                if lead {
+                    state.leader = Some(wake.clone());
+                } else {
+                    state.followers.insert(id, wake.clone());
+                }
                 Some(wake)
             }
-            _ => None,
+            None => None,
         };
+        state.leads += u64::from(lead);
+        let reading = Reader::Thread(state.leads);
         if lead {
-            state.reader = Reader::Thread;
+            state.reader = reading;
         }
         release(state);
-        let woken = self.sleep(&socket, wake.as_deref(), lead, wish.write, deadline);
+        let watched = (&*socket, pidfd.as_deref(), wake.as_deref());
+        let woken = self.sleep(watched, lead, wish.write, deadline);
         let mut state = self.lock()?;
-        let lead = lead && state.reader == Reader::Thread;
+        // A driver may have taken over meanwhile, and given the place up to another thread.
+        let lead = lead && state.reader == reading;
         if lead {
             state.reader = Reader::Nobody;
+            state.leader = None;
         }
         match woken {
             Ok(Woken {
@@ -246,8 +256,7 @@ impl Connection {
 
     fn sleep(
         &self,
-        socket: &OwnedFd,
-        wake: Option<&OwnedFd>,
+        (socket, pidfd, wake): (&OwnedFd, Option<&OwnedFd>, Option<&OwnedFd>),
         read: bool,
         write: bool,
         deadline: Option<Instant>,
@@ -260,7 +269,7 @@ impl Connection {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let sources = [
             socket,
-            self.pidfd.get().map(|fd| readable(fd.as_fd())),
+            pidfd.map(|fd| readable(fd.as_fd())),
             self.wake.get().map(|fd| readable(fd.as_fd())),
             wake.map(|fd| readable(fd.as_fd())),
         ];

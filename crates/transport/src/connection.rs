@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use crate::inbox::Call;
 use crate::limit::Limits;
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
-use crate::state::{Reader, State};
+use crate::state::{Reader, State, ring};
 use crate::sys::process;
 use crate::unix::peer_uid;
 
@@ -76,8 +77,7 @@ pub struct Counters {
 pub struct Connection {
     state: Mutex<State<Socket>>,
     pub(crate) peer: String,
-    owner: u32,
-    pub(crate) pidfd: OnceLock<OwnedFd>,
+    owner: AtomicU32,
     pub(crate) wake: OnceLock<OwnedFd>,
 }
 
@@ -89,6 +89,34 @@ impl Connection {
     /// # Errors
     /// `Config` if the descriptor is no such socket.
     pub fn new(socket: OwnedFd, options: Options) -> Result<Self> {
+        let connection = Self::unconnected(options);
+        connection.adopt(socket)?;
+        Ok(connection)
+    }
+
+    /// A connection to be: everything but its socket, which `adopt` brings, in whichever process.
+    ///
+    /// A template makes it, so that a service forked from it finds it made.
+    pub fn unconnected(options: Options) -> Self {
+        let Options {
+            role,
+            limits,
+            peer,
+            runtime,
+        } = options;
+        Self {
+            state: Mutex::new(State::new(role, limits, runtime)),
+            peer,
+            owner: AtomicU32::new(process::current()),
+            wake: OnceLock::new(),
+        }
+    }
+
+    /// Take over a connected Unix stream socket; from here on the connection is this process's.
+    ///
+    /// # Errors
+    /// `Config` if the descriptor is no such socket.
+    pub fn adopt(&self, socket: OwnedFd) -> Result<()> {
         let trusted = peer_uid(&socket)? == rustix::process::geteuid().as_raw();
         rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).map_err(|errno| {
             Error::System {
@@ -96,20 +124,9 @@ impl Connection {
                 errno,
             }
         })?;
-        let Options {
-            role,
-            limits,
-            peer,
-            runtime,
-        } = options;
-        let state = State::new(Arc::new(socket), role, limits, trusted, runtime);
-        Ok(Self {
-            state: Mutex::new(state),
-            peer,
-            owner: process::current(),
-            pidfd: OnceLock::new(),
-            wake: OnceLock::new(),
-        })
+        self.owner.store(process::current(), Ordering::Relaxed);
+        self.lock_any().connect(Arc::new(socket), trusted);
+        Ok(())
     }
 
     /// What messages call the peer.
@@ -127,9 +144,10 @@ impl Connection {
         self.lock_any().stream.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Take the peer's pidfd: readable means that the peer ended. Only the first one counts.
+    /// Take the peer's pidfd: readable means that the peer ended. Closed with the connection.
     pub fn watch(&self, pidfd: OwnedFd) {
-        let _ = self.pidfd.set(pidfd);
+        let mut state = self.lock_any();
+        state.pidfd = state.stream.is_some().then(|| Arc::new(pidfd));
     }
 
     /// Take a descriptor that interrupts blocked threads while it is readable.
@@ -183,7 +201,7 @@ impl Connection {
     /// `Busy` while a thread reads. A broken connection is no error here: its calls end so.
     pub fn receive(&self) -> Result<VecDeque<(u64, Outcome)>> {
         self.step(|state| {
-            if state.reader == Reader::Thread {
+            if matches!(state.reader, Reader::Thread(_)) {
                 return Err(self.busy("a thread reads it"));
             }
             state.receive();
@@ -212,6 +230,10 @@ impl Connection {
                 return Err(self.busy("another loop or thread reads it"));
             }
             state.reader = Reader::Driver;
+            // The thread that reads sleeps on a socket that it will find empty from now on.
+            if let Some(wake) = state.leader.take() {
+                ring(&wake);
+            }
             Ok(())
         })?
     }
@@ -394,15 +416,17 @@ impl Connection {
     ///
     /// In a forked child only the descriptor is closed, the peer notices nothing.
     pub fn close(&self) {
-        if process::current() != self.owner {
+        if process::current() != self.owner.load(Ordering::Relaxed) {
             // The lock may have been held by a thread that does not exist here.
             if let Ok(mut state) = self.state.try_lock() {
                 state.stream = None;
+                state.pidfd = None;
             }
             return;
         }
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
+        state.pidfd = None;
         if let Some(socket) = state.stream.take() {
             // Wakes the threads that wait on it; the descriptor goes with the last of them.
             let _ = shutdown(socket.as_fd(), Shutdown::Both);
@@ -429,10 +453,10 @@ impl Connection {
 
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State<Socket>>> {
         let here = process::current();
-        if here != self.owner {
+        if here != self.owner.load(Ordering::Relaxed) {
             return Err(Error::Forked {
                 peer: self.peer.clone(),
-                owner: self.owner,
+                owner: self.owner.load(Ordering::Relaxed),
                 here,
             });
         }

@@ -32,8 +32,8 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     Nobody,
-    /// A blocked thread, for all blocked threads.
-    Thread,
+    /// A blocked thread, for all blocked threads; the number of its turn.
+    Thread(u64),
     /// A loop or a reader thread that steps the connection.
     Driver,
 }
@@ -41,6 +41,8 @@ pub enum Reader {
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 pub struct State<S> {
     pub stream: Option<S>,
+    /// The peer's process, if it is known.
+    pub pidfd: Option<Arc<OwnedFd>>,
     pub role: Role,
     pub limits: Limits,
     pub pickle_allowed: bool,
@@ -61,6 +63,10 @@ pub struct State<S> {
     pub reader: Reader,
     /// Blocked threads that do not read, by the call they wait for, with the eventfd of each.
     pub followers: BTreeMap<u64, Arc<OwnedFd>>,
+    /// What the thread that reads sleeps on besides the socket, if it waits for a reply.
+    pub leader: Option<Arc<OwnedFd>>,
+    /// Turns of leading so far; the last one names the thread that leads.
+    pub leads: u64,
     paused: bool,
     /// Within `receive`, where a failure to send is only noted.
     receiving: bool,
@@ -68,18 +74,19 @@ pub struct State<S> {
 }
 
 impl<S: Stream> State<S> {
-    pub fn new(stream: S, role: Role, limits: Limits, trusted: bool, runtime: u32) -> Self {
-        let mut state = Self {
-            stream: Some(stream),
+    pub fn new(role: Role, limits: Limits, runtime: u32) -> Self {
+        Self {
+            stream: None,
+            pidfd: None,
             role,
             limits,
-            pickle_allowed: trusted,
+            pickle_allowed: false,
             runtime,
             peer: None,
             calls: Calls::default(),
             inbox: Inbox::default(),
             outbox: Outbox::default(),
-            decoder: Decoder::new(&limits, trusted),
+            decoder: Decoder::new(&limits, false),
             fault: None,
             ended: false,
             goodbye: false,
@@ -87,15 +94,22 @@ impl<S: Stream> State<S> {
             cancels: Vec::new(),
             reader: Reader::Nobody,
             followers: BTreeMap::new(),
+            leader: None,
+            leads: 0,
             paused: false,
             receiving: false,
             failed_sending: None,
-        };
-        state
-            .outbox
-            .push_copy(&Preface::new(role, &limits, runtime).encode());
-        state.flush();
-        state
+        }
+    }
+
+    /// Begin on a stream; `trusted` says that the peer is the same user.
+    pub fn connect(&mut self, stream: S, trusted: bool) {
+        self.stream = Some(stream);
+        self.pickle_allowed = trusted;
+        self.decoder = Decoder::new(&self.limits, trusted);
+        let preface = Preface::new(self.role, &self.limits, self.runtime);
+        self.outbox.push_copy(&preface.encode());
+        self.flush();
     }
 
     /// Send a frame, or queue what the kernel does not take; returns its end in the stream.

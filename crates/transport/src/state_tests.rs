@@ -88,7 +88,9 @@ fn ends(step: usize, left: usize, errno: Errno) -> (State<Script>, State<Script>
             left,
             errno,
         };
-        State::new(script, role, Limits::default(), true, 0)
+        let mut state = State::new(role, Limits::default(), 0);
+        state.connect(script, true);
+        state
     };
     (
         end(&there, &back, Role::Caller, left),

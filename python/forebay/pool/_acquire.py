@@ -6,7 +6,14 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Generic
 
-from forebay.errors import BrokenError, BusyError, ClosedError, DeadlineError, DiedError, RemoteError
+from forebay.errors import (
+    BrokenError,
+    BusyError,
+    ClosedError,
+    DeadlineError,
+    DiedError,
+    RemoteError,
+)
 from forebay.pool._death import Obituary
 from forebay.pool._lease import Lease
 from forebay.pool._proxy import proxy
@@ -24,14 +31,15 @@ LENT, START, WAIT = range(3)
 """Answers of the core: a service is lent, the caller starts one, the caller waits."""
 
 TRIES = 3
-"""Starts of one acquire: a template or keeper that is killed meanwhile is no fault of the caller's; but it ends."""
+"""Starts of one acquire: no caller is blamed for a killed template or keeper; but it ends."""
 
 _log = logging.getLogger(__name__)
 
 
 class Acquire(Generic[S]):
-    """One acquire to be: `with` gives a blocking proxy, `async with` one whose methods are coroutines.
+    """One acquire to be.
 
+    `with` gives a blocking proxy, `async with` one whose methods are coroutines.
     May be entered again once it was left; until then that raises BusyError.
     """
 
@@ -45,9 +53,10 @@ class Acquire(Generic[S]):
 
     def __enter__(self) -> S:
         self._expect_left()
-        record = self._at_once() or block(
-            self._pool, Borrow(self._pool, self._kind, self._timeout).steps()
-        )
+        record = self._at_once()
+        if record is None:
+            borrow = Borrow(self._pool, self._kind, self._timeout)
+            record = block(self._pool, borrow.steps())
         self._lease = Lease(self._pool, record, asyncio=False)
         return proxy(self._lease, self._kind, asyncio=False)  # type: ignore[no-any-return]
 
@@ -56,9 +65,10 @@ class Acquire(Generic[S]):
 
     async def __aenter__(self) -> Any:
         self._expect_left()
-        record = self._at_once() or await awaited(
-            self._pool, Borrow(self._pool, self._kind, self._timeout).steps()
-        )
+        record = self._at_once()
+        if record is None:
+            borrow = Borrow(self._pool, self._kind, self._timeout)
+            record = await awaited(self._pool, borrow.steps())
         self._lease = Lease(self._pool, record, asyncio=True)
         return proxy(self._lease, self._kind, asyncio=True)
 
@@ -68,8 +78,8 @@ class Acquire(Generic[S]):
     def _expect_left(self) -> None:
         if self._lease is not None:
             raise BusyError(
-                f"this acquire of {self._kind.name} has been entered and not left; for a second lease at the same "
-                "time, call acquire again"
+                f"this acquire of {self._kind.name} has been entered and not left; "
+                "for a second lease at the same time, call acquire again"
             )
 
     def _at_once(self) -> Record | None:
@@ -86,8 +96,9 @@ class Acquire(Generic[S]):
 class Borrow:
     """One acquire that has to wait.
 
-    Whatever ends it early (deadline, cancellation, Ctrl-C) leaves the pool as if it had not asked: a granted ticket
-    goes to the next caller, and a start under way settles by itself and is lent to whoever comes next.
+    Whatever ends it early (deadline, cancellation, Ctrl-C) leaves the pool as if it had not asked:
+    a granted ticket goes to the next caller, and a start under way settles by itself and is lent to
+    whoever comes next.
     """
 
     __slots__ = ("_answer", "_core", "_deadline", "_kind", "_pool")
@@ -112,7 +123,7 @@ class Borrow:
             except BrokenError:
                 if attempt == TRIES:
                     raise
-                continue  # the keeper was lost just now; the next try starts another
+                continue  # the keeper was lost meanwhile; the next try starts another
             if settled:
                 return record
             try:
@@ -123,7 +134,8 @@ class Borrow:
             if settled:
                 return record
         raise BrokenError(
-            f"pool {self._pool.name!r}: {self._kind.name} ended {TRIES} times before it could be lent"
+            f"pool {self._pool.name!r}: {self._kind.name} ended {TRIES} times before it could be"
+            " lent"
         )
 
     def _take(self, answer: int, handle: _core.Handle) -> Record:
@@ -132,8 +144,7 @@ class Borrow:
         return self._pool.taken(handle)
 
     def _wait(self, ticket: int, grace_ms: int) -> Steps[None]:
-        """Until the ticket is granted; past the grace a service is started rather than a reset waited for."""
-
+        """Until the ticket is granted; past the grace a start is better than a reset."""
         self._answer = None
 
         def granted(queue: _core.WakeQueue) -> bool:
@@ -205,7 +216,7 @@ class Borrow:
         return True
 
     def _meet(self, record: Record) -> Steps[None]:
-        """Learn the process of a service that was started; the keeper tells it while the service starts."""
+        """Learn the process of a new service; the keeper tells it while the service starts."""
 
         def known(queue: _core.WakeQueue) -> bool:
             return self._core.lend(record.handle, self._kind.key) is not None or obituary.found(
@@ -232,8 +243,9 @@ class Borrow:
         busy = stats["live"] - stats["idle"] - stats["settling"]
         maximum, waiters, timeout = stats["max_size"], stats["waiters"], self._deadline.timeout
         return DeadlineError(
-            f"pool {self._pool.name!r}: no {self._kind.name} was free within {timeout:g} s: of at most {maximum} "
-            f"services {busy} are leased or starting and {stats['settling']} being reset, and {waiters} other callers "
-            f"wait; raise max_size ({maximum}) or timeout ({timeout:g} s)",
+            f"pool {self._pool.name!r}: no {self._kind.name} was free within {timeout:g} s: "
+            f"of at most {maximum} services {busy} are leased or starting "
+            f"and {stats['settling']} being reset, and {waiters} other callers wait; "
+            f"raise max_size ({maximum}) or timeout ({timeout:g} s)",
             timeout=timeout,
         )

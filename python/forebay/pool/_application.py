@@ -18,8 +18,8 @@ MAIN_ALIAS = "__mp_main__"
 class Application(NamedTuple):
     """What a template imports before it forks.
 
-    `kind` says how `target` is to be read: a module's name, the path of a script, the module that was run with
-    `python -m`, or nothing to import (a class that goes by value).
+    `kind` says how `target` is to be read: a module's name, the path of a script, the module that
+    was run with `python -m`, or nothing to import (a class that goes by value).
     """
 
     kind: Literal["module", "path", "main", "none"]
@@ -44,8 +44,9 @@ def application_of(service: type, *, by_value: bool) -> Application:
         return Application("none", "")
     if "<locals>" in service.__qualname__:
         raise ConfigError(
-            f"service class {service.__qualname__} is defined inside a function, where another process cannot "
-            "find it; move it to the top level of a module, or acquire it with by_value=True"
+            f"service class {service.__qualname__} is defined inside a function, "
+            "where another process cannot find it; move it to the top level of a module, "
+            "or acquire it with by_value=True"
         )
     if module not in ("__main__", MAIN_ALIAS):
         return Application("module", module)
@@ -58,8 +59,9 @@ def application_of(service: type, *, by_value: bool) -> Application:
     path = getattr(main, "__file__", None)
     if path is None or not os.path.exists(path):
         raise ConfigError(
-            f"service class {service.__qualname__} was typed into an interactive session, which another process "
-            "cannot import; put it into a module, or acquire it with by_value=True"
+            f"service class {service.__qualname__} was typed into an interactive session, "
+            "which another process cannot import; put it into a module, "
+            "or acquire it with by_value=True"
         )
     return Application("path", os.path.abspath(path))
 
@@ -100,7 +102,10 @@ def refuse_in_template() -> None:
 
 
 def _load_main(kind: str, target: str) -> None:
-    """Import a main module under the name that keeps its guarded part from running (as multiprocessing does)."""
+    """Import a main module under a name that keeps its guarded part from running.
+
+    multiprocessing does the same.
+    """
     import runpy
     import types
 

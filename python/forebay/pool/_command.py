@@ -13,13 +13,17 @@ from forebay.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Any executable as a service: started with a connected socket, lent when it has said that it is ready.
+    """Any executable as a service.
 
-    Each `{fd}` in an argument is replaced by the number of the inherited descriptor, a connected stream socket whose
-    other end the lease holds as `socket`.
-    With `ready="fd"` the program writes one byte to it when it can serve; until then nobody gets it.
+    It is started with a connected socket, and lent when it has said that it is ready.
+
+    Each `{fd}` in an argument is replaced by the number of the inherited descriptor, a connected
+    stream socket whose other end the lease holds as `socket`.
+    With `ready="fd"` the program writes one byte to it when it can serve; until then nobody gets
+    it.
     Its stdout and stderr are kept, the newest 16 KiB, for `lease.stderr` and for its death.
-    A lease that ends gives the program to the next one as it is: it must be stateless, or `reuse=False`.
+    A lease that ends gives the program to the next one as it is: it must be stateless, or
+    `reuse=False`.
 
     Args:
         arguments: the program and its arguments; found on `PATH`.
@@ -62,7 +66,10 @@ class Command:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What makes two programs interchangeable: the file itself, how it is started, whether it is used again."""
+        """What makes two programs interchangeable.
+
+        The file itself, how it is started, whether it is used again.
+        """
         path = self.program()
         file = os.stat(path)
         identity = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)

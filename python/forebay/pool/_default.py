@@ -7,8 +7,8 @@ import os
 import threading
 
 from forebay.pool._acquire import Acquire
-from forebay.pool._pool import ServicePool, close_all, forget_all
 from forebay.pool._command import Command
+from forebay.pool._pool import ServicePool, close_all, forget_all
 from forebay.pool._spec import S, Spec
 
 _default: ServicePool | None = None
@@ -28,7 +28,10 @@ def default_pool() -> ServicePool:
 
 
 def set_default_pool(pool: ServicePool | None) -> None:
-    """Use `pool` for `forebay.acquire` from now on; None: make a new one on next use. Closes nothing."""
+    """Use `pool` for `forebay.acquire` from now on.
+
+    None: make a new one on next use. Closes nothing.
+    """
     global _default
     with _lock:
         _default = pool

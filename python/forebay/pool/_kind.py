@@ -8,15 +8,15 @@ from typing import Any
 
 from forebay import _core
 from forebay.pool._application import reference_of
+from forebay.pool._command import Command
 from forebay.pool._proxy import public_methods
 from forebay.pool._record import GENERATION_MASK, ProgramRecord, PythonRecord, pair
 from forebay.pool._reset import Reset
-from forebay.pool._command import Command
 from forebay.pool._spec import Spec
 from forebay.rpc import Channel
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""Set to 1 in a template: these libraries start threads at import, and a template has one thread."""
+"""Set to 1 in a template, which has one thread: these libraries start more at import."""
 
 
 class PythonKind:
@@ -43,7 +43,7 @@ class PythonKind:
     def start(
         self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int
     ) -> PythonRecord:
-        """Have the template fork; what to make travels over the service's own socket, of any size."""
+        """Have the template fork; what to make travels over the service's own socket."""
         ours, theirs = pair()
         with theirs:
             duplicate = os.dup(ours.fileno())
@@ -62,7 +62,10 @@ class PythonKind:
 
 
 class CommandKind:
-    """Services that are programs, started by the keeper. Attributes as above; a program has no methods."""
+    """Services that are programs, started by the keeper.
+
+    Attributes as above; a program has no methods.
+    """
 
     methods: frozenset[str] = frozenset()
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class Lease:
     """One lease of one service, reached as `proxy.lease`.
 
-    It ends with the `with` block that it came from; what is used after that raises StaleError, and can never reach
-    the service's next holder.
-    A call that timed out, was cancelled or broke the connection makes the service *dirty*: it is ended rather than
-    given back.
+    It ends with the `with` block that it came from; what is used after that raises StaleError, and
+    can never reach the service's next holder.
+    A call that timed out, was cancelled or broke the connection makes the service *dirty*: it is
+    ended rather than given back.
     Thread-safe; a service answers one call after another.
 
     Attributes:
@@ -50,7 +50,10 @@ class Lease:
 
     @property
     def stderr(self) -> str:
-        """The last that the service wrote to stdout and stderr, at most 16 KiB. Waits for the keeper's answer."""
+        """The last that the service wrote to stdout and stderr, at most 16 KiB.
+
+        Waits for the keeper's answer.
+        """
         self._check()
         return block(self._pool, self._pool.output(self._record.handle))
 
@@ -68,7 +71,7 @@ class Lease:
         return connected
 
     def options(self, *, timeout: float | None = None) -> Any:
-        """A proxy of the same service whose calls end after `timeout` seconds with DeadlineError."""
+        """A proxy of the same service whose calls raise DeadlineError after `timeout` seconds."""
         self._check()
         return proxy(self, self._record.kind, asyncio=self._asyncio, timeout=timeout)
 
@@ -104,7 +107,10 @@ class Lease:
     async def acall(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
     ) -> Any:
-        """The same on the running loop. Cancellation: the caller is free at once, the service will be ended."""
+        """The same on the running loop.
+
+        Cancellation: the caller is free at once, the service will be ended.
+        """
         if not self._open:
             self._check()
         try:
@@ -133,12 +139,12 @@ class Lease:
     def _check(self) -> None:
         if not self._open:
             raise StaleError(
-                f"the lease of {self._record.kind.name} (process {self.pid}) has ended and its service may belong to "
-                "somebody else; acquire it again"
+                f"the lease of {self._record.kind.name} (process {self.pid}) has ended "
+                "and its service may belong to somebody else; acquire it again"
             )
 
     def _weigh(self, error: BaseException | None) -> None:
-        """Where the work raised, or nothing was sent, the service is as it was; else it is not to be trusted."""
+        """Where the work raised, or nothing was sent, the service is as it was; else dirty."""
         if not isinstance(error, (RemoteError, ConfigError, type(None))):
             self._dirty = True
 

@@ -11,12 +11,13 @@ from forebay.config import PoolConfig
 from forebay.errors import BrokenError, ClosedError, ConfigError, RemoteError
 from forebay.pool import _application, _template
 from forebay.pool._acquire import Acquire
+from forebay.pool._command import Command
 from forebay.pool._death import Obituary, died_error
 from forebay.pool._keeper import start_keeper
 from forebay.pool._kind import THREAD_VARIABLES, CommandKind, Kind, PythonKind, environment_of
+from forebay.pool._record import PythonRecord, Record
 from forebay.pool._reset import Reset
 from forebay.pool._service import Service
-from forebay.pool._command import Command
 from forebay.pool._spec import S, Spec
 from forebay.pool._step import Steps, Until
 from forebay.pool._wait import Deadline, LoopWaiter
@@ -24,7 +25,6 @@ from forebay.pool._wait import Deadline, LoopWaiter
 if TYPE_CHECKING:
     import asyncio
 
-    from forebay.pool._record import Record
 
 DEATH_WAIT = 1.0
 """Seconds that a failed call waits for the keeper to tell the cause; it takes milliseconds."""
@@ -37,7 +37,8 @@ class ServicePool:
     """Keeps services warm in processes of their own and lends them.
 
     Thread-safe; any number of threads and event loops use one pool.
-    A process belongs to the pool that started it and ends with it, or with this program, however that ends.
+    A process belongs to the pool that started it and ends with it, or with this program, however
+    that ends.
     After `os.fork()` the child's copy is unusable (ConfigError) and the parent's is unaffected.
 
     Args:
@@ -88,16 +89,19 @@ class ServicePool:
         Args:
             what: a service class, a spec of one, or a Command.
             timeout: seconds to wait for a service, starting one included; None waits for ever.
-            by_value: send the class itself (by cloudpickle) where it cannot be imported, as in a notebook.
+            by_value: send the class itself (by cloudpickle) where it cannot be imported, as in a
+                notebook.
 
         Returns:
-            A context manager that gives a proxy of the service; nothing happens before it is entered.
+            A context manager that gives a proxy of the service; nothing happens before it is
+            entered.
 
         Raises:
             ConfigError: this cannot be a service; the message says why.
 
-        Entering raises DeadlineError (nobody was free in time), RemoteError (the constructor raised), DiedError (the
-        service ended before it was ready), ConfigError (its module cannot be imported) or ClosedError.
+        Entering raises DeadlineError (nobody was free in time), RemoteError (the constructor
+        raised), DiedError (the service ended before it was ready), ConfigError (its module cannot
+        be imported) or ClosedError.
 
         Cost: one lock, one poll and one compare-and-swap when a service is idle.
         """
@@ -107,7 +111,10 @@ class ServicePool:
         return Acquire(self, kind or self._kind_of(what, by_value=by_value), timeout)
 
     def stats(self) -> dict[str, Any]:
-        """Sizes and counters: max_size, live, idle, settling, waiters, starts, leases, and deaths by cause."""
+        """Sizes and counters.
+
+        They are max_size, live, idle, settling, waiters, starts, leases, and deaths by cause.
+        """
         live, idle, settling, waiters, starts, leases = self.core.stats()
         return {
             "max_size": self.config.max_size,
@@ -154,7 +161,7 @@ class ServicePool:
     # What follows is for the modules of this package.
 
     def start(self, kind: Kind, handle: _core.Handle) -> Record:
-        """Have a service started, and before it the keeper and the template where they are missing."""
+        """Have a service started, and before it keeper and template where they are missing."""
         start_ms = int(self.config.start_timeout * 1000)
         idle_ms = int(self.config.idle_timeout * 1000)
         try:
@@ -183,11 +190,11 @@ class ServicePool:
         try:
             if not record.idle() or dirty or resets is Reset.NEVER:
                 self.discard(record)
-            elif resets is Reset.STATELESS:
-                self.core.release(record.handle)
-            else:
+            elif resets is Reset.METHOD and isinstance(record, PythonRecord):
                 record.begin_reset()
                 self.core.release(record.handle, int(self.config.reset_timeout * 1000))
+            else:
+                self.core.release(record.handle)
         except BrokenError:
             self.discard(record)
         except ClosedError:
@@ -219,7 +226,7 @@ class ServicePool:
     def explain(
         self, handle: _core.Handle, name: str, error: BaseException
     ) -> Steps[BaseException]:
-        """Why a service broke: its death with the cause where the keeper tells it in time, else `error`."""
+        """Why a service broke: its death where the keeper tells it in time, else `error`."""
         obituary = Obituary(self.core, handle)
         yield Until(obituary.found, Deadline(DEATH_WAIT))
         return error if obituary.told is None else died_error(name, obituary.told)
@@ -262,7 +269,8 @@ class ServicePool:
             spec = what
         else:
             raise ConfigError(
-                f"{what!r} is no service: give a subclass of forebay.Service, its spec(), or a Command"
+                f"{what!r} is no service: give a subclass of forebay.Service, its spec(),"
+                " or a Command"
             )
         with self._lock:
             key = (spec.key, by_value)
@@ -283,7 +291,7 @@ class ServicePool:
         return PythonKind(number, spec, template, by_value=by_value)
 
     def _prepare(self, kind: Kind) -> None:
-        """Start a keeper where none runs, and describe the kind's template where it does not know it."""
+        """Start a keeper where none runs, and describe the kind's template to a new one."""
         epoch = self.core.epoch()
         if epoch == 0:
             process = start_keeper(self.core)
@@ -297,7 +305,6 @@ class ServicePool:
                 kind.template, command_line, environment, os.fsencode(os.getcwd()), setup
             )
             self._described.add((epoch, kind.template))
-
 
     def _close_forsaken(self) -> None:
         """Close what is kept for services that ended while nobody held them."""

@@ -54,7 +54,10 @@ class Backend:
 
 
 def proxy(lease: Lease, kind: Kind, *, asyncio: bool, timeout: float | None = None) -> Any:
-    """A proxy whose calls take at most `timeout` seconds; its methods are coroutines where `asyncio` is true."""
+    """A proxy whose calls take at most `timeout` seconds.
+
+    Its methods are coroutines where `asyncio` is true.
+    """
     if not kind.methods:
         return Backend(lease)
 
@@ -70,7 +73,7 @@ def proxy(lease: Lease, kind: Kind, *, asyncio: bool, timeout: float | None = No
 
 
 def public_methods(service: type) -> frozenset[str]:
-    """Names that calls may use: public callables of the class, without those that the pool itself uses."""
+    """Names that calls may use: public callables of the class, without the pool's own."""
     from forebay.pool._service import Service
 
     own = {"reset", *(name for name in dir(Service) if not name.startswith("_"))}

@@ -77,14 +77,17 @@ class PythonRecord:
         return not self.channel.in_flight
 
     def close(self) -> None:
-        """Close the channel; idempotent. From any thread: what belongs to a loop is closed there, soon."""
+        """Close the channel; idempotent.
+
+        From any thread: what belongs to a loop is closed there, soon.
+        """
         loop = self.channel.loop
         if loop is None or loop.is_closed() or _runs(loop):
             self.channel.close()
             return
         try:
             loop.call_soon_threadsafe(self.channel.close)
-        except RuntimeError:  # the loop was closed just now
+        except RuntimeError:  # the loop was closed meanwhile
             self.channel.close()
 
 
@@ -147,13 +150,14 @@ class ProgramRecord:
         self.starting = False
 
     def idle(self) -> bool:
-        """Whether its socket can be lent on; the holder may have closed it, or changed how it waits.
+        """Whether its socket can be lent on; the holder may have closed it.
 
-        The program's own protocol is not ours to judge; the poll at the next borrow finds what was left unread.
+        The program's own protocol is not ours to judge; the poll at the next borrow finds what
+        was left unread.
         """
         if self.socket.fileno() < 0:
             return False
-        self.socket.setblocking(True)
+        self.socket.setblocking(True)  # the holder may have changed how it waits
         return True
 
     def close(self) -> None:

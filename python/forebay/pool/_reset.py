@@ -8,8 +8,8 @@ import enum
 class Reset(enum.Enum):
     """How a service may be used again after a lease.
 
-    A class that has a `reset` method is `METHOD`, one that has none is `STATELESS`, unless its class attribute
-    `resets` says otherwise.
+    A class that has a `reset` method is `METHOD`, one that has none is `STATELESS`, unless its
+    class attribute `resets` says otherwise.
     """
 
     STATELESS = "stateless"

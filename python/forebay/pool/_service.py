@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 class Service:
     """A class whose instances live in processes of their own, lent by a pool.
 
-    A subclass defines `__init__`, which runs once per process, public methods, which a lease calls, and, where calls
-    leave something behind, `reset`, which runs when a lease ends.
+    A subclass defines `__init__`, which runs once per process, public methods, which a lease calls,
+    and, where calls leave something behind, `reset`, which runs when a lease ends.
     The methods run one after another in the process's only thread.
-    The subclass must stand at the top level of a module that can be imported; that import is paid once, in the
-    template that its processes are forked from.
+    The subclass must stand at the top level of a module that can be imported; that import is paid
+    once, in the template that its processes are forked from.
 
     Example:
         >>> import forebay
@@ -35,7 +35,10 @@ class Service:
     """How a service is made clean; None: by its method `reset` where it has one."""
 
     lease: Lease
-    """On a proxy: the lease that it stands for. The one public name that a service cannot use itself."""
+    """On a proxy: the lease that it stands for.
+
+    The one public name that a service cannot use itself.
+    """
 
     @classmethod
     def spec(cls, *args: Any, **kwargs: Any) -> Spec[Self]:

@@ -1,8 +1,9 @@
 """The program of a template: import an application, then fork services from it.
 
 A template is single-threaded, because a fork copies one thread and every lock as it is.
-It never runs the application; what it has imported is frozen out of the collector's sight, so that its pages stay
-shared with the services (measured: 3.4 MB of private memory per worker instead of 63 MB).
+It never runs the application; what it has imported is frozen out of the collector's sight, so that
+its pages stay shared with the services (measured: 3.4 MB of private memory per worker instead of
+63 MB).
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ FD = 3
 def command_line() -> list[bytes]:
     """How a template process is started: this interpreter, which must find this package first."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    code = f"import sys; sys.path.insert(0, {package!r}); from forebay.pool._template import main; main()"
+    code = (
+        f"import sys; sys.path.insert(0, {package!r});"
+        " from forebay.pool._template import main; main()"
+    )
     return [os.fsencode(part) for part in (sys.executable, "-c", code)]
 
 
 def setup_of(application: Application) -> bytes:
-    """What a template is told first: the application, and this process's import path and arguments."""
+    """What a template is told first: the application, this process's import path, arguments."""
     return marshal.dumps((application.kind, application.target, sys.path, sys.argv))
 
 
@@ -49,12 +53,7 @@ def main() -> None:
         return
     nursery.ready()
     _worker.prepare(directory)
-    while (forked := nursery.fork()) is not None:
-        socket, following = forked
-        if following is None:
-            _worker.main(socket)
-            return
-        _worker.prepare(following)
+    _worker.main(nursery)
 
 
 def _import(kind: Any, target: str, path: list[str], argv: list[str]) -> str | None:

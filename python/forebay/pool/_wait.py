@@ -68,7 +68,10 @@ class LoopWaiter:
     async def wait_until(
         self, found: Callable[[_core.WakeQueue], bool], deadline: Deadline
     ) -> bool:
-        """Wait until `found` says so or the deadline comes. Cancellation: safe, nothing is taken."""
+        """Wait until `found` says so or the deadline comes.
+
+        Cancellation: safe, nothing is taken.
+        """
         import asyncio
 
         while not found(self._queue):

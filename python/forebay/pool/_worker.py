@@ -94,7 +94,7 @@ def prepare(directory: str) -> None:
     after a fork, numpy does not. Done right after the fork before, when nobody waits for it.
     """
     os.environ["TMPDIR"] = directory
-    tempfile = sys.modules.get("tempfile")
+    tempfile: Any = sys.modules.get("tempfile")
     if tempfile is not None:
         tempfile.tempdir = directory
     numpy_random = sys.modules.get("numpy.random")
@@ -102,12 +102,23 @@ def prepare(directory: str) -> None:
         numpy_random.seed()
 
 
-def main(descriptor: int) -> None:
-    """Serve on `descriptor` until the process is ended."""
+def main(nursery: _core.Nursery) -> None:
+    """Run the serving loop in the template, and fork services out of it, until the keeper ends.
+
+    The loop waits for its first call in the template; a child is forked out of that wait, and
+    finds everything made: what it would make itself, it would make on pages that it has to copy.
+    """
     target = Target()
-    connection = _core.Connection(descriptor, server=True, peer="the client")
-    serve_connection(connection, target, codec="pickle", on_control=target._control)
-    # The client is gone or has given this service up. Whether and when it ends is the keeper's
+    connection = _core.Connection.unconnected("the client")
+    cradle = _core.Cradle(nursery, connection, prepare)
+    serve_connection(
+        connection,
+        target,
+        codec="pickle",
+        on_control=target._control,
+        next_call=cradle.next_call,
+    )
+    # The client of a service is gone or has given it up. Whether and when it ends is the keeper's
     # affair alone: a second authority in here would race with it (see the concept page).
-    while True:
+    while cradle.born:
         signal.pause()

@@ -66,6 +66,7 @@ class Channel:
             generation: see the attribute.
             pidfd: the peer process; duplicated, so it stays yours. When it ends, calls break
                 at once, even if a grandchild still holds the socket.
+
         Raises:
             ConfigError: unknown codec.
         """
@@ -99,13 +100,16 @@ class Channel:
 
         Args:
             method: a public method of the handler, or a control method "@name".
-            args: positional arguments; buffers in them are lent, do not change them meanwhile.
+            args: positional arguments; buffers in them are not copied, do not change them
+                meanwhile.
             kwargs: keyword arguments.
             timeout: seconds from now until the result; the server gets what remains.
+
         Raises:
             DeadlineError: time ran out; the call is cancelled, the channel stays usable.
             RemoteError: the method raised; also an instance of the builtin that it raised.
-            BrokenError: the connection or the peer ended; `.delivered`: may it have run?
+            BrokenError: the connection or the peer ended; `.delivered` says whether it may have
+                run.
             StaleError: the server has seen a newer generation.
             LimitError: the arguments are above the frame limit.
             BusyError: the channel is bound to a loop.
@@ -292,6 +296,6 @@ class Channel:
 
     def _refuse_bound(self) -> NoReturn:
         raise BusyError(
-            f"channel {self.name!r} is bound to an event loop; "
-            "await acall there, or unbind() it first"
+            f"channel {self.name!r} is bound to an event loop; await acall there,"
+            " or unbind() it first"
         )

@@ -35,6 +35,7 @@ def connect(address: str, *, codec: str = "msgpack") -> Channel:
     Args:
         address: "unix:///path".
         codec: "msgpack" for data; "pickle" for anything, only to a server of the same user.
+
     Raises:
         ConfigError: the address or the codec is wrong.
         BrokenError: nobody listens there; `.delivered` is "no", the cause has the errno.

@@ -26,7 +26,16 @@ class LoopBinding:
     per call; a writer only while the kernel does not take everything.
     """
 
-    __slots__ = ("_channel", "_connection", "_futures", "_loop", "_room", "_watches", "_writing")
+    __slots__ = (
+        "_channel",
+        "_connection",
+        "_futures",
+        "_loop",
+        "_owed",
+        "_room",
+        "_watches",
+        "_writing",
+    )
 
     def __init__(self, channel: Channel, connection: Connection):
         self._channel = channel
@@ -34,6 +43,7 @@ class LoopBinding:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watches: list[Watch] = []
         self._futures: dict[int, asyncio.Future[Any]] = {}
+        self._owed: set[int] = set()  # calls that go on when their waiter leaves
         self._room: list[asyncio.Future[None]] = []
         self._writing = False
 
@@ -42,7 +52,7 @@ class LoopBinding:
         method: str,
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
-        timeout: float | None,  # noqa: ASYNC109 - it travels to the server too
+        timeout: float | None,
     ) -> Any:
         """Start a call, await its reply, decode it."""
         loop = get_running_loop()
@@ -78,6 +88,7 @@ class LoopBinding:
             self._bind(loop)
         connection = self._connection
         connection.hand_over(call, True)
+        self._owed.add(call)
         future = self._futures[call] = loop.create_future()
         if connection.outbox_bytes and not self._writing:
             self._start_writing()
@@ -90,11 +101,14 @@ class LoopBinding:
                 connection.hand_over(call, False)
             elif future.done() and not future.cancelled():
                 # The waiter left in the turn in which the reply came: it is kept for the next one.
+                # `_complete` keeps what comes after the future was cancelled.
                 self._channel._kept[call] = future.result()
             if isinstance(error, TimeoutError):
                 message = f"no reply from {self._channel.name} within {timeout} s"
                 raise DeadlineError(message, timeout=timeout) from None
             raise
+        finally:
+            self._owed.discard(call)
         return self._channel._finish(outcome)
 
     @property
@@ -170,6 +184,8 @@ class LoopBinding:
         future = self._futures.pop(call, None)
         if future is not None and not future.done():
             future.set_result(outcome)
+        elif call in self._owed:
+            self._channel._kept[call] = outcome
 
     def _expire(self, call: int, timeout: float) -> None:
         future = self._cancel(call)
@@ -205,7 +221,7 @@ class LoopBinding:
             if not future.done():
                 future.set_result(None)
 
-    async def _wait_for_room(self, timeout: float | None) -> None:  # noqa: ASYNC109
+    async def _wait_for_room(self, timeout: float | None) -> None:
         if self._connection.outbox_bytes <= _OUTBOX_BYTES_HIGH or self._loop is None:
             return
         future = self._loop.create_future()

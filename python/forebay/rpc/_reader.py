@@ -54,7 +54,7 @@ class Submitted:
                 self._watch()
         future.add_done_callback(partial(self._on_done, call))
         if timeout is not None:
-            _reader().add_timer(timeout, self, call)
+            reader().add_timer(timeout, self, call)
         if connection.outbox_bytes:
             connection.drain(timeout)
         return future
@@ -128,11 +128,11 @@ class Submitted:
         if self._pidfd >= 0:
             self._watched.append(self._pidfd)
         for descriptor in self._watched:
-            _reader().add(descriptor, self)
+            reader().add(descriptor, self)
 
     def _unwatch(self) -> None:
         for descriptor in self._watched:
-            _reader().remove(descriptor)
+            reader().remove(descriptor)
         if self._watched and not self._connection.closed:
             self._connection.detach()
         self._watched = []
@@ -210,12 +210,12 @@ _instance: _Reader | None = None
 _instance_lock = threading.Lock()
 
 
-def _reader() -> _Reader:
+def reader() -> _Reader:
     """The reader of this process; a forked child makes its own."""
     global _instance
-    reader = _instance
-    if reader is not None and reader.owner == os.getpid():
-        return reader
+    known = _instance
+    if known is not None and known.owner == os.getpid():
+        return known
     with _instance_lock:
         if _instance is None or _instance.owner != os.getpid():
             _instance = _Reader()

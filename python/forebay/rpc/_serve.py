@@ -87,6 +87,7 @@ def serve_connection(
     codec: str | None = None,
     generation: int = 0,
     on_control: OnControl | None = None,
+    next_call: Callable[[], Any] | None = None,
 ) -> None:
     """Answer calls until the peer closes.
 
@@ -96,6 +97,8 @@ def serve_connection(
         codec: take calls in this codec only; by default in any that the connection allows.
         generation: refuse calls of older generations; newer ones move it on.
         on_control: gets `(name, args)` of methods that start with "@"; its result is the answer.
+        next_call: where calls come from, if not from `connection.next_call`; None ends it.
+
     Raises:
         ProtocolError: the peer broke the protocol.
         ConfigError: unknown codec.
@@ -104,10 +107,12 @@ def serve_connection(
     serving goes on; `SystemExit` and `KeyboardInterrupt` go through.
     """
     only = None if codec is None else by_name(codec)
-    connection.set_generation(generation)
+    if generation:
+        connection.set_generation(generation)
     service = _Service(connection, handler, only, on_control)
     token = _current.set(service.running)
-    next_call, answer = connection.next_call, service.answer
+    answer = service.answer
+    next_call = next_call or connection.next_call
     try:
         while (call := next_call()) is not None:
             answer(*call)

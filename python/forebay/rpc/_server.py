@@ -40,8 +40,10 @@ def serve(
         address: "unix:///path"; at most 107 bytes of path. The file is private to the user.
         calls_max: calls that run at once; further ones wait, at last in their callers' sockets.
         connections_max: open connections; further ones wait to be accepted.
+
     Returns:
         A server to be entered with `async with`; it listens inside.
+
     Raises:
         ConfigError: the address is no Unix address, too long, or in use.
 

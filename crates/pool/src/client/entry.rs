@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Pid;
 
-use super::{Answer, State, WATCH, tell};
+use super::drive::tell;
+use super::{Answer, State, WATCH};
 use crate::clock::{now_ms, wait_of};
 use crate::death::Death;
 use crate::error::{Error, Result};

@@ -30,7 +30,8 @@ pub struct Handover {
 #[derive(Debug)]
 pub struct Link {
     page: Page,
-    page_fd: OwnedFd,
+    /// Given to each keeper; None once the pool is closed.
+    page_fd: Option<OwnedFd>,
     /// A keeper is being started; its end of the socket has been handed over.
     offered: Option<OwnedFd>,
     running: Option<Running>,
@@ -49,7 +50,7 @@ impl Link {
         let (page, page_fd) = Page::create()?;
         Ok(Self {
             page,
-            page_fd,
+            page_fd: Some(page_fd),
             offered: None,
             running: None,
             receiver: Receiver::default(),
@@ -67,7 +68,8 @@ impl Link {
             what: "dup",
             source,
         };
-        let page = self.page_fd.try_clone().map_err(failed)?;
+        let page_fd = self.page_fd.as_ref().ok_or(Error::Closed)?;
+        let page = page_fd.try_clone().map_err(failed)?;
         let client =
             pidfd_open(getpid(), PidfdFlags::empty()).map_err(Error::system("pidfd_open"))?;
         Ok(Some(Handover {
@@ -142,6 +144,8 @@ impl Link {
     /// Ask the keeper to end everything; its process is returned to be waited for.
     pub fn detach(&mut self) -> Option<OwnedFd> {
         let _ = self.send(&Request::Shutdown, &[]); // its end of file says the same
+        self.page_fd = None;
+        self.offered = None;
         self.running.take().map(|running| running.process)
     }
 
@@ -158,6 +162,7 @@ impl Link {
     pub fn forget(&mut self) {
         self.running = None;
         self.offered = None;
+        self.page_fd = None;
     }
 }
 

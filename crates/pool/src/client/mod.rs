@@ -6,27 +6,28 @@
 //! nothing is lost by it: an idle service's death is seen by the poll at the next borrow, a reset's answer is read
 //! by the next holder, and the keeper holds the deadlines.
 //!
-//! Lock order: `state` is the only lock; under it are only non-blocking system calls, and nothing is started.
+//! Lock order: `state` before `ready`; under them are only non-blocking system calls, and nothing
+//! is started.
 
+mod ask;
+mod drive;
 mod entry;
+mod lease;
 mod link;
+mod start;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_wake::Queue;
-use rustix::buffer::spare_capacity;
-use rustix::event::{PollFd, PollFlags, epoll, poll};
-use rustix::io::Errno;
+use rustix::event::epoll;
 
-use crate::clock::{now_ms, wait_of};
-use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::limit::SERVICES_MAX;
-use crate::machine::{Action, Grant, Key, Machine, Ticket};
-use crate::wire::{Deadlines, Event, Handle, Launch, Request};
-use crate::word::State as Word;
+use crate::machine::{Key, Machine, Ticket};
+use crate::wire::Handle;
+use drive::tell;
 use entry::Entry;
 pub use link::Handover;
 use link::Link;
@@ -60,9 +61,6 @@ pub type Wake = u64;
 /// Told to those who watch for a death or an output.
 pub const WATCH: Wake = 0;
 
-/// The epoll data of the keeper's socket; slots use their own number.
-const CONTROL: u64 = u64::MAX;
-
 /// Counters and sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -84,7 +82,8 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Client {
     owner: u32,
-    ready: OwnedFd,
+    /// The epoll set; gone once the pool is closed and nobody watches it.
+    ready: Mutex<Option<Arc<OwnedFd>>>,
     state: Mutex<State>,
 }
 
@@ -135,333 +134,20 @@ impl Client {
         };
         Ok(Self {
             owner: std::process::id(),
-            ready,
+            ready: Mutex::new(Some(Arc::new(ready))),
             state: Mutex::new(state),
         })
     }
 
-    /// The descriptor that is readable when `drive` has something to do.
+    /// The descriptor that is readable when `drive` has something to do; -1 once it is closed.
     pub fn fileno(&self) -> RawFd {
-        self.ready.as_raw_fd()
+        self.ready().map_or(-1, |ready| ready.as_raw_fd())
     }
 
-    /// What a new keeper process is to be started with; None where one is running.
-    pub fn handover(&self) -> Result<Option<Handover>> {
-        let mut state = self.enter()?;
-        state.link.handover()
-    }
-
-    /// A keeper was started with the last handover. Returns its number: descriptions of templates are told anew.
-    pub fn attach(&self, keeper: OwnedFd) -> Result<u64> {
-        let mut state = self.enter()?;
-        let epoch = state.link.attach(keeper);
-        if let Some(control) = state.link.control() {
-            let data = epoll::EventData::new_u64(CONTROL);
-            epoll::add(&self.ready, control, data, epoll::EventFlags::IN)
-                .map_err(Error::system("epoll_ctl"))?;
-        }
-        Ok(epoch)
-    }
-
-    /// Number of the keeper that is running; 0 where none is.
-    pub fn epoch(&self) -> Result<u64> {
-        Ok(self.enter()?.link.epoch())
-    }
-
-    /// Describe a template to the keeper.
-    pub fn describe(&self, template: u32, launch: Launch, setup: Vec<u8>) -> Result<()> {
-        self.enter()?.link.send(
-            &Request::Template {
-                template,
-                launch,
-                setup,
-            },
-            &[],
-        )
-    }
-
-    /// An idle service of a key that owes nothing, where there is one: nothing to wait for.
-    pub fn take(&self, key: Key) -> Result<Option<Handle>> {
-        let mut state = self.enter()?;
-        while let Some(slot) = state.machine.take(key) {
-            if let Some(handle) = state.claim(slot, true) {
-                return Ok(Some(handle));
-            }
-            self.drop_service(&mut state, slot, Cause::Discarded);
-        }
-        Ok(None)
-    }
-
-    /// Ask for a service of a key.
-    pub fn ask(&self, key: Key) -> Result<Answer> {
-        let mut state = self.enter()?;
-        if !state.machine.has_idle(key) {
-            self.drive_with(&mut state)?;
-        }
-        let ticket = state.next_ticket;
-        state.next_ticket += 1;
-        let mut actions = Vec::new();
-        let mut grant = state.machine.ask(ticket, key, &mut actions);
-        self.act(&mut state, &mut actions);
-        loop {
-            match grant {
-                None => {
-                    // Where no start has ended yet, what settles was started earlier than anything that
-                    // could be started now: no grace ends the wait for it.
-                    let known = state.start_ms.get(&key).map_or(0, |&known| known.max(1));
-                    let settling = state.machine.settling_of(key) > 0;
-                    return Ok(Answer::Wait {
-                        ticket,
-                        grace_ms: if settling { known } else { 0 },
-                    });
-                }
-                Some(Grant::Start { slot }) => return Ok(state.begin(slot, key)),
-                Some(Grant::Take { slot, settled }) => {
-                    if let Some(handle) = state.claim(slot, settled) {
-                        self.unwatch(&state, slot);
-                        return Ok(Answer::Lent { handle, settled });
-                    }
-                    self.drop_service(&mut state, slot, Cause::Discarded);
-                    grant = state.machine.ask(ticket, key, &mut actions);
-                    self.act(&mut state, &mut actions);
-                }
-            }
-        }
-    }
-
-    /// Say where a waiting ticket is to be told; told at once where it has been granted already.
-    pub fn await_on(&self, ticket: Ticket, queue: &Arc<Queue<Wake>>) -> Result<()> {
-        let mut state = self.enter()?;
-        if state.machine.granted(ticket).is_some() {
-            tell(queue, ticket);
-        } else {
-            state.wakers.insert(ticket, Arc::clone(queue));
-        }
-        Ok(())
-    }
-
-    /// What a ticket got, or None where it still waits.
-    pub fn collect(&self, ticket: Ticket, key: Key) -> Result<Option<Answer>> {
-        let mut state = self.enter()?;
-        while let Some(grant) = state.machine.granted(ticket) {
-            match grant {
-                Grant::Start { slot } => {
-                    state.machine.collect(ticket);
-                    return Ok(Some(state.begin(slot, key)));
-                }
-                Grant::Take { slot, settled } => {
-                    if let Some(handle) = state.claim(slot, settled) {
-                        state.machine.collect(ticket);
-                        self.unwatch(&state, slot);
-                        return Ok(Some(Answer::Lent { handle, settled }));
-                    }
-                    // The ticket goes back to the head of the queue, and may be granted again at once.
-                    self.drop_service(&mut state, slot, Cause::Discarded);
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// A waiting ticket would rather have a service started than wait for a reset.
-    pub fn hurry(&self, ticket: Ticket) -> Result<()> {
-        let mut state = self.enter()?;
-        let mut actions = Vec::new();
-        state.machine.hurry(ticket, &mut actions);
-        self.act(&mut state, &mut actions);
-        Ok(())
-    }
-
-    /// A ticket gives up; what it was granted meanwhile goes to the next.
-    pub fn leave(&self, ticket: Ticket) -> Result<()> {
-        let mut state = self.enter()?;
-        state.wakers.remove(&ticket);
-        let mut actions = Vec::new();
-        state.machine.leave(ticket, &mut actions);
-        self.act(&mut state, &mut actions);
-        Ok(())
-    }
-
-    /// Start a service from a template. `theirs` goes to it; `ours` is a duplicate of the caller's end.
-    pub fn fork(
-        &self,
-        handle: Handle,
-        template: u32,
-        deadlines: Deadlines,
-        ours: OwnedFd,
-        theirs: BorrowedFd<'_>,
-    ) -> Result<()> {
-        let mut state = self.enter()?;
-        state.expect_keeper_of(handle)?;
-        state.link.send(
-            &Request::Fork {
-                handle,
-                template,
-                deadlines,
-            },
-            &[theirs],
-        )?;
-        state.entry_of(handle.slot).socket = Some(ours);
-        Ok(())
-    }
-
-    /// Start a program as a service.
-    pub fn launch(
-        &self,
-        handle: Handle,
-        launch: Launch,
-        deadlines: Deadlines,
-        ours: OwnedFd,
-        theirs: BorrowedFd<'_>,
-    ) -> Result<()> {
-        let mut state = self.enter()?;
-        state.expect_keeper_of(handle)?;
-        state.link.send(
-            &Request::Start {
-                handle,
-                launch,
-                deadlines,
-            },
-            &[theirs],
-        )?;
-        state.entry_of(handle.slot).socket = Some(ours);
-        Ok(())
-    }
-
-    /// A service that the caller started is ready: it is lent. Its process id, or None where the keeper has not
-    /// told it yet, or ended it.
-    pub fn lend(&self, handle: Handle, key: Key) -> Result<Option<i32>> {
-        let mut state = self.enter()?;
-        self.drive_with(&mut state)?;
-        state.lend(handle, key)
-    }
-
-    /// The process of a lent service, and its pidfd for whoever waits for an answer from it.
-    pub fn process(&self, handle: Handle) -> Result<Option<(i32, RawFd)>> {
-        let mut state = self.enter()?;
-        Ok(state.entry(handle)?.process())
-    }
-
-    /// Give a service back: at once, or, with a deadline, once it has answered the reset that the caller sent.
-    pub fn release(&self, handle: Handle, reset_ms: Option<u64>) -> Result<()> {
-        let mut state = self.enter()?;
-        let settled = reset_ms.is_none();
-        state.entry(handle)?; // stale handles end here
-        state.entry_of(handle.slot).lent = false;
-        let cell = state.link.cell(handle.slot);
-        cell.since_ms
-            .store(now_ms(), std::sync::atomic::Ordering::Release);
-        let to = if settled { Word::Idle } else { Word::Resetting };
-        if state.entry_of(handle.slot).death.is_some() || !state.shift(handle, Word::Leased, to) {
-            self.drop_service(&mut state, handle.slot, Cause::Discarded);
-            return Ok(());
-        }
-        if let Some(deadline_ms) = reset_ms {
-            state.link.send(
-                &Request::Reset {
-                    handle,
-                    deadline_ms,
-                },
-                &[],
-            )?;
-            self.watch_socket(&state, handle.slot)?;
-        }
-        let mut actions = Vec::new();
-        state.machine.release(handle.slot, settled, &mut actions);
-        self.act(&mut state, &mut actions);
-        Ok(())
-    }
-
-    /// Leave a start to whoever comes next; the service settles by itself.
-    ///
-    /// `answered`: the caller has read that it is ready, so that nothing will come to its socket any more.
-    pub fn abandon(&self, handle: Handle, answered: bool) -> Result<()> {
-        let mut state = self.enter()?;
-        state.entry(handle)?;
-        state.entry_of(handle.slot).lent = false;
-        if state.entry_of(handle.slot).death.is_some() {
-            self.drop_service(&mut state, handle.slot, Cause::Discarded);
-            return Ok(());
-        }
-        let mut actions = Vec::new();
-        state.machine.release(handle.slot, false, &mut actions);
-        if answered {
-            state.machine.readable(handle.slot, &mut actions);
-        } else {
-            self.watch_socket(&state, handle.slot)?;
-        }
-        self.act(&mut state, &mut actions);
-        Ok(())
-    }
-
-    /// End a lent service; its successor may start at once.
-    pub fn discard(&self, handle: Handle, cause: Cause) -> Result<()> {
-        let mut state = self.enter()?;
-        state.entry(handle)?;
-        state.entry_of(handle.slot).lent = false;
-        self.drop_service(&mut state, handle.slot, cause);
-        Ok(())
-    }
-
-    /// How a lent service ended, where it has. `queue` is told `WATCH` when there may be news.
-    pub fn death(&self, handle: Handle, queue: Option<&Arc<Queue<Wake>>>) -> Result<Option<Death>> {
-        let mut state = self.enter()?;
-        self.drive_with(&mut state)?;
-        let death = state.entry(handle)?.death.clone();
-        if death.is_none() {
-            state.watchers.extend(queue.cloned());
-        }
-        Ok(death)
-    }
-
-    /// Ask the keeper for what a lent service wrote; the answer comes to `output`.
-    pub fn ask_output(&self, handle: Handle) -> Result<()> {
-        let mut state = self.enter()?;
-        state.entry(handle)?.output = None;
-        state.link.send(&Request::Output { handle }, &[])
-    }
-
-    /// What a lent service wrote, once the keeper has answered.
-    pub fn output(
-        &self,
-        handle: Handle,
-        queue: Option<&Arc<Queue<Wake>>>,
-    ) -> Result<Option<Vec<u8>>> {
-        let mut state = self.enter()?;
-        self.drive_with(&mut state)?;
-        let output = state.entry(handle)?.output.take();
-        if output.is_none() {
-            state.watchers.extend(queue.cloned());
-        }
-        Ok(output)
-    }
-
-    /// Last leases of services that ended while nobody held them, each told once: what was kept for them can go.
-    pub fn forsaken(&self) -> Result<Vec<Handle>> {
-        Ok(std::mem::take(&mut self.enter()?.forsaken))
-    }
-
-    /// Handle whatever has happened; never waits.
-    pub fn drive(&self) -> Result<()> {
-        let mut state = self.enter()?;
-        self.drive_with(&mut state)
-    }
-
-    /// Wait until `queue` is told something or there is something to drive, at most so many milliseconds.
-    ///
-    /// # Errors
-    /// `Interrupted` where a signal arrived; the caller runs its handlers and waits again.
-    pub fn wait(&self, queue: &Queue<Wake>, limit_ms: Option<u64>) -> Result<()> {
-        let limit = limit_ms.map(wait_of);
-        let mut set = [
-            PollFd::new(&self.ready, PollFlags::IN),
-            PollFd::new(queue, PollFlags::IN),
-        ];
-        match poll(&mut set, limit.as_ref()) {
-            Ok(_) => self.drive(),
-            Err(Errno::INTR) => Err(Error::Interrupted),
-            Err(errno) => Err(Error::system("poll")(errno)),
-        }
+    /// The epoll set, which stays open as long as it is used.
+    fn ready(&self) -> Result<Arc<OwnedFd>> {
+        let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        ready.as_ref().map(Arc::clone).ok_or(Error::Closed)
     }
 
     /// Counters and sizes.
@@ -512,6 +198,10 @@ impl Client {
                 return Ok(());
             }
             state.closed = true;
+            if state.wakers.is_empty() && state.watchers.is_empty() {
+                // A loop that watches the set must take it out of its own before it is closed.
+                *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
             for (ticket, queue) in std::mem::take(&mut state.wakers) {
                 tell(&queue, ticket);
             }
@@ -521,6 +211,7 @@ impl Client {
         if let Some(keeper) = keeper {
             link::join(&keeper, limit_ms);
         }
+        self.lock().entries.clear();
         Ok(())
     }
 
@@ -553,149 +244,4 @@ impl Client {
         // No foreign code runs under the lock, so a panic there is a fault of ours; the state is used as it is.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn drive_with(&self, state: &mut State) -> Result<()> {
-        loop {
-            let mut events = Vec::with_capacity(32);
-            let now = wait_of(0);
-            match epoll::wait(&self.ready, spare_capacity(&mut events), Some(&now)) {
-                Ok(0) => return Ok(()),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(Error::system("epoll_wait")(errno)),
-            }
-            for event in events {
-                match u32::try_from(event.data.u64()) {
-                    Ok(slot) => {
-                        self.unwatch(state, slot);
-                        let mut actions = Vec::new();
-                        state.machine.readable(slot, &mut actions);
-                        self.act(state, &mut actions);
-                    }
-                    Err(_) => self.take_events(state)?,
-                }
-            }
-        }
-    }
-
-    fn take_events(&self, state: &mut State) -> Result<()> {
-        while let Some((event, descriptor)) = state.link.receive()? {
-            match event {
-                Some(Event::Started { handle, pid }) => state.started(handle, pid, descriptor),
-                Some(Event::Died { slot, death }) => self.died(state, slot, death),
-                Some(Event::Output { handle, text }) => {
-                    if let Ok(entry) = state.entry(handle) {
-                        entry.output = Some(text);
-                    }
-                }
-                None => {
-                    self.keeper_lost(state);
-                    break;
-                }
-            }
-        }
-        state.tell_watchers();
-        Ok(())
-    }
-
-    fn died(&self, state: &mut State, slot: u32, death: Death) {
-        *state.deaths.entry(death.cause.name()).or_default() += 1;
-        let mut actions = Vec::new();
-        self.unwatch(state, slot);
-        state.machine.lose(slot, &mut actions);
-        state.entry_of(slot).death = Some(death);
-        state.forsake(slot);
-        state.bury(slot);
-        self.act(state, &mut actions);
-    }
-
-    /// The keeper is gone: kill every group it owned, and count their services as dead.
-    fn keeper_lost(&self, state: &mut State) {
-        if let Some(control) = state.link.control() {
-            let _ = epoll::delete(&self.ready, control);
-        }
-        state.link.lose();
-        let occupied: Vec<u32> = state.machine.occupied().collect();
-        for slot in occupied {
-            let entry = state.entry_of(slot);
-            entry.kill();
-            let (pid, text) = (entry.pid, b"the keeper of the pool was killed".to_vec());
-            self.died(
-                state,
-                slot,
-                Death {
-                    cause: Cause::KeeperLost,
-                    pid,
-                    code: 0,
-                    text,
-                },
-            );
-        }
-    }
-
-    /// Retire a service and have it ended.
-    fn drop_service(&self, state: &mut State, slot: u32, cause: Cause) {
-        self.unwatch(state, slot);
-        let mut actions = Vec::new();
-        state.machine.lose(slot, &mut actions);
-        state.retire(slot);
-        let handle = state.entry_of(slot).handle(slot);
-        if state.entry_of(slot).socket.is_none() {
-            // The keeper never heard of it, so it will tell of no death.
-            let text = b"it was never asked for".to_vec();
-            state.entry_of(slot).death.get_or_insert(Death {
-                cause: Cause::NotStarted,
-                pid: 0,
-                code: 0,
-                text,
-            });
-        }
-        if state.entry_of(slot).death.is_none() {
-            // Where the keeper is gone, its loss is handled by the next drive.
-            let _ = state.link.send(&Request::Kill { handle, cause }, &[]);
-        }
-        state.forsake(slot);
-        state.bury(slot);
-        self.act(state, &mut actions);
-    }
-
-    fn act(&self, state: &mut State, actions: &mut Vec<Action>) {
-        while let Some(action) = actions.pop() {
-            match action {
-                Action::Wake(ticket, _) => {
-                    if let Some(queue) = state.wakers.remove(&ticket) {
-                        tell(&queue, ticket);
-                    }
-                }
-                Action::Evict(slot) => self.drop_service(state, slot, Cause::Discarded),
-            }
-        }
-    }
-
-    fn watch_socket(&self, state: &State, slot: u32) -> Result<()> {
-        let Some(socket) = state
-            .entries
-            .get(slot as usize)
-            .and_then(|entry| entry.socket.as_ref())
-        else {
-            return Ok(());
-        };
-        let data = epoll::EventData::new_u64(u64::from(slot));
-        epoll::add(&self.ready, socket, data, epoll::EventFlags::IN)
-            .map_err(Error::system("epoll_ctl"))
-    }
-
-    fn unwatch(&self, state: &State, slot: u32) {
-        if let Some(socket) = state
-            .entries
-            .get(slot as usize)
-            .and_then(|entry| entry.socket.as_ref())
-        {
-            let _ = epoll::delete(&self.ready, socket); // not watched is as good
-        }
-    }
-}
-
-/// A queue that is full is being drained, and one that is closed has nobody left.
-fn tell(queue: &Queue<Wake>, wake: Wake) {
-    let _ = queue.push(wake);
 }

@@ -30,6 +30,6 @@ pub fn close_inherited(wanted: &[&OwnedFd]) -> Result<()> {
 /// Fails only where the range is empty.
 fn close_range(first: i32, last: i32) {
     // SAFETY: the descriptors between those that are wanted are owned by nobody in this process:
-    // it has only just been started, and inherited them by mistake.
+    // it has only begun, and inherited them by mistake.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }

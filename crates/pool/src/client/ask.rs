@@ -1,0 +1,116 @@
+//! Asking for a service: at once, or by a ticket that waits its turn.
+
+use std::sync::Arc;
+
+use forebay_wake::Queue;
+
+use super::drive::tell;
+use super::{Answer, Client, Wake};
+use crate::death::Cause;
+use crate::error::Result;
+use crate::machine::{Grant, Key, Ticket};
+use crate::wire::Handle;
+
+impl Client {
+    /// An idle service of a key that owes nothing, where there is one: nothing to wait for.
+    pub fn take(&self, key: Key) -> Result<Option<Handle>> {
+        let mut state = self.enter()?;
+        while let Some(slot) = state.machine.take(key) {
+            if let Some(handle) = state.claim(slot, true) {
+                return Ok(Some(handle));
+            }
+            self.drop_service(&mut state, slot, Cause::Discarded);
+        }
+        Ok(None)
+    }
+
+    /// Ask for a service of a key.
+    pub fn ask(&self, key: Key) -> Result<Answer> {
+        let mut state = self.enter()?;
+        if !state.machine.has_idle(key) {
+            self.drive_with(&mut state)?;
+        }
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        let mut actions = Vec::new();
+        let mut grant = state.machine.ask(ticket, key, &mut actions);
+        self.act(&mut state, &mut actions);
+        loop {
+            match grant {
+                None => {
+                    // Where no start has ended yet, what settles was started earlier than anything
+                    // that could be started now: no grace ends the wait for it.
+                    let known = state.start_ms.get(&key).map_or(0, |&known| known.max(1));
+                    let settling = state.machine.settling_of(key) > 0;
+                    return Ok(Answer::Wait {
+                        ticket,
+                        grace_ms: if settling { known } else { 0 },
+                    });
+                }
+                Some(Grant::Start { slot }) => return Ok(state.begin(slot, key)),
+                Some(Grant::Take { slot, settled }) => {
+                    if let Some(handle) = state.claim(slot, settled) {
+                        self.unwatch(&state, slot);
+                        return Ok(Answer::Lent { handle, settled });
+                    }
+                    self.drop_service(&mut state, slot, Cause::Discarded);
+                    grant = state.machine.ask(ticket, key, &mut actions);
+                    self.act(&mut state, &mut actions);
+                }
+            }
+        }
+    }
+
+    /// Say where a waiting ticket is to be told; told at once where it has been granted already.
+    pub fn await_on(&self, ticket: Ticket, queue: &Arc<Queue<Wake>>) -> Result<()> {
+        let mut state = self.enter()?;
+        if state.machine.granted(ticket).is_some() {
+            tell(queue, ticket);
+        } else {
+            state.wakers.insert(ticket, Arc::clone(queue));
+        }
+        Ok(())
+    }
+
+    /// What a ticket got, or None where it still waits.
+    pub fn collect(&self, ticket: Ticket, key: Key) -> Result<Option<Answer>> {
+        let mut state = self.enter()?;
+        while let Some(grant) = state.machine.granted(ticket) {
+            match grant {
+                Grant::Start { slot } => {
+                    state.machine.collect(ticket);
+                    return Ok(Some(state.begin(slot, key)));
+                }
+                Grant::Take { slot, settled } => {
+                    if let Some(handle) = state.claim(slot, settled) {
+                        state.machine.collect(ticket);
+                        self.unwatch(&state, slot);
+                        return Ok(Some(Answer::Lent { handle, settled }));
+                    }
+                    // The ticket goes back to the head of the queue, and may be granted again at once.
+                    self.drop_service(&mut state, slot, Cause::Discarded);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A waiting ticket would rather have a service started than wait for a reset.
+    pub fn hurry(&self, ticket: Ticket) -> Result<()> {
+        let mut state = self.enter()?;
+        let mut actions = Vec::new();
+        state.machine.hurry(ticket, &mut actions);
+        self.act(&mut state, &mut actions);
+        Ok(())
+    }
+
+    /// A ticket gives up; what it was granted meanwhile goes to the next.
+    pub fn leave(&self, ticket: Ticket) -> Result<()> {
+        let mut state = self.enter()?;
+        state.wakers.remove(&ticket);
+        let mut actions = Vec::new();
+        state.machine.leave(ticket, &mut actions);
+        self.act(&mut state, &mut actions);
+        Ok(())
+    }
+}

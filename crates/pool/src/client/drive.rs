@@ -1,0 +1,198 @@
+//! Driving: what has happened, and who is told of it.
+
+use forebay_wake::Queue;
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::io::Errno;
+
+use super::{Client, State, Wake};
+use crate::clock::wait_of;
+use crate::death::{Cause, Death};
+use crate::error::{Error, Result};
+use crate::machine::Action;
+use crate::wire::{Event, Handle, Request};
+
+/// The epoll data of the keeper's socket; slots use their own number.
+pub const CONTROL: u64 = u64::MAX;
+
+impl Client {
+    /// Last leases of services that ended while nobody held them, each told once: what was kept
+    /// for them can go.
+    pub fn forsaken(&self) -> Result<Vec<Handle>> {
+        Ok(std::mem::take(&mut self.enter()?.forsaken))
+    }
+
+    /// Handle whatever has happened; never waits.
+    pub fn drive(&self) -> Result<()> {
+        let mut state = self.enter()?;
+        self.drive_with(&mut state)
+    }
+
+    /// Wait until `queue` is told something or there is something to drive, at most so many
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// `Interrupted` where a signal arrived; the caller runs its handlers and waits again.
+    pub fn wait(&self, queue: &Queue<Wake>, limit_ms: Option<u64>) -> Result<()> {
+        let limit = limit_ms.map(wait_of);
+        let ready = self.ready()?;
+        let mut set = [
+            PollFd::new(&*ready, PollFlags::IN),
+            PollFd::new(queue, PollFlags::IN),
+        ];
+        match poll(&mut set, limit.as_ref()) {
+            Ok(_) => self.drive(),
+            Err(Errno::INTR) => Err(Error::Interrupted),
+            Err(errno) => Err(Error::system("poll")(errno)),
+        }
+    }
+
+    pub(super) fn drive_with(&self, state: &mut State) -> Result<()> {
+        let ready = self.ready()?;
+        loop {
+            let mut events = Vec::with_capacity(32);
+            let now = wait_of(0);
+            match epoll::wait(&*ready, spare_capacity(&mut events), Some(&now)) {
+                Ok(0) => return Ok(()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::system("epoll_wait")(errno)),
+            }
+            for event in events {
+                match u32::try_from(event.data.u64()) {
+                    Ok(slot) => {
+                        self.unwatch(state, slot);
+                        let mut actions = Vec::new();
+                        state.machine.readable(slot, &mut actions);
+                        self.act(state, &mut actions);
+                    }
+                    Err(_) => self.take_events(state)?,
+                }
+            }
+        }
+    }
+
+    fn take_events(&self, state: &mut State) -> Result<()> {
+        while let Some((event, descriptor)) = state.link.receive()? {
+            match event {
+                Some(Event::Started { handle, pid }) => state.started(handle, pid, descriptor),
+                Some(Event::Died { slot, death }) => self.died(state, slot, death),
+                Some(Event::Output { handle, text }) => {
+                    if let Ok(entry) = state.entry(handle) {
+                        entry.output = Some(text);
+                    }
+                }
+                None => {
+                    self.keeper_lost(state);
+                    break;
+                }
+            }
+        }
+        state.tell_watchers();
+        Ok(())
+    }
+
+    fn died(&self, state: &mut State, slot: u32, death: Death) {
+        *state.deaths.entry(death.cause.name()).or_default() += 1;
+        let mut actions = Vec::new();
+        self.unwatch(state, slot);
+        state.machine.lose(slot, &mut actions);
+        state.entry_of(slot).death = Some(death);
+        state.forsake(slot);
+        state.bury(slot);
+        self.act(state, &mut actions);
+    }
+
+    /// The keeper is gone: kill every group it owned, and count their services as dead.
+    fn keeper_lost(&self, state: &mut State) {
+        if let Some(control) = state.link.control()
+            && let Ok(ready) = self.ready()
+        {
+            let _ = epoll::delete(ready, control);
+        }
+        state.link.lose();
+        let occupied: Vec<u32> = state.machine.occupied().collect();
+        for slot in occupied {
+            let entry = state.entry_of(slot);
+            entry.kill();
+            let (pid, text) = (entry.pid, b"the keeper of the pool was killed".to_vec());
+            self.died(
+                state,
+                slot,
+                Death {
+                    cause: Cause::KeeperLost,
+                    pid,
+                    code: 0,
+                    text,
+                },
+            );
+        }
+    }
+
+    /// Retire a service and have it ended.
+    pub(super) fn drop_service(&self, state: &mut State, slot: u32, cause: Cause) {
+        self.unwatch(state, slot);
+        let mut actions = Vec::new();
+        state.machine.lose(slot, &mut actions);
+        state.retire(slot);
+        let handle = state.entry_of(slot).handle(slot);
+        if state.entry_of(slot).socket.is_none() {
+            // The keeper never heard of it, so it will tell of no death.
+            let text = b"it was never asked for".to_vec();
+            state.entry_of(slot).death.get_or_insert(Death {
+                cause: Cause::NotStarted,
+                pid: 0,
+                code: 0,
+                text,
+            });
+        }
+        if state.entry_of(slot).death.is_none() {
+            // Where the keeper is gone, its loss is handled by the next drive.
+            let _ = state.link.send(&Request::Kill { handle, cause }, &[]);
+        }
+        state.forsake(slot);
+        state.bury(slot);
+        self.act(state, &mut actions);
+    }
+
+    pub(super) fn act(&self, state: &mut State, actions: &mut Vec<Action>) {
+        while let Some(action) = actions.pop() {
+            match action {
+                Action::Wake(ticket, _) => {
+                    if let Some(queue) = state.wakers.remove(&ticket) {
+                        tell(&queue, ticket);
+                    }
+                }
+                Action::Evict(slot) => self.drop_service(state, slot, Cause::Discarded),
+            }
+        }
+    }
+
+    pub(super) fn watch_socket(&self, state: &State, slot: u32) -> Result<()> {
+        let Some(socket) = state
+            .entries
+            .get(slot as usize)
+            .and_then(|entry| entry.socket.as_ref())
+        else {
+            return Ok(());
+        };
+        let data = epoll::EventData::new_u64(u64::from(slot));
+        epoll::add(self.ready()?, socket, data, epoll::EventFlags::IN)
+            .map_err(Error::system("epoll_ctl"))
+    }
+
+    pub(super) fn unwatch(&self, state: &State, slot: u32) {
+        if let Some(socket) = state
+            .entries
+            .get(slot as usize)
+            .and_then(|entry| entry.socket.as_ref())
+            && let Ok(ready) = self.ready()
+        {
+            let _ = epoll::delete(ready, socket); // not watched is as good
+        }
+    }
+}
+
+/// A queue that is full is being drained, and one that is closed has nobody left.
+pub fn tell(queue: &Queue<Wake>, wake: Wake) {
+    let _ = queue.push(wake);
+}

@@ -1,0 +1,124 @@
+//! A lease from its beginning to its end, and what its holder may ask.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use forebay_wake::Queue;
+
+use super::{Client, Wake};
+use crate::clock::now_ms;
+use crate::death::{Cause, Death};
+use crate::error::Result;
+use crate::machine::Key;
+use crate::wire::{Handle, Request};
+use crate::word::State as Word;
+
+impl Client {
+    /// A service that the caller started is ready: it is lent. Its process id, or None where the keeper has not
+    /// told it yet, or ended it.
+    pub fn lend(&self, handle: Handle, key: Key) -> Result<Option<i32>> {
+        let mut state = self.enter()?;
+        self.drive_with(&mut state)?;
+        state.lend(handle, key)
+    }
+
+    /// The process of a lent service, and its pidfd for whoever waits for an answer from it.
+    pub fn process(&self, handle: Handle) -> Result<Option<(i32, RawFd)>> {
+        let mut state = self.enter()?;
+        Ok(state.entry(handle)?.process())
+    }
+
+    /// Give a service back: at once, or, with a deadline, once it has answered the reset that the caller sent.
+    pub fn release(&self, handle: Handle, reset_ms: Option<u64>) -> Result<()> {
+        let mut state = self.enter()?;
+        let settled = reset_ms.is_none();
+        state.entry(handle)?; // stale handles end here
+        state.entry_of(handle.slot).lent = false;
+        let cell = state.link.cell(handle.slot);
+        cell.since_ms
+            .store(now_ms(), std::sync::atomic::Ordering::Release);
+        let to = if settled { Word::Idle } else { Word::Resetting };
+        if state.entry_of(handle.slot).death.is_some() || !state.shift(handle, Word::Leased, to) {
+            self.drop_service(&mut state, handle.slot, Cause::Discarded);
+            return Ok(());
+        }
+        if let Some(deadline_ms) = reset_ms {
+            state.link.send(
+                &Request::Reset {
+                    handle,
+                    deadline_ms,
+                },
+                &[],
+            )?;
+            self.watch_socket(&state, handle.slot)?;
+        }
+        let mut actions = Vec::new();
+        state.machine.release(handle.slot, settled, &mut actions);
+        self.act(&mut state, &mut actions);
+        Ok(())
+    }
+
+    /// Leave a start to whoever comes next; the service settles by itself.
+    ///
+    /// `answered`: the caller has read that it is ready, so that nothing will come to its socket.
+    pub fn abandon(&self, handle: Handle, answered: bool) -> Result<()> {
+        let mut state = self.enter()?;
+        state.entry(handle)?;
+        state.entry_of(handle.slot).lent = false;
+        if state.entry_of(handle.slot).death.is_some() {
+            self.drop_service(&mut state, handle.slot, Cause::Discarded);
+            return Ok(());
+        }
+        let mut actions = Vec::new();
+        state.machine.release(handle.slot, false, &mut actions);
+        if answered {
+            state.machine.readable(handle.slot, &mut actions);
+        } else {
+            self.watch_socket(&state, handle.slot)?;
+        }
+        self.act(&mut state, &mut actions);
+        Ok(())
+    }
+
+    /// End a lent service; its successor may start at once.
+    pub fn discard(&self, handle: Handle, cause: Cause) -> Result<()> {
+        let mut state = self.enter()?;
+        state.entry(handle)?;
+        state.entry_of(handle.slot).lent = false;
+        self.drop_service(&mut state, handle.slot, cause);
+        Ok(())
+    }
+
+    /// How a lent service ended, where it has. `queue` is told `WATCH` when there may be news.
+    pub fn death(&self, handle: Handle, queue: Option<&Arc<Queue<Wake>>>) -> Result<Option<Death>> {
+        let mut state = self.enter()?;
+        self.drive_with(&mut state)?;
+        let death = state.entry(handle)?.death.clone();
+        if death.is_none() {
+            state.watchers.extend(queue.cloned());
+        }
+        Ok(death)
+    }
+
+    /// Ask the keeper for what a lent service wrote; the answer comes to `output`.
+    pub fn ask_output(&self, handle: Handle) -> Result<()> {
+        let mut state = self.enter()?;
+        state.entry(handle)?.output = None;
+        state.link.send(&Request::Output { handle }, &[])
+    }
+
+    /// What a lent service wrote, once the keeper has answered.
+    pub fn output(
+        &self,
+        handle: Handle,
+        queue: Option<&Arc<Queue<Wake>>>,
+    ) -> Result<Option<Vec<u8>>> {
+        let mut state = self.enter()?;
+        self.drive_with(&mut state)?;
+        let output = state.entry(handle)?.output.take();
+        if output.is_none() {
+            state.watchers.extend(queue.cloned());
+        }
+        Ok(output)
+    }
+}

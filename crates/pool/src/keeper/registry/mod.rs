@@ -1,0 +1,194 @@
+//! Every process of the keeper, by slot and by template.
+
+mod end;
+mod orphans;
+mod start;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use super::scratch::Scratch;
+use super::service::Service;
+use super::template::Template;
+use super::{Deadlines, Poller, Token, deadline};
+use crate::channel::Receiver;
+use crate::clock::now_ms;
+use crate::death::{Cause, Death};
+use crate::error::Result;
+use crate::limit::{ORPHAN_SCAN_MS, TEMPLATES_MAX};
+use crate::sys::Page;
+use crate::wire::{Event, Handle, Request};
+
+type Events = Vec<(Event, Option<OwnedFd>)>;
+
+pub struct Registry {
+    page: Page,
+    scratch_base: PathBuf,
+    scratch: Option<Scratch>,
+    services: BTreeMap<u32, Service>,
+    templates: BTreeMap<u32, Template>,
+    deadlines: Deadlines,
+    serial: u32,
+    events: Events,
+    scanned_ms: u64,
+    receiver: Receiver,
+}
+
+impl Registry {
+    pub fn new(page: Page, scratch_base: PathBuf) -> Self {
+        Self {
+            page,
+            scratch_base,
+            scratch: None,
+            services: BTreeMap::new(),
+            templates: BTreeMap::new(),
+            deadlines: Deadlines::default(),
+            serial: 0,
+            events: Vec::new(),
+            scanned_ms: 0,
+            receiver: Receiver::default(),
+        }
+    }
+
+    /// What the client is to be told.
+    pub fn take_events(&mut self) -> Events {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Milliseconds until something must be looked at; none while there is no service.
+    pub fn wait_ms(&self, now: u64) -> Option<u64> {
+        if self.services.is_empty() {
+            return None;
+        }
+        let scan = (self.scanned_ms + ORPHAN_SCAN_MS).saturating_sub(now);
+        Some(
+            self.deadlines
+                .wait_ms(now)
+                .map_or(scan, |wait| wait.min(scan)),
+        )
+    }
+
+    pub fn has_processes(&self) -> bool {
+        !self.services.is_empty()
+            || self
+                .templates
+                .values()
+                .any(|template| template.running.is_some())
+            || !orphans::children().is_empty()
+    }
+
+    /// Do what the client asks. What cannot be done is told as the death of the service that it was for.
+    pub fn request(&mut self, poller: &Poller, request: Request, descriptors: &[OwnedFd]) {
+        match request {
+            Request::Template {
+                template,
+                launch,
+                setup,
+            } => {
+                if self.templates.len() < TEMPLATES_MAX {
+                    self.templates
+                        .entry(template)
+                        .or_insert_with(|| Template::new(launch, setup));
+                }
+            }
+            Request::Fork {
+                handle,
+                template,
+                deadlines,
+            } => {
+                let done = self.fork(poller, handle, template, deadlines, descriptors);
+                self.tell_failure(handle, done);
+            }
+            Request::Start {
+                handle,
+                launch,
+                deadlines,
+            } => {
+                let done = self.start(poller, handle, &launch, deadlines, descriptors);
+                self.tell_failure(handle, done);
+            }
+            Request::Reset {
+                handle,
+                deadline_ms,
+            } => {
+                self.deadlines
+                    .push(now_ms() + deadline_ms, deadline::Kind::Reset, handle);
+            }
+            Request::Kill { handle, cause } => {
+                if let Some(service) = self.services.get_mut(&handle.slot) {
+                    service.end(cause);
+                }
+            }
+            Request::Output { handle } => {
+                let text = self
+                    .services
+                    .get_mut(&handle.slot)
+                    .map_or_else(Vec::new, |service| {
+                        service.output.drain();
+                        service.output.text()
+                    });
+                self.events.push((Event::Output { handle, text }, None));
+            }
+            Request::Shutdown => {} // the keeper's own affair
+        }
+    }
+
+    fn tell_failure(&mut self, handle: Handle, done: Result<()>) {
+        if let Err(error) = done {
+            self.services.remove(&handle.slot);
+            self.tell_not_started(
+                handle.slot,
+                Cause::NotStarted,
+                error.to_string().into_bytes(),
+            );
+        }
+    }
+
+    fn tell_not_started(&mut self, slot: u32, cause: Cause, text: Vec<u8>) {
+        self.events.push((
+            Event::Died {
+                slot,
+                death: Death {
+                    cause,
+                    pid: 0,
+                    code: 0,
+                    text,
+                },
+            },
+            None,
+        ));
+    }
+
+    /// React to a descriptor.
+    pub fn handle(&mut self, poller: &Poller, token: Token) {
+        match token {
+            Token::Control | Token::Client => {}
+            Token::Report(id, serial) => self.take_reports(poller, id, serial),
+            Token::TemplateExit(id, serial) => self.template_ended(poller, id, serial),
+            Token::TemplateOutput(id, serial) => {
+                let running = self
+                    .templates
+                    .get_mut(&id)
+                    .and_then(|template| template.running.as_mut());
+                if let Some(running) = running.filter(|running| running.serial == serial)
+                    && !running.output.drain()
+                {
+                    poller.remove(&running.output);
+                }
+            }
+            Token::Exit(slot, serial) => self.service_ended(poller, slot, serial),
+            Token::Output(slot, serial) => {
+                let service = self
+                    .services
+                    .get_mut(&slot)
+                    .filter(|service| service.serial == serial);
+                if let Some(service) = service
+                    && !service.output.drain()
+                {
+                    poller.remove(&service.output);
+                }
+            }
+        }
+    }
+}

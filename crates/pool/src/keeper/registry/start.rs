@@ -1,0 +1,179 @@
+//! How a process comes into the registry.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::process::Pid;
+
+use super::Registry;
+use crate::clock::now_ms;
+use crate::error::{Error, Result};
+use crate::keeper::output::Output;
+use crate::keeper::process::Process;
+use crate::keeper::scratch::{Directory, Scratch};
+use crate::keeper::service::Service;
+use crate::keeper::template::program_of;
+use crate::keeper::{Poller, Token, deadline, poller};
+use crate::limit::SERVICES_MAX;
+use crate::sys::spawn;
+use crate::wire::{self, Event, Handle, Launch};
+
+const UNKNOWN_TEMPLATE: Error = Error::Malformed {
+    what: "unknown template",
+};
+const NO_DIRECTORY: fn(std::io::Error) -> Error = |source| Error::System {
+    what: "cannot make a directory for the service",
+    source,
+};
+
+impl Registry {
+    pub(super) fn fork(
+        &mut self,
+        poller: &Poller,
+        handle: Handle,
+        id: u32,
+        deadlines: wire::Deadlines,
+        sockets: &[OwnedFd],
+    ) -> Result<()> {
+        let write = self.enter(poller, handle, deadlines)?;
+        let serial = self.next_serial();
+        let next = self.reserve()?;
+        let template = self.templates.get(&id).ok_or(UNKNOWN_TEMPLATE)?;
+        if template.running.is_none() {
+            self.start_template(poller, id, serial)?;
+        }
+        let running = self
+            .templates
+            .get_mut(&id)
+            .and_then(|template| template.running.as_mut());
+        let running = running.ok_or(UNKNOWN_TEMPLATE)?;
+        let mut descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        descriptors.push(write.as_fd());
+        let directory = running
+            .fork(handle, next, &descriptors)
+            .map_err(Error::system("the template takes no orders"))?;
+        if let Some(service) = self.services.get_mut(&handle.slot) {
+            service.directory = Some(directory);
+        }
+        Ok(())
+    }
+
+    fn start_template(&mut self, poller: &Poller, id: u32, serial: u32) -> Result<()> {
+        let directory = self.reserve()?;
+        directory.make().map_err(NO_DIRECTORY)?;
+        let template = self.templates.get_mut(&id).ok_or(UNKNOWN_TEMPLATE)?;
+        let running = template.start(serial, directory)?;
+        poller.add(&running.socket, Token::Report(id, serial))?;
+        poller.add(&running.process, Token::TemplateExit(id, serial))?;
+        poller.add(&running.output, Token::TemplateOutput(id, serial))
+    }
+
+    pub(super) fn start(
+        &mut self,
+        poller: &Poller,
+        handle: Handle,
+        launch: &Launch,
+        deadlines: wire::Deadlines,
+        sockets: &[OwnedFd],
+    ) -> Result<()> {
+        let write = self.enter(poller, handle, deadlines)?;
+        let mut program = program_of(launch);
+        let directory = self.reserve()?;
+        directory.make().map_err(NO_DIRECTORY)?;
+        program
+            .environment
+            .push(("TMPDIR".into(), directory.path().to_owned()));
+        if let Some(service) = self.services.get_mut(&handle.slot) {
+            service.directory = Some(directory);
+        }
+        let inherited: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        let pid = spawn(&program, &inherited, write).map_err(|source| Error::System {
+            what: "cannot start the program",
+            source,
+        })?;
+        self.started(poller, handle, pid)
+    }
+
+    /// Register a service that is about to start; returns the pipe for its output.
+    fn enter(
+        &mut self,
+        poller: &Poller,
+        handle: Handle,
+        deadlines: wire::Deadlines,
+    ) -> Result<OwnedFd> {
+        if handle.slot >= SERVICES_MAX || self.services.contains_key(&handle.slot) {
+            return Err(Error::Malformed {
+                what: "slot out of range or taken",
+            });
+        }
+        let (output, write) = Output::new()?;
+        let serial = self.next_serial();
+        poller.add(&output, Token::Output(handle.slot, serial))?;
+        let service = Service {
+            handle,
+            serial,
+            process: None,
+            output,
+            directory: None,
+            deadlines,
+            ending: None,
+        };
+        self.services.insert(handle.slot, service);
+        if deadlines.start_ms > 0 {
+            self.deadlines
+                .push(now_ms() + deadlines.start_ms, deadline::Kind::Start, handle);
+        }
+        Ok(write)
+    }
+
+    /// A service's process exists.
+    pub(super) fn started(&mut self, poller: &Poller, handle: Handle, pid: Pid) -> Result<()> {
+        let process = Process::adopt(pid)?;
+        let Some(service) = self
+            .services
+            .get_mut(&handle.slot)
+            .filter(|service| service.handle == handle)
+        else {
+            process.kill();
+            return Ok(());
+        };
+        poller.add(&process, Token::Exit(handle.slot, service.serial))?;
+        let pidfd = process.as_fd().try_clone_to_owned();
+        service.process = Some(process);
+        if let Some(cause) = service.ending {
+            service.end(cause); // asked for while it was being forked
+        }
+        if service.deadlines.idle_ms > 0 {
+            self.deadlines.push(
+                now_ms() + service.deadlines.idle_ms,
+                deadline::Kind::Idle,
+                handle,
+            );
+        }
+        let pidfd = pidfd.map_err(|source| Error::System {
+            what: "dup of a pidfd",
+            source,
+        })?;
+        self.events.push((
+            Event::Started {
+                handle,
+                pid: pid.as_raw_nonzero().get(),
+            },
+            Some(pidfd),
+        ));
+        Ok(())
+    }
+
+    /// Another directory for a service.
+    fn reserve(&mut self) -> Result<Directory> {
+        let scratch = match self.scratch.take() {
+            Some(scratch) => scratch,
+            None => Scratch::create(&self.scratch_base).map_err(NO_DIRECTORY)?,
+        };
+        Ok(self.scratch.insert(scratch).reserve())
+    }
+
+    fn next_serial(&mut self) -> u32 {
+        self.serial = (self.serial + 1) & poller::SERIAL_MASK;
+        self.serial
+    }
+}
