@@ -219,9 +219,9 @@ class Borrow:
         """Learn the process of a new service; the keeper tells it while the service starts."""
 
         def known(queue: _core.WakeQueue) -> bool:
-            return self._core.lend(record.handle, self._kind.key) is not None or obituary.found(
-                queue
-            )
+            # Ask to be told, then look: another thread may take the keeper's word between the two.
+            died = obituary.found(queue)
+            return self._core.lend(record.handle, self._kind.key) is not None or died
 
         obituary = Obituary(self._core, record.handle)
         yield Until(known, self._deadline)
