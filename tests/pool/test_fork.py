@@ -58,7 +58,7 @@ def default_pool(pool: forebay.ServicePool) -> Iterator[None]:
 
 
 def test_a_child_cannot_use_its_parents_pool(pool: forebay.ServicePool) -> None:
-    """Two processes on one socket would take each other's answers: the child is refused."""
+    """Two processes on one socket would read each other's answers: the child is refused."""
     with pool.acquire(Echo) as echo:
 
         def work() -> None:
@@ -127,7 +127,7 @@ def test_a_child_that_leaves_the_lease_disturbs_nobody(pool: forebay.ServicePool
 
 
 def test_a_child_forked_while_others_use_the_pool_is_not_stuck() -> None:
-    """The child does not wait for a lock that another thread held at the fork."""
+    """A lock that another thread held at the fork is not waited for in the child."""
     stop = threading.Event()
 
     def use(base: int) -> None:
