@@ -440,4 +440,4 @@ def test_a_loop_holds_no_descriptor_after_it_is_gone(run: Runner) -> None:
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(5):
             run(main)
-        assert len(os.listdir("/proc/self/fd")) <= before
+        assert eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)

@@ -19,7 +19,8 @@ use crate::wire::{Order, Report};
 /// The template's end of its socket to the keeper.
 #[derive(Debug)]
 pub struct Nursery {
-    /// Gone in a service: its orders are none of that one's business.
+    /// Gone in a service: a copy there would keep alive, after the template, the orders that nobody took and the
+    /// sockets in them, so that whoever waits for those services would never see an end of file.
     socket: Option<OwnedFd>,
     keeper: Option<Pid>,
     receiver: Receiver,

@@ -219,9 +219,12 @@ class Borrow:
         """Learn the process of a new service; the keeper tells it while the service starts."""
 
         def known(queue: _core.WakeQueue) -> bool:
-            return self._core.lend(record.handle, self._kind.key) is not None or obituary.found(
-                queue
-            )
+            # Another thread may take the keeper's word between looking for it and asking to be told,
+            # so that it is looked for once more.
+            return lent() or obituary.found(queue) or lent()
+
+        def lent() -> bool:
+            return self._core.lend(record.handle, self._kind.key) is not None
 
         obituary = Obituary(self._core, record.handle)
         yield Until(known, self._deadline)

@@ -95,6 +95,15 @@ impl State {
             .ok_or(Error::Stale { slot, generation })
     }
 
+    /// Room that was granted under a keeper that is lost is counted as a death: nothing may be started in it by the
+    /// next keeper.
+    pub fn expect_keeper_of(&mut self, handle: Handle) -> Result<()> {
+        match self.entry(handle)?.death {
+            Some(_) => Err(Error::KeeperLost),
+            None => Ok(()),
+        }
+    }
+
     /// Room was granted: the caller starts a service here.
     pub fn begin(&mut self, slot: u32, _key: Key) -> Answer {
         let generation = self.next_generation(slot);

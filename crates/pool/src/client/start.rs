@@ -68,7 +68,7 @@ impl Client {
 
     fn start(&self, handle: Handle, request: &Request) -> Result<OwnedFd> {
         let mut state = self.enter()?;
-        state.entry(handle)?;
+        state.expect_keeper_of(handle)?;
         let (ours, theirs) = channel::stream_pair()?;
         let watched = ours.try_clone().map_err(|source| Error::System {
             what: "dup of a socket",
