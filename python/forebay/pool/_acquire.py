@@ -219,8 +219,8 @@ class Borrow:
         """Learn the process of a new service; the keeper tells it while the service starts."""
 
         def known(queue: _core.WakeQueue) -> bool:
-            # Another thread may take the keeper's word between looking for it and asking to be told,
-            # so that it is looked for once more.
+            # Another thread may take the keeper's word between the look and asking to be told, so
+            # that it is looked for once more.
             return lent() or obituary.found(queue) or lent()
 
         def lent() -> bool:
