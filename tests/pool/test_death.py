@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
 import forebay
 from tests.pool.processes import alive, children, eventually, parent, template_of
-from tests.pool.services import Echo, Notes, Suicidal, Unmakeable
+from tests.pool.services import Echo, Notes, Slow, Suicidal, Unmakeable
 
 
 def kill(pid: int) -> None:
@@ -203,3 +204,39 @@ def test_close_ends_everything() -> None:
     pool.close()
     with pytest.raises(forebay.ClosedError), pool.acquire(Echo):
         pass
+
+
+def test_a_service_that_was_reset_in_time_stays() -> None:
+    """The deadline does not end a service that has answered and that nobody needed since."""
+    with forebay.ServicePool(max_size=1, reset_timeout=0.2) as pool:
+        with pool.acquire(Notes) as notes:
+            pid = notes.lease.pid
+            notes.note("secret")
+        time.sleep(0.6)  # the deadline passes: that is what is looked at
+        with pool.acquire(Notes) as notes:
+            assert notes.lease.pid == pid
+            assert notes.read() == []
+        assert pool.stats()["deaths"] == {}
+
+
+def test_a_start_that_nobody_waits_for_stays() -> None:
+    """A service that became ready in time is kept, although its caller had left."""
+    with forebay.ServicePool(max_size=1, start_timeout=1.0) as pool:
+        with pytest.raises(forebay.DeadlineError), pool.acquire(Slow.spec(0.3), timeout=0.1):
+            pass
+        time.sleep(1.5)  # the deadline passes: that is what is looked at
+        assert pool.stats()["deaths"] == {}
+        with pool.acquire(Slow.spec(0.3), timeout=0.2) as slow:
+            assert slow.echo(1) == 1
+        assert pool.stats()["starts"] == 1
+
+
+def test_a_start_that_hangs_is_ended_whoever_waited_for_it() -> None:
+    """Callers who come and go do not keep a hung constructor alive."""
+    with forebay.ServicePool(max_size=1, start_timeout=1.0) as pool:
+        for timeout in (0.02, 0.1, 0.3):
+            with pytest.raises(forebay.DeadlineError), pool.acquire(Slow.spec(60), timeout=timeout):
+                pass
+        with pool.acquire(Echo, timeout=5) as echo:
+            assert echo.echo(1) == 1
+        assert pool.stats()["deaths"] == {"start_deadline": 1}

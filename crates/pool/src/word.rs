@@ -6,6 +6,8 @@
 //!                         v        |
 //!                       Resetting -+                        client, once the service acknowledged
 //!   Starting | Resetting | Idle -> Retired                  keeper, when a deadline passed
+//!   Starting | Resetting -> Idle                            keeper, when it has answered by then
+//!   Starting -> Idle                                        client, answered but not wanted any more
 //!   any but Free -> Retired                                 client, to discard
 //!   Retired -> Free                                         client, once it read of the death
 //! ```

@@ -91,6 +91,10 @@ impl Connection {
     pub fn new(socket: OwnedFd, options: Options) -> Result<Self> {
         let connection = Self::unconnected(options);
         connection.adopt(socket)?;
+        connection.step(|state| {
+            state.greet();
+            state.flush();
+        })?;
         Ok(connection)
     }
 
@@ -113,6 +117,9 @@ impl Connection {
     }
 
     /// Take over a connected Unix stream socket; from here on the connection is this process's.
+    ///
+    /// The preface goes out with the first frame, so that nothing comes to the peer's socket before
+    /// the first answer: whoever polls it there learns that the peer is ready.
     ///
     /// # Errors
     /// `Config` if the descriptor is no such socket.

@@ -43,6 +43,8 @@ pub struct State<S> {
     pub stream: Option<S>,
     /// The peer's process, if it is known.
     pub pidfd: Option<Arc<OwnedFd>>,
+    /// Our preface is on its way.
+    greeted: bool,
     pub role: Role,
     pub limits: Limits,
     pub pickle_allowed: bool,
@@ -78,6 +80,7 @@ impl<S: Stream> State<S> {
         Self {
             stream: None,
             pidfd: None,
+            greeted: true,
             role,
             limits,
             pickle_allowed: false,
@@ -107,13 +110,20 @@ impl<S: Stream> State<S> {
         self.stream = Some(stream);
         self.pickle_allowed = trusted;
         self.decoder = Decoder::new(&self.limits, trusted);
-        let preface = Preface::new(self.role, &self.limits, self.runtime);
-        self.outbox.push_copy(&preface.encode());
-        self.flush();
+        self.greeted = false;
+    }
+
+    /// Send the preface, unless that was done. It goes before the first frame at the latest.
+    pub fn greet(&mut self) {
+        if !std::mem::replace(&mut self.greeted, true) {
+            let preface = Preface::new(self.role, &self.limits, self.runtime);
+            self.outbox.push_copy(&preface.encode());
+        }
     }
 
     /// Send a frame, or queue what the kernel does not take; returns its end in the stream.
     pub fn send(&mut self, header: Header, head: Head<'_>, segments: Vec<Payload>) -> u64 {
+        self.greet();
         let fixed = header.encode();
         let mut prefix = Vec::new();
         if !segments.is_empty() {

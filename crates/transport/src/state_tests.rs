@@ -90,6 +90,8 @@ fn ends(step: usize, left: usize, errno: Errno) -> (State<Script>, State<Script>
         };
         let mut state = State::new(role, Limits::default(), 0);
         state.connect(script, true);
+        state.greet();
+        state.flush();
         state
     };
     (

@@ -65,7 +65,18 @@ impl Client {
         let mut state = self.enter()?;
         state.entry(handle)?;
         state.entry_of(handle.slot).lent = false;
-        if state.entry_of(handle.slot).death.is_some() {
+        let cell = state.link.cell(handle.slot);
+        cell.since_ms
+            .store(now_ms(), std::sync::atomic::Ordering::Release);
+        // An answered one is idle. Another goes on under its start deadline, which fits only the
+        // generation that it was started with: who took it over and leaves it too gives it up.
+        let goes_on = if answered {
+            state.shift(handle, Word::Starting, Word::Idle)
+                || state.shift(handle, Word::Leased, Word::Idle)
+        } else {
+            state.shift(handle, Word::Starting, Word::Starting)
+        };
+        if state.entry_of(handle.slot).death.is_some() || !goes_on {
             self.drop_service(&mut state, handle.slot, Cause::Discarded);
             return Ok(());
         }

@@ -74,7 +74,7 @@ impl Client {
             what: "dup of a socket",
             source,
         })?;
-        state.link.send(request, &[theirs.as_fd()])?;
+        state.link.send(request, &[theirs.as_fd(), ours.as_fd()])?;
         state.entry_of(handle.slot).socket = Some(watched);
         Ok(ours)
     }

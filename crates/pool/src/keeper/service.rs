@@ -1,5 +1,10 @@
 //! What the keeper knows of a service.
 
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::clock::wait_of;
 use crate::death::{Cause, Death};
 use crate::keeper::output::Output;
 use crate::keeper::process::Process;
@@ -19,6 +24,9 @@ pub struct Service {
     pub output: Output,
     /// Its own directory, removed with it.
     pub directory: Option<Directory>,
+    /// A duplicate of the client's end of its socket: readable once it has answered its start or
+    /// its reset, whether or not the client has looked.
+    pub answers: Option<OwnedFd>,
     /// Its time limits.
     pub deadlines: Deadlines,
     /// Why it is being ended, where that is our doing.
@@ -26,6 +34,15 @@ pub struct Service {
 }
 
 impl Service {
+    /// Whether it has answered; only looked at while it owes an answer.
+    pub fn has_answered(&self) -> bool {
+        let Some(answers) = &self.answers else {
+            return false;
+        };
+        let mut set = [PollFd::new(answers, PollFlags::IN)];
+        matches!(poll(&mut set, Some(&wait_of(0))), Ok(1))
+    }
+
     /// End it; the first reason given is the one that is told.
     pub fn end(&mut self, cause: Cause) {
         self.ending.get_or_insert(cause);

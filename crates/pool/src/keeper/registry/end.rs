@@ -138,10 +138,17 @@ impl Registry {
                 }
             };
             let fits = kind == deadline::Kind::Idle || seen.generation == handle.generation;
-            if fits
-                && seen.state == state
-                && seen.swap(&cell.word, Stamp::new(State::Retired, seen.generation))
-            {
+            if !fits || seen.state != state {
+                continue;
+            }
+            // It has answered in time, and nobody has needed it since: it is idle.
+            let answered = kind != deadline::Kind::Idle && service.has_answered();
+            let to = if answered {
+                State::Idle
+            } else {
+                State::Retired
+            };
+            if seen.swap(&cell.word, Stamp::new(to, seen.generation)) && !answered {
                 service.end(cause);
                 if service.process.is_none() {
                     self.end_template_of(handle);

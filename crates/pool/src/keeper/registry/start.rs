@@ -41,12 +41,13 @@ impl Registry {
         if template.running.is_none() {
             self.start_template(poller, id, serial)?;
         }
+        let socket = self.keep_answers(handle, sockets)?;
         let running = self
             .templates
             .get_mut(&id)
             .and_then(|template| template.running.as_mut());
         let running = running.ok_or(UNKNOWN_TEMPLATE)?;
-        let mut descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        let mut descriptors = vec![socket.as_fd()];
         descriptors.push(write.as_fd());
         let directory = running
             .fork(handle, next, &descriptors)
@@ -85,7 +86,8 @@ impl Registry {
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.directory = Some(directory);
         }
-        let inherited: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        let socket = self.keep_answers(handle, sockets)?;
+        let inherited = [socket.as_fd()];
         let pid = spawn(&program, &inherited, write).map_err(|source| Error::System {
             what: "cannot start the program",
             source,
@@ -114,6 +116,7 @@ impl Registry {
             process: None,
             output,
             directory: None,
+            answers: None,
             deadlines,
             ending: None,
         };
@@ -123,6 +126,23 @@ impl Registry {
                 .push(now_ms() + deadlines.start_ms, deadline::Kind::Start, handle);
         }
         Ok(write)
+    }
+
+    /// Keep the client's end of a service's socket, and return the service's own.
+    fn keep_answers<'a>(&mut self, handle: Handle, sockets: &'a [OwnedFd]) -> Result<&'a OwnedFd> {
+        let [theirs, ours] = sockets else {
+            return Err(Error::Malformed {
+                what: "a service was asked for without its sockets",
+            });
+        };
+        let answers = ours.try_clone().map_err(|source| Error::System {
+            what: "dup of a socket",
+            source,
+        })?;
+        if let Some(service) = self.services.get_mut(&handle.slot) {
+            service.answers = Some(answers);
+        }
+        Ok(theirs)
     }
 
     /// A service's process exists.
