@@ -10,9 +10,9 @@ use rustix::process::{
 };
 
 use crate::channel::{self, Receiver};
-use crate::clock::wait_of;
+use crate::clock::{now_ms, wait_of};
 use crate::error::{Error, Result};
-use crate::limit::CONTROL_BYTES_MAX;
+use crate::limit::{CONTROL_BYTES_MAX, CONTROL_WAIT_MS};
 use crate::sys::{Cell, Page};
 use crate::wire::{Event, Request};
 
@@ -43,6 +43,22 @@ pub struct Link {
 struct Running {
     control: OwnedFd,
     process: OwnedFd,
+}
+
+impl Running {
+    /// Wait until the keeper has read, or `until` comes; whether it has.
+    fn has_room(&self, until: u64) -> bool {
+        loop {
+            let limit = wait_of(until.saturating_sub(now_ms()));
+            match poll(
+                &mut [PollFd::new(&self.control, PollFlags::OUT)],
+                Some(&limit),
+            ) {
+                Err(Errno::INTR) => {}
+                done => return matches!(done, Ok(1..)),
+            }
+        }
+    }
 }
 
 impl Link {
@@ -103,7 +119,8 @@ impl Link {
         self.page.cell(slot)
     }
 
-    /// Send a request. It waits only while the keeper's socket is full, which the keeper empties without waiting.
+    /// Send a request. It waits only while the keeper's socket is full, and at most `CONTROL_WAIT_MS`: a keeper that
+    /// has not read for so long is stopped or hung, and is lost.
     pub fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         let bytes = request.encode();
         if bytes.len() > CONTROL_BYTES_MAX {
@@ -116,11 +133,24 @@ impl Link {
                 next,
             });
         }
-        let control = self.control().ok_or(Error::KeeperLost)?;
-        match channel::send(control, &bytes, descriptors, SendFlags::empty()) {
-            Ok(()) => Ok(()),
-            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Err(Error::KeeperLost),
-            Err(errno) => Err(Error::system("request to the keeper")(errno)),
+        let running = self.running.as_ref().ok_or(Error::KeeperLost)?;
+        let mut deadline = None;
+        loop {
+            match channel::send(&running.control, &bytes, descriptors, SendFlags::DONTWAIT) {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN) => {
+                    let until = *deadline.get_or_insert_with(|| now_ms() + CONTROL_WAIT_MS);
+                    if !running.has_room(until) {
+                        // Its socket ends with it: the next drive finds that, and handles the loss.
+                        let _ = pidfd_send_signal(&running.process, Signal::KILL);
+                        return Err(Error::KeeperLost);
+                    }
+                }
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                    return Err(Error::KeeperLost);
+                }
+                Err(errno) => return Err(Error::system("request to the keeper")(errno)),
+            }
         }
     }
 
@@ -143,7 +173,11 @@ impl Link {
 
     /// Ask the keeper to end everything; its process is returned to be waited for.
     pub fn detach(&mut self) -> Option<OwnedFd> {
-        let _ = self.send(&Request::Shutdown, &[]); // its end of file says the same
+        if let Some(control) = self.control() {
+            // Without waiting: where it is full, the end of file says the same.
+            let bytes = Request::Shutdown.encode();
+            let _ = channel::send(control, &bytes, &[], SendFlags::DONTWAIT);
+        }
         self.page_fd = None;
         self.offered = None;
         self.running.take().map(|running| running.process)
@@ -166,8 +200,8 @@ impl Link {
     }
 }
 
-/// Wait for the keeper's end and reap it; a keeper that does not end in time is killed.
-pub fn join(process: &OwnedFd, limit_ms: u64) {
+/// Wait for the keeper's end and reap it; a keeper that does not end in time is killed. Whether it ended by itself.
+pub fn join(process: &OwnedFd, limit_ms: u64) -> bool {
     let limit = wait_of(limit_ms);
     let ended = loop {
         match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)) {
@@ -181,4 +215,5 @@ pub fn join(process: &OwnedFd, limit_ms: u64) {
     }
     // Where the program reaps all its children itself, somebody else was faster.
     let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+    ended
 }
