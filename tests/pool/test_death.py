@@ -220,6 +220,18 @@ def test_a_stopped_keeper_whose_socket_is_full_is_replaced() -> None:
             assert parent(notes.lease.pid) != keeper
 
 
+@pytest.mark.parametrize(("stopped", "timeout"), [(True, 0.3), (False, 0.0)])
+def test_a_close_that_cannot_wait_kills_every_group(*, stopped: bool, timeout: float) -> None:
+    """What a service started ends with a keeper that had to be killed, or had no time."""
+    pool = forebay.ServicePool(max_size=1)
+    with pool.acquire(Echo) as echo:
+        pid, grandchild = echo.lease.pid, echo.spawn()
+    if stopped:
+        os.kill(parent(pid), signal.SIGSTOP)
+    pool.close(timeout)
+    assert eventually(lambda: not alive(pid) and not alive(grandchild))
+
+
 def test_what_a_service_started_ends_with_it(pool: forebay.ServicePool) -> None:
     """A compiler that a service runs does not outlive the service."""
     with pool.acquire(Echo) as echo:

@@ -24,7 +24,7 @@ use forebay_wake::Queue;
 use rustix::event::epoll;
 
 use crate::error::{Error, Result};
-use crate::limit::SERVICES_MAX;
+use crate::limit::{CLOSE_MS_MIN, SERVICES_MAX};
 use crate::machine::{Key, Machine, Ticket};
 use crate::wire::Handle;
 use drive::tell;
@@ -188,6 +188,9 @@ impl Client {
     }
 
     /// End every service and the keeper, and wait for it; waiters are woken and find the pool closed. Idempotent.
+    ///
+    /// A keeper that needs longer than `limit_ms`, or `CLOSE_MS_MIN` where that is more, is killed, and so is the
+    /// group of every service that it owned.
     pub fn close(&self, limit_ms: u64) -> Result<()> {
         if std::process::id() != self.owner {
             return Ok(()); // before the lock, which a thread of the parent may have held when it forked
@@ -208,10 +211,14 @@ impl Client {
             state.tell_watchers();
             state.link.detach()
         };
-        if let Some(keeper) = keeper {
-            link::join(&keeper, limit_ms);
+        let ended = keeper.is_none_or(|keeper| link::join(&keeper, limit_ms.max(CLOSE_MS_MIN)));
+        let entries = std::mem::take(&mut self.lock().entries);
+        if !ended {
+            // Killed, it could not kill the groups itself.
+            for entry in entries.iter().filter(|entry| entry.death.is_none()) {
+                entry.kill();
+            }
         }
-        self.lock().entries.clear();
         Ok(())
     }
 
