@@ -17,7 +17,7 @@ mod link;
 mod start;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_wake::Queue;
@@ -82,7 +82,7 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Client {
     owner: u32,
-    /// The epoll set; gone once the pool is closed and nobody watches it.
+    /// The epoll set; gone once the pool is closed.
     ready: Mutex<Option<Arc<OwnedFd>>>,
     state: Mutex<State>,
 }
@@ -139,9 +139,13 @@ impl Client {
         })
     }
 
-    /// The descriptor that is readable when `drive` has something to do; -1 once it is closed.
-    pub fn fileno(&self) -> RawFd {
-        self.ready().map_or(-1, |ready| ready.as_raw_fd())
+    /// A descriptor of the caller's own that is readable when `drive` has something to do. It stays valid when the
+    /// pool is closed, so that a loop can still stop watching it.
+    pub fn watch(&self) -> Result<OwnedFd> {
+        self.ready()?.try_clone().map_err(|source| Error::System {
+            what: "dup of the epoll set",
+            source,
+        })
     }
 
     /// The epoll set, which stays open as long as it is used.
@@ -201,10 +205,7 @@ impl Client {
                 return Ok(());
             }
             state.closed = true;
-            if state.wakers.is_empty() && state.watchers.is_empty() {
-                // A loop that watches the set must take it out of its own before it is closed.
-                *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            }
+            *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
             for (ticket, queue) in std::mem::take(&mut state.wakers) {
                 tell(&queue, ticket);
             }
