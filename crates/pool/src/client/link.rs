@@ -1,5 +1,6 @@
 //! The client's end of the keeper: its control socket, its process, the shared page.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -12,9 +13,9 @@ use rustix::process::{
 use crate::channel::{self, Receiver};
 use crate::clock::{now_ms, wait_of};
 use crate::error::{Error, Result};
-use crate::limit::{CONTROL_BYTES_MAX, CONTROL_WAIT_MS};
+use crate::limit::{CONTROL_BYTES_MAX, CONTROL_WAIT_MS, TEMPLATES_MAX};
 use crate::sys::{Cell, Page};
-use crate::wire::{Event, Request};
+use crate::wire::{Event, Launch, Request};
 
 /// What a keeper process inherits.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Link {
     running: Option<Running>,
     receiver: Receiver,
     epoch: u64,
+    /// Templates that the running keeper knows.
+    described: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
@@ -71,6 +74,7 @@ impl Link {
             running: None,
             receiver: Receiver::default(),
             epoch: 0,
+            described: BTreeSet::new(),
         })
     }
 
@@ -99,6 +103,7 @@ impl Link {
         if let Some(control) = self.offered.take() {
             self.running = Some(Running { control, process });
             self.epoch += 1;
+            self.described.clear();
         }
         self.epoch()
     }
@@ -117,6 +122,29 @@ impl Link {
 
     pub fn cell(&self, slot: u32) -> &Cell {
         self.page.cell(slot)
+    }
+
+    /// Describe a template, unless the keeper knows as many as it takes.
+    pub fn describe(&mut self, template: u32, launch: Launch, setup: Vec<u8>) -> Result<()> {
+        let known = self.described.len();
+        if known >= TEMPLATES_MAX && !self.described.contains(&template) {
+            let next = "use another pool for further classes or environments";
+            let (maximum, value) = (TEMPLATES_MAX as u64, known as u64 + 1);
+            return Err(Error::Limit {
+                limit: "templates_max",
+                maximum,
+                value,
+                next,
+            });
+        }
+        let request = Request::Template {
+            template,
+            launch,
+            setup,
+        };
+        self.send(&request, &[])?;
+        self.described.insert(template);
+        Ok(())
     }
 
     /// Send a request. It waits only while the keeper's socket is full, and at most `CONTROL_WAIT_MS`: a keeper that
@@ -216,4 +244,36 @@ pub fn join(process: &OwnedFd, limit_ms: u64) -> bool {
     // Where the program reaps all its children itself, somebody else was faster.
     let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_keeper_is_told_of_no_more_templates_than_it_takes() {
+        let mut idle = Command::new("cat");
+        let idle = idle.stdin(Stdio::piped()).spawn();
+        let mut keeper = idle.expect("a process to stand for the keeper");
+        let pid = rustix::process::Pid::from_child(&keeper);
+        let mut link = Link::new().expect("a page");
+        let describe = |link: &mut Link, number| link.describe(number, Launch::default(), vec![]);
+
+        for _ in 0..2 {
+            let handover = link.handover().expect("a pair").expect("none runs");
+            link.attach(pidfd_open(pid, PidfdFlags::empty()).expect("it lives"));
+            for number in 0..TEMPLATES_MAX as u32 {
+                describe(&mut link, number).expect("below the limit");
+            }
+            describe(&mut link, 0).expect("known already");
+            let error = describe(&mut link, TEMPLATES_MAX as u32).expect_err("one too many");
+            assert!(error.to_string().starts_with("templates_max is 64, 65"));
+            drop(handover);
+            link.running = None; // the next keeper knows nothing
+        }
+        drop(keeper.stdin.take());
+        keeper.wait().expect("ends at the end of its input");
+    }
 }

@@ -36,14 +36,7 @@ impl Client {
 
     /// Describe a template to the keeper.
     pub fn describe(&self, template: u32, launch: Launch, setup: Vec<u8>) -> Result<()> {
-        self.enter()?.link.send(
-            &Request::Template {
-                template,
-                launch,
-                setup,
-            },
-            &[],
-        )
+        self.enter()?.link.describe(template, launch, setup)
     }
 
     /// Start a service from a template. Returns the caller's end of its socket.
