@@ -270,11 +270,10 @@ impl Connection {
         let sources = [
             socket,
             pidfd.map(|fd| readable(fd.as_fd())),
-            self.wake.get().map(|fd| readable(fd.as_fd())),
             wake.map(|fd| readable(fd.as_fd())),
         ];
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(sources.len());
-        let mut places = [None; 4];
+        let mut places = [None; 3];
         for (place, source) in places.iter_mut().zip(sources) {
             if let Some(fd) = source {
                 *place = Some(fds.len());
@@ -301,14 +300,11 @@ impl Connection {
     /// Read off what `poll` reported.
     fn look(
         fds: &[PollFd<'_>],
-        places: [Option<usize>; 4],
+        places: [Option<usize>; 3],
         wake: Option<&OwnedFd>,
     ) -> Result<Woken> {
         let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
-        if !seen(2).is_empty() {
-            return Err(Error::Interrupted);
-        }
-        if let (Some(fd), false) = (wake, seen(3).is_empty()) {
+        if let (Some(fd), false) = (wake, seen(2).is_empty()) {
             let _ = rustix::io::read(fd, &mut [0u8; 8]);
         }
         Ok(Woken {
