@@ -237,8 +237,11 @@ class Pool:
     """
 
     def __new__(cls, max_size: int) -> Pool: ...
-    def fileno(self) -> int:
-        """The descriptor that is readable when `drive` has something to do; it stays the pool's."""
+    def watch(self) -> int:
+        """A new descriptor, readable when `drive` has something to do; it is the caller's to close.
+
+        It stays valid when the pool is closed.
+        """
     def handover(self) -> tuple[int, int, int] | None:
         """What a new keeper is started with, as descriptors 3, 4 and 5; None where one runs.
 

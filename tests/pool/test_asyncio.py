@@ -385,6 +385,23 @@ def test_a_pool_closed_under_tasks_ends_their_waiting(run: Runner) -> None:
         run(main)
 
 
+def test_a_pool_closed_between_a_grant_and_its_task_ends_the_waiting(run: Runner) -> None:
+    """A task that was told and has not run yet finds the pool closed, and leaves no reader."""
+
+    async def main() -> None:
+        holder = pool.acquire(Echo)
+        await holder.__aenter__()
+        waiter = asyncio.create_task(take(pool))
+        await until(lambda: pool.stats()["waiters"] == 1)
+        await holder.__aexit__(None, None, None)  # granted and told now
+        pool.close()
+        with pytest.raises(forebay.ClosedError):
+            await waiter
+
+    with forebay.ServicePool(max_size=1) as pool:
+        run(main)
+
+
 def test_a_death_is_told_to_a_task(run: Runner, pool: forebay.ServicePool) -> None:
     """The cause arrives on the loop as it does in a thread."""
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -7,7 +8,7 @@ import time
 import pytest
 
 import forebay
-from tests.pool.processes import alive, children, eventually, parent, template_of
+from tests.pool.processes import alive, children, descendants, eventually, parent, template_of
 from tests.pool.services import Echo, Notes, Slow, Suicidal, Unmakeable
 
 
@@ -178,6 +179,57 @@ def test_a_killed_keeper_takes_its_services_along_and_is_replaced(
     with pool.acquire(Echo) as echo:
         assert echo.echo(1) == 1
         assert echo.lease.pid != pid
+
+
+def test_a_stopped_keeper_hangs_nobody() -> None:
+    """What needs no keeper goes on; what needs it ends in its time; close leaves nothing."""
+    with forebay.ServicePool(max_size=2) as pool:
+        with pool.acquire(Echo) as echo:
+            pid, keeper = echo.lease.pid, parent(echo.lease.pid)
+        processes = [keeper, *descendants(keeper)]
+        os.kill(keeper, signal.SIGSTOP)
+        for number in range(20):
+            with pool.acquire(Echo) as echo:
+                assert (echo.echo(number), echo.lease.pid) == (number, pid)
+        began = time.monotonic()
+        with pytest.raises(forebay.DeadlineError), pool.acquire(Notes, timeout=0.3):
+            pass
+        assert time.monotonic() - began < 2
+        pool.close(0.3)
+        assert time.monotonic() - began < 3
+        assert eventually(lambda: not any(map(alive, processes)))
+
+
+def test_a_stopped_keeper_whose_socket_is_full_is_replaced() -> None:
+    """Resets that it does not take cost one wait of a second, then another keeper is started."""
+    with forebay.ServicePool(max_size=1, reset_timeout=30) as pool:
+        with pool.acquire(Notes) as notes:
+            keeper = parent(notes.lease.pid)
+        os.kill(keeper, signal.SIGSTOP)
+        slowest = 0.0
+        for _ in range(1500):
+            began = time.monotonic()
+            with contextlib.suppress(forebay.Error), pool.acquire(Notes, timeout=20) as notes:
+                notes.read()
+            slowest = max(slowest, time.monotonic() - began)
+            if not alive(keeper):
+                break
+        assert not alive(keeper)
+        assert slowest < 5
+        with pool.acquire(Notes, timeout=20) as notes:
+            assert parent(notes.lease.pid) != keeper
+
+
+@pytest.mark.parametrize(("stopped", "timeout"), [(True, 0.3), (False, 0.0)])
+def test_a_close_that_cannot_wait_kills_every_group(*, stopped: bool, timeout: float) -> None:
+    """What a service started ends with a keeper that had to be killed, or had no time."""
+    pool = forebay.ServicePool(max_size=1)
+    with pool.acquire(Echo) as echo:
+        pid, grandchild = echo.lease.pid, echo.spawn()
+    if stopped:
+        os.kill(parent(pid), signal.SIGSTOP)
+    pool.close(timeout)
+    assert eventually(lambda: not alive(pid) and not alive(grandchild))
 
 
 def test_what_a_service_started_ends_with_it(pool: forebay.ServicePool) -> None:

@@ -14,3 +14,7 @@ pub const TEMPLATES_MAX: usize = 64;
 pub const INHERITED_FD: i32 = 3;
 /// Longest time between two looks for adopted orphans, in milliseconds, while any process lives.
 pub const ORPHAN_SCAN_MS: u64 = 5_000;
+/// Longest wait for a keeper that does not read its full socket, in milliseconds; after it the keeper is lost.
+pub const CONTROL_WAIT_MS: u64 = 1_000;
+/// Shortest time that a keeper is given to end its services when the pool is closed, in milliseconds.
+pub const CLOSE_MS_MIN: u64 = 100;

@@ -93,8 +93,9 @@ impl PyPool {
         Client::new(max_size).map(Self).map_err(error::pool)
     }
 
-    fn fileno(&self) -> RawFd {
-        self.0.fileno()
+    fn watch(&self) -> PyResult<RawFd> {
+        let ready = self.0.watch().map_err(error::pool)?;
+        Ok(ready.into_raw_fd())
     }
 
     fn handover(&self) -> PyResult<Option<(RawFd, RawFd, RawFd)>> {

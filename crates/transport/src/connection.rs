@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, shutdown};
@@ -78,7 +78,6 @@ pub struct Connection {
     state: Mutex<State<Socket>>,
     pub(crate) peer: String,
     owner: AtomicU32,
-    pub(crate) wake: OnceLock<OwnedFd>,
 }
 
 impl Connection {
@@ -112,7 +111,6 @@ impl Connection {
             state: Mutex::new(State::new(role, limits, runtime)),
             peer,
             owner: AtomicU32::new(process::current()),
-            wake: OnceLock::new(),
         }
     }
 
@@ -155,11 +153,6 @@ impl Connection {
     pub fn watch(&self, pidfd: OwnedFd) {
         let mut state = self.lock_any();
         state.pidfd = state.stream.is_some().then(|| Arc::new(pidfd));
-    }
-
-    /// Take a descriptor that interrupts blocked threads while it is readable.
-    pub fn interrupt_by(&self, wake: OwnedFd) {
-        let _ = self.wake.set(wake);
     }
 
     /// Send a call without waiting; returns its id.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,7 @@ class LoopWaiter:
         self._loop = loop
         self._queue = _core.WakeQueue()
         self._waiting: set[asyncio.Future[None]] = set()
+        self._ready = -1
 
     async def wait_until(
         self, found: Callable[[_core.WakeQueue], bool], deadline: Deadline
@@ -90,16 +92,19 @@ class LoopWaiter:
 
     def _enter(self, future: asyncio.Future[None]) -> None:
         if not self._waiting:
+            self._ready = self._core.watch()  # our own: the pool may be closed before we let go
             self._loop.add_reader(self._queue.fileno(), self._wake)
-            self._loop.add_reader(self._core.fileno(), self._drive)
+            self._loop.add_reader(self._ready, self._drive)
         self._waiting.add(future)
         self._loop.call_soon(self._drive)  # what came before the loop watched
 
     def _exit(self, future: asyncio.Future[None]) -> None:
         self._waiting.discard(future)
-        if not self._waiting and not self._loop.is_closed():
-            self._loop.remove_reader(self._queue.fileno())
-            self._loop.remove_reader(self._core.fileno())
+        if not self._waiting:
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._queue.fileno())
+                self._loop.remove_reader(self._ready)
+            os.close(self._ready)
 
     def _drive(self) -> None:
         if self._waiting:

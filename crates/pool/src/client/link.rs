@@ -1,5 +1,6 @@
 //! The client's end of the keeper: its control socket, its process, the shared page.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -10,11 +11,11 @@ use rustix::process::{
 };
 
 use crate::channel::{self, Receiver};
-use crate::clock::wait_of;
+use crate::clock::{now_ms, wait_of};
 use crate::error::{Error, Result};
-use crate::limit::CONTROL_BYTES_MAX;
+use crate::limit::{CONTROL_BYTES_MAX, CONTROL_WAIT_MS, TEMPLATES_MAX};
 use crate::sys::{Cell, Page};
-use crate::wire::{Event, Request};
+use crate::wire::{Event, Launch, Request};
 
 /// What a keeper process inherits.
 #[derive(Debug)]
@@ -37,12 +38,30 @@ pub struct Link {
     running: Option<Running>,
     receiver: Receiver,
     epoch: u64,
+    /// Templates that the running keeper knows.
+    described: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
 struct Running {
     control: OwnedFd,
     process: OwnedFd,
+}
+
+impl Running {
+    /// Wait until the keeper has read, or `until` comes; whether it has.
+    fn has_room(&self, until: u64) -> bool {
+        loop {
+            let limit = wait_of(until.saturating_sub(now_ms()));
+            match poll(
+                &mut [PollFd::new(&self.control, PollFlags::OUT)],
+                Some(&limit),
+            ) {
+                Err(Errno::INTR) => {}
+                done => return matches!(done, Ok(1..)),
+            }
+        }
+    }
 }
 
 impl Link {
@@ -55,6 +74,7 @@ impl Link {
             running: None,
             receiver: Receiver::default(),
             epoch: 0,
+            described: BTreeSet::new(),
         })
     }
 
@@ -83,6 +103,7 @@ impl Link {
         if let Some(control) = self.offered.take() {
             self.running = Some(Running { control, process });
             self.epoch += 1;
+            self.described.clear();
         }
         self.epoch()
     }
@@ -103,7 +124,31 @@ impl Link {
         self.page.cell(slot)
     }
 
-    /// Send a request. It waits only while the keeper's socket is full, which the keeper empties without waiting.
+    /// Describe a template, unless the keeper knows as many as it takes.
+    pub fn describe(&mut self, template: u32, launch: Launch, setup: Vec<u8>) -> Result<()> {
+        let known = self.described.len();
+        if known >= TEMPLATES_MAX && !self.described.contains(&template) {
+            let next = "use another pool for further classes or environments";
+            let (maximum, value) = (TEMPLATES_MAX as u64, known as u64 + 1);
+            return Err(Error::Limit {
+                limit: "templates_max",
+                maximum,
+                value,
+                next,
+            });
+        }
+        let request = Request::Template {
+            template,
+            launch,
+            setup,
+        };
+        self.send(&request, &[])?;
+        self.described.insert(template);
+        Ok(())
+    }
+
+    /// Send a request. It waits only while the keeper's socket is full, and at most `CONTROL_WAIT_MS`: a keeper that
+    /// has not read for so long is stopped or hung, and is lost.
     pub fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         let bytes = request.encode();
         if bytes.len() > CONTROL_BYTES_MAX {
@@ -116,11 +161,24 @@ impl Link {
                 next,
             });
         }
-        let control = self.control().ok_or(Error::KeeperLost)?;
-        match channel::send(control, &bytes, descriptors, SendFlags::empty()) {
-            Ok(()) => Ok(()),
-            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Err(Error::KeeperLost),
-            Err(errno) => Err(Error::system("request to the keeper")(errno)),
+        let running = self.running.as_ref().ok_or(Error::KeeperLost)?;
+        let mut deadline = None;
+        loop {
+            match channel::send(&running.control, &bytes, descriptors, SendFlags::DONTWAIT) {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN) => {
+                    let until = *deadline.get_or_insert_with(|| now_ms() + CONTROL_WAIT_MS);
+                    if !running.has_room(until) {
+                        // Its socket ends with it: the next drive finds that, and handles the loss.
+                        let _ = pidfd_send_signal(&running.process, Signal::KILL);
+                        return Err(Error::KeeperLost);
+                    }
+                }
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                    return Err(Error::KeeperLost);
+                }
+                Err(errno) => return Err(Error::system("request to the keeper")(errno)),
+            }
         }
     }
 
@@ -143,7 +201,11 @@ impl Link {
 
     /// Ask the keeper to end everything; its process is returned to be waited for.
     pub fn detach(&mut self) -> Option<OwnedFd> {
-        let _ = self.send(&Request::Shutdown, &[]); // its end of file says the same
+        if let Some(control) = self.control() {
+            // Without waiting: where it is full, the end of file says the same.
+            let bytes = Request::Shutdown.encode();
+            let _ = channel::send(control, &bytes, &[], SendFlags::DONTWAIT);
+        }
         self.page_fd = None;
         self.offered = None;
         self.running.take().map(|running| running.process)
@@ -166,8 +228,8 @@ impl Link {
     }
 }
 
-/// Wait for the keeper's end and reap it; a keeper that does not end in time is killed.
-pub fn join(process: &OwnedFd, limit_ms: u64) {
+/// Wait for the keeper's end and reap it; a keeper that does not end in time is killed. Whether it ended by itself.
+pub fn join(process: &OwnedFd, limit_ms: u64) -> bool {
     let limit = wait_of(limit_ms);
     let ended = loop {
         match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)) {
@@ -181,4 +243,38 @@ pub fn join(process: &OwnedFd, limit_ms: u64) {
     }
     // Where the program reaps all its children itself, somebody else was faster.
     let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+    ended
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_keeper_is_told_of_no_more_templates_than_it_takes() {
+        let mut idle = Command::new("cat");
+        let idle = idle.stdin(Stdio::piped()).spawn();
+        let mut keeper = idle.expect("a process to stand for the keeper");
+        let pid = rustix::process::Pid::from_child(&keeper);
+        let mut link = Link::new().expect("a page");
+        let describe = |link: &mut Link, number| link.describe(number, Launch::default(), vec![]);
+
+        let maximum = u32::try_from(TEMPLATES_MAX).expect("a small number");
+        for _ in 0..2 {
+            let handover = link.handover().expect("a pair").expect("none runs");
+            link.attach(pidfd_open(pid, PidfdFlags::empty()).expect("it lives"));
+            for number in 0..maximum {
+                describe(&mut link, number).expect("below the limit");
+            }
+            describe(&mut link, 0).expect("known already");
+            let error = describe(&mut link, maximum).expect_err("one too many");
+            assert!(error.to_string().starts_with("templates_max is 64, 65"));
+            drop(handover);
+            link.running = None; // the next keeper knows nothing
+        }
+        drop(keeper.stdin.take());
+        keeper.wait().expect("ends at the end of its input");
+    }
 }

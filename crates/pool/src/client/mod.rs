@@ -17,14 +17,14 @@ mod link;
 mod start;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_wake::Queue;
 use rustix::event::epoll;
 
 use crate::error::{Error, Result};
-use crate::limit::SERVICES_MAX;
+use crate::limit::{CLOSE_MS_MIN, SERVICES_MAX};
 use crate::machine::{Key, Machine, Ticket};
 use crate::wire::Handle;
 use drive::tell;
@@ -82,7 +82,7 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Client {
     owner: u32,
-    /// The epoll set; gone once the pool is closed and nobody watches it.
+    /// The epoll set; gone once the pool is closed.
     ready: Mutex<Option<Arc<OwnedFd>>>,
     state: Mutex<State>,
 }
@@ -139,9 +139,13 @@ impl Client {
         })
     }
 
-    /// The descriptor that is readable when `drive` has something to do; -1 once it is closed.
-    pub fn fileno(&self) -> RawFd {
-        self.ready().map_or(-1, |ready| ready.as_raw_fd())
+    /// A descriptor of the caller's own that is readable when `drive` has something to do. It stays valid when the
+    /// pool is closed, so that a loop can still stop watching it.
+    pub fn watch(&self) -> Result<OwnedFd> {
+        self.ready()?.try_clone().map_err(|source| Error::System {
+            what: "dup of the epoll set",
+            source,
+        })
     }
 
     /// The epoll set, which stays open as long as it is used.
@@ -188,6 +192,9 @@ impl Client {
     }
 
     /// End every service and the keeper, and wait for it; waiters are woken and find the pool closed. Idempotent.
+    ///
+    /// A keeper that needs longer than `limit_ms`, or `CLOSE_MS_MIN` where that is more, is killed, and so is the
+    /// group of every service that it owned.
     pub fn close(&self, limit_ms: u64) -> Result<()> {
         if std::process::id() != self.owner {
             return Ok(()); // before the lock, which a thread of the parent may have held when it forked
@@ -198,20 +205,21 @@ impl Client {
                 return Ok(());
             }
             state.closed = true;
-            if state.wakers.is_empty() && state.watchers.is_empty() {
-                // A loop that watches the set must take it out of its own before it is closed.
-                *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            }
+            *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
             for (ticket, queue) in std::mem::take(&mut state.wakers) {
                 tell(&queue, ticket);
             }
             state.tell_watchers();
             state.link.detach()
         };
-        if let Some(keeper) = keeper {
-            link::join(&keeper, limit_ms);
+        let ended = keeper.is_none_or(|keeper| link::join(&keeper, limit_ms.max(CLOSE_MS_MIN)));
+        let entries = std::mem::take(&mut self.lock().entries);
+        if !ended {
+            // Killed, it could not kill the groups itself.
+            for entry in entries.iter().filter(|entry| entry.death.is_none()) {
+                entry.kill();
+            }
         }
-        self.lock().entries.clear();
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use super::drive::CONTROL;
 use super::{Client, Handover};
 use crate::channel;
 use crate::error::{Error, Result};
+use crate::limit::SERVICES_MAX;
 use crate::wire::{Deadlines, Handle, Launch, Request};
 
 impl Client {
@@ -36,14 +37,7 @@ impl Client {
 
     /// Describe a template to the keeper.
     pub fn describe(&self, template: u32, launch: Launch, setup: Vec<u8>) -> Result<()> {
-        self.enter()?.link.send(
-            &Request::Template {
-                template,
-                launch,
-                setup,
-            },
-            &[],
-        )
+        self.enter()?.link.describe(template, launch, setup)
     }
 
     /// Start a service from a template. Returns the caller's end of its socket.
@@ -69,6 +63,16 @@ impl Client {
     fn start(&self, handle: Handle, request: &Request) -> Result<OwnedFd> {
         let mut state = self.enter()?;
         state.expect_keeper_of(handle)?;
+        if handle.slot >= SERVICES_MAX {
+            let next = "wait until services that are being ended are gone";
+            let (maximum, value) = (u64::from(SERVICES_MAX), u64::from(handle.slot) + 1);
+            return Err(Error::Limit {
+                limit: "services_max",
+                maximum,
+                value,
+                next,
+            });
+        }
         let (ours, theirs) = channel::stream_pair()?;
         let watched = ours.try_clone().map_err(|source| Error::System {
             what: "dup of a socket",
@@ -77,5 +81,24 @@ impl Client {
         state.link.send(request, &[theirs.as_fd(), ours.as_fd()])?;
         state.entry_of(handle.slot).socket = Some(watched);
         Ok(ours)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::death::Cause;
+
+    #[test]
+    fn room_above_the_limit_is_refused_and_given_back() {
+        let client = Client::new(1).expect("a pool");
+        client.lock().begin(SERVICES_MAX, 0);
+        let (slot, generation) = (SERVICES_MAX, 1);
+        let handle = Handle { slot, generation };
+
+        let error = client.fork(handle, 0, Deadlines::default());
+        let error = error.expect_err("no word for it");
+        assert!(error.to_string().starts_with("services_max is 4096, 4097"));
+        client.discard(handle, Cause::Discarded).expect("ours");
     }
 }

@@ -6,10 +6,13 @@
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 
 const PREFIX: &str = "forebay-keeper-";
 
@@ -87,7 +90,7 @@ fn sweep(base: &Path) {
     };
     for entry in entries.flatten() {
         if is_ours(&entry.file_name()) {
-            let Ok(directory) = File::open(entry.path()) else {
+            let Ok(directory) = open_own(&entry.path()) else {
                 continue;
             };
             if flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -97,6 +100,47 @@ fn sweep(base: &Path) {
     }
 }
 
+/// Open a directory that this user owns. Others may write to the base: what they left under our name, a FIFO or a
+/// link, is neither waited for nor followed.
+fn open_own(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let directory = open(path, OFlags::RDONLY | flags, Mode::empty())?;
+    if fstat(&directory)?.st_uid == geteuid().as_raw() {
+        Ok(directory)
+    } else {
+        Err(Errno::PERM.into())
+    }
+}
+
 fn is_ours(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(PREFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_sweep_takes_dead_keepers_directories_and_nothing_else() {
+        let name = format!("forebay-sweep-{}", std::process::id());
+        let base = std::env::temp_dir().join(name);
+        make(&base).expect("a base of our own");
+        let path = |name: &str| base.join(format!("{PREFIX}{name}"));
+        let (fifo, link, dead) = (path("fifo"), path("link"), path("dead"));
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).expect("a FIFO");
+        make(&base.join("elsewhere")).expect("a directory");
+        std::os::unix::fs::symlink(base.join("elsewhere"), &link).expect("a link");
+        make(&dead).expect("a directory");
+
+        let living = Scratch::create(&base).expect("does not wait at the FIFO");
+        sweep(&base);
+
+        assert!(fifo.exists() && link.exists() && living.path.exists());
+        assert!(base.join("elsewhere").exists());
+        assert!(!dead.exists(), "nobody holds its lock");
+        drop(living);
+        fs::remove_dir_all(&base).expect("ours");
+    }
 }

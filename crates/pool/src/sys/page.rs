@@ -20,9 +20,11 @@ pub struct Cell {
     pub since_ms: AtomicU64,
 }
 
-const BYTES: usize = SERVICES_MAX as usize * size_of::<Cell>();
+/// One more than services: that of a slot above the limit, in which nothing is ever started.
+const CELLS: usize = SERVICES_MAX as usize + 1;
+const BYTES: usize = CELLS * size_of::<Cell>();
 
-/// A shared mapping of `SERVICES_MAX` cells.
+/// A shared mapping of a cell for each service.
 #[derive(Debug)]
 pub struct Page {
     start: NonNull<Cell>,
@@ -75,14 +77,12 @@ impl Page {
         Ok(Self { start })
     }
 
-    /// The cell of a slot.
-    ///
-    /// # Panics
-    /// Where the slot is not below `SERVICES_MAX`; callers check what comes from outside.
+    /// The cell of a slot. All slots above the limit have one together: room that was granted there is given back
+    /// with an error, and no service and no lease comes of it.
     pub fn cell(&self, slot: u32) -> &Cell {
-        assert!(slot < SERVICES_MAX, "slot {slot} out of range");
-        // SAFETY: in bounds by the assertion; zeroed memory is a valid Cell; the mapping lives as long as self.
-        unsafe { self.start.add(slot as usize).as_ref() }
+        let index = slot.min(SERVICES_MAX) as usize;
+        // SAFETY: in bounds by the minimum; zeroed memory is a valid Cell; the mapping lives as long as self.
+        unsafe { self.start.add(index).as_ref() }
     }
 }
 
