@@ -281,7 +281,7 @@ impl Connection {
             }
         }
         if read && spin(&mut fds) {
-            return Self::look(&fds, places, wake);
+            return Ok(Self::look(&fds, places, wake));
         }
         let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         match poll(&mut fds, timeout.as_ref()) {
@@ -294,24 +294,20 @@ impl Connection {
                 });
             }
         }
-        Self::look(&fds, places, wake)
+        Ok(Self::look(&fds, places, wake))
     }
 
     /// Read off what `poll` reported.
-    fn look(
-        fds: &[PollFd<'_>],
-        places: [Option<usize>; 3],
-        wake: Option<&OwnedFd>,
-    ) -> Result<Woken> {
+    fn look(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&OwnedFd>) -> Woken {
         let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
         if let (Some(fd), false) = (wake, seen(2).is_empty()) {
             let _ = rustix::io::read(fd, &mut [0u8; 8]);
         }
-        Ok(Woken {
+        Woken {
             readable: seen(0).intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
             writable: seen(0).intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR),
             peer_died: !seen(1).is_empty(),
-        })
+        }
     }
 }
 
