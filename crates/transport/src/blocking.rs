@@ -220,7 +220,7 @@ impl Connection {
         }
         release(state);
         let watched = (&*socket, pidfd.as_deref(), wake.as_deref());
-        let woken = self.sleep(watched, lead, wish.write, deadline);
+        let woken = Self::sleep(watched, lead, wish.write, deadline);
         let mut state = self.lock()?;
         // A driver may have taken over meanwhile, and given the place up to another thread.
         let lead = lead && state.reader == reading;
@@ -255,7 +255,6 @@ impl Connection {
     }
 
     fn sleep(
-        &self,
         (socket, pidfd, wake): (&OwnedFd, Option<&OwnedFd>, Option<&OwnedFd>),
         read: bool,
         write: bool,
