@@ -28,11 +28,13 @@ class Client:
         self.process = subprocess.Popen(
             [sys.executable, str(ROOT / "tests/pool/client.py"), way],
             env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]
@@ -50,6 +52,8 @@ class Client:
         assert self.sockets <= open_sockets()
         assert all(Path(file).exists() for file in self.told["files"])
         assert list(scratch.glob("forebay-keeper-*"))
+        self.process.stdin.write("go on\n")
+        self.process.stdin.flush()
 
     def left(self, *, sockets: bool = True) -> list[str]:
         """What still exists of what it owned."""

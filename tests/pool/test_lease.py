@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+import pickle
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -211,3 +214,52 @@ def test_the_default_pool_is_made_on_first_use() -> None:
     finally:
         forebay.default_pool().close()
         forebay.set_default_pool(None)
+
+
+def test_an_argument_that_cannot_travel_costs_nothing(pool: forebay.ServicePool) -> None:
+    """Nothing was sent, so the service is as it was."""
+    with pool.acquire(Echo) as echo:
+        pid = echo.lease.pid
+        with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
+            echo.echo(lambda: None)
+        assert echo.echo(1) == 1
+    with pool.acquire(Echo) as echo:
+        assert echo.lease.pid == pid
+
+
+class Tardy:
+    """An argument that takes its time to be pickled."""
+
+    def __init__(self, begun: threading.Event, go_on: threading.Event) -> None:
+        self.events = begun, go_on
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        begun, go_on = self.events
+        begun.set()
+        assert go_on.wait(20)
+        return (list, ())
+
+
+def test_a_call_that_is_late_never_runs_on_the_next_lease() -> None:
+    """A call that was begun before its lease ended is refused by the next holder's service."""
+    with forebay.ServicePool(max_size=1) as pool:
+        begun, go_on = threading.Event(), threading.Event()
+        outcome: list[BaseException | None] = []
+
+        def late(notes: Any) -> None:
+            try:
+                notes.note(Tardy(begun, go_on))
+                outcome.append(None)
+            except forebay.Error as error:
+                outcome.append(error)
+
+        with pool.acquire(Notes) as notes:
+            thread = threading.Thread(target=late, args=(notes,))
+            thread.start()
+            assert begun.wait(20)
+        with pool.acquire(Notes) as notes:
+            assert notes.read() == []
+            go_on.set()
+            thread.join(20)
+            assert notes.read() == []
+        assert isinstance(outcome[0], forebay.Error)

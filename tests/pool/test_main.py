@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -299,3 +300,28 @@ def test_a_module_whose_import_hangs_is_ended(
         assert pool.stats()["live"] == 0
         with pytest.raises(forebay.DeadlineError), pool.acquire(hidden, timeout=0.1):
             pass
+
+
+def test_a_client_that_ignores_its_children_is_told_of_deaths(tmp_path: Path) -> None:
+    """SIGCHLD that is ignored is inherited by programs; the keeper must be able to reap."""
+    script = tmp_path / "ignores.py"
+    script.write_text(
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "from forebay.errors import DiedError\n"
+        "from forebay.pool import Service, ServicePool\n"
+        "class Echo(Service):\n"
+        "    def echo(self, value): return value\n"
+        "if __name__ == '__main__':\n"
+        "    with ServicePool(max_size=1) as pool:\n"
+        "        with pool.acquire(Echo) as echo:\n"
+        "            os.kill(echo.lease.pid, signal.SIGKILL)\n"
+        "            try:\n"
+        "                echo.echo(1)\n"
+        "            except DiedError as error:\n"
+        "                print(error.signal)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.stdout, done.stderr) == ("9\n", "")

@@ -403,3 +403,133 @@ impl Report {
         reader.end(report)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+
+    const HANDLE: Handle = Handle {
+        slot: 7,
+        generation: u64::MAX - 1,
+    };
+    const DEADLINES: Deadlines = Deadlines {
+        start_ms: 120_000,
+        idle_ms: 1 << 40,
+    };
+
+    fn launch() -> Launch {
+        Launch {
+            arguments: vec![b"python".to_vec(), Vec::new(), b"-c".to_vec()],
+            environment: vec![(b"NAME".to_vec(), b"\xff=value".to_vec())],
+            directory: b"/tmp".to_vec(),
+        }
+    }
+
+    /// What is written is read, and nothing that is shorter or longer.
+    fn check<M: PartialEq + Debug>(message: &M, bytes: &[u8], decode: fn(&[u8]) -> Result<M>) {
+        assert_eq!(&decode(bytes).expect("as it was written"), message);
+        for end in 0..bytes.len() {
+            assert!(decode(&bytes[..end]).is_err(), "{message:?} cut at {end}");
+        }
+        let longer = [bytes, b"x"].concat();
+        assert!(decode(&longer).is_err(), "{message:?} with a byte too many");
+    }
+
+    #[test]
+    fn requests() {
+        let (handle, deadlines) = (HANDLE, DEADLINES);
+        let messages = [
+            Request::Template {
+                template: 3,
+                launch: launch(),
+                setup: b"setup".to_vec(),
+            },
+            Request::Fork {
+                handle,
+                template: 3,
+                deadlines,
+            },
+            Request::Start {
+                handle,
+                launch: launch(),
+                deadlines,
+            },
+            Request::Reset {
+                handle,
+                deadline_ms: 1_000,
+            },
+            Request::Kill {
+                handle,
+                cause: Cause::Discarded,
+            },
+            Request::Output { handle },
+            Request::Shutdown,
+        ];
+        for message in messages {
+            check(&message, &message.encode(), Request::decode);
+        }
+    }
+
+    #[test]
+    fn events() {
+        let death = Death {
+            cause: Cause::Signal,
+            pid: 4711,
+            code: 9,
+            text: b"last words".to_vec(),
+        };
+        let (handle, text) = (HANDLE, b"said".to_vec());
+        let messages = [
+            Event::Started { handle, pid: 4711 },
+            Event::Died { slot: 7, death },
+            Event::Output { handle, text },
+        ];
+        for message in messages {
+            check(&message, &message.encode(), Event::decode);
+        }
+    }
+
+    #[test]
+    fn orders() {
+        let (setup, directory) = (b"setup".to_vec(), b"/tmp/1".to_vec());
+        let (handle, next) = (HANDLE, b"/tmp/2".to_vec());
+        let messages = [
+            Order::Setup { setup, directory },
+            Order::Fork { handle, next },
+        ];
+        for message in messages {
+            check(&message, &message.encode(), Order::decode);
+        }
+    }
+
+    #[test]
+    fn reports() {
+        let (handle, reason) = (HANDLE, b"has threads".to_vec());
+        let messages = [
+            Report::Ready,
+            Report::Unfit { reason },
+            Report::Forked { handle, pid: -1 },
+            Report::NotForked { handle, errno: 11 },
+        ];
+        for message in messages {
+            check(&message, &message.encode(), Report::decode);
+        }
+    }
+
+    #[test]
+    fn unknown_messages_and_absurd_lengths_are_errors() {
+        for kind in [0, 8, 255] {
+            assert!(Request::decode(&[kind]).is_err());
+            assert!(Event::decode(&[kind]).is_err());
+            assert!(Order::decode(&[kind]).is_err());
+            assert!(Report::decode(&[kind]).is_err());
+        }
+        let unknown_cause = [&[5][..], &[0; 12], &[255]].concat();
+        assert!(Request::decode(&unknown_cause).is_err());
+        assert!(Report::decode(&[2, 255, 255, 255, 255]).is_err());
+        let endless = [&[1, 0, 0, 0, 0][..], &[255; 4]].concat();
+        assert!(Request::decode(&endless).is_err());
+    }
+}

@@ -220,7 +220,7 @@ impl Connection {
         }
         release(state);
         let watched = (&*socket, pidfd.as_deref(), wake.as_deref());
-        let woken = sleep(watched, lead, wish.write, deadline);
+        let woken = Self::sleep(watched, lead, wish.write, deadline);
         let mut state = self.lock()?;
         // A driver may have taken over meanwhile, and given the place up to another thread.
         let lead = lead && state.reader == reading;
@@ -253,61 +253,60 @@ impl Connection {
         }
         Ok(state)
     }
-}
 
-/// Sleep on what is watched, at most until the deadline.
-fn sleep(
-    (socket, pidfd, wake): (&OwnedFd, Option<&OwnedFd>, Option<&OwnedFd>),
-    read: bool,
-    write: bool,
-    deadline: Option<Instant>,
-) -> Result<Woken> {
-    let mut interest = PollFlags::empty();
-    interest.set(PollFlags::IN, read);
-    interest.set(PollFlags::OUT, write);
-    // A descriptor of which nothing is wanted would still report a hang-up, for ever.
-    let socket = (read || write).then(|| PollFd::new(socket, interest));
-    let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-    let sources = [
-        socket,
-        pidfd.map(|fd| readable(fd.as_fd())),
-        wake.map(|fd| readable(fd.as_fd())),
-    ];
-    let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(sources.len());
-    let mut places = [None; 3];
-    for (place, source) in places.iter_mut().zip(sources) {
-        if let Some(fd) = source {
-            *place = Some(fds.len());
-            fds.push(fd);
+    fn sleep(
+        (socket, pidfd, wake): (&OwnedFd, Option<&OwnedFd>, Option<&OwnedFd>),
+        read: bool,
+        write: bool,
+        deadline: Option<Instant>,
+    ) -> Result<Woken> {
+        let mut interest = PollFlags::empty();
+        interest.set(PollFlags::IN, read);
+        interest.set(PollFlags::OUT, write);
+        // A descriptor of which nothing is wanted would still report a hang-up, for ever.
+        let socket = (read || write).then(|| PollFd::new(socket, interest));
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let sources = [
+            socket,
+            pidfd.map(|fd| readable(fd.as_fd())),
+            wake.map(|fd| readable(fd.as_fd())),
+        ];
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(sources.len());
+        let mut places = [None; 3];
+        for (place, source) in places.iter_mut().zip(sources) {
+            if let Some(fd) = source {
+                *place = Some(fds.len());
+                fds.push(fd);
+            }
         }
-    }
-    if read && spin(&mut fds) {
-        return Ok(look(&fds, places, wake));
-    }
-    let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
-    match poll(&mut fds, timeout.as_ref()) {
-        Ok(_) => {}
-        Err(Errno::INTR) => return Err(Error::Interrupted),
-        Err(errno) => {
-            return Err(Error::System {
-                what: "poll".into(),
-                errno,
-            });
+        if read && spin(&mut fds) {
+            return Ok(Self::look(&fds, places, wake));
         }
+        let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Err(Error::Interrupted),
+            Err(errno) => {
+                return Err(Error::System {
+                    what: "poll".into(),
+                    errno,
+                });
+            }
+        }
+        Ok(Self::look(&fds, places, wake))
     }
-    Ok(look(&fds, places, wake))
-}
 
-/// Read off what `poll` reported.
-fn look(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&OwnedFd>) -> Woken {
-    let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
-    if let (Some(fd), false) = (wake, seen(2).is_empty()) {
-        let _ = rustix::io::read(fd, &mut [0u8; 8]);
-    }
-    Woken {
-        readable: seen(0).intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
-        writable: seen(0).intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR),
-        peer_died: !seen(1).is_empty(),
+    /// Read off what `poll` reported.
+    fn look(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&OwnedFd>) -> Woken {
+        let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
+        if let (Some(fd), false) = (wake, seen(2).is_empty()) {
+            let _ = rustix::io::read(fd, &mut [0u8; 8]);
+        }
+        Woken {
+            readable: seen(0).intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
+            writable: seen(0).intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR),
+            peer_died: !seen(1).is_empty(),
+        }
     }
 }
 

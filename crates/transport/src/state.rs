@@ -326,7 +326,7 @@ impl<S: Stream> State<S> {
                     ring(&wake);
                 }
             }
-            Kind::Cancel if self.inbox.cancel(id) => self.cancels.push(id),
+            Kind::Cancel if self.inbox.cancel(id) => self.tell_cancelled([id]),
             Kind::Ping if self.outbox.bytes() <= self.limits.outbox_bytes_high => {
                 self.send(
                     Header::control(Kind::Pong, id),
@@ -416,7 +416,15 @@ impl<S: Stream> State<S> {
     fn end(&mut self, gone: bool) {
         self.ended = true;
         if gone {
-            self.cancels.extend(self.inbox.abandon());
+            let running = self.inbox.abandon();
+            self.tell_cancelled(running);
+        }
+    }
+
+    /// Only a driver takes them; a thread that runs a call asks for that call.
+    fn tell_cancelled(&mut self, ids: impl IntoIterator<Item = u64>) {
+        if self.reader == Reader::Driver {
+            self.cancels.extend(ids);
         }
     }
 
@@ -434,7 +442,8 @@ impl<S: Stream> State<S> {
             return;
         }
         self.calls.break_all(&fault, self.outbox.sent());
-        self.cancels.extend(self.inbox.abandon());
+        let running = self.inbox.abandon();
+        self.tell_cancelled(running);
         self.fault = Some(fault);
         self.outbox.clear();
         for wake in std::mem::take(&mut self.followers).values() {

@@ -14,7 +14,7 @@ use crate::frame::{Codec, Header, Kind};
 use crate::limit::Limits;
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
-use crate::state::State;
+use crate::state::{Reader, State};
 use crate::stream::Stream;
 
 type Pipe = Rc<RefCell<VecDeque<u8>>>;
@@ -191,4 +191,26 @@ fn an_error_at_any_byte_ends_every_call_once() {
         assert_eq!(caller.calls.in_flight(), 0);
     }
     assert!(broken > 100);
+}
+
+#[test]
+fn cancels_of_running_calls_are_kept_for_a_driver_alone() {
+    for (reader, kept) in [(Reader::Nobody, vec![]), (Reader::Driver, vec![1])] {
+        let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
+        server.reader = reader;
+        let mut send = |server: &mut State<Script>, kind| {
+            let header = frame(kind, 1, b"", &[]);
+            caller.send(header, Head::Borrowed(b""), Vec::new());
+            for _ in 0..4 {
+                caller.flush();
+                server.receive();
+            }
+        };
+        send(&mut server, Kind::Call);
+        let running = server.inbox.next(std::time::Instant::now());
+        assert!(running.is_some_and(|call| call.is_ok()));
+        send(&mut server, Kind::Cancel);
+        assert!(server.inbox.is_cancelled(1));
+        assert_eq!(server.cancels, kept);
+    }
 }

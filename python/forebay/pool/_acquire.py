@@ -98,7 +98,8 @@ class Borrow:
 
     Whatever ends it early (deadline, cancellation, Ctrl-C) leaves the pool as if it had not asked:
     a granted ticket goes to the next caller, and a start under way settles by itself and is lent to
-    whoever comes next.
+    whoever comes next. Only an interrupt between two instructions of this class itself may cost a
+    place in the pool until that is closed.
     """
 
     __slots__ = ("_answer", "_core", "_deadline", "_kind", "_pool")
@@ -200,8 +201,10 @@ class Borrow:
             )
             return False
         except (BrokenError, OSError) as error:
-            told = yield from self._pool.explain(record.handle, self._kind.name, error)
-            self._pool.discard(record)
+            try:
+                told = yield from self._pool.explain(record.handle, self._kind.name, error)
+            finally:  # a cancellation may come meanwhile
+                self._pool.discard(record)
             blameless = isinstance(told, DiedError) and told.cause in (
                 "template_died",
                 "keeper_lost",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 
 from forebay.pool._acquire import Acquire
 from forebay.pool._command import Command
-from forebay.pool._pool import ServicePool, close_all, forget_all
+from forebay.pool._pool import ServicePool
 from forebay.pool._spec import S, Spec
 
 _default: ServicePool | None = None
@@ -45,12 +44,10 @@ def acquire(
 
 
 def _after_fork() -> None:
-    """A forked child starts without pools."""
+    """A forked child starts without a default pool."""
     global _default, _lock
     _default = None
     _lock = threading.Lock()
-    forget_all()
 
 
 os.register_at_fork(after_in_child=_after_fork)
-atexit.register(close_all)

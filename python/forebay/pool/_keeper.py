@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import sys
 import tempfile
 from typing import Any
@@ -70,5 +71,6 @@ def _spawn(descriptors: list[int]) -> int:
         os.environ,
         file_actions=actions,
         setsigmask=[],
+        setsigdef=[signal.SIGCHLD],  # ignored, as in some programs, it would have no child to reap
         setsid=True,
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ConfigError, RemoteError, StaleError
+from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, StaleError
 from forebay.pool._proxy import proxy
-from forebay.pool._record import PythonRecord, Record, socket_of
+from forebay.pool._record import GENERATION_MASK, PythonRecord, Record, socket_of
 from forebay.pool._step import awaited, block
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Lease:
         pid: the service's process id.
     """
 
-    __slots__ = ("_asyncio", "_dirty", "_open", "_pool", "_record", "pid")
+    __slots__ = ("_asyncio", "_dirty", "_generation", "_open", "_pool", "_record", "pid")
 
     def __init__(self, pool: ServicePool, record: Record, *, asyncio: bool) -> None:
         self._pool = pool
@@ -38,6 +38,8 @@ class Lease:
         self._open = True
         self._dirty = False
         self.pid = record.pid
+        # Its own copy: a call that is late must not travel with the next lease's.
+        self._generation = record.handle.generation & GENERATION_MASK
 
     def __repr__(self) -> str:
         state = "open" if self._open else "ended"
@@ -82,7 +84,9 @@ class Lease:
             ConfigError: the lease is of a program.
         """
         self._check()
-        future: Future[Any] = self._python().channel.submit(method, args, kwargs)
+        future: Future[Any] = self._python().channel.submit(
+            method, args, kwargs, generation=self._generation
+        )
         future.add_done_callback(self._judge)
         return future
 
@@ -93,7 +97,9 @@ class Lease:
         if not self._open:
             self._check()
         try:
-            return self._record.channel.call(name, args, kwargs, timeout=timeout)  # type: ignore[union-attr]
+            return self._record.channel.call(  # type: ignore[union-attr]
+                name, args, kwargs, timeout=timeout, generation=self._generation
+            )
         except BrokenError as error:
             self._dirty = True
             told = block(
@@ -114,7 +120,9 @@ class Lease:
         if not self._open:
             self._check()
         try:
-            return await self._record.channel.acall(name, args, kwargs, timeout=timeout)  # type: ignore[union-attr]
+            return await self._record.channel.acall(  # type: ignore[union-attr]
+                name, args, kwargs, timeout=timeout, generation=self._generation
+            )
         except BrokenError as error:
             self._dirty = True
             told = await awaited(
@@ -144,8 +152,13 @@ class Lease:
             )
 
     def _weigh(self, error: BaseException | None) -> None:
-        """Where the work raised, or nothing was sent, the service is as it was; else dirty."""
-        if not isinstance(error, (RemoteError, ConfigError, type(None))):
+        """Judge whether the service may go on after a call that ended so.
+
+        It may not where the call may still run there: its time ran out, it was cancelled, or the
+        connection broke. Where the work raised, or nothing was sent, the service is as it was.
+        """
+        left = isinstance(error, (DeadlineError, BrokenError, ClosedError))
+        if left or (error is not None and not isinstance(error, Exception)):
             self._dirty = True
 
     def _judge(self, future: Future[Any]) -> None:

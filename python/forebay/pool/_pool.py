@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from forebay import _core
 from forebay.config import PoolConfig
-from forebay.errors import BrokenError, ClosedError, ConfigError, RemoteError
+from forebay.errors import BrokenError, ClosedError, ConfigError, Error
 from forebay.pool import _application, _template
 from forebay.pool._acquire import Acquire
 from forebay.pool._command import Command
@@ -215,7 +216,7 @@ class ServicePool:
         try:
             # What has been read from its socket cannot tell anybody that it is ready.
             answered = record.answered()
-        except (BrokenError, RemoteError, OSError):
+        except (Error, OSError):
             self.discard(record)  # who left need not know, and who comes next tries again
             return
         try:
@@ -328,3 +329,8 @@ def forget_all() -> None:
         pool._lock = threading.Lock()  # another thread may have held it
         pool._inherited = True
     _pools.clear()
+
+
+# Here rather than beside the default pool, so that any pool has them.
+os.register_at_fork(after_in_child=forget_all)
+atexit.register(close_all)

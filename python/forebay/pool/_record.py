@@ -51,6 +51,8 @@ class PythonRecord:
 
     def begin_reset(self) -> None:
         """Tell the service to reset itself; it owes an answer from now on."""
+        # With the next lease's generation: from here on the service refuses calls of this one.
+        self.channel.generation = (self.handle.generation + 1) & GENERATION_MASK
         self.pending = self.channel.begin("@reset")
 
     def answered(self) -> bool:

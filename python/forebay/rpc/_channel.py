@@ -95,6 +95,7 @@ class Channel:
         kwargs: dict[str, Any] | None = None,
         *,
         timeout: float | None = None,
+        generation: int | None = None,
     ) -> Any:
         """Call `method` and wait for its result.
 
@@ -104,6 +105,7 @@ class Channel:
                 meanwhile.
             kwargs: keyword arguments.
             timeout: seconds from now until the result; the server gets what remains.
+            generation: of the lease that calls; default: the channel's.
 
         Raises:
             DeadlineError: time ran out; the call is cancelled, the channel stays usable.
@@ -120,7 +122,9 @@ class Channel:
         if self._bound:
             self._refuse_bound()
         head, segments = self._encode_call(method, args, kwargs)
-        outcome = self._call(self._number, head, segments, timeout, self.generation)
+        if generation is None:
+            generation = self.generation
+        outcome = self._call(self._number, head, segments, timeout, generation)
         if type(outcome) is bytes:
             return self._decode(outcome, None)
         return self._finish(outcome)
@@ -132,6 +136,7 @@ class Channel:
         kwargs: dict[str, Any] | None = None,
         *,
         timeout: float | None = None,
+        generation: int | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Call `method` and await its result; arguments and errors as for `call`.
 
@@ -139,7 +144,7 @@ class Channel:
         Cancellation: safe. A cancel frame goes out, the late reply is dropped, the channel
         stays usable.
         """
-        return self._own_binding().call(method, args, kwargs, timeout)
+        return self._own_binding().call(method, args, kwargs, timeout, generation)
 
     def begin(self, method: str, args: tuple[Any, ...] = ()) -> int:
         """Start a call whose answer is taken later, by `finish` or `afinish`; returns its id.
@@ -195,6 +200,8 @@ class Channel:
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
         timeout: float | None = None,
+        *,
+        generation: int | None = None,
     ) -> Future[Any]:
         """Start a call and return its future; arguments and errors as for `call`.
 
@@ -208,7 +215,7 @@ class Channel:
             from forebay.rpc._reader import Submitted
 
             submitted = self._submitted = Submitted(self, self._connection, self._pidfd)
-        return submitted.submit(method, args, kwargs, timeout)
+        return submitted.submit(method, args, kwargs, timeout, generation)
 
     def send_oneway(
         self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

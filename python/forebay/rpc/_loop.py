@@ -53,6 +53,7 @@ class LoopBinding:
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
         timeout: float | None,
+        generation: int | None,
     ) -> Any:
         """Start a call, await its reply, decode it."""
         loop = get_running_loop()
@@ -62,7 +63,9 @@ class LoopBinding:
         head, segments = channel._encode_call(method, args, kwargs)
         if self._writing:
             await self._wait_for_room(timeout)
-        call = connection.start(channel._number, head, segments, timeout, channel.generation)
+        if generation is None:
+            generation = channel.generation
+        call = connection.start(channel._number, head, segments, timeout, generation)
         future = self._futures[call] = loop.create_future()
         if connection.outbox_bytes and not self._writing:
             self._start_writing()

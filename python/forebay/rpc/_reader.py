@@ -42,13 +42,16 @@ class Submitted:
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
         timeout: float | None,
+        generation: int | None,
     ) -> Future[Any]:
         """Start a call; the reader thread completes its future."""
         channel, connection = self._channel, self._connection
         head, segments = channel._encode_call(method, args, kwargs)
         future: Future[Any] = Future()
         with self._lock:
-            call = connection.start(channel._number, head, segments, timeout, channel.generation)
+            if generation is None:
+                generation = channel.generation
+            call = connection.start(channel._number, head, segments, timeout, generation)
             self._futures[call] = future
             if not self._watched:
                 self._watch()

@@ -43,13 +43,15 @@ impl Client {
             return Ok(());
         }
         if let Some(deadline_ms) = reset_ms {
-            state.link.send(
-                &Request::Reset {
-                    handle,
-                    deadline_ms,
-                },
-                &[],
-            )?;
+            let request = Request::Reset {
+                handle,
+                deadline_ms,
+            };
+            if state.link.send(&request, &[]).is_err() {
+                // Nobody would end it if it hung.
+                self.drop_service(&mut state, handle.slot, Cause::Discarded);
+                return Ok(());
+            }
             self.watch_socket(&state, handle.slot)?;
         }
         let mut actions = Vec::new();

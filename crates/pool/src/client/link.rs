@@ -259,17 +259,17 @@ mod tests {
         let mut keeper = idle.expect("a process to stand for the keeper");
         let pid = rustix::process::Pid::from_child(&keeper);
         let mut link = Link::new().expect("a page");
+        let limit = u32::try_from(TEMPLATES_MAX).expect("small");
         let describe = |link: &mut Link, number| link.describe(number, Launch::default(), vec![]);
 
-        let maximum = u32::try_from(TEMPLATES_MAX).expect("a small number");
         for _ in 0..2 {
             let handover = link.handover().expect("a pair").expect("none runs");
             link.attach(pidfd_open(pid, PidfdFlags::empty()).expect("it lives"));
-            for number in 0..maximum {
+            for number in 0..limit {
                 describe(&mut link, number).expect("below the limit");
             }
             describe(&mut link, 0).expect("known already");
-            let error = describe(&mut link, maximum).expect_err("one too many");
+            let error = describe(&mut link, limit).expect_err("one too many");
             assert!(error.to_string().starts_with("templates_max is 64, 65"));
             drop(handover);
             link.running = None; // the next keeper knows nothing

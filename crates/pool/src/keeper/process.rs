@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, pidfd_open,
     pidfd_send_signal, waitid,
 };
 
@@ -19,10 +19,17 @@ pub struct Process {
 }
 
 impl Process {
-    /// Take charge of a child that has not been reaped.
+    /// Take charge of a child that has not been reaped. A child that cannot be owned is killed.
     pub fn adopt(pid: Pid) -> Result<Self> {
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(Error::system("pidfd_open"))?;
-        Ok(Self { pid, pidfd })
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { pid, pidfd }),
+            Err(errno) => {
+                if is_child(pid) {
+                    kill(pid);
+                }
+                Err(Error::system("pidfd_open")(errno))
+            }
+        }
     }
 
     /// End it and its group.
@@ -58,8 +65,36 @@ impl Process {
     }
 }
 
+/// Whether a number is a child of ours that has not been reaped: then it cannot be a stranger's.
+fn is_child(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(pid), options).is_ok()
+}
+
+fn kill(pid: Pid) {
+    let _ = kill_process(pid, Signal::KILL);
+    let _ = kill_process_group(pid, Signal::KILL);
+}
+
 impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn only_children_that_are_not_reaped_count_as_ours() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("starts");
+        let pid = Pid::from_child(&child);
+        assert!(is_child(pid));
+        kill(pid);
+        assert!(!child.wait().expect("killed").success());
+        assert!(!is_child(pid) && !is_child(Pid::INIT));
     }
 }

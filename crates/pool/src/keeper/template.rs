@@ -66,8 +66,10 @@ impl Template {
             setup: self.setup.clone(),
             directory: directory.path().as_encoded_bytes().to_vec(),
         };
-        channel::send(&ours, &order.encode(), &[], SendFlags::DONTWAIT)
-            .map_err(Error::system("setup of a template"))?;
+        channel::send(&ours, &order.encode(), &[], SendFlags::DONTWAIT).map_err(|errno| {
+            process.kill();
+            Error::system("setup of a template")(errno)
+        })?;
         let pending = BTreeSet::new();
         Ok(self.running.insert(Running {
             serial,

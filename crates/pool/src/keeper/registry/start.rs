@@ -63,9 +63,18 @@ impl Registry {
         directory.make().map_err(NO_DIRECTORY)?;
         let template = self.templates.get_mut(&id).ok_or(UNKNOWN_TEMPLATE)?;
         let running = template.start(serial, directory)?;
-        poller.add(&running.socket, Token::Report(id, serial))?;
-        poller.add(&running.process, Token::TemplateExit(id, serial))?;
-        poller.add(&running.output, Token::TemplateOutput(id, serial))
+        let watched = poller
+            .add(&running.socket, Token::Report(id, serial))
+            .and_then(|()| poller.add(&running.process, Token::TemplateExit(id, serial)))
+            .and_then(|()| poller.add(&running.output, Token::TemplateOutput(id, serial)));
+        if watched.is_err() {
+            // Its end would not be seen; it is reaped with the orphans.
+            poller.remove(&running.socket);
+            poller.remove(&running.process);
+            running.process.kill();
+            template.running = None;
+        }
+        watched
     }
 
     pub(super) fn start(
@@ -156,8 +165,23 @@ impl Registry {
             process.kill();
             return Ok(());
         };
-        poller.add(&process, Token::Exit(handle.slot, service.serial))?;
-        let pidfd = process.as_fd().try_clone_to_owned();
+        let watched = poller.add(&process, Token::Exit(handle.slot, service.serial));
+        let pidfd = watched.and_then(|()| {
+            let copy = process.as_fd().try_clone_to_owned();
+            copy.map_err(|source| Error::System {
+                what: "dup of a pidfd",
+                source,
+            })
+        });
+        let pidfd = match pidfd {
+            Ok(pidfd) => pidfd,
+            Err(error) => {
+                // It is told as not started, so it must not live on; it is reaped with the orphans.
+                poller.remove(&process);
+                process.kill();
+                return Err(error);
+            }
+        };
         service.process = Some(process);
         if let Some(cause) = service.ending {
             service.end(cause); // asked for while it was being forked
@@ -169,10 +193,6 @@ impl Registry {
                 handle,
             );
         }
-        let pidfd = pidfd.map_err(|source| Error::System {
-            what: "dup of a pidfd",
-            source,
-        })?;
         self.events.push((
             Event::Started {
                 handle,
