@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{Shutdown, shutdown};
 
 use crate::clock::wait_of;
 use crate::death::{Cause, Death};
@@ -63,6 +64,16 @@ impl Service {
             pid,
             code,
             text: self.output.text(),
+        }
+    }
+}
+
+impl Drop for Service {
+    /// Whoever waits for an answer learns that none will come, even where a process that the keeper
+    /// does not know still holds the other end.
+    fn drop(&mut self) {
+        if let Some(answers) = &self.answers {
+            let _ = shutdown(answers, Shutdown::Both);
         }
     }
 }
