@@ -37,17 +37,11 @@ def descendants(pid: int) -> list[int]:
 
 
 def template_of(service: int) -> int:
-    """The template of a service: the other child of their keeper that runs Python's `-c`."""
+    """The template of a service: the other child of their keeper that carries its name."""
     for sibling in children(parent(service)):
-        command = Path(f"/proc/{sibling}/cmdline").read_bytes()
-        if sibling != service and b"_template" in command and sid(sibling) == sibling:
+        if Path(f"/proc/{sibling}/comm").read_text() == "fb template\n":
             return sibling
     raise LookupError(f"service {service} has no template beside it")
-
-
-def sid(pid: int) -> int:
-    """The session of a process."""
-    return os.getsid(pid)
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
+use rustix::thread::set_name;
 
 use crate::channel::{self, Packet, Receiver};
 use crate::error::{Error, Result};
@@ -47,6 +48,7 @@ pub struct Setup {
 impl Nursery {
     /// Take charge of the socket; to be called by the process that the keeper started.
     pub fn new(socket: OwnedFd) -> Self {
+        let _ = set_name(c"fb template"); // for ps and top
         Self {
             socket: Some(socket),
             keeper: getppid(),
@@ -105,6 +107,7 @@ impl Nursery {
     /// In the child: a session of its own, ended with the keeper, output to its own pipe.
     fn born(&mut self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
         self.socket = None;
+        let _ = set_name(c"fb service"); // for ps and top
         let mut descriptors = descriptors.into_iter();
         let (Some(socket), Some(output)) = (descriptors.next(), descriptors.next()) else {
             return Err(Error::Malformed {

@@ -257,10 +257,11 @@ class ServicePool:
         loop = asyncio.get_running_loop()
         known = self._loops.get(id(loop))
         if known is None or known[0] is not loop:
-            self._loops = {
-                key: kept for key, kept in self._loops.items() if not kept[0].is_closed()
-            }
-            known = self._loops[id(loop)] = (loop, LoopWaiter(self.core, loop))
+            known = (loop, LoopWaiter(self.core, loop))
+            with self._lock:
+                kept = self._loops.items()
+                self._loops = {key: other for key, other in kept if not other[0].is_closed()}
+                self._loops[id(loop)] = known
         return known[1]
 
     def _kind_of(self, what: Any, *, by_value: bool) -> Kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,9 @@ class ProgramRecord:
         return True
 
     def close(self) -> None:
-        """Close the socket; idempotent."""
+        """Close the socket; idempotent. Whoever waits for its first byte learns of it."""
+        with contextlib.suppress(OSError):  # closed already, by the holder or by its other end
+            self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
 
 

@@ -31,6 +31,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, set_child_subreaper, setsid};
+use rustix::thread::set_name;
 
 use crate::channel::{self, Receiver};
 use crate::clock::now_ms;
@@ -62,6 +63,7 @@ pub struct Inherited {
 pub fn run(inherited: Inherited) -> Result<()> {
     // Out of the client's session: no Ctrl-C, no hang-up. Fails only where it was started in one of its own.
     let _ = setsid();
+    let _ = set_name(c"fb keeper"); // for ps and top
     close_inherited(&[&inherited.control, &inherited.page, &inherited.client])?;
     set_child_subreaper(Pid::from_raw(1))
         .map_err(Error::system("prctl(PR_SET_CHILD_SUBREAPER)"))?;

@@ -7,6 +7,7 @@ use super::Registry;
 use crate::death::Cause;
 use crate::error::Error;
 use crate::keeper::process::Process;
+use crate::keeper::template::Running;
 use crate::keeper::{Poller, deadline, report_of};
 use crate::wire::{Event, Handle, Report};
 use crate::word::{Stamp, State};
@@ -66,6 +67,32 @@ impl Registry {
             template.running = Some(running);
             return;
         };
+        let how = if how == Cause::Exit {
+            "exit code"
+        } else {
+            "signal"
+        };
+        self.bury_template(poller, running, &format!("ended with {how} {code}"));
+    }
+
+    /// A template has closed its socket and its exit has not been seen; it is reaped with the
+    /// orphans.
+    pub(super) fn template_lost(&mut self, poller: &Poller, id: u32) {
+        let running = self.templates.get(&id);
+        let Some(serial) = running.and_then(|template| Some(template.running.as_ref()?.serial))
+        else {
+            return;
+        };
+        self.take_reports(poller, id, serial);
+        let running = self.templates.get_mut(&id);
+        if let Some(running) = running.and_then(|template| template.running.take()) {
+            running.process.kill();
+            self.bury_template(poller, running, "closed its socket");
+        }
+    }
+
+    /// Tell the end of a template to whoever waits for a service from it.
+    fn bury_template(&mut self, poller: &Poller, running: Running, how: &str) {
         let mut output = running.output;
         poller.remove(&running.socket);
         poller.remove(&running.process);
@@ -73,10 +100,7 @@ impl Registry {
         output.drain();
         let (cause, text) = match running.unfit {
             Some(reason) => (Cause::TemplateUnfit, reason),
-            None => (
-                Cause::TemplateDied,
-                end_of_template(how, code, &output.text()),
-            ),
+            None => (Cause::TemplateDied, end_of_template(how, &output.text())),
         };
         for handle in running.pending {
             if let Some(service) = self.services.remove(&handle.slot) {
@@ -184,13 +208,8 @@ impl Registry {
     }
 }
 
-fn end_of_template(how: Cause, code: i32, output: &[u8]) -> Vec<u8> {
-    let how = if how == Cause::Exit {
-        "exit code"
-    } else {
-        "signal"
-    };
-    let mut text = format!("the template ended with {how} {code}").into_bytes();
+fn end_of_template(how: &str, output: &[u8]) -> Vec<u8> {
+    let mut text = format!("the template {how}").into_bytes();
     if !output.is_empty() {
         text.extend(b"; it wrote:\n");
         text.extend(output);

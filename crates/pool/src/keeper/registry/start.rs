@@ -1,7 +1,8 @@
 //! How a process comes into the registry.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::Registry;
@@ -11,7 +12,7 @@ use crate::keeper::output::Output;
 use crate::keeper::process::Process;
 use crate::keeper::scratch::{Directory, Scratch};
 use crate::keeper::service::Service;
-use crate::keeper::template::program_of;
+use crate::keeper::template::{Running, program_of};
 use crate::keeper::{Poller, Token, deadline, poller};
 use crate::limit::SERVICES_MAX;
 use crate::sys::spawn;
@@ -35,27 +36,46 @@ impl Registry {
         sockets: &[OwnedFd],
     ) -> Result<()> {
         let write = self.enter(poller, handle, deadlines)?;
-        let serial = self.next_serial();
-        let next = self.reserve()?;
-        let template = self.templates.get(&id).ok_or(UNKNOWN_TEMPLATE)?;
-        if template.running.is_none() {
-            self.start_template(poller, id, serial)?;
-        }
         let socket = self.keep_answers(handle, sockets)?;
-        let running = self
-            .templates
-            .get_mut(&id)
-            .and_then(|template| template.running.as_mut());
-        let running = running.ok_or(UNKNOWN_TEMPLATE)?;
-        let mut descriptors = vec![socket.as_fd()];
-        descriptors.push(write.as_fd());
-        let directory = running
-            .fork(handle, next, &descriptors)
-            .map_err(Error::system("the template takes no orders"))?;
+        let directory = self.order(poller, handle, id, &[socket.as_fd(), write.as_fd()])?;
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.directory = Some(directory);
         }
         Ok(())
+    }
+
+    /// Have a template fork a service; one that does not run, or is on its way out, is started
+    /// first. Returns the service's directory.
+    fn order(
+        &mut self,
+        poller: &Poller,
+        handle: Handle,
+        id: u32,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Directory> {
+        let mut lost = false;
+        loop {
+            let next = self.reserve()?;
+            let running = self.running(poller, id)?;
+            match running.fork(handle, next, descriptors) {
+                Err(Errno::PIPE | Errno::CONNRESET) if !lost => {
+                    self.template_lost(poller, id);
+                    lost = true;
+                }
+                done => return done.map_err(Error::system("the template takes no orders")),
+            }
+        }
+    }
+
+    /// A template's process, started where there is none.
+    fn running(&mut self, poller: &Poller, id: u32) -> Result<&mut Running> {
+        let template = self.templates.get(&id).ok_or(UNKNOWN_TEMPLATE)?;
+        if template.running.is_none() {
+            let serial = self.next_serial();
+            self.start_template(poller, id, serial)?;
+        }
+        let template = self.templates.get_mut(&id).ok_or(UNKNOWN_TEMPLATE)?;
+        template.running.as_mut().ok_or(UNKNOWN_TEMPLATE)
     }
 
     fn start_template(&mut self, poller: &Poller, id: u32, serial: u32) -> Result<()> {
