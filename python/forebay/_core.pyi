@@ -160,6 +160,9 @@ class Connection:
     def fault(self) -> BaseException | None:
         """The exception that ended the connection, or None."""
     @property
+    def in_flight(self) -> int:
+        """Calls whose answers have not been taken."""
+    @property
     def outbox_bytes(self) -> int: ...
     @property
     def closed(self) -> bool: ...
@@ -207,6 +210,9 @@ class Handle:
     @property
     def generation(self) -> int:
         """Grows with each lease of the slot, 64 bits; what came before is stale."""
+    @property
+    def tag(self) -> int:
+        """The part of the generation that travels with calls, 32 bits."""
 
 @final
 class WakeQueue:

@@ -40,6 +40,12 @@ impl PyHandle {
     fn generation(&self) -> u64 {
         self.0.generation
     }
+
+    /// What travels with calls.
+    #[getter]
+    fn tag(&self) -> u32 {
+        (self.0.generation & u64::from(u32::MAX)) as u32
+    }
 }
 
 /// Where a caller or a loop is told that its ticket was granted.

@@ -367,6 +367,11 @@ impl Connection {
     }
 
     #[getter]
+    fn in_flight(&self) -> usize {
+        self.core.in_flight()
+    }
+
+    #[getter]
     fn outbox_bytes(&self) -> usize {
         self.core.outbox_bytes()
     }

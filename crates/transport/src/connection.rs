@@ -370,6 +370,11 @@ impl Connection {
         self.step(|state| (state.wants_read(), !state.outbox.is_empty()))
     }
 
+    /// Calls whose answers have not been taken.
+    pub fn in_flight(&self) -> usize {
+        self.lock_any().calls.in_flight()
+    }
+
     /// Bytes that wait to be sent.
     pub fn outbox_bytes(&self) -> usize {
         self.lock_any().outbox.bytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from forebay.errors import (
     BrokenError,
@@ -16,7 +16,6 @@ from forebay.errors import (
 )
 from forebay.pool._death import Obituary
 from forebay.pool._lease import Lease
-from forebay.pool._proxy import proxy
 from forebay.pool._record import Record
 from forebay.pool._spec import S
 from forebay.pool._step import Settle, Steps, Until, awaited, block
@@ -52,45 +51,44 @@ class Acquire(Generic[S]):
         self._lease: Lease | None = None
 
     def __enter__(self) -> S:
-        self._expect_left()
-        record = self._at_once()
-        if record is None:
-            borrow = Borrow(self._pool, self._kind, self._timeout)
-            record = block(self._pool, borrow.steps())
-        self._lease = Lease(self._pool, record, asyncio=False)
-        return proxy(self._lease, self._kind, asyncio=False)  # type: ignore[no-any-return]
+        if self._lease is not None:
+            self._refuse()
+        pool = self._pool
+        handle = pool.core.take(self._kind.key)
+        if handle is not None:  # nothing to wait for
+            record = pool.taken(handle)
+        else:
+            record = block(pool, Borrow(pool, self._kind, self._timeout).steps())
+        self._lease = lease = Lease(pool, record, False)
+        return self._kind.proxies[0](lease)  # type: ignore[no-any-return]
 
     def __exit__(self, *_: object) -> None:
-        self._end()
-
-    async def __aenter__(self) -> Any:
-        self._expect_left()
-        record = self._at_once()
-        if record is None:
-            borrow = Borrow(self._pool, self._kind, self._timeout)
-            record = await awaited(self._pool, borrow.steps())
-        self._lease = Lease(self._pool, record, asyncio=True)
-        return proxy(self._lease, self._kind, asyncio=True)
-
-    async def __aexit__(self, *_: object) -> None:
-        self._end()
-
-    def _expect_left(self) -> None:
-        if self._lease is not None:
-            raise BusyError(
-                f"this acquire of {self._kind.name} has been entered and not left; "
-                "for a second lease at the same time, call acquire again"
-            )
-
-    def _at_once(self) -> Record | None:
-        """An idle service, where there is one: nothing to wait for."""
-        handle = self._pool.core.take(self._kind.key)
-        return None if handle is None else self._pool.taken(handle)
-
-    def _end(self) -> None:
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.close()
+
+    async def __aenter__(self) -> Any:
+        if self._lease is not None:
+            self._refuse()
+        pool = self._pool
+        handle = pool.core.take(self._kind.key)
+        if handle is not None:  # nothing to wait for
+            record = pool.taken(handle)
+        else:
+            record = await awaited(pool, Borrow(pool, self._kind, self._timeout).steps())
+        self._lease = lease = Lease(pool, record, True)
+        return self._kind.proxies[1](lease)
+
+    async def __aexit__(self, *_: object) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.close()
+
+    def _refuse(self) -> NoReturn:
+        raise BusyError(
+            f"this acquire of {self._kind.name} has been entered and not left; "
+            "for a second lease at the same time, call acquire again"
+        )
 
 
 class Borrow:

@@ -10,8 +10,8 @@ from typing import Any
 from forebay import _core
 from forebay.pool._application import reference_of
 from forebay.pool._command import Command
-from forebay.pool._proxy import public_methods
-from forebay.pool._record import GENERATION_MASK, ProgramRecord, PythonRecord
+from forebay.pool._proxy import Backend, proxy_classes, public_methods
+from forebay.pool._record import ProgramRecord, PythonRecord
 from forebay.pool._reset import Reset
 from forebay.pool._spec import Spec
 from forebay.rpc import Channel
@@ -28,6 +28,7 @@ class PythonKind:
         name: stands in messages.
         resets: how a service is made clean.
         methods: names that calls may use.
+        proxies: what holders of a lease see: of the blocking face, of the asyncio face.
         template: number of the template in its pool.
     """
 
@@ -36,6 +37,7 @@ class PythonKind:
         self.key = key
         self.name = service.__name__
         self.methods = public_methods(service)
+        self.proxies = proxy_classes(self.name, self.methods)
         has_reset = callable(getattr(service, "reset", None))
         self.resets = service.resets or (Reset.METHOD if has_reset else Reset.STATELESS)
         self.template = template
@@ -48,7 +50,7 @@ class PythonKind:
         descriptor = core.fork(handle, self.template, start_ms=start_ms, idle_ms=idle_ms)
         connection = _core.Connection(descriptor, peer=f"service {self.name}")
         channel = Channel(connection, codec="pickle", name=self.name)
-        channel.generation = handle.generation & GENERATION_MASK
+        channel.generation = handle.tag
         return PythonRecord(self, handle, channel, channel.begin("@start", self._make))
 
 
@@ -59,6 +61,7 @@ class CommandKind:
     """
 
     methods: frozenset[str] = frozenset()
+    proxies = (Backend, Backend)
 
     def __init__(self, key: int, command: Command) -> None:
         self.key = key

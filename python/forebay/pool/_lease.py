@@ -6,8 +6,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, StaleError
-from forebay.pool._proxy import proxy
-from forebay.pool._record import GENERATION_MASK, PythonRecord, Record, socket_of
+from forebay.pool._record import PythonRecord, Record, socket_of
 from forebay.pool._step import awaited, block
 
 if TYPE_CHECKING:
@@ -25,30 +24,31 @@ class Lease:
     ended rather than given back.
     Thread-safe; a service answers one call after another.
 
-    Attributes:
-        pid: the service's process id.
     """
 
-    __slots__ = ("_asyncio", "_dirty", "_generation", "_open", "_pool", "_record", "pid")
+    __slots__ = ("_asyncio", "_dirty", "_handle", "_open", "_pool", "_record")
 
-    def __init__(self, pool: ServicePool, record: Record, *, asyncio: bool) -> None:
+    def __init__(self, pool: ServicePool, record: Record, asyncio: bool) -> None:
         self._pool = pool
         self._record = record
         self._asyncio = asyncio
         self._open = True
         self._dirty = False
-        self.pid = record.pid
-        # Its own copy: a call that is late must not travel with the next lease's.
-        self._generation = record.handle.generation & GENERATION_MASK
+        self._handle = record.handle  # its own: a late call must not travel with the next lease's
 
     def __repr__(self) -> str:
         state = "open" if self._open else "ended"
         return f"<Lease of {self._record.kind.name}, process {self.pid}, {state}>"
 
     @property
+    def pid(self) -> int:
+        """The service's process id."""
+        return self._record.pid
+
+    @property
     def generation(self) -> int:
         """Grows with every lease of the service's place in the pool; travels with every call."""
-        return self._record.handle.generation
+        return self._handle.generation
 
     @property
     def stderr(self) -> str:
@@ -57,7 +57,7 @@ class Lease:
         Waits for the keeper's answer.
         """
         self._check()
-        return block(self._pool, self._pool.output(self._record.handle))
+        return block(self._pool, self._pool.output(self._handle))
 
     @property
     def socket(self) -> socket.socket:
@@ -75,7 +75,7 @@ class Lease:
     def options(self, *, timeout: float | None = None) -> Any:
         """A proxy of the same service whose calls raise DeadlineError after `timeout` seconds."""
         self._check()
-        return proxy(self, self._record.kind, asyncio=self._asyncio, timeout=timeout)
+        return self._record.kind.proxies[self._asyncio](self, timeout)
 
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call a public method without waiting; the future is done when the service has answered.
@@ -85,7 +85,7 @@ class Lease:
         """
         self._check()
         future: Future[Any] = self._python().channel.submit(
-            method, args, kwargs, generation=self._generation
+            method, args, kwargs, generation=self._handle.tag
         )
         future.add_done_callback(self._judge)
         return future
@@ -98,12 +98,12 @@ class Lease:
             self._check()
         try:
             return self._record.channel.call(  # type: ignore[union-attr]
-                name, args, kwargs, timeout=timeout, generation=self._generation
+                name, args, kwargs, timeout=timeout, generation=self._handle.tag
             )
         except BrokenError as error:
             self._dirty = True
             told = block(
-                self._pool, self._pool.explain(self._record.handle, self._record.kind.name, error)
+                self._pool, self._pool.explain(self._handle, self._record.kind.name, error)
             )
             raise told from None
         except BaseException as error:
@@ -121,12 +121,12 @@ class Lease:
             self._check()
         try:
             return await self._record.channel.acall(  # type: ignore[union-attr]
-                name, args, kwargs, timeout=timeout, generation=self._generation
+                name, args, kwargs, timeout=timeout, generation=self._handle.tag
             )
         except BrokenError as error:
             self._dirty = True
             told = await awaited(
-                self._pool, self._pool.explain(self._record.handle, self._record.kind.name, error)
+                self._pool, self._pool.explain(self._handle, self._record.kind.name, error)
             )
             raise told from None
         except BaseException as error:
@@ -137,7 +137,7 @@ class Lease:
         """Give the service back, or have it ended where it is dirty. Idempotent; never waits."""
         if self._open:
             self._open = False
-            self._pool.give_back(self._record, dirty=self._dirty)
+            self._pool.give_back(self._record, self._dirty)
 
     def _python(self) -> PythonRecord:
         if not isinstance(self._record, PythonRecord):

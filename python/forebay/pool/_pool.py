@@ -66,6 +66,7 @@ class ServicePool:
             start_timeout=start_timeout,
         )
         self.name = name
+        self._reset_ms = int(self.config.reset_timeout * 1000)
         self.core = _core.Pool(self.config.max_size)
         self._lock = threading.Lock()
         """Guards the kinds and the start of the keeper; never held while anything is waited for."""
@@ -106,9 +107,8 @@ class ServicePool:
 
         Cost: one lock, one poll and one compare-and-swap when a service is idle.
         """
-        _application.refuse_in_template()
-        known = isinstance(what, (type, Spec)) and not by_value
-        kind = self._kinds.get(what) if known else None
+        # A program may change under its name, so a Command is looked at each time.
+        kind = None if by_value or type(what) is Command else self._kinds.get(what)
         return Acquire(self, kind or self._kind_of(what, by_value=by_value), timeout)
 
     def stats(self) -> dict[str, Any]:
@@ -183,19 +183,19 @@ class ServicePool:
         record.lent(handle)
         return record
 
-    def give_back(self, record: Record, *, dirty: bool) -> None:
+    def give_back(self, record: Record, dirty: bool) -> None:
         """End a lease: lend the service on, after a reset where it needs one, or have it ended."""
         if self._inherited:
             return  # a forked child leaves the block too; the lease is its parent's to end
         resets = record.kind.resets
         try:
-            if not record.idle() or dirty or resets is Reset.NEVER:
+            if dirty or resets is Reset.NEVER or not record.idle():
                 self.discard(record)
-            elif resets is Reset.METHOD and isinstance(record, PythonRecord):
-                record.begin_reset()
-                self.core.release(record.handle, int(self.config.reset_timeout * 1000))
-            else:
+            elif resets is Reset.STATELESS:
                 self.core.release(record.handle)
+            else:
+                record.begin_reset()
+                self.core.release(record.handle, self._reset_ms)
         except BrokenError:
             self.discard(record)
         except ClosedError:
@@ -265,6 +265,7 @@ class ServicePool:
         return known[1]
 
     def _kind_of(self, what: Any, *, by_value: bool) -> Kind:
+        _application.refuse_in_template()
         if isinstance(what, type) and issubclass(what, Service):
             spec: Spec[Any] | Command = Spec(what, (), {})
         elif isinstance(what, (Spec, Command)):
@@ -279,7 +280,6 @@ class ServicePool:
             kind = self._kinds.get(key)
             if kind is None:
                 kind = self._kinds[key] = self._new_kind(spec, by_value=by_value)
-            # A program may change under its name, so a Command is looked at each time.
             if not by_value and not isinstance(what, Command):
                 self._kinds[what] = kind
         return kind

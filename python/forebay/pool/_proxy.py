@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 if TYPE_CHECKING:
-    from forebay.pool._kind import Kind
     from forebay.pool._lease import Lease
 
 RESERVED = "lease"
@@ -15,36 +14,39 @@ RESERVED = "lease"
 
 
 class Proxy:
-    """The public methods of a leased service, and `lease`."""
+    """The public methods of a leased service, and `lease`.
 
-    lease: Lease
+    Each kind has two subclasses with its methods: one that waits for the answers, one whose methods
+    are coroutines.
+    """
 
-    def __init__(self, lease: Lease, kind: Kind, bind: Callable[[str], Callable[..., Any]]) -> None:
+    __slots__ = ("_timeout", "lease")
+
+    kind_name: ClassVar[str]
+    methods: ClassVar[frozenset[str]]
+
+    def __init__(self, lease: Lease, timeout: float | None = None) -> None:
         self.lease = lease
-        self._kind = kind
-        self._bind = bind
+        self._timeout = timeout
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        methods = self._kind.methods
-        if name.startswith("_") or name not in methods:
-            near = difflib.get_close_matches(name, methods, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise AttributeError(f"service {self._kind.name} has no public method {name!r}{hint}")
-        method = self._bind(name)
-        self.__dict__[name] = method  # found without this function from now on
-        return method
+    def __getattr__(self, name: str) -> NoReturn:
+        near = difflib.get_close_matches(name, self.methods, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"service {self.kind_name} has no public method {name!r}{hint}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*self._kind.methods, RESERVED})
+        return sorted({*self.methods, RESERVED})
 
     def __repr__(self) -> str:
-        return f"<{self._kind.name} on lease: {self.lease!r}>"
+        return f"<{self.kind_name} on lease: {self.lease!r}>"
 
 
 class Backend:
     """A leased program: the socket to it, and `lease`."""
 
-    def __init__(self, lease: Lease) -> None:
+    __slots__ = ("lease",)
+
+    def __init__(self, lease: Lease, timeout: float | None = None) -> None:
         self.lease = lease
 
     @property
@@ -53,23 +55,29 @@ class Backend:
         return self.lease.socket
 
 
-def proxy(lease: Lease, kind: Kind, *, asyncio: bool, timeout: float | None = None) -> Any:
-    """A proxy whose calls take at most `timeout` seconds.
+def proxy_classes(name: str, methods: frozenset[str]) -> tuple[type[Any], type[Any]]:
+    """The classes of the proxies of one kind: of the blocking and of the asyncio face."""
+    common = {"__slots__": (), "kind_name": name, "methods": methods}
+    names = methods - {RESERVED}
+    blocking = {method: _blocking(method) for method in names}
+    awaiting = {method: _awaiting(method) for method in names}
+    return type(name, (Proxy,), common | blocking), type(name, (Proxy,), common | awaiting)
 
-    Its methods are coroutines where `asyncio` is true.
-    """
-    if not kind.methods:
-        return Backend(lease)
 
-    def blocking(name: str) -> Callable[..., Any]:
-        call = lease.call
-        return lambda *args, **kwargs: call(name, args, kwargs, timeout)
+def _blocking(name: str) -> Callable[..., Any]:
+    def method(self: Proxy, /, *args: Any, **kwargs: Any) -> Any:
+        return self.lease.call(name, args, kwargs, self._timeout)
 
-    def awaiting(name: str) -> Callable[..., Any]:
-        call = lease.acall
-        return lambda *args, **kwargs: call(name, args, kwargs, timeout)
+    method.__name__ = method.__qualname__ = name
+    return method
 
-    return Proxy(lease, kind, awaiting if asyncio else blocking)
+
+def _awaiting(name: str) -> Callable[..., Any]:
+    def method(self: Proxy, /, *args: Any, **kwargs: Any) -> Any:
+        return self.lease.acall(name, args, kwargs, self._timeout)
+
+    method.__name__ = method.__qualname__ = name
+    return method
 
 
 def public_methods(service: type) -> frozenset[str]:

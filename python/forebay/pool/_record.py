@@ -53,7 +53,7 @@ class PythonRecord:
     def begin_reset(self) -> None:
         """Tell the service to reset itself; it owes an answer from now on."""
         # With the next lease's generation: from here on the service refuses calls of this one.
-        self.channel.generation = (self.handle.generation + 1) & GENERATION_MASK
+        self.channel.generation = (self.handle.tag + 1) & GENERATION_MASK
         self.pending = self.channel.begin("@reset")
 
     def answered(self) -> bool:
@@ -61,9 +61,8 @@ class PythonRecord:
         return _at_once(self)
 
     def lent(self, handle: _core.Handle) -> None:
-        """A new lease begins: its generation travels with every call."""
+        """A new lease begins; its generation travels with every call that it makes."""
         self.handle = handle
-        self.channel.generation = handle.generation & GENERATION_MASK
 
     def known(self, pid: int, pidfd: int) -> None:
         """The service's process is known: calls also end with it."""
@@ -73,11 +72,13 @@ class PythonRecord:
 
     def idle(self) -> bool:
         """Whether no call is under way; where none is, the channel belongs to no loop any more."""
-        try:
-            self.channel.unbind()
-        except BusyError:
-            return False
-        return not self.channel.in_flight
+        channel = self.channel
+        if channel.loop is not None:
+            try:
+                channel.unbind()
+            except BusyError:
+                return False
+        return not channel.in_flight
 
     def close(self) -> None:
         """Close the channel; idempotent.

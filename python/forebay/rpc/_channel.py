@@ -184,7 +184,7 @@ class Channel:
     @property
     def in_flight(self) -> int:
         """Calls whose answers have not been taken."""
-        return self._connection.counters()["in_flight"]
+        return self._connection.in_flight
 
     def _own_binding(self) -> LoopBinding:
         binding = self._binding
