@@ -283,7 +283,7 @@ class Pool:
         """
     def await_on(self, ticket: int, queue: WakeQueue) -> None:
         """Have `queue` told the ticket once that is granted, at once where it has been."""
-    def collect(self, ticket: int, key: int) -> _Answer | None:
+    def collect(self, ticket: int) -> _Answer | None:
         """What a ticket was granted, as from `ask`; None where it still waits."""
     def hurry(self, ticket: int) -> None:
         """Rather have a service started than wait for a reset."""
@@ -307,6 +307,14 @@ class Pool:
 
         Returns:
             The caller's end of the service's socket, given away.
+        """
+    def branch(
+        self, parent: Handle, key: int, *, start_ms: int, idle_ms: int
+    ) -> tuple[Handle, int]:
+        """Have a copy of a lent service made; the holder tells the service itself to fork.
+
+        Returns:
+            The lease to be, and the caller's end of the copy's socket, given away.
         """
     def launch(
         self,
@@ -397,6 +405,14 @@ class Nursery:
         """Say that services can be forked."""
     def unfit(self, reason: bytes) -> None:
         """Say why services cannot be forked; the reason is the user's to read."""
+    def branch(self, connection: Connection) -> str | None:
+        """In a service: fork the copy of it that the keeper orders next.
+
+        In the copy: its directory, and `connection`, unconnected before, is its own.
+        In the original None, also where the keeper could not order it.
+        """
+    def refuse(self) -> None:
+        """In a service: take an order for a copy and do not make it."""
 
 @final
 class Cradle:

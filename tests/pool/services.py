@@ -151,3 +151,49 @@ class Owned(forebay.Service):
     def reset(self) -> None:
         if self.owner is not None:
             raise RuntimeError(f"{self.owner} is still here")
+
+
+class Tree(forebay.Service):
+    """Has state, random generators, and can be made unfit for copying."""
+
+    def __init__(self) -> None:
+        self.path: list[int] = []
+        self.seeded = 0
+
+    def step(self, action: int) -> list[int]:
+        self.path.append(action)
+        return self.path
+
+    def draw(self) -> tuple[float, float]:
+        import numpy as np
+
+        return random.random(), float(np.random.random())
+
+    def reseed(self) -> None:
+        self.seeded += 1
+
+    def seeds(self) -> int:
+        return self.seeded
+
+    def start_thread(self) -> None:
+        import threading
+
+        threading.Thread(target=threading.Event().wait, name="ticker", daemon=True).start()
+
+    def where(self) -> tuple[int, str]:
+        return os.getpid(), tempfile.mkdtemp()
+
+
+class Costly(Tree):
+    """Made once, forked for each lease."""
+
+    resets = forebay.Reset.FORK
+
+    def __init__(self, fail: bool = False) -> None:
+        super().__init__()
+        if fail:
+            raise ValueError("no such model")
+        self.made_by = os.getpid()
+
+    def origin(self) -> tuple[int, int]:
+        return self.made_by, os.getpid()

@@ -65,6 +65,8 @@ enum Place {
 struct Service {
     key: Key,
     place: Place,
+    /// Whether it counts against `max_size`: not where a lease's holder had its service copied.
+    counts: bool,
 }
 
 /// The services of one key.
@@ -138,6 +140,19 @@ impl Machine {
         Some(slot)
     }
 
+    /// Room for a copy of a lent service; it belongs to the same holder, and never becomes idle.
+    pub fn branch(&mut self, key: Key) -> Slot {
+        let slot = self.occupy(key);
+        self.services[slot as usize].counts = false;
+        self.live -= 1;
+        slot
+    }
+
+    /// Whether a lent service may be lent on.
+    pub fn is_lendable(&self, slot: Slot) -> bool {
+        self.services[slot as usize].counts
+    }
+
     /// A waiter has waited long enough for services that are settling: start one for it when there is room.
     pub fn hurry(&mut self, ticket: Ticket, actions: &mut Vec<Action>) {
         if let Some(waiter) = self
@@ -201,7 +216,7 @@ impl Machine {
 
     /// A service is being ended, or has ended. Its slot stays taken until `buried`.
     pub fn lose(&mut self, slot: Slot, actions: &mut Vec<Action>) {
-        let Some(&Service { key, place }) = self.services.get(slot as usize) else {
+        let Some(&Service { key, place, .. }) = self.services.get(slot as usize) else {
             return;
         };
         if matches!(place, Place::Free | Place::Dying) {
@@ -213,7 +228,7 @@ impl Machine {
             .or_default()
             .idle
             .retain(|&idle| idle != slot);
-        self.live -= 1;
+        self.live -= u32::from(self.services[slot as usize].counts);
         // A woken waiter may hold it: that one goes back to the head of the queue.
         let holder = self
             .granted
@@ -319,6 +334,7 @@ impl Machine {
         let service = Service {
             key,
             place: Place::Lent,
+            counts: true,
         };
         self.live += 1;
         if let Some(slot) = self.free.pop() {

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
 use rustix::thread::set_name;
@@ -15,13 +16,13 @@ use rustix::thread::set_name;
 use crate::channel::{self, Packet, Receiver};
 use crate::error::{Error, Result};
 use crate::sys::{self, Hooks, fork_sibling};
-use crate::wire::{Order, Report};
+use crate::wire::{Handle, Order, Report};
 
 /// The template's end of its socket to the keeper.
 #[derive(Debug)]
 pub struct Nursery {
-    /// Gone in a service: a copy there would keep alive, after the template, the orders that nobody took and the
-    /// sockets in them, so that whoever waits for those services would never see an end of file.
+    /// Another one in each service: a copy of the template's there would keep alive, after the template, the orders
+    /// that nobody took and the sockets in them, so that who waits for those services would see no end of file.
     socket: Option<OwnedFd>,
     keeper: Option<Pid>,
     receiver: Receiver,
@@ -92,8 +93,50 @@ impl Nursery {
                 what: "a second setup",
             });
         };
+        match self.split(hooks, handle, descriptors)? {
+            Some(socket) => Ok(Some(Forked::Service(socket))),
+            None => Ok(Some(Forked::Template(OsString::from_vec(next).into()))),
+        }
+    }
+
+    /// In a service whose holder wants a copy of it: take the keeper's order and fork.
+    ///
+    /// In the copy its socket and directory; None in the original, also where the keeper could not order it.
+    pub fn branch(&mut self, hooks: Hooks) -> Result<Option<(OwnedFd, PathBuf)>> {
+        match self.next_order()? {
+            Some((Order::Branch { handle, directory }, descriptors)) => {
+                let socket = self.split(hooks, handle, descriptors)?;
+                Ok(socket.map(|socket| (socket, OsString::from_vec(directory).into())))
+            }
+            Some((Order::Skip { .. }, _)) => Ok(None),
+            Some(_) => Err(Error::Malformed {
+                what: "an order for a template",
+            }),
+            None => Err(Error::KeeperLost),
+        }
+    }
+
+    /// Take an order for a copy, and do not make it.
+    pub fn refuse(&mut self) -> Result<()> {
+        match self.next_order()? {
+            Some((Order::Branch { handle, .. }, _)) => {
+                let errno = Errno::BUSY.raw_os_error();
+                self.report(&Report::NotForked { handle, errno })
+            }
+            Some(_) => Ok(()),
+            None => Err(Error::KeeperLost),
+        }
+    }
+
+    /// Fork and report it. The socket, in the child alone.
+    fn split(
+        &mut self,
+        hooks: Hooks,
+        handle: Handle,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Option<OwnedFd>> {
         let report = match fork_sibling(hooks) {
-            Ok(sys::Forked::Child) => return self.born(descriptors).map(Forked::Service).map(Some),
+            Ok(sys::Forked::Child) => return self.born(descriptors).map(Some),
             Ok(sys::Forked::Parent(pid)) => Report::Forked { handle, pid },
             Err(errno) => Report::NotForked {
                 handle,
@@ -101,19 +144,18 @@ impl Nursery {
             },
         };
         self.report(&report)?;
-        Ok(Some(Forked::Template(OsString::from_vec(next).into())))
+        Ok(None)
     }
 
     /// In the child: a session of its own, ended with the keeper, output to its own pipe.
     fn born(&mut self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
-        self.socket = None;
         let _ = set_name(c"fb service"); // for ps and top
-        let mut descriptors = descriptors.into_iter();
-        let (Some(socket), Some(output)) = (descriptors.next(), descriptors.next()) else {
+        let Ok::<[OwnedFd; 3], _>([socket, output, nursery]) = descriptors.try_into() else {
             return Err(Error::Malformed {
                 what: "a fork was ordered without its descriptors",
             });
         };
+        self.socket = Some(nursery);
         setsid().map_err(Error::system("setsid"))?;
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(Error::system("prctl(PR_SET_PDEATHSIG)"))?;

@@ -51,6 +51,12 @@ pub enum Request {
         template: u32,
         deadlines: Deadlines,
     },
+    /// Copy a service that is lent; the copy's socket comes along.
+    Branch {
+        handle: Handle,
+        parent: Handle,
+        deadlines: Deadlines,
+    },
     /// Start a program as a service; its socket comes along.
     Start {
         handle: Handle,
@@ -83,8 +89,12 @@ pub enum Event {
 pub enum Order {
     /// First message: what to import, and the directory of the first service.
     Setup { setup: Vec<u8>, directory: Vec<u8> },
-    /// Fork a service; its socket and output come along. The directory is the one of the next.
+    /// Fork a service; its socket, output and nursery come along. The directory is the one of the next.
     Fork { handle: Handle, next: Vec<u8> },
+    /// To a service: fork a copy of itself; the same comes along. The directory is the copy's.
+    Branch { handle: Handle, directory: Vec<u8> },
+    /// To a service: a copy that was asked for is not to be made.
+    Skip { handle: Handle },
 }
 
 /// From template to keeper.
@@ -251,6 +261,15 @@ impl Request {
             Self::Kill { handle, cause } => writer.u8(5).handle(*handle).u8(cause.code()),
             Self::Output { handle } => writer.u8(6).handle(*handle),
             Self::Shutdown => writer.u8(7),
+            Self::Branch {
+                handle,
+                parent,
+                deadlines,
+            } => writer
+                .u8(8)
+                .handle(*handle)
+                .handle(*parent)
+                .deadlines(*deadlines),
         }
         .0
     }
@@ -286,6 +305,11 @@ impl Request {
                 handle: reader.handle()?,
             },
             7 => Self::Shutdown,
+            8 => Self::Branch {
+                handle: reader.handle()?,
+                parent: reader.handle()?,
+                deadlines: reader.deadlines()?,
+            },
             _ => return Err(UNKNOWN),
         };
         reader.end(request)
@@ -342,11 +366,12 @@ impl Event {
 impl Order {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
+        let writer = Writer::default();
         match self {
-            Self::Setup { setup, directory } => {
-                Writer::default().u8(1).bytes(setup).bytes(directory)
-            }
-            Self::Fork { handle, next } => Writer::default().u8(2).handle(*handle).bytes(next),
+            Self::Setup { setup, directory } => writer.u8(1).bytes(setup).bytes(directory),
+            Self::Fork { handle, next } => writer.u8(2).handle(*handle).bytes(next),
+            Self::Branch { handle, directory } => writer.u8(3).handle(*handle).bytes(directory),
+            Self::Skip { handle } => writer.u8(4).handle(*handle),
         }
         .0
     }
@@ -362,6 +387,13 @@ impl Order {
             2 => Self::Fork {
                 handle: reader.handle()?,
                 next: reader.bytes()?,
+            },
+            3 => Self::Branch {
+                handle: reader.handle()?,
+                directory: reader.bytes()?,
+            },
+            4 => Self::Skip {
+                handle: reader.handle()?,
             },
             _ => return Err(UNKNOWN),
         };

@@ -156,12 +156,8 @@ impl PyPool {
         self.0.await_on(ticket, &queue.0).map_err(error::pool)
     }
 
-    fn collect(&self, ticket: u64, key: u32) -> PyResult<Option<PyAnswer>> {
-        Ok(self
-            .0
-            .collect(ticket, key)
-            .map_err(error::pool)?
-            .map(answer))
+    fn collect(&self, ticket: u64) -> PyResult<Option<PyAnswer>> {
+        Ok(self.0.collect(ticket).map_err(error::pool)?.map(answer))
     }
 
     fn hurry(&self, ticket: u64) -> PyResult<()> {
@@ -184,6 +180,23 @@ impl PyPool {
         let deadlines = Deadlines { start_ms, idle_ms };
         let socket = self.0.fork(handle.0, template, deadlines);
         socket.map(IntoRawFd::into_raw_fd).map_err(error::pool)
+    }
+
+    /// Returns the handle of the copy and the caller's end of its socket, given away.
+    #[pyo3(signature = (parent, key, *, start_ms, idle_ms))]
+    fn branch(
+        &self,
+        parent: &PyHandle,
+        key: u32,
+        start_ms: u64,
+        idle_ms: u64,
+    ) -> PyResult<(PyHandle, RawFd)> {
+        let deadlines = Deadlines { start_ms, idle_ms };
+        let (handle, socket) = self
+            .0
+            .branch(parent.0, key, deadlines)
+            .map_err(error::pool)?;
+        Ok((PyHandle(handle), socket.into_raw_fd()))
     }
 
     /// Returns the caller's end of the program's socket, given away.
@@ -387,6 +400,21 @@ impl Nursery {
 
     fn unfit(&self, reason: Vec<u8>) -> PyResult<()> {
         self.core().unfit(reason).map_err(error::pool)
+    }
+
+    /// In a service: fork the copy that the keeper orders. In the copy its directory, and `connection` is its own.
+    fn branch(&self, py: Python<'_>, connection: &Connection) -> PyResult<Option<OsString>> {
+        let copy = self.core().branch(HOOKS).map_err(error::pool)?;
+        let Some((socket, directory)) = copy else {
+            return Ok(None);
+        };
+        connection.adopt(py, socket)?;
+        Ok(Some(directory.into_os_string()))
+    }
+
+    /// In a service: take an order for a copy and do not make it.
+    fn refuse(&self) -> PyResult<()> {
+        self.core().refuse().map_err(error::pool)
     }
 }
 

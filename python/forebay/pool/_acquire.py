@@ -14,8 +14,8 @@ from forebay.errors import (
     DiedError,
     RemoteError,
 )
-from forebay.pool._death import Obituary
 from forebay.pool._lease import Lease
+from forebay.pool._meet import meet
 from forebay.pool._record import Record
 from forebay.pool._spec import S
 from forebay.pool._step import Settle, Steps, Until, awaited, block
@@ -147,7 +147,7 @@ class Borrow:
         self._answer = None
 
         def granted(queue: _core.WakeQueue) -> bool:
-            self._answer = self._core.collect(ticket, self._kind.key)
+            self._answer = self._core.collect(ticket)
             if self._answer is None:
                 self._core.await_on(ticket, queue)
             return self._answer is not None
@@ -184,7 +184,7 @@ class Borrow:
         try:
             yield Settle(record, self._deadline.left())
             if starting:
-                yield from self._meet(record)
+                yield from meet(self._pool, record, self._deadline)
         except DeadlineError:
             self._leave(record, starting)
             raise self._too_late() from None
@@ -215,26 +215,6 @@ class Borrow:
             self._leave(record, starting)
             raise
         return True
-
-    def _meet(self, record: Record) -> Steps[None]:
-        """Learn the process of a new service; the keeper tells it while the service starts."""
-
-        def known(queue: _core.WakeQueue) -> bool:
-            # Another thread may take the keeper's word between the look and asking to be told, so
-            # that it is looked for once more.
-            return lent() or obituary.found(queue) or lent()
-
-        def lent() -> bool:
-            return self._core.lend(record.handle, self._kind.key) is not None
-
-        obituary = Obituary(self._core, record.handle)
-        yield Until(known, self._deadline)
-        process = self._core.process(record.handle)
-        if obituary.told is not None:
-            raise BrokenError(f"service {self._kind.name} ended when it was ready")
-        if process is None:
-            raise DeadlineError("the keeper told of no process")
-        record.known(*process)
 
     def _leave(self, record: Record, starting: bool) -> None:
         if starting:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import socket
 from collections.abc import Mapping
 from typing import Any
 
 from forebay import _core
-from forebay.pool._application import reference_of
 from forebay.pool._command import Command
 from forebay.pool._proxy import Backend, proxy_classes, public_methods
 from forebay.pool._record import ProgramRecord, PythonRecord
-from forebay.pool._reset import Reset
+from forebay.pool._reset import Reset, reset_of
 from forebay.pool._spec import Spec
 from forebay.rpc import Channel
 
@@ -30,28 +30,44 @@ class PythonKind:
         methods: names that calls may use.
         proxies: what holders of a lease see: of the blocking face, of the asyncio face.
         template: number of the template in its pool.
+        copies: the kind of copies of its services, which end with their lease.
     """
 
-    def __init__(self, key: int, spec: Spec[Any], template: int, *, by_value: bool) -> None:
+    def __init__(self, key: int, spec: Spec[Any], make: tuple[Any, bytes], template: int) -> None:
         service = spec.service
         self.key = key
         self.name = service.__name__
         self.methods = public_methods(service)
         self.proxies = proxy_classes(self.name, self.methods)
-        has_reset = callable(getattr(service, "reset", None))
-        self.resets = service.resets or (Reset.METHOD if has_reset else Reset.STATELESS)
+        self.resets = reset_of(service)
         self.template = template
-        self._make = (reference_of(service, by_value=by_value), spec.arguments)
+        self.copies = self
+        if self.resets is not Reset.NEVER:
+            self.copies = copy.copy(self)
+            self.copies.resets = Reset.NEVER
+            self.copies.copies = self.copies
+        self._make = make
 
     def start(
         self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int
     ) -> PythonRecord:
         """Have the template fork; what to make travels over the service's own socket."""
         descriptor = core.fork(handle, self.template, start_ms=start_ms, idle_ms=idle_ms)
+        return self._record(handle, descriptor, "@start", self._make)
+
+    def branch(self, core: _core.Pool, parent: _core.Handle, *, start_ms: int) -> PythonRecord:
+        """Have a lent service copied, as its holder will tell it to."""
+        handle, descriptor = core.branch(parent, self.key, start_ms=start_ms, idle_ms=0)
+        return self._record(handle, descriptor, "@branched", ())
+
+    def _record(
+        self, handle: _core.Handle, descriptor: int, call: str, args: tuple[Any, ...]
+    ) -> PythonRecord:
+        """The record of a service that answers its first call when it is ready."""
         connection = _core.Connection(descriptor, peer=f"service {self.name}")
         channel = Channel(connection, codec="pickle", name=self.name)
         channel.generation = handle.tag
-        return PythonRecord(self, handle, channel, channel.begin("@start", self._make))
+        return PythonRecord(self, handle, channel, channel.begin(call, args))
 
 
 class CommandKind:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from forebay.pool._step import awaited, block
 if TYPE_CHECKING:
     import socket
 
+    from forebay.pool._branch import Branches
     from forebay.pool._pool import ServicePool
 
 
@@ -76,6 +79,49 @@ class Lease:
         """A proxy of the same service whose calls raise DeadlineError after `timeout` seconds."""
         self._check()
         return self._record.kind.proxies[self._asyncio](self, timeout)
+
+    def fork(
+        self, count: int = 1, *, same_seed: bool = False, timeout: float | None = 30.0
+    ) -> Branches:
+        """Copy the service, with its state, `count` times; in milliseconds, by copy-on-write.
+
+        The copies are forks of the service's process, made between two of its calls; each is a
+        service of its own for the keeper and belongs to this program. They do not count against
+        the pool's `max_size`, and are never lent on. What the service opened (files, sockets) they
+        share; what it started stays with it.
+
+        Args:
+            count: how many.
+            same_seed: keep the states of `random` and numpy's global generator; otherwise each copy
+                gets new ones, and its method `reseed()` is called, where it has one.
+            timeout: seconds until all of them answer; None waits for ever.
+
+        Returns:
+            A context manager that gives a list of proxies; nothing happens before it is entered.
+
+        Raises:
+            ConfigError: the lease is of a program, or `count` is below 1.
+
+        Entering raises RemoteError (the service has threads; the message names them), DiedError (it
+        ended meanwhile), DeadlineError or LimitError. Source: clone(2).
+        """
+        from forebay.pool._branch import Branches
+
+        self._check()
+        if count < 1:
+            raise ConfigError(f"fork({count}): give a number of copies, 1 or more")
+        record = self._python()
+        return Branches(self, self._pool, record, count=count, same_seed=same_seed, timeout=timeout)
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """For what the pool does with the service on this lease: what goes wrong makes it dirty."""
+        self._check()
+        try:
+            yield
+        except BaseException as error:
+            self._weigh(error)
+            raise
 
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call a public method without waiting; the future is done when the service has answered.

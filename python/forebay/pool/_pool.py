@@ -17,7 +17,7 @@ from forebay.pool._death import Obituary, died_error
 from forebay.pool._keeper import start_keeper
 from forebay.pool._kind import THREAD_VARIABLES, CommandKind, Kind, PythonKind, environment_of
 from forebay.pool._record import PythonRecord, Record
-from forebay.pool._reset import Reset
+from forebay.pool._reset import Reset, reset_of
 from forebay.pool._service import Service
 from forebay.pool._spec import S, Spec
 from forebay.pool._step import Steps, Until
@@ -26,6 +26,9 @@ from forebay.pool._wait import Deadline, LoopWaiter
 if TYPE_CHECKING:
     import asyncio
 
+
+ENDED = (Reset.FORK, Reset.NEVER)
+"""Classes of services that serve one lease."""
 
 DEATH_WAIT = 1.0
 """Seconds that a failed call waits for the keeper to tell the cause; it takes milliseconds."""
@@ -71,7 +74,7 @@ class ServicePool:
         self._lock = threading.Lock()
         """Guards the kinds and the start of the keeper; never held while anything is waited for."""
         self._kinds: dict[Any, Kind] = {}
-        self._templates: dict[_application.Application, int] = {}
+        self._templates: dict[tuple[_application.Application, Any], int] = {}
         self._described: set[tuple[int, int]] = set()
         self._records: dict[int, Record] = {}
         self._inherited = False
@@ -177,6 +180,14 @@ class ServicePool:
             self._records[handle.slot] = record
         return record
 
+    def branch(self, record: PythonRecord) -> PythonRecord:
+        """Have a lent service copied; its holder tells it to fork."""
+        start_ms = int(self.config.start_timeout * 1000)
+        copied = record.kind.copies.branch(self.core, record.handle, start_ms=start_ms)
+        with self._lock:
+            self._records[copied.handle.slot] = copied
+        return copied
+
     def taken(self, handle: _core.Handle) -> Record:
         """The record of a service under its new lease."""
         record = self._records[handle.slot]
@@ -189,7 +200,7 @@ class ServicePool:
             return  # a forked child leaves the block too; the lease is its parent's to end
         resets = record.kind.resets
         try:
-            if dirty or resets is Reset.NEVER or not record.idle():
+            if dirty or resets in ENDED or not record.idle():
                 self.discard(record)
             elif resets is Reset.STATELESS:
                 self.core.release(record.handle)
@@ -289,8 +300,11 @@ class ServicePool:
         if isinstance(spec, Command):
             return CommandKind(number, spec)
         application = _application.application_of(spec.service, by_value=by_value)
-        template = self._templates.setdefault(application, len(self._templates))
-        return PythonKind(number, spec, template, by_value=by_value)
+        make = (_application.reference_of(spec.service, by_value=by_value), spec.arguments)
+        per_lease = reset_of(spec.service) is Reset.FORK
+        forked = (application, make if per_lease else None)
+        template = self._templates.setdefault(forked, len(self._templates))
+        return PythonKind(number, spec, make, template)
 
     def _prepare(self, kind: Kind) -> None:
         """Start a keeper where none runs, and describe the kind's template to a new one."""
@@ -299,10 +313,10 @@ class ServicePool:
             process = start_keeper(self.core)
             epoch = self.core.epoch() if process is None else self.core.attach(process)
         if isinstance(kind, PythonKind) and (epoch, kind.template) not in self._described:
-            application = list(self._templates)[kind.template]
+            application, make = list(self._templates)[kind.template]
             command_line = _template.command_line()
             environment = environment_of(dict.fromkeys(THREAD_VARIABLES, "1"))
-            setup = _template.setup_of(application)
+            setup = _template.setup_of(application, make)
             self.core.describe(
                 kind.template, command_line, environment, os.fsencode(os.getcwd()), setup
             )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from forebay import _core
     from forebay.pool._pool import ServicePool
     from forebay.pool._record import Record
+    from forebay.rpc import Channel
 
 T = TypeVar("T")
 
@@ -65,6 +66,25 @@ class Settle:
     async def wait(self, pool: ServicePool) -> None:
         """Wait on the running loop."""
         await self._record.afinish(self._timeout)
+
+
+class Answer:
+    """Wait for the answer to a call that was begun."""
+
+    __slots__ = ("_call", "_channel", "_timeout")
+
+    def __init__(self, channel: Channel, call: int, timeout: float | None) -> None:
+        self._channel = channel
+        self._call = call
+        self._timeout = timeout
+
+    def block(self, pool: ServicePool) -> None:
+        """Wait in this thread."""
+        self._channel.finish(self._call, timeout=self._timeout)
+
+    async def wait(self, pool: ServicePool) -> None:
+        """Wait on the running loop."""
+        await self._channel.afinish(self._call, timeout=self._timeout)
 
 
 Steps = Generator[Step, None, T]

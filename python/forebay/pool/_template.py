@@ -18,6 +18,7 @@ from typing import Any
 from forebay import _core
 from forebay.pool import _worker
 from forebay.pool._application import Application
+from forebay.pool._threads import extra_threads
 
 FD = 3
 """The inherited socket to the keeper."""
@@ -33,9 +34,12 @@ def command_line() -> list[bytes]:
     return [os.fsencode(part) for part in (sys.executable, "-c", code)]
 
 
-def setup_of(application: Application) -> bytes:
-    """What a template is told first: the application, this process's import path, arguments."""
-    return marshal.dumps((application.kind, application.target, sys.path, sys.argv))
+def setup_of(application: Application, make: tuple[Any, bytes] | None) -> bytes:
+    """What a template is told first: the application, this process's import path, arguments.
+
+    With `make`, also the service that it makes before it forks, so that each fork finds it made.
+    """
+    return marshal.dumps((application.kind, application.target, sys.path, sys.argv, make))
 
 
 def main() -> None:
@@ -47,49 +51,56 @@ def main() -> None:
     setup, directory = told
     faulthandler.enable()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    reason = _import(*marshal.loads(setup))
+    *application, make = marshal.loads(setup)
+    target = _worker.Target()
+    reason = _import(*application) or _make(target, make) or _frozen()
     if reason is not None:
         nursery.unfit(reason.encode(errors="replace"))
         return
     nursery.ready()
     _worker.prepare(directory)
-    _worker.main(nursery)
+    _worker.main(nursery, target)
 
 
 def _import(kind: Any, target: str, path: list[str], argv: list[str]) -> str | None:
-    """Import the application; the reason why services cannot be forked from it, if there is one."""
+    """Import the application; the reason why that failed, if it did."""
     sys.path[:] = path
     sys.argv[:] = argv
     try:
         Application(kind, target).load()
     except BaseException:
-        import traceback
-
         # Any way of failing, SystemExit of a script included, is the user's to see.
-        shown = target or "nothing"
-        return f"the template cannot import {shown}:\n{traceback.format_exc()}"
-    extra = _extra_threads()
+        return f"the template cannot import {target or 'nothing'}:\n{_traceback()}"
+    return None
+
+
+def _make(target: _worker.Target, make: tuple[Any, bytes] | None) -> str | None:
+    """Make the service of a class that is forked per lease; the reason why that failed."""
+    if make is None:
+        return None
+    try:
+        target._control(_worker.START, make)
+    except BaseException:
+        return f"its constructor raised in the template:\n{_traceback()}"
+    return None
+
+
+def _traceback() -> str:
+    import traceback
+
+    return traceback.format_exc()
+
+
+def _frozen() -> str | None:
+    """Make ready to fork; the reason why this process cannot, if there is one."""
+    extra = extra_threads()
     if extra:
         return (
-            f"importing {target} started {len(extra)} threads ({', '.join(extra)}), and a process "
-            "with threads cannot be forked; start them in the service's __init__ instead"
+            f"its import, or its constructor where it is forked for each lease, started {len(extra)}"
+            f" threads ({', '.join(extra)}), and a process with threads cannot be forked; start"
+            " them in the service's __init__, or in its first call, instead"
         )
     _worker.warm()
     gc.collect()
     gc.freeze()
     return None
-
-
-def _extra_threads() -> list[str]:
-    """Names of the threads beside the main one, by Python's name where it knows them."""
-    tasks = sorted(map(int, os.listdir("/proc/self/task")))[1:]
-    if not tasks:
-        return []  # without importing threading, whose at-fork handler every fork would pay for
-    import threading
-
-    known = {thread.native_id: thread.name for thread in threading.enumerate()}
-    names = []
-    for task in tasks:
-        with open(f"/proc/self/task/{task}/comm") as file:
-            names.append(known.get(task) or file.read().strip())
-    return names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -13,11 +14,14 @@ from typing import Any
 from forebay import _core
 from forebay.errors import ConfigError
 from forebay.pool._application import resolve
+from forebay.pool._threads import extra_threads
 from forebay.rpc._codec import by_name
 from forebay.rpc._serve import serve_connection
 
 START = "@start"
 RESET = "@reset"
+FORK = "@fork"
+BRANCHED = "@branched"
 STOP = "@stop"
 
 WARM_ROUNDS = 32
@@ -38,7 +42,12 @@ class Target:
     def _control(self, name: str, args: tuple[Any, ...]) -> None:
         """Do what the pool itself asks: make the service, or reset it."""
         if name == START:
-            self._service = make(*args)
+            if self._service is None:
+                self._service = make(*args)
+            elif hasattr(self._service, "reseed"):
+                self._service.reseed()  # made in the template: each fork starts from the same state
+        elif name == BRANCHED:
+            pass  # it is asked only whether it is there
         elif name == RESET:
             self._service.reset()
         elif name == STOP:
@@ -102,22 +111,86 @@ def prepare(directory: str) -> None:
         numpy_random.seed()
 
 
-def main(nursery: _core.Nursery) -> None:
+class Branched(BaseException):
+    """Raised in a copy, so that it leaves the call in which the original was copied.
+
+    It is no `Exception`: no handler in between is to take it for the failure of that call.
+    """
+
+    def __init__(self, connection: _core.Connection) -> None:
+        super().__init__()
+        self.connection = connection
+
+
+def branch(nursery: _core.Nursery, target: Target, count: int, same_seed: bool) -> None:
+    """Fork copies of this service, as the keeper orders them; in a copy raises `Branched`.
+
+    Raises:
+        ConfigError: it has more than one thread.
+    """
+    extra = extra_threads()
+    if extra:
+        for _ in range(count):
+            nursery.refuse()
+        raise ConfigError(
+            f"this service has {len(extra)} threads besides its own ({', '.join(extra)}), "
+            "and a fork would copy none of them; end them first"
+        )
+    for _ in range(count):
+        connection = _core.Connection.unconnected("the client")
+        state = random_state() if same_seed else None
+        directory = nursery.branch(connection)
+        if directory is not None:
+            gc.freeze()  # what it shares with the original stays shared
+            prepare(directory)
+            if state is not None:
+                restore_random(state)
+            elif hasattr(target, "reseed"):
+                target.reseed()
+            raise Branched(connection)
+
+
+def random_state() -> tuple[Any, Any]:
+    """States of the process's own random generators, where they are in use."""
+    numpy_random = sys.modules.get("numpy.random")
+    own = sys.modules.get("random")
+    return own and own.getstate(), numpy_random and numpy_random.get_state()
+
+
+def restore_random(state: tuple[Any, Any]) -> None:
+    """Put them back: a fork reseeds `random`, and `prepare` reseeds numpy."""
+    own, numpy_state = state
+    if own:
+        sys.modules["random"].setstate(own)
+    if numpy_state:
+        sys.modules["numpy.random"].set_state(numpy_state)
+
+
+def main(nursery: _core.Nursery, target: Target) -> None:
     """Run the serving loop in the template, and fork services out of it, until the keeper ends.
 
     The loop waits for its first call in the template; a child is forked out of that wait, and
     finds everything made: what it would make itself, it would make on pages that it has to copy.
     """
-    target = Target()
     connection = _core.Connection.unconnected("the client")
     cradle = _core.Cradle(nursery, connection, prepare)
-    serve_connection(
-        connection,
-        target,
-        codec="pickle",
-        on_control=target._control,
-        next_call=cradle.next_call,
-    )
+    next_call: Any = cradle.next_call
+
+    def control(name: str, args: tuple[Any, ...]) -> None:
+        if name == FORK:
+            branch(nursery, target, *args)
+        else:
+            target._control(name, args)
+
+    while True:
+        try:
+            serve_connection(
+                connection, target, codec="pickle", on_control=control, next_call=next_call
+            )
+            break
+        except Branched as copy:
+            connection.close()
+            connection, next_call = copy.connection, None
     # The client of a service is gone or has given it up. Whether and when it ends is the keeper's
     # affair alone: a second authority in here would race with it (see the concept page).
     while cradle.born:

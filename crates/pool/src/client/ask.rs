@@ -47,7 +47,10 @@ impl Client {
                         grace_ms: if settling { known } else { 0 },
                     });
                 }
-                Some(Grant::Start { slot }) => return Ok(state.begin(slot, key)),
+                Some(Grant::Start { slot }) => {
+                    let handle = state.begin(slot);
+                    return Ok(Answer::Start { handle });
+                }
                 Some(Grant::Take { slot, settled }) => {
                     if let Some(handle) = state.claim(slot, settled) {
                         self.unwatch(&state, slot);
@@ -73,13 +76,14 @@ impl Client {
     }
 
     /// What a ticket got, or None where it still waits.
-    pub fn collect(&self, ticket: Ticket, key: Key) -> Result<Option<Answer>> {
+    pub fn collect(&self, ticket: Ticket) -> Result<Option<Answer>> {
         let mut state = self.enter()?;
         while let Some(grant) = state.machine.granted(ticket) {
             match grant {
                 Grant::Start { slot } => {
                     state.machine.collect(ticket);
-                    return Ok(Some(state.begin(slot, key)));
+                    let handle = state.begin(slot);
+                    return Ok(Some(Answer::Start { handle }));
                 }
                 Grant::Take { slot, settled } => {
                     if let Some(handle) = state.claim(slot, settled) {

@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Pid;
 
 use super::drive::tell;
-use super::{Answer, State, WATCH};
+use super::{State, WATCH};
 use crate::clock::{now_ms, wait_of};
 use crate::death::Death;
 use crate::error::{Error, Result};
@@ -105,7 +105,7 @@ impl State {
     }
 
     /// Room was granted: the caller starts a service here.
-    pub fn begin(&mut self, slot: u32, _key: Key) -> Answer {
+    pub fn begin(&mut self, slot: u32) -> Handle {
         let generation = self.next_generation(slot);
         *self.entry_of(slot) = Entry {
             generation,
@@ -115,9 +115,7 @@ impl State {
         };
         Stamp::new(Word::Starting, generation).store(&self.link.cell(slot).word);
         self.stats.starts += 1;
-        Answer::Start {
-            handle: Handle { slot, generation },
-        }
+        Handle { slot, generation }
     }
 
     /// A service was granted: take it from the keeper, if it lives.

@@ -38,7 +38,10 @@ impl Client {
         cell.since_ms
             .store(now_ms(), std::sync::atomic::Ordering::Release);
         let to = if settled { Word::Idle } else { Word::Resetting };
-        if state.entry_of(handle.slot).death.is_some() || !state.shift(handle, Word::Leased, to) {
+        if state.entry_of(handle.slot).death.is_some()
+            || !state.machine.is_lendable(handle.slot)
+            || !state.shift(handle, Word::Leased, to)
+        {
             self.drop_service(&mut state, handle.slot, Cause::Discarded);
             return Ok(());
         }

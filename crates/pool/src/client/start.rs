@@ -7,8 +7,10 @@ use rustix::event::epoll;
 use super::drive::CONTROL;
 use super::{Client, Handover};
 use crate::channel;
+use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::limit::SERVICES_MAX;
+use crate::machine::Key;
 use crate::wire::{Deadlines, Handle, Launch, Request};
 
 impl Client {
@@ -50,6 +52,34 @@ impl Client {
         self.start(handle, &request)
     }
 
+    /// Start a copy of a lent service, for the same holder. Returns its lease to be, and the caller's end of its
+    /// socket. The holder tells the service itself to fork.
+    pub fn branch(
+        &self,
+        parent: Handle,
+        key: Key,
+        deadlines: Deadlines,
+    ) -> Result<(Handle, OwnedFd)> {
+        let handle = {
+            let mut state = self.enter()?;
+            state.entry(parent)?;
+            let slot = state.machine.branch(key);
+            state.begin(slot)
+        };
+        let request = Request::Branch {
+            handle,
+            parent,
+            deadlines,
+        };
+        match self.start(handle, &request) {
+            Ok(socket) => Ok((handle, socket)),
+            Err(error) => {
+                self.discard(handle, Cause::Discarded)?;
+                Err(error)
+            }
+        }
+    }
+
     /// Start a program as a service. Returns the caller's end of its socket.
     pub fn launch(&self, handle: Handle, launch: Launch, deadlines: Deadlines) -> Result<OwnedFd> {
         let request = Request::Start {
@@ -87,12 +117,11 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::death::Cause;
 
     #[test]
     fn room_above_the_limit_is_refused_and_given_back() {
         let client = Client::new(1).expect("a pool");
-        client.lock().begin(SERVICES_MAX, 0);
+        client.lock().begin(SERVICES_MAX);
         let (slot, generation) = (SERVICES_MAX, 1);
         let handle = Handle { slot, generation };
 

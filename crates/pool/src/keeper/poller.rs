@@ -26,6 +26,8 @@ pub enum Token {
     Exit(u32, u32),
     /// A service wrote.
     Output(u32, u32),
+    /// A service reported a copy of itself.
+    Branched(u32, u32),
 }
 
 impl Token {
@@ -39,6 +41,7 @@ impl Token {
             Self::TemplateOutput(id, serial) => (4, id, serial),
             Self::Exit(id, serial) => (5, id, serial),
             Self::Output(id, serial) => (6, id, serial),
+            Self::Branched(id, serial) => (7, id, serial),
         };
         (kind << 56) | (u64::from(serial & SERIAL_MASK) << 32) | u64::from(id)
     }
@@ -54,6 +57,7 @@ impl Token {
             4 => Self::TemplateOutput(id, serial),
             5 => Self::Exit(id, serial),
             6 => Self::Output(id, serial),
+            7 => Self::Branched(id, serial),
             _ => return None,
         })
     }

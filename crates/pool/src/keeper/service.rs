@@ -1,5 +1,6 @@
 //! What the keeper knows of a service.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -28,6 +29,10 @@ pub struct Service {
     /// A duplicate of the client's end of its socket: readable once it has answered its start or
     /// its reset, whether or not the client has looked.
     pub answers: Option<OwnedFd>,
+    /// Orders to it, and what it reports of copies of itself; none for a program.
+    pub nursery: Option<OwnedFd>,
+    /// Copies of it that were asked for and that it has not reported.
+    pub branching: BTreeSet<Handle>,
     /// Its time limits.
     pub deadlines: Deadlines,
     /// Why it is being ended, where that is our doing.

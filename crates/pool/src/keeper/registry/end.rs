@@ -124,6 +124,10 @@ impl Registry {
         let Some(status) = service.process.as_ref().and_then(Process::reap) else {
             return;
         };
+        self.forget_copies(poller, slot, serial);
+        let Some(service) = self.services.get_mut(&slot) else {
+            return;
+        };
         let death = service.death(status);
         poller.remove(&service.output);
         if let Some(process) = &service.process {

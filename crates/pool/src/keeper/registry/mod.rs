@@ -1,5 +1,6 @@
 //! Every process of the keeper, by slot and by template.
 
+mod branch;
 mod end;
 mod orphans;
 mod start;
@@ -100,6 +101,14 @@ impl Registry {
                 let done = self.fork(poller, handle, template, deadlines, descriptors);
                 self.tell_failure(handle, done);
             }
+            Request::Branch {
+                handle,
+                parent,
+                deadlines,
+            } => {
+                let done = self.branch(poller, handle, parent, deadlines, descriptors);
+                self.tell_failure(handle, done);
+            }
             Request::Start {
                 handle,
                 launch,
@@ -177,6 +186,7 @@ impl Registry {
                     poller.remove(&running.output);
                 }
             }
+            Token::Branched(slot, serial) => self.take_copies(poller, slot, serial),
             Token::Exit(slot, serial) => self.service_ended(poller, slot, serial),
             Token::Output(slot, serial) => {
                 let service = self

@@ -3,6 +3,7 @@
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::Registry;
+use crate::keeper::service::Service;
 use crate::limit::ORPHAN_SCAN_MS;
 
 impl Registry {
@@ -29,9 +30,11 @@ impl Registry {
             .templates
             .values()
             .filter_map(|template| template.running.as_ref());
+        let branching = |service: &Service| !service.branching.is_empty();
         if forking
             .into_iter()
             .any(|running| !running.pending.is_empty())
+            || self.services.values().any(branching)
         {
             return;
         }

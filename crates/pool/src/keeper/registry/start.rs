@@ -1,11 +1,13 @@
 //! How a process comes into the registry.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::Registry;
+use crate::channel;
 use crate::clock::now_ms;
 use crate::error::{Error, Result};
 use crate::keeper::output::Output;
@@ -21,7 +23,7 @@ use crate::wire::{self, Event, Handle, Launch};
 const UNKNOWN_TEMPLATE: Error = Error::Malformed {
     what: "unknown template",
 };
-const NO_DIRECTORY: fn(std::io::Error) -> Error = |source| Error::System {
+pub(super) const NO_DIRECTORY: fn(std::io::Error) -> Error = |source| Error::System {
     what: "cannot make a directory for the service",
     source,
 };
@@ -37,9 +39,12 @@ impl Registry {
     ) -> Result<()> {
         let write = self.enter(poller, handle, deadlines)?;
         let socket = self.keep_answers(handle, sockets)?;
-        let directory = self.order(poller, handle, id, &[socket.as_fd(), write.as_fd()])?;
+        let (nursery, cradle) = channel::pair()?;
+        let descriptors = [socket.as_fd(), write.as_fd(), cradle.as_fd()];
+        let directory = self.order(poller, handle, id, &descriptors)?;
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.directory = Some(directory);
+            service.nursery = Some(nursery);
         }
         Ok(())
     }
@@ -125,7 +130,7 @@ impl Registry {
     }
 
     /// Register a service that is about to start; returns the pipe for its output.
-    fn enter(
+    pub(super) fn enter(
         &mut self,
         poller: &Poller,
         handle: Handle,
@@ -146,6 +151,8 @@ impl Registry {
             output,
             directory: None,
             answers: None,
+            nursery: None,
+            branching: BTreeSet::new(),
             deadlines,
             ending: None,
         };
@@ -158,7 +165,11 @@ impl Registry {
     }
 
     /// Keep the client's end of a service's socket, and return the service's own.
-    fn keep_answers<'a>(&mut self, handle: Handle, sockets: &'a [OwnedFd]) -> Result<&'a OwnedFd> {
+    pub(super) fn keep_answers<'a>(
+        &mut self,
+        handle: Handle,
+        sockets: &'a [OwnedFd],
+    ) -> Result<&'a OwnedFd> {
         let [theirs, ours] = sockets else {
             return Err(Error::Malformed {
                 what: "a service was asked for without its sockets",
@@ -224,7 +235,7 @@ impl Registry {
     }
 
     /// Another directory for a service.
-    fn reserve(&mut self) -> Result<Directory> {
+    pub(super) fn reserve(&mut self) -> Result<Directory> {
         let scratch = match self.scratch.take() {
             Some(scratch) => scratch,
             None => Scratch::create(&self.scratch_base).map_err(NO_DIRECTORY)?,

@@ -1,0 +1,156 @@
+//! How a service comes to be as the copy of another that is lent.
+//!
+//! The keeper passes the order on to the service, which forks when its holder's call tells it to. From
+//! there on the copy is a service like any other: a child of the keeper, told and watched alike.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::Pid;
+
+use super::Registry;
+use super::start::NO_DIRECTORY;
+use crate::channel;
+use crate::death::Cause;
+use crate::error::{Error, Result};
+use crate::keeper::{Poller, Token, report_of};
+use crate::wire::{self, Handle, Order, Report};
+
+impl Registry {
+    pub(super) fn branch(
+        &mut self,
+        poller: &Poller,
+        handle: Handle,
+        parent: Handle,
+        deadlines: wire::Deadlines,
+        sockets: &[OwnedFd],
+    ) -> Result<()> {
+        let ordered = self.order_copy(poller, handle, parent, deadlines, sockets);
+        if ordered.is_err()
+            && let Some(nursery) = self.nursery_of(parent.slot)
+        {
+            // Its holder has told it to expect an order, and it would wait for ever.
+            let skip = Order::Skip { handle }.encode();
+            let _ = channel::send(nursery, &skip, &[], SendFlags::DONTWAIT);
+        }
+        ordered
+    }
+
+    fn order_copy(
+        &mut self,
+        poller: &Poller,
+        handle: Handle,
+        parent: Handle,
+        deadlines: wire::Deadlines,
+        sockets: &[OwnedFd],
+    ) -> Result<()> {
+        let write = self.enter(poller, handle, deadlines)?;
+        let socket = self.keep_answers(handle, sockets)?;
+        let directory = self.reserve()?;
+        directory.make().map_err(NO_DIRECTORY)?;
+        let (ours, theirs) = channel::pair()?;
+        let gone = Error::Malformed {
+            what: "the service to be copied has ended",
+        };
+        let Some(nursery) = self.nursery_of(parent.slot) else {
+            return Err(gone);
+        };
+        let order = Order::Branch {
+            handle,
+            directory: directory.path().as_encoded_bytes().to_vec(),
+        };
+        let descriptors = [socket.as_fd(), write.as_fd(), theirs.as_fd()];
+        channel::send(nursery, &order.encode(), &descriptors, SendFlags::DONTWAIT)
+            .map_err(Error::system("the service takes no orders"))?;
+        if let Some(service) = self.services.get_mut(&handle.slot) {
+            service.directory = Some(directory);
+            service.nursery = Some(ours);
+        }
+        self.expect_copy(poller, parent.slot, handle)
+    }
+
+    /// Watch for what a service reports, from its first copy on.
+    fn expect_copy(&mut self, poller: &Poller, slot: u32, copy: Handle) -> Result<()> {
+        let Some(service) = self.services.get_mut(&slot) else {
+            return Ok(());
+        };
+        if service.branching.is_empty()
+            && let Some(nursery) = &service.nursery
+        {
+            poller.add(nursery, Token::Branched(slot, service.serial))?;
+        }
+        service.branching.insert(copy);
+        Ok(())
+    }
+
+    pub(super) fn take_copies(&mut self, poller: &Poller, slot: u32, serial: u32) {
+        loop {
+            let service = self.services.get_mut(&slot);
+            let Some(service) = service.filter(|service| service.serial == serial) else {
+                return;
+            };
+            let Some(nursery) = &service.nursery else {
+                return;
+            };
+            let report = match self.receiver.receive(nursery, RecvFlags::DONTWAIT) {
+                Ok(Some(packet)) if !packet.bytes.is_empty() => report_of(&packet.bytes),
+                Ok(None) | Err(Error::Interrupted) => return,
+                Ok(Some(_)) | Err(_) => {
+                    poller.remove(nursery); // closed: it is on its way out
+                    return;
+                }
+            };
+            match report {
+                Report::Forked { handle, pid } => {
+                    self.copied(poller, slot, handle);
+                    let done = Pid::from_raw(pid)
+                        .ok_or(Error::Malformed {
+                            what: "a process id of 0",
+                        })
+                        .and_then(|pid| self.started(poller, handle, pid));
+                    self.tell_failure(handle, done);
+                }
+                Report::NotForked { handle, errno } => {
+                    self.copied(poller, slot, handle);
+                    let errno = std::io::Error::from_raw_os_error(errno);
+                    self.not_copied(handle, &format!("the service could not fork: {errno}"));
+                }
+                Report::Ready | Report::Unfit { .. } => {} // a template's words
+            }
+        }
+    }
+
+    /// A service has ended: what it still owed will not come.
+    pub(super) fn forget_copies(&mut self, poller: &Poller, slot: u32, serial: u32) {
+        self.take_copies(poller, slot, serial);
+        let Some(service) = self.services.get_mut(&slot) else {
+            return;
+        };
+        if let Some(nursery) = &service.nursery {
+            poller.remove(nursery);
+        }
+        for handle in std::mem::take(&mut service.branching) {
+            self.not_copied(handle, "the service to be copied ended");
+        }
+    }
+
+    fn copied(&mut self, poller: &Poller, slot: u32, copy: Handle) {
+        if let Some(service) = self.services.get_mut(&slot)
+            && service.branching.remove(&copy)
+            && service.branching.is_empty()
+            && let Some(nursery) = &service.nursery
+        {
+            poller.remove(nursery);
+        }
+    }
+
+    fn not_copied(&mut self, copy: Handle, why: &str) {
+        if self.services.remove(&copy.slot).is_some() {
+            self.tell_not_started(copy.slot, Cause::NotStarted, why.as_bytes().to_vec());
+        }
+    }
+
+    fn nursery_of(&self, slot: u32) -> Option<&OwnedFd> {
+        self.services.get(&slot)?.nursery.as_ref()
+    }
+}

@@ -1,0 +1,112 @@
+"""Live copies of a leased service: copy-on-write forks of it, each a service of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import BrokenError, BusyError, DeadlineError
+from forebay.pool._meet import meet
+from forebay.pool._record import PythonRecord
+from forebay.pool._step import Answer, Settle, Steps, awaited, block
+from forebay.pool._wait import Deadline
+
+if TYPE_CHECKING:
+    from forebay.pool._lease import Lease
+    from forebay.pool._pool import ServicePool
+
+
+class Branches:
+    """Copies to be. `with` gives a list of blocking proxies, `async with` one of asyncio ones.
+
+    Each copy has the state that the original had, and a lease of its own; they end with the block,
+    or one by one with `copy.lease.close()`. The original goes on, and may be given back before them.
+    """
+
+    __slots__ = ("_count", "_lease", "_leases", "_pool", "_record", "_same_seed", "_timeout")
+
+    def __init__(
+        self,
+        lease: Lease,
+        pool: ServicePool,
+        record: PythonRecord,
+        *,
+        count: int,
+        same_seed: bool,
+        timeout: float | None,
+    ) -> None:
+        self._lease = lease
+        self._pool = pool
+        self._record = record
+        self._count = count
+        self._same_seed = same_seed
+        self._timeout = timeout
+        self._leases: list[Lease] | None = None
+
+    def __enter__(self) -> list[Any]:
+        self._expect_left()
+        return self._entered(block(self._pool, self._steps()), face=0)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> list[Any]:
+        self._expect_left()
+        return self._entered(await awaited(self._pool, self._steps()), face=1)
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all copies. Idempotent; never waits."""
+        leases, self._leases = self._leases, None
+        for lease in leases or ():
+            lease.close()
+
+    def _expect_left(self) -> None:
+        if self._leases is not None:
+            raise BusyError("these copies have been made; for others, call fork again")
+
+    def _entered(self, copies: Iterable[PythonRecord], *, face: int) -> list[Any]:
+        from forebay.pool._lease import Lease
+
+        self._leases = [Lease(self._pool, copied, bool(face)) for copied in copies]
+        return [self._record.kind.proxies[face](lease) for lease in self._leases]
+
+    def _steps(self) -> Steps[list[PythonRecord]]:
+        """Order the copies, tell the original to fork, and wait until each has answered."""
+        deadline = Deadline(self._timeout)
+        record, copies = self._record, list[PythonRecord]()
+        waited = record
+        try:
+            with self._lease.lent():
+                copies += [self._pool.branch(record) for _ in range(self._count)]
+                channel = record.channel
+                channel.generation = record.handle.tag
+                call = channel.begin("@fork", (self._count, self._same_seed))
+                yield Answer(channel, call, deadline.left())
+            for waited in copies:
+                yield Settle(waited, deadline.left())
+                yield from meet(self._pool, waited, deadline)
+        except DeadlineError:
+            self._discard(copies)
+            raise DeadlineError(
+                f"service {record.kind.name} (process {record.pid}) was not copied {self._count} times"
+                f" within {self._timeout:g} s; raise timeout, or ask for fewer copies",
+                timeout=self._timeout,
+            ) from None
+        except (BrokenError, OSError) as error:
+            try:
+                name = f"{record.kind.name}, being copied,"
+                told = yield from self._pool.explain(waited.handle, name, error)
+            finally:
+                self._discard(copies)
+            raise told from None
+        except BaseException:
+            self._discard(copies)
+            raise
+        return copies
+
+    def _discard(self, copies: Iterable[PythonRecord]) -> None:
+        for copied in copies:
+            self._pool.discard(copied)
