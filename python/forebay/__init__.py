@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from forebay.pool import (
         Command,
         Lease,
+        NullPool,
         Reset,
         Service,
         ServicePool,
@@ -54,6 +55,7 @@ __all__ = [
     "InternalError",
     "Lease",
     "LimitError",
+    "NullPool",
     "ProtocolError",
     "RemoteError",
     "Reset",
@@ -73,6 +75,7 @@ __getattr__, __dir__ = lazy(
         "pool": (
             "Command",
             "Lease",
+            "NullPool",
             "Reset",
             "Service",
             "ServicePool",

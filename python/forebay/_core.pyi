@@ -242,7 +242,15 @@ class Pool:
         OSError: a system call failed.
     """
 
-    def __new__(cls, max_size: int) -> Pool: ...
+    def __new__(
+        cls,
+        max_size: int,
+        *,
+        max_running: int | None = None,
+        max_uses: int = 0,
+        lifetime_ms: int = 0,
+        ping_after_ms: int = 0,
+    ) -> Pool: ...
     def watch(self) -> int:
         """A new descriptor, readable when `drive` has something to do; it is the caller's to close.
 
@@ -285,6 +293,10 @@ class Pool:
         """Have `queue` told the ticket once that is granted, at once where it has been."""
     def collect(self, ticket: int) -> _Answer | None:
         """What a ticket was granted, as from `ask`; None where it still waits."""
+    def refill(self, key: int) -> Handle | None:
+        """Room for a service that is to be kept ready, as from an answer that says start."""
+    def keep(self, key: int, min_idle: int) -> None:
+        """Keep so many idle services of a key, however long they are idle."""
     def hurry(self, ticket: int) -> None:
         """Rather have a service started than wait for a reset."""
     def leave(self, ticket: int) -> None:
@@ -353,7 +365,7 @@ class Pool:
             handle: of the start.
             answered: the caller has read that it is ready, so nothing more comes to its socket.
         """
-    def discard(self, handle: Handle) -> None:
+    def discard(self, handle: Handle, contaminated: bool = False) -> None:
         """Have a service ended; its successor may start at once."""
     def death(
         self, handle: Handle, queue: WakeQueue | None = None
@@ -380,12 +392,12 @@ class Pool:
         It returns at the timeout too, and at a signal after its handlers ran; what they raise is
         raised from here.
         """
-    def stats(self) -> tuple[int, int, int, int, int, int]:
-        """Live, idle, settling, waiters; then starts and leases since the pool was made."""
+    def stats(self) -> list[tuple[str, int]]:
+        """Sizes now, and counters since the pool was made, by name."""
     def deaths(self) -> list[tuple[str, int]]:
         """Deaths since the pool was made, by cause."""
-    def services(self) -> list[tuple[int, int, int, bool]]:
-        """Slot, generation, process id and whether it is lent, of each service."""
+    def services(self) -> list[tuple[int, int, int, bool, int, int]]:
+        """Of each service: slot, generation, process id, lent or not, key, ms of its lease."""
     def close(self, timeout: float) -> None:
         """End every service and the keeper, and wait for it without the GIL. Idempotent.
 

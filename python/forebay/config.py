@@ -93,6 +93,16 @@ def _quantity(text: object, what: str, example: str) -> tuple[Decimal, str]:
     return Decimal(match[1]), match[2]
 
 
+_POOL_TIMES: Final = (
+    "max_lifetime",
+    "idle_timeout",
+    "ping_after",
+    "leak_after",
+    "reset_timeout",
+    "start_timeout",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class PoolConfig:
     """Settings of a pool of services. Sizes are counts, times are seconds."""
@@ -100,8 +110,29 @@ class PoolConfig:
     max_size: int = 0
     """Services at once, of all kinds together; 0: as many as this process may use cores."""
 
+    max_running: int = 0
+    """Services lent at once; 0: as many as there are. Below `max_size` the others wait warm."""
+
+    min_idle: int = 0
+    """Idle services of each kind that are kept ready, as far as `max_size` has room."""
+
+    max_uses: int = 0
+    """Leases that one service serves before it is replaced; 0: any number."""
+
+    max_lifetime: float = 1800.0
+    """Seconds, a tenth more or less, after which a service is replaced; 0: never."""
+
     idle_timeout: float = 300.0
     """An idle service is ended after so long, so that its memory goes back; 0: never."""
+
+    ping_after: float = 60.0
+    """Idle for longer, a service is asked whether it answers before it is lent; 0: never."""
+
+    canary_every: int = 0
+    """Each service is looked at after so many leases for state that one of them left; 0: never."""
+
+    leak_after: float = 0.0
+    """A lease that is out for longer is reported with the place that acquired it; 0: none is."""
 
     reset_timeout: float = 1.0
     """A reset that takes longer counts as hung: the service is replaced."""
@@ -112,9 +143,12 @@ class PoolConfig:
     def __post_init__(self) -> None:
         if self.max_size == 0:
             object.__setattr__(self, "max_size", len(os.sched_getaffinity(0)))
-        if self.max_size < 0:
-            raise ConfigError(f"max_size is {self.max_size}; give a number of services, 1 or more")
-        for name in ("idle_timeout", "reset_timeout", "start_timeout"):
+        if self.max_running == 0:
+            object.__setattr__(self, "max_running", self.max_size)
+        for name in ("max_size", "max_running", "min_idle", "max_uses", "canary_every"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; give a number, 0 or more")
+        for name in _POOL_TIMES:
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise ConfigError(f"{name} is {value}; give seconds, 0 or more")

@@ -197,3 +197,36 @@ class Costly(Tree):
 
     def origin(self) -> tuple[int, int]:
         return self.made_by, os.getpid()
+
+
+VISITORS: list[str] = []
+"""Plain data of a module, which a careless service changes."""
+
+
+class Leaky(forebay.Service):
+    """Forgets some of what it is told."""
+
+    canary_ignores = ("cache",)
+
+    def __init__(self) -> None:
+        self.secret = ""
+        self.cache: dict[str, str] = {}
+        self.kept: list[str] = []
+
+    def remember(self, text: str) -> None:
+        self.cache[text] = self.secret = text
+
+    def keep(self, text: str) -> None:
+        self.kept.append(text)
+
+    def visit(self, text: str) -> None:
+        VISITORS.append(text)
+
+    def wander(self) -> None:
+        os.chdir("/")
+
+    def open_file(self) -> int:
+        return os.open("/dev/null", os.O_RDONLY)
+
+    def reset(self) -> None:
+        self.secret = ""

@@ -28,9 +28,17 @@ pub enum Cause {
     Closed = 9,
     /// Its keeper was killed, and it with it.
     KeeperLost = 10,
+    /// We ended it: it had lived as long as its pool lets services live.
+    Lifetime = 11,
+    /// We ended it: it had served as many leases as its pool lets services serve.
+    Uses = 12,
+    /// We ended it: idle, to make room for another kind.
+    Evicted = 13,
+    /// We ended it: state of one lease was found in it after it was reset.
+    Contaminated = 14,
 }
 
-const CAUSES: [Cause; 11] = [
+const CAUSES: [Cause; 15] = [
     Cause::Exit,
     Cause::Signal,
     Cause::NotStarted,
@@ -42,6 +50,10 @@ const CAUSES: [Cause; 11] = [
     Cause::Discarded,
     Cause::Closed,
     Cause::KeeperLost,
+    Cause::Lifetime,
+    Cause::Uses,
+    Cause::Evicted,
+    Cause::Contaminated,
 ];
 
 impl Cause {
@@ -74,6 +86,10 @@ impl Cause {
             Self::Discarded => "discarded",
             Self::Closed => "closed",
             Self::KeeperLost => "keeper_lost",
+            Self::Lifetime => "lifetime",
+            Self::Uses => "uses",
+            Self::Evicted => "evicted",
+            Self::Contaminated => "contaminated",
         }
     }
 }

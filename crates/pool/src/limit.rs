@@ -18,3 +18,5 @@ pub const ORPHAN_SCAN_MS: u64 = 5_000;
 pub const CONTROL_WAIT_MS: u64 = 1_000;
 /// Shortest time that a keeper is given to end its services when the pool is closed, in milliseconds.
 pub const CLOSE_MS_MIN: u64 = 100;
+/// Time between two looks at a service that is too old and in use, in milliseconds.
+pub const LIFETIME_LOOK_MS: u64 = 1_000;

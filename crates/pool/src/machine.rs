@@ -12,7 +12,8 @@
 //! Invariants, held by the model test:
 //! - a slot is granted to at most one ticket; a slot is in exactly one place;
 //! - lent + idle + settling never exceeds `max_size`; a dying service does not count, its successor may start;
-//! - nobody waits while a fitting service is idle, or while there is room or another key's idle service to evict,
+//! - lent never exceeds `max_running`; copies of a lent service count in neither;
+//! - below `max_running` nobody waits while a fitting service is idle, or while there is room or another key's idle service to evict,
 //!   unless a settling service of the key is about to become free, one for each who waits so;
 //! - first come, first served: a newcomer overtakes, whatever key each wants, only those who chose to wait for a
 //!   settling service rather than take what there is.
@@ -90,6 +91,9 @@ struct Waiter {
 #[derive(Debug)]
 pub struct Machine {
     max_size: u32,
+    max_running: u32,
+    /// Lent ones, as far as they count.
+    running: u32,
     services: Vec<Service>,
     free: Vec<Slot>,
     keys: BTreeMap<Key, Kind>,
@@ -99,10 +103,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A pool of at most `max_size` services.
-    pub fn new(max_size: u32) -> Self {
+    /// A pool of at most `max_size` services, of which at most `max_running` are lent at once.
+    pub fn new(max_size: u32, max_running: u32) -> Self {
         Self {
             max_size,
+            max_running,
+            running: 0,
             services: Vec::new(),
             free: Vec::new(),
             keys: BTreeMap::new(),
@@ -128,16 +134,34 @@ impl Machine {
 
     /// The service on top of a key's idle ones, where it owes nothing and nobody waits.
     pub fn take(&mut self, key: Key) -> Option<Slot> {
-        if !self.waiting.is_empty() {
-            return None;
-        }
-        let slot = *self.keys.get(&key)?.idle.last()?;
-        if self.services[slot as usize].place != (Place::Idle { settled: true }) {
-            return None;
-        }
+        let slot = self.top(key)?;
         self.keys.get_mut(&key)?.idle.pop();
         self.put(slot, Place::Lent);
         Some(slot)
+    }
+
+    /// What `take` would take.
+    pub fn top(&self, key: Key) -> Option<Slot> {
+        if !self.waiting.is_empty() || self.running >= self.max_running {
+            return None;
+        }
+        let slot = *self.keys.get(&key)?.idle.last()?;
+        (self.services[slot as usize].place == Place::Idle { settled: true }).then_some(slot)
+    }
+
+    /// Room for one more idle service of a key, where it has fewer than `min_idle`.
+    pub fn refill(&mut self, key: Key, min_idle: usize) -> Option<Slot> {
+        let kind = self.keys.entry(key).or_default();
+        let has = kind.idle.len() + kind.settling;
+        let room = self.live < self.max_size && self.waiting.is_empty();
+        (has < min_idle && room).then(|| self.occupy(key))
+    }
+
+    /// What a slot's service is interchangeable with.
+    pub fn key_of(&self, slot: Slot) -> Key {
+        self.services
+            .get(slot as usize)
+            .map_or(0, |service| service.key)
     }
 
     /// Room for a copy of a lent service; it belongs to the same holder, and never becomes idle.
@@ -145,6 +169,7 @@ impl Machine {
         let slot = self.occupy(key);
         self.services[slot as usize].counts = false;
         self.live -= 1;
+        self.running -= 1;
         slot
     }
 
@@ -303,6 +328,9 @@ impl Machine {
 
     /// A service for a key right now.
     fn find(&mut self, key: Key, actions: &mut Vec<Action>) -> Option<Grant> {
+        if self.running >= self.max_running {
+            return None;
+        }
         let kind = self.keys.entry(key).or_default();
         if let Some(slot) = kind.idle.pop() {
             let settled = self.services[slot as usize].place == Place::Idle { settled: true };
@@ -337,6 +365,7 @@ impl Machine {
             counts: true,
         };
         self.live += 1;
+        self.running += 1;
         if let Some(slot) = self.free.pop() {
             self.services[slot as usize] = service;
             return slot;
@@ -363,6 +392,10 @@ impl Machine {
     /// Move a service to another place, counting those that settle.
     fn put(&mut self, slot: Slot, place: Place) {
         let service = &mut self.services[slot as usize];
+        if service.counts {
+            self.running -= u32::from(service.place == Place::Lent);
+            self.running += u32::from(place == Place::Lent);
+        }
         let kind = self.keys.entry(service.key).or_default();
         kind.settling -= usize::from(service.place == Place::Settling);
         kind.settling += usize::from(place == Place::Settling);

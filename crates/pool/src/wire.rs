@@ -34,6 +34,10 @@ pub struct Deadlines {
     pub start_ms: u64,
     /// Idle until retired.
     pub idle_ms: u64,
+    /// From start until it is retired when it is idle.
+    pub lifetime_ms: u64,
+    /// What it is interchangeable with: of these so many idle ones stay (`Request::Keep`).
+    pub key: u32,
 }
 
 /// From client to keeper.
@@ -69,6 +73,8 @@ pub enum Request {
     Kill { handle: Handle, cause: Cause },
     /// Ask for what a service wrote lately.
     Output { handle: Handle },
+    /// So many idle services of a key stay, however long they are idle.
+    Keep { key: u32, min_idle: u32 },
     /// End everything.
     Shutdown,
 }
@@ -141,7 +147,10 @@ impl Writer {
         self.u32(handle.slot).u64(handle.generation)
     }
     fn deadlines(self, deadlines: Deadlines) -> Self {
-        self.u64(deadlines.start_ms).u64(deadlines.idle_ms)
+        self.u64(deadlines.start_ms)
+            .u64(deadlines.idle_ms)
+            .u64(deadlines.lifetime_ms)
+            .u32(deadlines.key)
     }
     fn launch(self, launch: &Launch) -> Self {
         let mut written = self.u32(u32::try_from(launch.arguments.len()).unwrap_or(u32::MAX));
@@ -198,6 +207,8 @@ impl<'a> Reader<'a> {
         Ok(Deadlines {
             start_ms: self.u64()?,
             idle_ms: self.u64()?,
+            lifetime_ms: self.u64()?,
+            key: self.u32()?,
         })
     }
     fn launch(&mut self) -> Result<Launch> {
@@ -261,6 +272,7 @@ impl Request {
             Self::Kill { handle, cause } => writer.u8(5).handle(*handle).u8(cause.code()),
             Self::Output { handle } => writer.u8(6).handle(*handle),
             Self::Shutdown => writer.u8(7),
+            Self::Keep { key, min_idle } => writer.u8(9).u32(*key).u32(*min_idle),
             Self::Branch {
                 handle,
                 parent,
@@ -305,6 +317,10 @@ impl Request {
                 handle: reader.handle()?,
             },
             7 => Self::Shutdown,
+            9 => Self::Keep {
+                key: reader.u32()?,
+                min_idle: reader.u32()?,
+            },
             8 => Self::Branch {
                 handle: reader.handle()?,
                 parent: reader.handle()?,
@@ -449,6 +465,8 @@ mod tests {
     const DEADLINES: Deadlines = Deadlines {
         start_ms: 120_000,
         idle_ms: 1 << 40,
+        lifetime_ms: 1,
+        key: 9,
     };
 
     fn launch() -> Launch {

@@ -17,6 +17,8 @@ enum Step {
     Bury(usize),
     Leave(usize),
     Hurry(usize),
+    Branch(usize),
+    Refill(Key),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -30,6 +32,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(Step::Bury),
         1 => any::<usize>().prop_map(Step::Leave),
         1 => any::<usize>().prop_map(Step::Hurry),
+        1 => any::<usize>().prop_map(Step::Branch),
+        1 => (0..3u32).prop_map(Step::Refill),
     ]
 }
 
@@ -42,6 +46,7 @@ struct World {
     lent: BTreeMap<Slot, Ticket>,
     settling: BTreeSet<Slot>,
     dying: BTreeSet<Slot>,
+    copies: BTreeSet<Slot>,
 }
 
 impl World {
@@ -101,7 +106,9 @@ fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Ve
             }
         }
         Step::ReleaseSettled(index) | Step::ReleaseSettling(index) => {
-            if let Some(slot) = nth(world.lent.keys().copied(), index) {
+            let lendable = |slot: &Slot| !world.copies.contains(slot);
+            let lent: Vec<Slot> = world.lent.keys().copied().filter(lendable).collect();
+            if let Some(slot) = nth(lent.into_iter(), index) {
                 world.lent.remove(&slot);
                 let settled = matches!(step, Step::ReleaseSettled(_));
                 if !settled {
@@ -134,6 +141,7 @@ fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Ve
         Step::Bury(index) => {
             if let Some(slot) = nth(world.dying.iter().copied(), index) {
                 world.dying.remove(&slot);
+                world.copies.remove(&slot);
                 machine.buried(slot);
             }
         }
@@ -141,6 +149,21 @@ fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Ve
             if let Some((ticket, _)) = nth(world.waiting.iter().copied(), index) {
                 world.waiting.retain(|&(waiter, _)| waiter != ticket);
                 machine.leave(ticket, actions);
+            }
+        }
+        Step::Branch(index) => {
+            if let Some(parent) = nth(world.lent.keys().copied(), index) {
+                let slot = machine.branch(machine.key_of(parent));
+                assert!(!machine.is_lendable(slot));
+                world.copies.insert(slot);
+                world.give(0, Grant::Start { slot });
+            }
+        }
+        Step::Refill(key) => {
+            if let Some(slot) = machine.refill(key, 2) {
+                assert!(world.waiting.is_empty(), "refilled while somebody waits");
+                world.settling.insert(slot);
+                machine.release(slot, false, actions);
             }
         }
         Step::Hurry(index) => {
@@ -157,10 +180,10 @@ proptest! {
 
     #[test]
     fn no_service_is_in_two_hands_and_nobody_waits_in_vain(
-        max_size in 1..4u32,
+        (max_size, max_running) in (1..4u32).prop_flat_map(|size| (Just(size), 1..=size)),
         steps in proptest::collection::vec(step(), 1..120),
     ) {
-        let mut machine = Machine::new(max_size);
+        let mut machine = Machine::new(max_size, max_running);
         let mut world = World::default();
         let mut actions = Vec::new();
         for step in &steps {
@@ -168,10 +191,13 @@ proptest! {
             world.act(&mut machine, &mut actions);
             prop_assert!(machine.live() <= max_size, "{} services of at most {max_size}", machine.live());
             prop_assert_eq!(machine.waiters(), world.waiting.len());
-            let nothing_to_give = machine.idle() == 0 && machine.live() == max_size;
+            let running = world.lent.keys().filter(|&slot| !world.copies.contains(slot)).count();
+            prop_assert!(running <= max_running as usize, "{running} lent of at most {max_running}");
+            let enough_run = running == max_running as usize;
+            let nothing_to_give = enough_run || machine.idle() == 0 && machine.live() == max_size;
             for key in 0..3 {
                 let waiters = || world.waiting.iter().filter(|&&(_, wanted)| wanted == key);
-                prop_assert!(waiters().count() == 0 || !machine.has_idle_of(key), "someone waits beside a fitting service");
+                prop_assert!(enough_run || waiters().count() == 0 || !machine.has_idle_of(key), "someone waits beside a fitting service");
                 let hurried = waiters().any(|(ticket, _)| world.hurried.contains(ticket));
                 let expectant = waiters().count() <= machine.settling_of(key);
                 prop_assert!(nothing_to_give || (expectant && !hurried), "someone waits in vain");
@@ -182,7 +208,7 @@ proptest! {
 
 #[test]
 fn a_waiter_whose_service_dies_before_it_looks_keeps_its_place() {
-    let mut machine = Machine::new(1);
+    let mut machine = Machine::new(1, 1);
     let mut actions = Vec::new();
     let Some(Grant::Start { slot }) = machine.ask(1, 0, &mut actions) else {
         panic!("room")
@@ -210,7 +236,7 @@ fn a_waiter_whose_service_dies_before_it_looks_keeps_its_place() {
 
 #[test]
 fn the_patient_wait_for_a_reset_and_the_hurried_get_a_new_service() {
-    let mut machine = Machine::new(2);
+    let mut machine = Machine::new(2, 2);
     let mut actions = Vec::new();
     let Some(Grant::Start { slot }) = machine.ask(1, 0, &mut actions) else {
         panic!("room")
@@ -226,7 +252,7 @@ fn the_patient_wait_for_a_reset_and_the_hurried_get_a_new_service() {
 
 #[test]
 fn who_waits_for_a_start_under_way_holds_nobody_else_up() {
-    let mut machine = Machine::new(3);
+    let mut machine = Machine::new(3, 3);
     let mut actions = Vec::new();
     let mut start =
         |machine: &mut Machine, ticket, key| match machine.ask(ticket, key, &mut actions) {

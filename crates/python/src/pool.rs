@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_pool::client::{Answer, Client, Wake};
+use forebay_pool::client::{Answer, Client, Policy, Wake};
 use forebay_pool::death::Cause;
 use forebay_pool::keeper::{self, Inherited};
 use forebay_pool::template;
@@ -72,12 +72,19 @@ impl WakeQueue {
     }
 }
 
-/// An answer: (0, handle, settled), (1, handle, False) to start one, or (2, ticket, grace in ms) to wait.
+/// An answer: (0, handle, 0 unsettled | 1 settled | 2 settled and long idle), (1, handle, False) to start one, or (2, ticket, grace in ms) to wait.
 type PyAnswer = (u8, Option<PyHandle>, u64, u64);
 
 fn answer(answer: Answer) -> PyAnswer {
     match answer {
-        Answer::Lent { handle, settled } => (0, Some(PyHandle(handle)), u64::from(settled), 0),
+        Answer::Lent {
+            handle,
+            settled,
+            quiet,
+        } => {
+            let state = u64::from(settled) + u64::from(quiet);
+            (0, Some(PyHandle(handle)), state, 0)
+        }
         Answer::Start { handle } => (1, Some(PyHandle(handle)), 0, 0),
         Answer::Wait { ticket, grace_ms } => (2, None, ticket, grace_ms),
     }
@@ -95,8 +102,22 @@ type PyDeath<'py> = (&'static str, i32, i32, Bound<'py, PyBytes>);
 #[pymethods]
 impl PyPool {
     #[new]
-    fn new(max_size: u32) -> PyResult<Self> {
-        Client::new(max_size).map(Self).map_err(error::pool)
+    #[pyo3(signature = (max_size, *, max_running=None, max_uses=0, lifetime_ms=0, ping_after_ms=0))]
+    fn new(
+        max_size: u32,
+        max_running: Option<u32>,
+        max_uses: u32,
+        lifetime_ms: u64,
+        ping_after_ms: u64,
+    ) -> PyResult<Self> {
+        let policy = Policy {
+            max_size,
+            max_running: max_running.unwrap_or(max_size),
+            max_uses,
+            lifetime_ms,
+            ping_after_ms,
+        };
+        Client::new(policy).map(Self).map_err(error::pool)
     }
 
     fn watch(&self) -> PyResult<RawFd> {
@@ -160,6 +181,14 @@ impl PyPool {
         Ok(self.0.collect(ticket).map_err(error::pool)?.map(answer))
     }
 
+    fn refill(&self, key: u32) -> PyResult<Option<PyHandle>> {
+        Ok(self.0.refill(key).map_err(error::pool)?.map(PyHandle))
+    }
+
+    fn keep(&self, key: u32, min_idle: u32) -> PyResult<()> {
+        self.0.keep(key, min_idle).map_err(error::pool)
+    }
+
     fn hurry(&self, ticket: u64) -> PyResult<()> {
         self.0.hurry(ticket).map_err(error::pool)
     }
@@ -177,7 +206,7 @@ impl PyPool {
         start_ms: u64,
         idle_ms: u64,
     ) -> PyResult<RawFd> {
-        let deadlines = Deadlines { start_ms, idle_ms };
+        let deadlines = deadlines(start_ms, idle_ms);
         let socket = self.0.fork(handle.0, template, deadlines);
         socket.map(IntoRawFd::into_raw_fd).map_err(error::pool)
     }
@@ -191,7 +220,7 @@ impl PyPool {
         start_ms: u64,
         idle_ms: u64,
     ) -> PyResult<(PyHandle, RawFd)> {
-        let deadlines = Deadlines { start_ms, idle_ms };
+        let deadlines = deadlines(start_ms, idle_ms);
         let (handle, socket) = self
             .0
             .branch(parent.0, key, deadlines)
@@ -215,7 +244,7 @@ impl PyPool {
             environment,
             directory,
         };
-        let deadlines = Deadlines { start_ms, idle_ms };
+        let deadlines = deadlines(start_ms, idle_ms);
         let socket = self.0.launch(handle.0, launch, deadlines);
         socket.map(IntoRawFd::into_raw_fd).map_err(error::pool)
     }
@@ -237,10 +266,14 @@ impl PyPool {
         self.0.abandon(handle.0, answered).map_err(error::pool)
     }
 
-    fn discard(&self, handle: &PyHandle) -> PyResult<()> {
-        self.0
-            .discard(handle.0, Cause::Discarded)
-            .map_err(error::pool)
+    #[pyo3(signature = (handle, contaminated=false))]
+    fn discard(&self, handle: &PyHandle, contaminated: bool) -> PyResult<()> {
+        let cause = if contaminated {
+            Cause::Contaminated
+        } else {
+            Cause::Discarded
+        };
+        self.0.discard(handle.0, cause).map_err(error::pool)
     }
 
     /// (cause, pid, code, text), or None where it has not been told.
@@ -301,30 +334,42 @@ impl PyPool {
         }
     }
 
-    /// (live, idle, settling, waiters, starts, leases)
-    fn stats(&self) -> PyResult<(u32, usize, usize, usize, u64, u64)> {
+    /// Sizes and counters by name.
+    fn stats(&self) -> PyResult<Vec<(&'static str, u64)>> {
         let stats = self.0.stats().map_err(error::pool)?;
-        Ok((
-            stats.live,
-            stats.idle,
-            stats.settling,
-            stats.waiters,
-            stats.starts,
-            stats.leases,
-        ))
+        Ok(vec![
+            ("live", u64::from(stats.live)),
+            ("idle", stats.idle as u64),
+            ("settling", stats.settling as u64),
+            ("leased", stats.leased as u64),
+            ("starting", stats.starting as u64),
+            ("waiters", stats.waiters as u64),
+            ("starts", stats.starts),
+            ("leases", stats.leases),
+            ("waits", stats.waits),
+            ("resets", stats.resets),
+        ])
     }
 
     fn deaths(&self) -> PyResult<Vec<(&'static str, u64)>> {
         self.0.deaths().map_err(error::pool)
     }
 
-    /// (slot, generation, pid, lent) of each service.
-    fn services(&self) -> PyResult<Vec<(u32, u64, i32, bool)>> {
+    /// (slot, generation, pid, lent, key, held in ms) of each service.
+    fn services(&self) -> PyResult<Vec<(u32, u64, i32, bool, u32, u64)>> {
         let services = self.0.services().map_err(error::pool)?;
-        Ok(services
-            .into_iter()
-            .map(|(handle, pid, lent)| (handle.slot, handle.generation, pid, lent))
-            .collect())
+        let told = services.into_iter().map(|seen| {
+            let Handle { slot, generation } = seen.handle;
+            (
+                slot,
+                generation,
+                seen.pid,
+                seen.lent,
+                seen.key,
+                seen.held_ms,
+            )
+        });
+        Ok(told.collect())
     }
 
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
@@ -334,6 +379,15 @@ impl PyPool {
 
     fn forked(&self) {
         self.0.forked();
+    }
+}
+
+/// The times that the client's policy does not know.
+fn deadlines(start_ms: u64, idle_ms: u64) -> Deadlines {
+    Deadlines {
+        start_ms,
+        idle_ms,
+        ..Deadlines::default()
     }
 }
 

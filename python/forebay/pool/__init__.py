@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from forebay.pool._command import Command
     from forebay.pool._default import acquire, default_pool, set_default_pool
     from forebay.pool._lease import Lease
+    from forebay.pool._null import NullPool
     from forebay.pool._pool import ServicePool
     from forebay.pool._reset import Reset
     from forebay.pool._service import Service
@@ -24,6 +25,7 @@ __all__ = [
     "Acquire",
     "Command",
     "Lease",
+    "NullPool",
     "Reset",
     "Service",
     "ServicePool",
@@ -40,6 +42,7 @@ __getattr__, __dir__ = lazy(
         "_command": ("Command",),
         "_default": ("acquire", "default_pool", "set_default_pool"),
         "_lease": ("Lease",),
+        "_null": ("NullPool",),
         "_pool": ("ServicePool",),
         "_reset": ("Reset",),
         "_service": ("Service",),

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 LENT, START, WAIT = range(3)
 """Answers of the core: a service is lent, the caller starts one, the caller waits."""
 
+QUIET = 2
+"""Of a lent service: settled, but idle for so long that it is asked whether it answers."""
+
 TRIES = 3
 """Starts of one acquire: no caller is blamed for a killed template or keeper; but it ends."""
 
@@ -59,6 +62,7 @@ class Acquire(Generic[S]):
             record = pool.taken(handle)
         else:
             record = block(pool, Borrow(pool, self._kind, self._timeout).steps())
+            pool.refill()
         self._lease = lease = Lease(pool, record, False)
         return self._kind.proxies[0](lease)  # type: ignore[no-any-return]
 
@@ -76,6 +80,7 @@ class Acquire(Generic[S]):
             record = pool.taken(handle)
         else:
             record = await awaited(pool, Borrow(pool, self._kind, self._timeout).steps())
+            pool.refill()
         self._lease = lease = Lease(pool, record, True)
         return self._kind.proxies[1](lease)
 
@@ -111,6 +116,8 @@ class Borrow:
 
     def steps(self) -> Steps[Record]:
         """Until a service is lent: its record."""
+        if self._pool.watchful:
+            self._pool.watched.look()
         for attempt in range(1, TRIES + 1):
             self._answer = self._core.ask(self._kind.key)
             if self._answer[0] == WAIT:
@@ -123,10 +130,11 @@ class Borrow:
                 if attempt == TRIES:
                     raise
                 continue  # the keeper was lost meanwhile; the next try starts another
-            if settled:
+            quiet = settled == QUIET and record.begin_ping()
+            if settled and not quiet:
                 return record
             try:
-                settled = yield from self._settle(record, last=attempt == TRIES)
+                settled = yield from self._settle(record, last=attempt == TRIES, quiet=quiet)
             except ClosedError:
                 record.close()
                 raise
@@ -167,8 +175,9 @@ class Borrow:
                     self._hand_on(self._answer)
             raise
         if self._answer is None:
+            late = self._too_late(waiting=True)  # while it is still known who holds what
             self._core.leave(ticket)
-            raise self._too_late()
+            raise late
 
     def _hand_on(self, answer: tuple[int, _core.Handle | None, int, int]) -> None:
         """What was granted at the very moment of leaving."""
@@ -178,16 +187,29 @@ class Borrow:
         elif handle is not None:
             self._core.discard(handle)
 
-    def _settle(self, record: Record, *, last: bool) -> Steps[bool]:
+    def _settle(self, record: Record, *, last: bool, quiet: bool) -> Steps[bool]:
         """Take what the service owes. False where it is no good and another should be tried."""
         starting = record.starting
+        reset_timeout = self._pool.config.reset_timeout
+        deadline = self._deadline.within(reset_timeout) if quiet else self._deadline
         try:
-            yield Settle(record, self._deadline.left())
+            yield Settle(record, deadline.left())
             if starting:
                 yield from meet(self._pool, record, self._deadline)
         except DeadlineError:
+            if quiet and not self._deadline.passed():
+                self._pool.discard(record)
+                _log.warning(
+                    "service %s (process %d) did not answer within %g s after it was idle and is"
+                    " replaced",
+                    self._kind.name,
+                    record.pid,
+                    reset_timeout,
+                )
+                return False
+            late = self._too_late(waiting=False)
             self._leave(record, starting)
-            raise self._too_late() from None
+            raise late from None
         except RemoteError:
             self._pool.discard(record)
             if starting:
@@ -214,6 +236,16 @@ class Borrow:
         except BaseException:
             self._leave(record, starting)
             raise
+        if record.found:
+            self._pool.discard(record, contaminated=True)
+            _log.error(
+                "service %s (process %d) is contaminated: after its reset these are not as in a new"
+                " one: %s; it was ended. Let reset() restore them, or name them in canary_ignores",
+                self._kind.name,
+                record.pid,
+                ", ".join(record.found),
+            )
+            return False
         return True
 
     def _leave(self, record: Record, starting: bool) -> None:
@@ -222,14 +254,15 @@ class Borrow:
         else:
             self._pool.discard(record)
 
-    def _too_late(self) -> DeadlineError:
+    def _too_late(self, *, waiting: bool) -> DeadlineError:
         stats = self._pool.stats()
-        busy = stats["live"] - stats["idle"] - stats["settling"]
-        maximum, waiters, timeout = stats["max_size"], stats["waiters"], self._deadline.timeout
+        maximum, timeout = stats["max_size"], self._deadline.timeout
+        others = stats["waiters"] - waiting
         return DeadlineError(
             f"pool {self._pool.name!r}: no {self._kind.name} was free within {timeout:g} s: "
-            f"of at most {maximum} services {busy} are leased or starting "
-            f"and {stats['settling']} being reset, and {waiters} other callers wait; "
+            f"of at most {maximum} services {stats['leased']} are leased"
+            f"{self._pool.watched.holders()}, {stats['starting']} being started and"
+            f" {stats['settling']} being reset, and {others} other callers wait; "
             f"raise max_size ({maximum}) or timeout ({timeout:g} s)",
             timeout=timeout,
         )

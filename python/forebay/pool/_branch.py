@@ -20,7 +20,7 @@ class Branches:
     """Copies to be. `with` gives a list of blocking proxies, `async with` one of asyncio ones.
 
     Each copy has the state that the original had, and a lease of its own; they end with the block,
-    or one by one with `copy.lease.close()`. The original goes on, and may be given back before them.
+    or one by one with `copy.lease.close()`. The original goes on, and may be given back earlier.
     """
 
     __slots__ = ("_count", "_lease", "_leases", "_pool", "_record", "_same_seed", "_timeout")
@@ -91,8 +91,8 @@ class Branches:
         except DeadlineError:
             self._discard(copies)
             raise DeadlineError(
-                f"service {record.kind.name} (process {record.pid}) was not copied {self._count} times"
-                f" within {self._timeout:g} s; raise timeout, or ask for fewer copies",
+                f"service {record.kind.name} (process {record.pid}) was not copied {self._count}"
+                f" times within {self._timeout:g} s; raise timeout, or ask for fewer copies",
                 timeout=self._timeout,
             ) from None
         except (BrokenError, OSError) as error:

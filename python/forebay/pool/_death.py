@@ -21,6 +21,10 @@ _WORDS = {
     "idle_timeout": "was ended after its idle timeout",
     "discarded": "was ended: a call on it timed out, was cancelled or broke the connection",
     "closed": "was ended with its pool",
+    "lifetime": "was ended: it had lived as long as its pool lets services live",
+    "uses": "was ended: it had served as many leases as its pool lets services serve",
+    "evicted": "was ended to make room for another kind",
+    "contaminated": "was ended: state of one lease was found in it after its reset",
     "keeper_lost": "was ended because the keeper of the pool was killed",
 }
 

@@ -33,7 +33,15 @@ class PythonKind:
         copies: the kind of copies of its services, which end with their lease.
     """
 
-    def __init__(self, key: int, spec: Spec[Any], make: tuple[Any, bytes], template: int) -> None:
+    def __init__(
+        self,
+        key: int,
+        spec: Spec[Any],
+        make: tuple[Any, bytes],
+        template: int,
+        *,
+        canary: bool = False,
+    ) -> None:
         service = spec.service
         self.key = key
         self.name = service.__name__
@@ -46,7 +54,7 @@ class PythonKind:
             self.copies = copy.copy(self)
             self.copies.resets = Reset.NEVER
             self.copies.copies = self.copies
-        self._make = make
+        self._make = (*make, canary)
 
     def start(
         self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int
@@ -77,7 +85,7 @@ class CommandKind:
     """
 
     methods: frozenset[str] = frozenset()
-    proxies = (Backend, Backend)
+    proxies: tuple[type[Any], type[Any]] = (Backend, Backend)
 
     def __init__(self, key: int, command: Command) -> None:
         self.key = key

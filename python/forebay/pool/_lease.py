@@ -185,6 +185,10 @@ class Lease:
             self._open = False
             self._pool.give_back(self._record, self._dirty)
 
+    def __del__(self) -> None:
+        if self._open:
+            self._pool.watched.lose(self._record)
+
     def _python(self) -> PythonRecord:
         if not isinstance(self._record, PythonRecord):
             raise ConfigError(f"{self._record.kind.name} is a program; speak to it over its socket")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from forebay import _core
 from forebay.config import PoolConfig
-from forebay.errors import BrokenError, ClosedError, ConfigError, Error
+from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitError
 from forebay.pool import _application, _template
 from forebay.pool._acquire import Acquire
 from forebay.pool._command import Command
@@ -22,6 +23,7 @@ from forebay.pool._service import Service
 from forebay.pool._spec import S, Spec
 from forebay.pool._step import Steps, Until
 from forebay.pool._wait import Deadline, LoopWaiter
+from forebay.pool._watched import Watched
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,6 +34,8 @@ ENDED = (Reset.FORK, Reset.NEVER)
 
 DEATH_WAIT = 1.0
 """Seconds that a failed call waits for the keeper to tell the cause; it takes milliseconds."""
+
+_log = logging.getLogger(__name__)
 
 _pools: set[ServicePool] = set()
 """Open pools: closed at exit, forgotten in a forked child."""
@@ -47,7 +51,18 @@ class ServicePool:
 
     Args:
         max_size: services at once, of all kinds together; default: the number of cores.
+        max_running: services lent at once; default: all of them.
+        min_idle: idle services of each kind that are kept ready, once it has been used; see `warm`.
+        max_uses: leases that one service serves before it is replaced; 0: any number.
+        max_lifetime: seconds, a tenth more or less, after which a service is replaced; 0: never.
         idle_timeout: seconds after which an idle service is ended; 0: never.
+        ping_after: a service idle for so many seconds is asked whether it answers before it is
+            lent, and replaced where it does not within `reset_timeout`; 0: never.
+        canary_every: each service is looked at after every so many leases, for state that one of
+            them left in it (see `Service.canary_ignores`); where there is some, the service is
+            ended and the finding logged; 0: never.
+        leak_after: seconds after which a lease that is still out is reported, with the place that
+            acquired it; 0: none is.
         reset_timeout: seconds that a reset may take before its service is replaced.
         start_timeout: seconds that a start may take before it is given up.
         name: stands in messages.
@@ -57,26 +72,56 @@ class ServicePool:
         self,
         *,
         max_size: int | None = None,
+        max_running: int | None = None,
+        min_idle: int | None = None,
+        max_uses: int | None = None,
+        max_lifetime: float | None = None,
         idle_timeout: float | None = None,
+        ping_after: float | None = None,
+        canary_every: int | None = None,
+        leak_after: float | None = None,
         reset_timeout: float | None = None,
         start_timeout: float | None = None,
         name: str = "default",
     ) -> None:
         self.config = PoolConfig.given(
             max_size=max_size,
+            max_running=max_running,
+            min_idle=min_idle,
+            max_uses=max_uses,
+            max_lifetime=max_lifetime,
             idle_timeout=idle_timeout,
+            ping_after=ping_after,
+            canary_every=canary_every,
+            leak_after=leak_after,
             reset_timeout=reset_timeout,
             start_timeout=start_timeout,
         )
         self.name = name
+        self._canary_every = self.config.canary_every
         self._reset_ms = int(self.config.reset_timeout * 1000)
-        self.core = _core.Pool(self.config.max_size)
+        self.core = _core.Pool(
+            self.config.max_size,
+            max_running=self.config.max_running,
+            max_uses=self.config.max_uses,
+            lifetime_ms=int(self.config.max_lifetime * 1000),
+            ping_after_ms=int(self.config.ping_after * 1000),
+        )
         self._lock = threading.Lock()
         """Guards the kinds and the start of the keeper; never held while anything is waited for."""
         self._kinds: dict[Any, Kind] = {}
         self._templates: dict[tuple[_application.Application, Any], int] = {}
         self._described: set[tuple[int, int]] = set()
+        self._numbered: list[Kind] = []
+        """The kinds by their key."""
         self._records: dict[int, Record] = {}
+        self.watched = Watched(self)
+        """Leases that are out for too long, or that nobody will end."""
+        self._warm: list[Kind] = []
+        """Kinds that are kept ready."""
+        self.watchful = self.config.leak_after > 0
+        """Whether a lease that begins means more work than to lend the service."""
+        self._closed = False
         self._inherited = False
         """Whether this is a forked child's copy of its parent's pool."""
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, LoopWaiter]] = {}
@@ -114,25 +159,45 @@ class ServicePool:
         kind = None if by_value or type(what) is Command else self._kinds.get(what)
         return Acquire(self, kind or self._kind_of(what, by_value=by_value), timeout)
 
+    def warm(self, what: type[S] | Spec[S] | Command, min_idle: int = 1) -> None:
+        """Keep `min_idle` idle services of a kind ready from now on; 0: no longer.
+
+        It returns at once: services start in the background, as far as `max_size` has room, and
+        those that are taken or end are replaced. An acquire that comes earlier waits for them.
+
+        Raises:
+            ConfigError: this cannot be a service.
+            LimitError: `min_idle` is above `max_size`.
+        """
+        if min_idle > self.config.max_size:
+            raise LimitError(
+                f"pool {self.name!r}: min_idle {min_idle} is above max_size "
+                f"{self.config.max_size}; raise max_size",
+                limit=self.config.max_size,
+                value=min_idle,
+            )
+        self._keep(self._kind_of(what, by_value=False), min_idle)
+        self.refill()
+
     def stats(self) -> dict[str, Any]:
         """Sizes and counters.
 
-        They are max_size, live, idle, settling, waiters, starts, leases, and deaths by cause.
+        Now: max_size, max_running, live (services that count against it), idle, settling (being
+        reset, or started ahead), leased, starting, waiters.
+        Since the pool was made: starts, leases, waits (callers that had to), resets, leaks, and
+        deaths by cause.
         """
-        live, idle, settling, waiters, starts, leases = self.core.stats()
         return {
             "max_size": self.config.max_size,
-            "live": live,
-            "idle": idle,
-            "settling": settling,
-            "waiters": waiters,
-            "starts": starts,
-            "leases": leases,
+            "max_running": self.config.max_running,
+            **dict(self.core.stats()),
+            "leaks": self.watched.leaks,
             "deaths": dict(self.core.deaths()),
         }
 
     def close(self, timeout: float = 5.0) -> None:
         """End every service and wait at most `timeout` seconds for them to be gone. Idempotent."""
+        self._closed = True
         self.core.close(timeout)
         _pools.discard(self)
         with self._lock:
@@ -164,6 +229,16 @@ class ServicePool:
 
     # What follows is for the modules of this package.
 
+    def refill(self) -> None:
+        """Start what is missing of the kinds that are kept ready, and leave it to settle."""
+        for kind in self._warm:
+            try:
+                while (handle := self.core.refill(kind.key)) is not None:
+                    self.abandon(self.start(kind, handle))
+            except (Error, OSError) as error:
+                # Who acquires one is told why; this is only ahead of it.
+                _log.warning("pool %r: %s cannot be kept ready: %s", self.name, kind.name, error)
+
     def start(self, kind: Kind, handle: _core.Handle) -> Record:
         """Have a service started, and before it keeper and template where they are missing."""
         start_ms = int(self.config.start_timeout * 1000)
@@ -178,7 +253,13 @@ class ServicePool:
             raise
         with self._lock:
             self._records[handle.slot] = record
+        if self.watchful:
+            self.watched.note(handle)
         return record
+
+    def kind_name(self, key: int) -> str:
+        """The name of a kind, for a message."""
+        return self._numbered[key].name
 
     def branch(self, record: PythonRecord) -> PythonRecord:
         """Have a lent service copied; its holder tells it to fork."""
@@ -191,7 +272,10 @@ class ServicePool:
     def taken(self, handle: _core.Handle) -> Record:
         """The record of a service under its new lease."""
         record = self._records[handle.slot]
-        record.lent(handle)
+        record.handle = handle  # its generation travels with every call that the lease makes
+        if self.watchful:
+            self.watched.note(handle)
+            self.refill()
         return record
 
     def give_back(self, record: Record, dirty: bool) -> None:
@@ -202,24 +286,38 @@ class ServicePool:
         try:
             if dirty or resets in ENDED or not record.idle():
                 self.discard(record)
-            elif resets is Reset.STATELESS:
-                self.core.release(record.handle)
-            else:
+            elif self._canary_every and isinstance(record, PythonRecord):
+                self._release_checked(record, self._canary_every)
+            elif resets is Reset.METHOD and isinstance(record, PythonRecord):
                 record.begin_reset()
                 self.core.release(record.handle, self._reset_ms)
+            else:
+                self.core.release(record.handle)
         except BrokenError:
             self.discard(record)
         except ClosedError:
             record.close()  # the pool was closed meanwhile, and the service ended with it
 
-    def discard(self, record: Record) -> None:
+    def _release_checked(self, record: PythonRecord, every: int) -> None:
+        """Give a service back; every so often it looks for what the lease has left in it."""
+        record.returns += 1
+        check = record.returns % every == 0
+        if check or record.kind.resets is Reset.METHOD:
+            record.begin_reset(check=check)
+            self.core.release(record.handle, self._reset_ms)
+        else:
+            self.core.release(record.handle)
+
+    def discard(self, record: Record, *, contaminated: bool = False) -> None:
         """Have a service ended; its successor may start at once."""
         try:
-            self.core.discard(record.handle)
+            self.core.discard(record.handle, contaminated)
         except ClosedError:
             pass  # it ended with the pool
         finally:
             record.close()
+        if self._warm and not self._closed:
+            self.refill()
 
     def abandon(self, record: Record) -> None:
         """Leave a start that is under way to whoever comes next."""
@@ -291,12 +389,15 @@ class ServicePool:
             kind = self._kinds.get(key)
             if kind is None:
                 kind = self._kinds[key] = self._new_kind(spec, by_value=by_value)
+                self._numbered.append(kind)
+                if self.config.min_idle:
+                    self._keep(kind, self.config.min_idle)
             if not by_value and not isinstance(what, Command):
                 self._kinds[what] = kind
         return kind
 
     def _new_kind(self, spec: Spec[Any] | Command, *, by_value: bool) -> Kind:
-        number = len({kind.key for kind in self._kinds.values()})
+        number = len(self._numbered)
         if isinstance(spec, Command):
             return CommandKind(number, spec)
         application = _application.application_of(spec.service, by_value=by_value)
@@ -304,7 +405,14 @@ class ServicePool:
         per_lease = reset_of(spec.service) is Reset.FORK
         forked = (application, make if per_lease else None)
         template = self._templates.setdefault(forked, len(self._templates))
-        return PythonKind(number, spec, make, template)
+        canary = self.config.canary_every > 0
+        return PythonKind(number, spec, make, template, canary=canary)
+
+    def _keep(self, kind: Kind, min_idle: int) -> None:
+        self.core.keep(kind.key, min_idle)
+        kept = [other for other in self._warm if other is not kind]
+        self._warm = [*kept, kind] if min_idle else kept
+        self.watchful = True
 
     def _prepare(self, kind: Kind) -> None:
         """Start a keeper where none runs, and describe the kind's template to a new one."""

@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BusyError, DeadlineError
+from forebay.pool._reset import Reset
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,7 +27,7 @@ class PythonRecord:
     A service *owes* an answer after its start and after each reset; whoever has its lease takes it.
     """
 
-    __slots__ = ("channel", "handle", "kind", "pending", "pid", "starting")
+    __slots__ = ("channel", "found", "handle", "kind", "pending", "pid", "returns", "starting")
 
     def __init__(
         self, kind: PythonKind, handle: _core.Handle, channel: Channel, pending: int
@@ -37,32 +38,41 @@ class PythonRecord:
         self.pending: int | None = pending
         self.pid = 0
         self.starting = True
+        self.returns = 0
+        """How often it came back."""
+        self.found: list[str] | None = None
+        """What the canary found that an earlier lease left in it."""
 
     def finish(self, timeout: float | None) -> None:
         """Take the answer that is owed. Raises what the service raised, or that it broke."""
         if self.pending is not None:
-            self.channel.finish(self.pending, timeout=timeout)
+            self.found = self.channel.finish(self.pending, timeout=timeout)
             self.pending = None
 
     async def afinish(self, timeout: float | None) -> None:
         """The same on the running loop. Cancellation: safe; the answer is still owed."""
         if self.pending is not None:
-            await self.channel.afinish(self.pending, timeout=timeout)
+            self.found = await self.channel.afinish(self.pending, timeout=timeout)
             self.pending = None
 
-    def begin_reset(self) -> None:
-        """Tell the service to reset itself; it owes an answer from now on."""
+    def begin_reset(self, *, check: bool = False) -> None:
+        """Tell the service to reset itself, or to look at itself too; it owes an answer then."""
         # With the next lease's generation: from here on the service refuses calls of this one.
         self.channel.generation = (self.handle.tag + 1) & GENERATION_MASK
-        self.pending = self.channel.begin("@reset")
+        if check:
+            self.pending = self.channel.begin("@check", (self.kind.resets is Reset.METHOD,))
+        else:
+            self.pending = self.channel.begin("@reset")
+
+    def begin_ping(self) -> bool:
+        """Ask the service whether it answers; it owes an answer from now on."""
+        self.channel.generation = self.handle.tag
+        self.pending = self.channel.begin("@ping")
+        return True
 
     def answered(self) -> bool:
         """Take the answer if it is there. Raises as `finish`."""
         return _at_once(self)
-
-    def lent(self, handle: _core.Handle) -> None:
-        """A new lease begins; its generation travels with every call that it makes."""
-        self.handle = handle
 
     def known(self, pid: int, pidfd: int) -> None:
         """The service's process is known: calls also end with it."""
@@ -99,6 +109,8 @@ class ProgramRecord:
     """A program: its socket, and whether it still owes the byte that says ready."""
 
     __slots__ = ("handle", "kind", "owes", "pid", "socket", "starting")
+
+    found = None
 
     def __init__(self, kind: CommandKind, handle: _core.Handle, connected: socket.socket) -> None:
         self.kind = kind
@@ -140,13 +152,13 @@ class ProgramRecord:
     def _too_late(self, timeout: float | None) -> DeadlineError:
         return DeadlineError(f"{self.kind.name} was not ready within {timeout} s", timeout=timeout)
 
+    def begin_ping(self) -> bool:
+        """A program's protocol is its own: it cannot be asked."""
+        return False
+
     def answered(self) -> bool:
         """Take the byte if it is there. Raises as `finish`."""
         return _at_once(self)
-
-    def lent(self, handle: _core.Handle) -> None:
-        """A new lease begins."""
-        self.handle = handle
 
     def known(self, pid: int, pidfd: int) -> None:
         """The program's process is known."""

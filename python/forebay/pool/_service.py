@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from forebay.pool._reset import Reset
@@ -33,6 +34,9 @@ class Service:
 
     resets: ClassVar[Reset | None] = None
     """How a service is made clean; None: by its method `reset` where it has one."""
+
+    canary_ignores: ClassVar[Collection[str]] = ()
+    """Attributes, and variables of its module, that a lease may leave changed, such as caches."""
 
     lease: Lease
     """On a proxy: the lease that it stands for.

@@ -96,9 +96,9 @@ def _frozen() -> str | None:
     extra = extra_threads()
     if extra:
         return (
-            f"its import, or its constructor where it is forked for each lease, started {len(extra)}"
-            f" threads ({', '.join(extra)}), and a process with threads cannot be forked; start"
-            " them in the service's __init__, or in its first call, instead"
+            "its import, or its constructor where it is forked for each lease, started "
+            f"{len(extra)} threads ({', '.join(extra)}), and a process with threads cannot be "
+            "forked; start them in the service's __init__, or in its first call, instead"
         )
     _worker.warm()
     gc.collect()

@@ -20,8 +20,10 @@ from forebay.rpc._serve import serve_connection
 
 START = "@start"
 RESET = "@reset"
+CHECK = "@check"
 FORK = "@fork"
 BRANCHED = "@branched"
+PING = "@ping"
 STOP = "@stop"
 
 WARM_ROUNDS = 32
@@ -31,22 +33,22 @@ WARM_ROUNDS = 32
 class Target:
     """What calls are made on: the service, once it is made. Its own names are private."""
 
-    __slots__ = ("_service",)
+    __slots__ = ("_canary", "_service")
 
     def __init__(self) -> None:
         self._service: Any = None
+        self._canary: Any = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._service, name)
 
-    def _control(self, name: str, args: tuple[Any, ...]) -> None:
-        """Do what the pool itself asks: make the service, or reset it."""
+    def _control(self, name: str, args: tuple[Any, ...]) -> Any:
+        """Do what the pool itself asks: make the service, reset it, look at it."""
         if name == START:
-            if self._service is None:
-                self._service = make(*args)
-            elif hasattr(self._service, "reseed"):
-                self._service.reseed()  # made in the template: each fork starts from the same state
-        elif name == BRANCHED:
+            self._start(*args)
+        elif name == CHECK:
+            return self._check(*args)
+        elif name in (PING, BRANCHED):
             pass  # it is asked only whether it is there
         elif name == RESET:
             self._service.reset()
@@ -54,6 +56,26 @@ class Target:
             raise SystemExit
         else:
             raise ConfigError(f"a service knows no {name!r}")
+        return None
+
+    def _start(
+        self, reference: tuple[str, str] | bytes, arguments: bytes, canary: bool = False
+    ) -> None:
+        if self._service is None:
+            self._service = make(reference, arguments)
+        elif hasattr(self._service, "reseed"):
+            self._service.reseed()  # made in the template: each fork starts from the same state
+        if canary:
+            from forebay.pool._canary import Canary
+
+            self._canary = Canary(self._service)
+
+    def _check(self, reset: bool) -> list[str]:
+        """Reset it, where it has a reset, and say what is not as it was when it was new."""
+        if reset:
+            self._service.reset()
+        found: list[str] = self._canary.differences(self._service)
+        return found
 
 
 def make(reference: tuple[str, str] | bytes, arguments: bytes) -> Any:
@@ -176,11 +198,10 @@ def main(nursery: _core.Nursery, target: Target) -> None:
     cradle = _core.Cradle(nursery, connection, prepare)
     next_call: Any = cradle.next_call
 
-    def control(name: str, args: tuple[Any, ...]) -> None:
+    def control(name: str, args: tuple[Any, ...]) -> Any:
         if name == FORK:
-            branch(nursery, target, *args)
-        else:
-            target._control(name, args)
+            return branch(nursery, target, *args)
+        return target._control(name, args)
 
     while True:
         try:

@@ -5,18 +5,24 @@ use std::sync::Arc;
 use forebay_wake::Queue;
 
 use super::drive::tell;
-use super::{Answer, Client, Wake};
+use super::{Answer, Client, State, Wake};
+use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::Result;
 use crate::machine::{Grant, Key, Ticket};
-use crate::wire::Handle;
+use crate::wire::{Handle, Request};
 
 impl Client {
     /// An idle service of a key that owes nothing, where there is one: nothing to wait for.
     pub fn take(&self, key: Key) -> Result<Option<Handle>> {
         let mut state = self.enter()?;
-        while let Some(slot) = state.machine.take(key) {
-            if let Some(handle) = state.claim(slot, true) {
+        let now = now_ms();
+        while let Some(slot) = state.machine.top(key) {
+            if state.is_quiet(slot, now) {
+                return Ok(None); // `ask` says so
+            }
+            state.machine.take(key);
+            if let Some(handle) = state.claim(slot, true, now) {
                 return Ok(Some(handle));
             }
             self.drop_service(&mut state, slot, Cause::Discarded);
@@ -42,6 +48,7 @@ impl Client {
                     // that could be started now: no grace ends the wait for it.
                     let known = state.start_ms.get(&key).map_or(0, |&known| known.max(1));
                     let settling = state.machine.settling_of(key) > 0;
+                    state.stats.waits += 1;
                     return Ok(Answer::Wait {
                         ticket,
                         grace_ms: if settling { known } else { 0 },
@@ -52,9 +59,8 @@ impl Client {
                     return Ok(Answer::Start { handle });
                 }
                 Some(Grant::Take { slot, settled }) => {
-                    if let Some(handle) = state.claim(slot, settled) {
-                        self.unwatch(&state, slot);
-                        return Ok(Answer::Lent { handle, settled });
+                    if let Some(lent) = self.lend_granted(&mut state, slot, settled) {
+                        return Ok(lent);
                     }
                     self.drop_service(&mut state, slot, Cause::Discarded);
                     grant = state.machine.ask(ticket, key, &mut actions);
@@ -86,10 +92,9 @@ impl Client {
                     return Ok(Some(Answer::Start { handle }));
                 }
                 Grant::Take { slot, settled } => {
-                    if let Some(handle) = state.claim(slot, settled) {
+                    if let Some(lent) = self.lend_granted(&mut state, slot, settled) {
                         state.machine.collect(ticket);
-                        self.unwatch(&state, slot);
-                        return Ok(Some(Answer::Lent { handle, settled }));
+                        return Ok(Some(lent));
                     }
                     // The ticket goes back to the head of the queue, and may be granted again at once.
                     self.drop_service(&mut state, slot, Cause::Discarded);
@@ -97,6 +102,37 @@ impl Client {
             }
         }
         Ok(None)
+    }
+
+    fn lend_granted(&self, state: &mut State, slot: u32, settled: bool) -> Option<Answer> {
+        let now = now_ms();
+        let quiet = settled && state.is_quiet(slot, now);
+        let handle = state.claim(slot, settled, now)?;
+        self.unwatch(state, slot);
+        Some(Answer::Lent {
+            handle,
+            settled,
+            quiet,
+        })
+    }
+
+    /// Room for one more idle service of a key, which the caller starts and leaves to settle.
+    pub fn refill(&self, key: Key) -> Result<Option<Handle>> {
+        let mut state = self.enter()?;
+        self.drive_with(&mut state)?;
+        let min_idle = state.keep.get(&key).copied().unwrap_or(0) as usize;
+        let slot = state.machine.refill(key, min_idle);
+        Ok(slot.map(|slot| state.begin(slot)))
+    }
+
+    /// Keep so many idle services of a key.
+    pub fn keep(&self, key: Key, min_idle: u32) -> Result<()> {
+        let mut state = self.enter()?;
+        state.keep.insert(key, min_idle);
+        if state.link.control().is_some() {
+            state.link.send(&Request::Keep { key, min_idle }, &[])?;
+        }
+        Ok(())
     }
 
     /// A waiting ticket would rather have a service started than wait for a reset.

@@ -162,7 +162,7 @@ impl Client {
                         tell(&queue, ticket);
                     }
                 }
-                Action::Evict(slot) => self.drop_service(state, slot, Cause::Discarded),
+                Action::Evict(slot) => self.drop_service(state, slot, Cause::Evicted),
             }
         }
     }

@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use super::drive::tell;
 use super::{State, WATCH};
 use crate::clock::{now_ms, wait_of};
-use crate::death::Death;
+use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::machine::Key;
 use crate::sys::kill_group;
@@ -33,6 +33,12 @@ pub struct Entry {
     forsaken: bool,
     pidfd: Option<OwnedFd>,
     begun_ms: u64,
+    /// When it is too old to be lent again; 0: never.
+    pub expires_ms: u64,
+    /// Leases so far.
+    uses: u32,
+    /// When the lease that is out began.
+    pub leased_ms: u64,
 }
 
 impl Entry {
@@ -111,6 +117,7 @@ impl State {
             generation,
             lent: true,
             begun_ms: now_ms(),
+            leased_ms: now_ms(),
             ..Entry::default()
         };
         Stamp::new(Word::Starting, generation).store(&self.link.cell(slot).word);
@@ -118,8 +125,25 @@ impl State {
         Handle { slot, generation }
     }
 
+    /// Why a service that comes back is not to be lent again, if so.
+    pub fn worn(&mut self, slot: u32, now: u64) -> Option<Cause> {
+        let max_uses = self.policy.max_uses;
+        let entry = self.entry_of(slot);
+        if max_uses > 0 && entry.uses >= max_uses {
+            return Some(Cause::Uses);
+        }
+        (entry.expires_ms > 0 && now >= entry.expires_ms).then_some(Cause::Lifetime)
+    }
+
+    /// Whether a service has been idle for so long that it should be asked whether it answers.
+    pub fn is_quiet(&self, slot: u32, now: u64) -> bool {
+        let since = &self.link.cell(slot).since_ms;
+        let idle = now.saturating_sub(since.load(std::sync::atomic::Ordering::Acquire));
+        self.policy.ping_after_ms > 0 && idle > self.policy.ping_after_ms
+    }
+
     /// A service was granted: take it from the keeper, if it lives.
-    pub fn claim(&mut self, slot: u32, settled: bool) -> Option<Handle> {
+    pub fn claim(&mut self, slot: u32, settled: bool, now: u64) -> Option<Handle> {
         let generation = self.next_generation(slot);
         if !self.entry_of(slot).is_silent(settled) {
             return None;
@@ -133,6 +157,8 @@ impl State {
         let entry = self.entry_of(slot);
         entry.generation = generation;
         entry.lent = true;
+        entry.uses += 1;
+        entry.leased_ms = now;
         self.stats.leases += 1;
         Some(Handle { slot, generation })
     }
@@ -147,6 +173,9 @@ impl State {
         let leased = Stamp::new(Word::Leased, handle.generation);
         if self.shift(handle, Word::Starting, Word::Leased) {
             self.stats.leases += 1;
+            let entry = self.entry_of(handle.slot);
+            entry.uses += 1;
+            entry.leased_ms = now_ms();
             self.learn_start(handle, key);
         } else if Stamp::load(&self.link.cell(handle.slot).word) != leased {
             return Ok(None); // its deadline came first; its death will be told

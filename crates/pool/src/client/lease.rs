@@ -34,9 +34,14 @@ impl Client {
         let settled = reset_ms.is_none();
         state.entry(handle)?; // stale handles end here
         state.entry_of(handle.slot).lent = false;
+        let now = now_ms();
+        if let Some(cause) = state.worn(handle.slot, now) {
+            self.drop_service(&mut state, handle.slot, cause);
+            return Ok(());
+        }
         let cell = state.link.cell(handle.slot);
         cell.since_ms
-            .store(now_ms(), std::sync::atomic::Ordering::Release);
+            .store(now, std::sync::atomic::Ordering::Release);
         let to = if settled { Word::Idle } else { Word::Resetting };
         if state.entry_of(handle.slot).death.is_some()
             || !state.machine.is_lendable(handle.slot)
@@ -55,6 +60,7 @@ impl Client {
                 self.drop_service(&mut state, handle.slot, Cause::Discarded);
                 return Ok(());
             }
+            state.stats.resets += 1;
             self.watch_socket(&state, handle.slot)?;
         }
         let mut actions = Vec::new();

@@ -23,10 +23,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use forebay_wake::Queue;
 use rustix::event::epoll;
 
+use crate::clock::now_ms;
 use crate::error::{Error, Result};
 use crate::limit::{CLOSE_MS_MIN, SERVICES_MAX};
 use crate::machine::{Key, Machine, Ticket};
 use crate::wire::Handle;
+use crate::word::{Stamp, State as Word};
 use drive::tell;
 use entry::Entry;
 pub use link::Handover;
@@ -41,6 +43,8 @@ pub enum Answer {
         handle: Handle,
         /// Nothing is left to read.
         settled: bool,
+        /// It has been idle for so long that it should be asked whether it still answers.
+        quiet: bool,
     },
     /// The caller starts one: `fork` or `launch`, then `lend`.
     Start {
@@ -76,6 +80,44 @@ pub struct Stats {
     pub starts: u64,
     /// Leases since then.
     pub leases: u64,
+    /// Services that somebody holds.
+    pub leased: usize,
+    /// Services that somebody starts.
+    pub starting: usize,
+    /// Callers that had to wait, since the pool was made.
+    pub waits: u64,
+    /// Resets since then.
+    pub resets: u64,
+}
+
+/// A service, for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its slot, and its latest lease.
+    pub handle: Handle,
+    /// What it is interchangeable with.
+    pub key: Key,
+    /// Its process; 0 until the keeper tells.
+    pub pid: i32,
+    /// Somebody holds it or starts it.
+    pub lent: bool,
+    /// For how long the lease that is out has been so, in milliseconds.
+    pub held_ms: u64,
+}
+
+/// What a pool keeps to.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Services at once.
+    pub max_size: u32,
+    /// Leases at once.
+    pub max_running: u32,
+    /// Leases that one service serves; 0: any number.
+    pub max_uses: u32,
+    /// How long a service lives, in milliseconds, a tenth more or less; 0: for ever.
+    pub lifetime_ms: u64,
+    /// After so long idle a service is asked whether it answers, before it is lent; 0: never.
+    pub ping_after_ms: u64,
 }
 
 /// A pool's client side.
@@ -101,11 +143,15 @@ struct State {
     next_ticket: Ticket,
     closed: bool,
     stats: Stats,
+    policy: Policy,
+    /// How many idle services of a key stay; told to each keeper.
+    keep: BTreeMap<Key, u32>,
 }
 
 impl Client {
-    /// A pool of at most `max_size` services; nothing is started.
-    pub fn new(max_size: u32) -> Result<Self> {
+    /// A pool; nothing is started.
+    pub fn new(policy: Policy) -> Result<Self> {
+        let max_size = policy.max_size;
         if max_size == 0 || max_size > SERVICES_MAX / 2 {
             // Half of the words: the other half is for services that are dying while their successors start.
             let maximum = u64::from(SERVICES_MAX / 2);
@@ -120,7 +166,7 @@ impl Client {
         let ready =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("epoll_create1"))?;
         let state = State {
-            machine: Machine::new(max_size),
+            machine: Machine::new(max_size, policy.max_running),
             link: Link::new()?,
             entries: Vec::new(),
             wakers: BTreeMap::new(),
@@ -131,6 +177,8 @@ impl Client {
             next_ticket: WATCH + 1,
             closed: false,
             stats: Stats::default(),
+            policy,
+            keep: BTreeMap::new(),
         };
         Ok(Self {
             owner: std::process::id(),
@@ -160,11 +208,18 @@ impl Client {
         self.drive_with(&mut state)?;
         let (live, idle) = (state.machine.live(), state.machine.idle());
         let (settling, waiters) = (state.machine.settling(), state.machine.waiters());
+        let in_state = |wanted| {
+            let lent = |slot: &u32| state.entries.get(*slot as usize).is_some_and(|e| e.lent);
+            let of = |slot: &u32| Stamp::load(&state.link.cell(*slot).word).state == wanted;
+            state.machine.occupied().filter(lent).filter(of).count()
+        };
         Ok(Stats {
             live,
             idle,
             settling,
             waiters,
+            leased: in_state(Word::Leased),
+            starting: in_state(Word::Starting),
             ..state.stats
         })
     }
@@ -179,16 +234,22 @@ impl Client {
             .collect())
     }
 
-    /// Processes and leases, for messages: slot, process id, lent.
-    pub fn services(&self) -> Result<Vec<(Handle, i32, bool)>> {
+    /// Processes and leases, for messages.
+    pub fn services(&self) -> Result<Vec<Seen>> {
         let state = self.enter()?;
         let occupied = state
             .machine
             .occupied()
             .filter_map(|slot| state.entries.get(slot as usize).zip(Some(slot)));
-        Ok(occupied
-            .map(|(entry, slot)| (entry.handle(slot), entry.pid, entry.lent))
-            .collect())
+        let now = now_ms();
+        let seen = occupied.map(|(entry, slot)| Seen {
+            handle: entry.handle(slot),
+            key: state.machine.key_of(slot),
+            pid: entry.pid,
+            lent: entry.lent,
+            held_ms: now.saturating_sub(entry.leased_ms),
+        });
+        Ok(seen.collect())
     }
 
     /// End every service and the keeper, and wait for it; waiters are woken and find the pool closed. Idempotent.

@@ -7,6 +7,7 @@ use rustix::event::epoll;
 use super::drive::CONTROL;
 use super::{Client, Handover};
 use crate::channel;
+use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::limit::SERVICES_MAX;
@@ -28,6 +29,9 @@ impl Client {
             let data = epoll::EventData::new_u64(CONTROL);
             epoll::add(self.ready()?, control, data, epoll::EventFlags::IN)
                 .map_err(Error::system("epoll_ctl"))?;
+            for (&key, &min_idle) in &state.keep {
+                state.link.send(&Request::Keep { key, min_idle }, &[])?;
+            }
         }
         Ok(epoch)
     }
@@ -44,12 +48,11 @@ impl Client {
 
     /// Start a service from a template. Returns the caller's end of its socket.
     pub fn fork(&self, handle: Handle, template: u32, deadlines: Deadlines) -> Result<OwnedFd> {
-        let request = Request::Fork {
+        self.start(handle, deadlines, |deadlines| Request::Fork {
             handle,
             template,
             deadlines,
-        };
-        self.start(handle, &request)
+        })
     }
 
     /// Start a copy of a lent service, for the same holder. Returns its lease to be, and the caller's end of its
@@ -66,12 +69,12 @@ impl Client {
             let slot = state.machine.branch(key);
             state.begin(slot)
         };
-        let request = Request::Branch {
+        let started = self.start(handle, deadlines, |deadlines| Request::Branch {
             handle,
             parent,
             deadlines,
-        };
-        match self.start(handle, &request) {
+        });
+        match started {
             Ok(socket) => Ok((handle, socket)),
             Err(error) => {
                 self.discard(handle, Cause::Discarded)?;
@@ -82,15 +85,19 @@ impl Client {
 
     /// Start a program as a service. Returns the caller's end of its socket.
     pub fn launch(&self, handle: Handle, launch: Launch, deadlines: Deadlines) -> Result<OwnedFd> {
-        let request = Request::Start {
+        self.start(handle, deadlines, |deadlines| Request::Start {
             handle,
             launch,
             deadlines,
-        };
-        self.start(handle, &request)
+        })
     }
 
-    fn start(&self, handle: Handle, request: &Request) -> Result<OwnedFd> {
+    fn start(
+        &self,
+        handle: Handle,
+        mut deadlines: Deadlines,
+        request: impl FnOnce(Deadlines) -> Request,
+    ) -> Result<OwnedFd> {
         let mut state = self.enter()?;
         state.expect_keeper_of(handle)?;
         if handle.slot >= SERVICES_MAX {
@@ -108,19 +115,65 @@ impl Client {
             what: "dup of a socket",
             source,
         })?;
-        state.link.send(request, &[theirs.as_fd(), ours.as_fd()])?;
-        state.entry_of(handle.slot).socket = Some(watched);
+        deadlines.key = state.machine.key_of(handle.slot);
+        deadlines.lifetime_ms = jittered(state.policy.lifetime_ms, handle);
+        let request = request(deadlines);
+        state.link.send(&request, &[theirs.as_fd(), ours.as_fd()])?;
+        let entry = state.entry_of(handle.slot);
+        entry.socket = Some(watched);
+        if deadlines.lifetime_ms > 0 {
+            entry.expires_ms = now_ms() + deadlines.lifetime_ms;
+        }
         Ok(ours)
     }
+}
+
+/// A tenth more or less, so that services that were started together do not end together.
+///
+/// Spread by the handle (the multiplier is 2^64 divided by the golden ratio), which needs no generator.
+fn jittered(lifetime_ms: u64, handle: Handle) -> u64 {
+    let seed = (u64::from(handle.slot) << 32) ^ handle.generation;
+    let spread = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32; // 32 bits, evenly
+    let tenth = lifetime_ms / 10;
+    lifetime_ms - tenth + ((2 * tenth * spread) >> 32)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Policy;
+
+    #[test]
+    fn lifetimes_are_spread_by_a_tenth() {
+        let of = |generation| {
+            let slot = 3;
+            jittered(1_000_000, Handle { slot, generation })
+        };
+        let all: std::collections::BTreeSet<u64> = (0..100).map(of).collect();
+        assert!(all.len() > 90, "{all:?}");
+        assert!(all.first() >= Some(&900_000) && all.last() <= Some(&1_100_000));
+        assert_eq!(
+            jittered(
+                0,
+                Handle {
+                    slot: 3,
+                    generation: 1
+                }
+            ),
+            0
+        );
+    }
 
     #[test]
     fn room_above_the_limit_is_refused_and_given_back() {
-        let client = Client::new(1).expect("a pool");
+        let client = Client::new(Policy {
+            max_size: 1,
+            max_running: 1,
+            max_uses: 0,
+            lifetime_ms: 0,
+            ping_after_ms: 0,
+        });
+        let client = client.expect("a pool");
         client.lock().begin(SERVICES_MAX);
         let (slot, generation) = (SERVICES_MAX, 1);
         let handle = Handle { slot, generation };

@@ -14,6 +14,8 @@ pub enum Kind {
     Reset,
     /// Used again after going idle.
     Idle,
+    /// Replaced for its age.
+    Lifetime,
 }
 
 /// A queue of deadlines; those that no longer matter are recognised when they come, by the service's word.

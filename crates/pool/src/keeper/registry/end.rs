@@ -7,8 +7,10 @@ use super::Registry;
 use crate::death::Cause;
 use crate::error::Error;
 use crate::keeper::process::Process;
+use crate::keeper::service::Service;
 use crate::keeper::template::Running;
 use crate::keeper::{Poller, deadline, report_of};
+use crate::limit::LIFETIME_LOOK_MS;
 use crate::wire::{Event, Handle, Report};
 use crate::word::{Stamp, State};
 
@@ -140,49 +142,104 @@ impl Registry {
     /// End what is past its deadline.
     pub fn expire(&mut self, now: u64) {
         while let Some((kind, handle)) = self.deadlines.pop_due(now) {
-            let Some(service) = self.services.get_mut(&handle.slot) else {
+            let ended = match kind {
+                deadline::Kind::Start => self.expire_owed(handle, State::Starting),
+                deadline::Kind::Reset => self.expire_owed(handle, State::Resetting),
+                deadline::Kind::Idle => self.expire_idle(handle, now),
+                deadline::Kind::Lifetime => self.expire_old(handle, now),
+            };
+            let Some(cause) = ended else {
                 continue;
             };
-            let cell = self.page.cell(handle.slot);
-            let seen = Stamp::load(&cell.word);
-            let (state, cause) = match kind {
-                deadline::Kind::Start => (State::Starting, Cause::StartDeadline),
-                deadline::Kind::Reset => (State::Resetting, Cause::ResetDeadline),
-                deadline::Kind::Idle => {
-                    if service.handle != handle {
-                        continue;
-                    }
-                    let since = cell.since_ms.load(std::sync::atomic::Ordering::Acquire);
-                    let due = if seen.state == State::Idle {
-                        since.min(now)
-                    } else {
-                        now
-                    } + service.deadlines.idle_ms;
-                    if due > now {
-                        self.deadlines.push(due, kind, handle);
-                        continue;
-                    }
-                    (State::Idle, Cause::IdleTimeout)
-                }
-            };
-            let fits = kind == deadline::Kind::Idle || seen.generation == handle.generation;
-            if !fits || seen.state != state {
-                continue;
-            }
-            // It has answered in time, and nobody has needed it since: it is idle.
-            let answered = kind != deadline::Kind::Idle && service.has_answered();
-            let to = if answered {
-                State::Idle
-            } else {
-                State::Retired
-            };
-            if seen.swap(&cell.word, Stamp::new(to, seen.generation)) && !answered {
+            if let Some(service) = self.services.get_mut(&handle.slot) {
                 service.end(cause);
                 if service.process.is_none() {
                     self.end_template_of(handle);
                 }
             }
         }
+    }
+
+    /// A service that owes an answer to its start or its reset: retired, unless it has answered in
+    /// time and nobody has needed it since; then it is idle.
+    fn expire_owed(&self, handle: Handle, owing: State) -> Option<Cause> {
+        let service = self.services.get(&handle.slot)?;
+        let word = &self.page.cell(handle.slot).word;
+        let seen = Stamp::load(word);
+        if seen.generation != handle.generation || seen.state != owing {
+            return None;
+        }
+        if service.has_answered() {
+            seen.swap(word, Stamp::new(State::Idle, seen.generation));
+            return None;
+        }
+        let retired = seen.swap(word, Stamp::new(State::Retired, seen.generation));
+        retired.then_some(if owing == State::Starting {
+            Cause::StartDeadline
+        } else {
+            Cause::ResetDeadline
+        })
+    }
+
+    /// A service that may have been idle for too long; retired where enough others of its key stay.
+    fn expire_idle(&mut self, handle: Handle, now: u64) -> Option<Cause> {
+        let service = self.service_since(handle)?;
+        let deadlines = service.deadlines;
+        let cell = self.page.cell(handle.slot);
+        let seen = Stamp::load(&cell.word);
+        let since = cell.since_ms.load(std::sync::atomic::Ordering::Acquire);
+        let idle = seen.state == State::Idle;
+        let due = if idle { since.min(now) } else { now } + deadlines.idle_ms;
+        let keep = self.keep.get(&deadlines.key).copied().unwrap_or(0) as usize;
+        if due > now || self.idle_of(deadlines.key) <= keep {
+            let next = if due > now {
+                due
+            } else {
+                now + deadlines.idle_ms
+            };
+            self.deadlines.push(next, deadline::Kind::Idle, handle);
+            return None;
+        }
+        seen.swap(&cell.word, Stamp::new(State::Retired, seen.generation))
+            .then_some(Cause::IdleTimeout)
+    }
+
+    /// A service that has lived its time; one that is in use is ended by the client when it comes back.
+    fn expire_old(&mut self, handle: Handle, now: u64) -> Option<Cause> {
+        self.service_since(handle)?;
+        let word = &self.page.cell(handle.slot).word;
+        let seen = Stamp::load(word);
+        let retired = seen.state == State::Idle
+            && seen.swap(word, Stamp::new(State::Retired, seen.generation));
+        if !retired {
+            let next = now + LIFETIME_LOOK_MS;
+            self.deadlines.push(next, deadline::Kind::Lifetime, handle);
+        }
+        retired.then_some(Cause::Lifetime)
+    }
+
+    /// The service that a handle was given for when it was started, not a later one in its slot.
+    fn service_since(&self, handle: Handle) -> Option<&Service> {
+        let service = self.services.get(&handle.slot)?;
+        (service.handle == handle).then_some(service)
+    }
+
+    /// Services of a key that are ready and nobody's, whether or not somebody has read their answer.
+    fn idle_of(&self, key: u32) -> usize {
+        let of_key = |service: &&Service| service.deadlines.key == key;
+        let is_ready = |service: &&Service| {
+            let word = &self.page.cell(service.handle.slot).word;
+            match Stamp::load(word).state {
+                State::Idle => true,
+                State::Starting | State::Resetting => service.has_answered(),
+                State::Free | State::Leased | State::Retired => false,
+            }
+        };
+        self.services
+            .values()
+            .filter(of_key)
+            .filter(is_ready)
+            .count()
     }
 
     /// End the template that owes a service: it is stopped, or hangs in its imports, and would owe

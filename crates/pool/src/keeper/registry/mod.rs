@@ -30,6 +30,8 @@ pub struct Registry {
     services: BTreeMap<u32, Service>,
     templates: BTreeMap<u32, Template>,
     deadlines: Deadlines,
+    /// How many idle services of a key stay.
+    keep: BTreeMap<u32, u32>,
     serial: u32,
     events: Events,
     scanned_ms: u64,
@@ -45,6 +47,7 @@ impl Registry {
             services: BTreeMap::new(),
             templates: BTreeMap::new(),
             deadlines: Deadlines::default(),
+            keep: BTreeMap::new(),
             serial: 0,
             events: Vec::new(),
             scanned_ms: 0,
@@ -138,6 +141,9 @@ impl Registry {
                         service.output.text()
                     });
                 self.events.push((Event::Output { handle, text }, None));
+            }
+            Request::Keep { key, min_idle } => {
+                self.keep.insert(key, min_idle);
             }
             Request::Shutdown => {} // the keeper's own affair
         }

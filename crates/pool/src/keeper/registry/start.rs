@@ -224,6 +224,10 @@ impl Registry {
                 handle,
             );
         }
+        if service.deadlines.lifetime_ms > 0 {
+            let due = now_ms() + service.deadlines.lifetime_ms;
+            self.deadlines.push(due, deadline::Kind::Lifetime, handle);
+        }
         self.events.push((
             Event::Started {
                 handle,

@@ -1,0 +1,93 @@
+"""What a service should look like after each reset: state that leaks from one lease to the next.
+
+It looks at the attributes of the service, at plain data in its module, and at what a process has of
+its own: working directory, environment, open descriptors, threads.
+A value is compared by its pickle, or by type and length where that is too large or fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+VALUE_BYTES_MAX = 16 * 1024
+"""Bytes of a value's pickle that are looked at; larger ones are compared by type and length."""
+
+VALUES_MAX = 256
+"""Values that are looked at."""
+
+_PLAIN = (bool, int, float, complex, str, bytes, bytearray, list, dict, set, frozenset, tuple)
+
+
+class Canary:
+    """The fingerprint of a new service, to hold later ones against.
+
+    `service.canary_ignores` names attributes and module variables that may differ, such as caches.
+    """
+
+    __slots__ = ("_first",)
+
+    def __init__(self, service: Any) -> None:
+        self._first = dict(fingerprint(service))
+
+    def differences(self, service: Any) -> list[str]:
+        """What is not as it was when the service was new, by name; empty where all is."""
+        now = dict(fingerprint(service))
+        names = {**self._first, **now}
+        return [name for name in names if self._first.get(name) != now.get(name)]
+
+
+def fingerprint(service: Any) -> Iterator[tuple[str, str]]:
+    """Names and digests of what is compared."""
+    ignored = frozenset(getattr(service, "canary_ignores", ()))
+    module = sys.modules.get(type(service).__module__)
+    attributes = getattr(service, "__dict__", {})
+    variables = {
+        name: value
+        for name, value in vars(module).items()
+        if type(value) in _PLAIN and not name.startswith("__")
+    }
+    yield from _digests("attribute", attributes, ignored)
+    yield from _digests("module variable", variables, ignored)
+    yield "working directory", os.getcwd()
+    yield "environment", _digest(sorted(os.environ.items()))
+    yield "open descriptors", str(len(os.listdir("/proc/self/fd")))
+    yield "threads", str(len(os.listdir("/proc/self/task")))
+
+
+def _digests(
+    what: str, values: dict[str, Any], ignored: frozenset[str]
+) -> Iterator[tuple[str, str]]:
+    for name in list(values)[:VALUES_MAX]:
+        if name not in ignored:
+            yield f"{what} {name!r}", _digest(values[name])
+
+
+def _digest(value: Any) -> str:
+    sink = _Sink()
+    try:
+        pickle.Pickler(sink, protocol=5).dump(value)
+    except Exception:  # whatever a class of the user raises: it cannot be looked at closer
+        length = len(value) if hasattr(value, "__len__") else ""
+        return f"{type(value).__qualname__} {length}"
+    return sink.digest.hexdigest()
+
+
+class _Sink:
+    """Takes the bytes of a pickle, up to the limit."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.blake2b(digest_size=16)
+        self._room = VALUE_BYTES_MAX
+
+    def write(self, data: bytes) -> int:
+        """Add to the digest."""
+        self._room -= len(data)
+        if self._room < 0:
+            raise OverflowError
+        self.digest.update(data)
+        return len(data)

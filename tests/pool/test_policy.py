@@ -1,0 +1,182 @@
+"""How long a service is kept, how many are ready, and who is told what about leases."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+import forebay
+from tests.pool.processes import alive, eventually
+from tests.pool.services import Echo, Notes, Tree
+
+
+def pool_of(**settings: Any) -> forebay.ServicePool:
+    return forebay.ServicePool(name="policy", **settings)
+
+
+def idle(pool: forebay.ServicePool) -> int:
+    stats = pool.stats()
+    return int(stats["idle"] + stats["settling"])
+
+
+def test_a_service_serves_no_more_leases_than_max_uses() -> None:
+    with pool_of(max_size=1, max_uses=3) as pool:
+        pids = []
+        for _ in range(7):
+            with pool.acquire(Echo) as echo:
+                pids.append(echo.lease.pid)
+        assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [3, 3, 1]
+        assert eventually(lambda: pool.stats()["deaths"].get("uses") == 2)
+
+
+def test_an_idle_service_is_ended_when_it_is_too_old() -> None:
+    with pool_of(max_size=1, max_lifetime=0.2) as pool:
+        with pool.acquire(Echo) as echo:
+            pid = echo.lease.pid
+        assert eventually(lambda: not alive(pid))
+        assert eventually(lambda: pool.stats()["deaths"] == {"lifetime": 1})
+
+
+def test_a_service_that_is_too_old_when_it_comes_back_is_not_lent_again() -> None:
+    with pool_of(max_size=1, max_lifetime=0.05) as pool:
+        with pool.acquire(Echo) as echo:
+            pid = echo.lease.pid
+            threading.Event().wait(0.1)  # it grows old in use
+            assert echo.add(1) == 1, "in use it is left alone"
+        with pool.acquire(Echo) as echo:
+            assert echo.lease.pid != pid
+
+
+def test_no_more_than_max_running_are_lent_at_once() -> None:
+    with pool_of(max_size=3, max_running=1) as pool:
+        pool.warm(Echo, 2)
+        with (
+            pool.acquire(Echo),
+            pytest.raises(forebay.DeadlineError, match=r"1 are leased \(Echo \(process \d+\)"),
+            pool.acquire(Echo, timeout=0.05),
+        ):
+            pass
+        with pool.acquire(Echo, timeout=10):
+            pass
+
+
+def test_services_are_kept_ready_and_replaced() -> None:
+    with pool_of(max_size=4) as pool:
+        pool.warm(Echo, 2)
+        assert idle(pool) == 2
+        with pool.acquire(Echo) as echo:
+            assert echo.add(1) == 1
+            assert idle(pool) == 2, "what was taken is replaced"
+            os.kill(echo.lease.pid, signal.SIGKILL)
+        with pool.acquire(Echo), pool.acquire(Echo):
+            assert idle(pool) == 2, "as far as max_size has room"
+        pool.warm(Echo, 0)
+
+
+def test_warm_services_outlast_their_idle_timeout() -> None:
+    with pool_of(max_size=3, idle_timeout=0.05) as pool:
+        pool.warm(Echo, 1)
+        with pool.acquire(Echo) as first, pool.acquire(Echo) as second:
+            pids = {first.lease.pid, second.lease.pid}
+        assert eventually(lambda: sum(map(alive, pids)) + idle(pool) <= 2)
+        assert eventually(lambda: idle(pool) == 1), "those above the minimum go"
+        before = pool.stats()["starts"]
+        threading.Event().wait(0.2)  # more than the idle timeout
+        assert idle(pool) == 1
+        assert pool.stats()["starts"] == before, "it stays rather than being replaced"
+
+
+def test_a_pool_with_min_idle_keeps_every_kind_ready_that_was_used() -> None:
+    with pool_of(max_size=4, min_idle=1) as pool:
+        with pool.acquire(Echo):
+            assert idle(pool) == 1
+        with pool.acquire(Notes):
+            assert idle(pool) >= 2
+
+
+def test_more_warm_services_than_the_pool_has_room_for_are_refused() -> None:
+    with pool_of(max_size=1) as pool, pytest.raises(forebay.LimitError, match="max_size"):
+        pool.warm(Echo, 2)
+
+
+def test_a_service_that_cannot_be_kept_ready_is_told_to_who_wants_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pool_of(max_size=2) as pool:
+        pool.warm(Echo.spec("no such argument", "there"), 1)
+        with (
+            pytest.raises(forebay.RemoteError, match="positional argument"),
+            pool.acquire(Echo.spec("no such argument", "there")),
+        ):
+            pass
+
+
+def test_a_service_that_was_idle_for_long_is_asked_before_it_is_lent() -> None:
+    with pool_of(max_size=1, ping_after=0.02, reset_timeout=0.1) as pool:
+        with pool.acquire(Echo) as echo:
+            pid = echo.lease.pid
+        threading.Event().wait(0.05)  # quiet for longer than ping_after
+        with pool.acquire(Echo) as echo:
+            assert echo.lease.pid == pid, "it answered"
+        threading.Event().wait(0.05)
+        os.kill(pid, signal.SIGSTOP)
+        with pool.acquire(Echo, timeout=10) as echo:
+            assert echo.lease.pid != pid, "a hung service was lent"
+            assert echo.add(1) == 1
+        assert eventually(lambda: not alive(pid))
+
+
+def test_a_lease_that_is_out_for_too_long_is_reported_with_its_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        pool_of(max_size=2, leak_after=0.02) as pool,
+        caplog.at_level(logging.WARNING),
+        pool.acquire(Echo) as leaked,
+    ):
+        threading.Event().wait(0.05)
+        with pool.acquire(Echo):
+            pass
+        with pool.acquire(Echo):
+            pass
+        [report] = [record.getMessage() for record in caplog.records]
+        assert f"(process {leaked.lease.pid}) acquired at {__file__}:" in report
+        assert pool.stats()["leaks"] == 1
+
+
+def test_a_lease_that_nobody_can_end_is_found(caplog: pytest.LogCaptureFixture) -> None:
+    with pool_of(max_size=1) as pool, caplog.at_level(logging.WARNING):
+        echo: Any = pool.acquire(Echo).__enter__()
+        pid = echo.lease.pid
+        del echo
+        gc.collect()
+        with pool.acquire(Echo, timeout=10) as echo:
+            assert echo.lease.pid != pid
+        assert pool.stats()["leaks"] == 1
+        assert "was never ended" in caplog.text
+
+
+def test_stats_count_what_happened() -> None:
+    with pool_of(max_size=1) as pool:
+        for _ in range(2):
+            with pool.acquire(Notes):
+                pass
+        with pool.acquire(Echo):
+            stats = pool.stats()
+            assert (stats["leased"], stats["starting"], stats["live"]) == (1, 0, 1)
+        stats = pool.stats()
+        assert (stats["starts"], stats["leases"], stats["resets"]) == (2, 3, 2)
+        assert eventually(lambda: pool.stats()["deaths"] == {"evicted": 1})
+
+
+def test_a_tree_of_copies_leaves_the_counts_alone() -> None:
+    with pool_of(max_size=1, max_running=1) as pool, pool.acquire(Tree) as tree:
+        with tree.lease.fork(2):
+            assert pool.stats()["live"] == 1
+        assert pool.stats()["leased"] == 1
