@@ -277,8 +277,12 @@ class Pool:
         environment: _Pairs,
         directory: bytes,
         setup: bytes,
+        spares: int,
     ) -> None:
-        """Tell the keeper how a template is started, and what it is to be told first."""
+        """Tell the keeper how a template is started, and what it is to be told first.
+
+        From its second service on, it has so many processes forked ahead.
+        """
     def take(self, key: int) -> Handle | None:
         """Lend an idle service that owes no answer, where there is one; never waits."""
     def ask(self, key: int) -> _Answer:

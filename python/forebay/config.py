@@ -93,6 +93,14 @@ def _quantity(text: object, what: str, example: str) -> tuple[Decimal, str]:
     return Decimal(match[1]), match[2]
 
 
+_POOL_COUNTS: Final = (
+    "max_size",
+    "max_running",
+    "min_idle",
+    "spares",
+    "max_uses",
+    "canary_every",
+)
 _POOL_TIMES: Final = (
     "max_lifetime",
     "idle_timeout",
@@ -115,6 +123,9 @@ class PoolConfig:
 
     min_idle: int = 0
     """Idle services of each kind that are kept ready, as far as `max_size` has room."""
+
+    spares: int = 1
+    """Processes that each template keeps forked ahead, from its second service on."""
 
     max_uses: int = 0
     """Leases that one service serves before it is replaced; 0: any number."""
@@ -145,7 +156,7 @@ class PoolConfig:
             object.__setattr__(self, "max_size", len(os.sched_getaffinity(0)))
         if self.max_running == 0:
             object.__setattr__(self, "max_running", self.max_size)
-        for name in ("max_size", "max_running", "min_idle", "max_uses", "canary_every"):
+        for name in _POOL_COUNTS:
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; give a number, 0 or more")
         for name in _POOL_TIMES:

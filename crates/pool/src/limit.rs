@@ -20,3 +20,7 @@ pub const CONTROL_WAIT_MS: u64 = 1_000;
 pub const CLOSE_MS_MIN: u64 = 100;
 /// Time between two looks at a service that is too old and in use, in milliseconds.
 pub const LIFETIME_LOOK_MS: u64 = 1_000;
+/// Starts after which a template has spares: one that is asked for a single service needs none.
+pub const SPARES_FROM: u64 = 2;
+/// Time from a start to the fork of a spare, in milliseconds, so that it delays no burst of starts.
+pub const SPARE_DELAY_MS: u64 = 10;

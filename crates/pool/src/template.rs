@@ -33,6 +33,8 @@ pub struct Nursery {
 pub enum Forked {
     /// The service: its socket to the client.
     Service(OwnedFd),
+    /// A spare, which waits for its word.
+    Spare,
     /// The template: the directory of the service that is forked next.
     Template(PathBuf),
 }
@@ -88,14 +90,56 @@ impl Nursery {
         let Some((order, descriptors)) = self.next_order()? else {
             return Ok(None);
         };
-        let Order::Fork { handle, next } = order else {
-            return Err(Error::Malformed {
-                what: "a second setup",
-            });
+        let (handle, next) = match order {
+            Order::Fork { handle, next } => (handle, next),
+            Order::Spare { number, next } => return self.spare(hooks, number, next, descriptors),
+            _ => {
+                return Err(Error::Malformed {
+                    what: "an order that is not for a template",
+                });
+            }
         };
         match self.split(hooks, handle, descriptors)? {
             Some(socket) => Ok(Some(Forked::Service(socket))),
             None => Ok(Some(Forked::Template(OsString::from_vec(next).into()))),
+        }
+    }
+
+    /// Fork a process that waits for its word.
+    fn spare(
+        &mut self,
+        hooks: Hooks,
+        number: u64,
+        next: Vec<u8>,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Option<Forked>> {
+        let pid = match fork_sibling(hooks) {
+            Ok(sys::Forked::Child) => {
+                let nursery = descriptors.into_iter().next();
+                self.leave_template(nursery)?;
+                return Ok(Some(Forked::Spare));
+            }
+            Ok(sys::Forked::Parent(pid)) => pid,
+            Err(_) => 0,
+        };
+        self.report(&Report::Spared { number, pid })?;
+        Ok(Some(Forked::Template(OsString::from_vec(next).into())))
+    }
+
+    /// In a spare: wait until it is a service. None at the end of the keeper, or when it is not needed.
+    pub fn serve(&mut self) -> Result<Option<OwnedFd>> {
+        match self.next_order()? {
+            Some((Order::Serve { .. }, descriptors)) => {
+                let Ok::<[OwnedFd; 2], _>([socket, output]) = descriptors.try_into() else {
+                    return Err(WITHOUT_DESCRIPTORS);
+                };
+                write_to(&output)?;
+                Ok(Some(socket))
+            }
+            Some(_) => Err(Error::Malformed {
+                what: "an order that is not for a spare",
+            }),
+            None => Ok(None),
         }
     }
 
@@ -147,24 +191,27 @@ impl Nursery {
         Ok(None)
     }
 
-    /// In the child: a session of its own, ended with the keeper, output to its own pipe.
+    /// In a child that is a service at once. Its socket.
     fn born(&mut self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
-        let _ = set_name(c"fb service"); // for ps and top
         let Ok::<[OwnedFd; 3], _>([socket, output, nursery]) = descriptors.try_into() else {
-            return Err(Error::Malformed {
-                what: "a fork was ordered without its descriptors",
-            });
+            return Err(WITHOUT_DESCRIPTORS);
         };
-        self.socket = Some(nursery);
+        self.leave_template(Some(nursery))?;
+        write_to(&output)?;
+        Ok(socket)
+    }
+
+    /// In a child: a session and a nursery of its own, and an end with the keeper.
+    fn leave_template(&mut self, nursery: Option<OwnedFd>) -> Result<()> {
+        let _ = set_name(c"fb service"); // for ps and top
+        self.socket = nursery;
         setsid().map_err(Error::system("setsid"))?;
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(Error::system("prctl(PR_SET_PDEATHSIG)"))?;
         if getppid() != self.keeper {
             return Err(Error::KeeperLost); // it ended before the signal was armed
         }
-        rustix::stdio::dup2_stdout(&output).map_err(Error::system("dup2"))?;
-        rustix::stdio::dup2_stderr(&output).map_err(Error::system("dup2"))?;
-        Ok(socket)
+        Ok(())
     }
 
     fn next_order(&mut self) -> Result<Option<(Order, Vec<OwnedFd>)>> {
@@ -188,4 +235,14 @@ impl Nursery {
         channel::send(socket, &report.encode(), &[], SendFlags::empty())
             .map_err(Error::system("report to the keeper"))
     }
+}
+
+const WITHOUT_DESCRIPTORS: Error = Error::Malformed {
+    what: "a service was ordered without its descriptors",
+};
+
+/// Write to its own pipe from now on.
+fn write_to(output: &OwnedFd) -> Result<()> {
+    rustix::stdio::dup2_stdout(output).map_err(Error::system("dup2"))?;
+    rustix::stdio::dup2_stderr(output).map_err(Error::system("dup2"))
 }

@@ -48,6 +48,8 @@ pub enum Request {
         template: u32,
         launch: Launch,
         setup: Vec<u8>,
+        /// Processes that are kept forked ahead.
+        spares: u32,
     },
     /// Fork a service from a template; its socket comes along.
     Fork {
@@ -97,6 +99,10 @@ pub enum Order {
     Setup { setup: Vec<u8>, directory: Vec<u8> },
     /// Fork a service; its socket, output and nursery come along. The directory is the one of the next.
     Fork { handle: Handle, next: Vec<u8> },
+    /// Fork a process that will be a service when it is told; its nursery comes along.
+    Spare { number: u64, next: Vec<u8> },
+    /// To a spare: be a service; its socket and output come along.
+    Serve { handle: Handle },
     /// To a service: fork a copy of itself; the same comes along. The directory is the copy's.
     Branch { handle: Handle, directory: Vec<u8> },
     /// To a service: a copy that was asked for is not to be made.
@@ -114,6 +120,8 @@ pub enum Report {
     Forked { handle: Handle, pid: i32 },
     /// It could not be.
     NotForked { handle: Handle, errno: i32 },
+    /// A spare was forked; 0: it could not be.
+    Spared { number: u64, pid: i32 },
 }
 
 /// Append fields to a message.
@@ -246,7 +254,13 @@ impl Request {
                 template,
                 launch,
                 setup,
-            } => writer.u8(1).u32(*template).launch(launch).bytes(setup),
+                spares,
+            } => writer
+                .u8(1)
+                .u32(*template)
+                .launch(launch)
+                .bytes(setup)
+                .u32(*spares),
             Self::Fork {
                 handle,
                 template,
@@ -294,6 +308,7 @@ impl Request {
                 template: reader.u32()?,
                 launch: reader.launch()?,
                 setup: reader.bytes()?,
+                spares: reader.u32()?,
             },
             2 => Self::Fork {
                 handle: reader.handle()?,
@@ -388,6 +403,8 @@ impl Order {
             Self::Fork { handle, next } => writer.u8(2).handle(*handle).bytes(next),
             Self::Branch { handle, directory } => writer.u8(3).handle(*handle).bytes(directory),
             Self::Skip { handle } => writer.u8(4).handle(*handle),
+            Self::Spare { number, next } => writer.u8(5).u64(*number).bytes(next),
+            Self::Serve { handle } => writer.u8(6).handle(*handle),
         }
         .0
     }
@@ -411,6 +428,13 @@ impl Order {
             4 => Self::Skip {
                 handle: reader.handle()?,
             },
+            5 => Self::Spare {
+                number: reader.u64()?,
+                next: reader.bytes()?,
+            },
+            6 => Self::Serve {
+                handle: reader.handle()?,
+            },
             _ => return Err(UNKNOWN),
         };
         reader.end(order)
@@ -426,6 +450,7 @@ impl Report {
             Self::Unfit { reason } => writer.u8(2).bytes(reason),
             Self::Forked { handle, pid } => writer.u8(3).handle(*handle).i32(*pid),
             Self::NotForked { handle, errno } => writer.u8(4).handle(*handle).i32(*errno),
+            Self::Spared { number, pid } => writer.u8(5).u64(*number).i32(*pid),
         }
         .0
     }
@@ -445,6 +470,10 @@ impl Report {
             4 => Self::NotForked {
                 handle: reader.handle()?,
                 errno: reader.i32()?,
+            },
+            5 => Self::Spared {
+                number: reader.u64()?,
+                pid: reader.i32()?,
             },
             _ => return Err(UNKNOWN),
         };

@@ -151,6 +151,7 @@ impl PyPool {
         environment: Pairs,
         directory: Vec<u8>,
         setup: Vec<u8>,
+        spares: u32,
     ) -> PyResult<()> {
         self.0
             .describe(
@@ -161,6 +162,7 @@ impl PyPool {
                     directory,
                 },
                 setup,
+                spares,
             )
             .map_err(error::pool)
     }
@@ -507,13 +509,23 @@ impl Cradle {
     /// The next call of the service; in the template None, at the end of its keeper.
     fn next_call<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         while !self.born() {
-            match self.nursery.get().core().fork(HOOKS).map_err(error::pool)? {
+            let forked = self.nursery.get().core().fork(HOOKS).map_err(error::pool)?;
+            match forked {
                 None => return Ok(None),
                 Some(template::Forked::Template(next)) => {
                     self.prepare.call1(py, (next.into_os_string(),))?;
                 }
                 Some(template::Forked::Service(socket)) => {
                     self.born.store(true, Ordering::Relaxed);
+                    self.connection.get().adopt(py, socket)?;
+                }
+                Some(template::Forked::Spare) => {
+                    self.born.store(true, Ordering::Relaxed);
+                    let served = self.nursery.get().core().serve().map_err(error::pool)?;
+                    let Some(socket) = served else {
+                        self.born.store(false, Ordering::Relaxed);
+                        return Ok(None); // it was not needed
+                    };
                     self.connection.get().adopt(py, socket)?;
                 }
             }

@@ -125,7 +125,13 @@ impl Link {
     }
 
     /// Describe a template, unless the keeper knows as many as it takes.
-    pub fn describe(&mut self, template: u32, launch: Launch, setup: Vec<u8>) -> Result<()> {
+    pub fn describe(
+        &mut self,
+        template: u32,
+        launch: Launch,
+        setup: Vec<u8>,
+        spares: u32,
+    ) -> Result<()> {
         let known = self.described.len();
         if known >= TEMPLATES_MAX && !self.described.contains(&template) {
             let next = "use another pool for further classes or environments";
@@ -141,6 +147,7 @@ impl Link {
             template,
             launch,
             setup,
+            spares,
         };
         self.send(&request, &[])?;
         self.described.insert(template);
@@ -260,7 +267,8 @@ mod tests {
         let pid = rustix::process::Pid::from_child(&keeper);
         let mut link = Link::new().expect("a page");
         let limit = u32::try_from(TEMPLATES_MAX).expect("small");
-        let describe = |link: &mut Link, number| link.describe(number, Launch::default(), vec![]);
+        let describe =
+            |link: &mut Link, number| link.describe(number, Launch::default(), vec![], 0);
 
         for _ in 0..2 {
             let handover = link.handover().expect("a pair").expect("none runs");

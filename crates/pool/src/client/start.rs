@@ -41,9 +41,16 @@ impl Client {
         Ok(self.enter()?.link.epoch())
     }
 
-    /// Describe a template to the keeper.
-    pub fn describe(&self, template: u32, launch: Launch, setup: Vec<u8>) -> Result<()> {
-        self.enter()?.link.describe(template, launch, setup)
+    /// Describe a template to the keeper, which keeps so many processes forked ahead.
+    pub fn describe(
+        &self,
+        template: u32,
+        launch: Launch,
+        setup: Vec<u8>,
+        spares: u32,
+    ) -> Result<()> {
+        let mut state = self.enter()?;
+        state.link.describe(template, launch, setup, spares)
     }
 
     /// Start a service from a template. Returns the caller's end of its socket.

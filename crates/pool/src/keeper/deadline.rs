@@ -16,6 +16,8 @@ pub enum Kind {
     Idle,
     /// Replaced for its age.
     Lifetime,
+    /// A template forks a spare; the handle is its number and its serial.
+    Spare,
 }
 
 /// A queue of deadlines; those that no longer matter are recognised when they come, by the service's word.

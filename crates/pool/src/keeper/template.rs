@@ -19,6 +19,8 @@ use crate::wire::{Handle, Launch, Order};
 pub struct Template {
     launch: Launch,
     setup: Vec<u8>,
+    /// Processes that are kept forked ahead.
+    pub spares: u32,
     /// The process, while there is one.
     pub running: Option<Running>,
 }
@@ -38,16 +40,23 @@ pub struct Running {
     pub pending: BTreeSet<Handle>,
     /// The directory of the service that it forks next; it has set that up already.
     pub directory: Directory,
+    /// Services that it was asked for so far.
+    pub forks: u64,
+    /// Processes that it has forked ahead.
+    pub spares: Vec<Spare>,
+    /// The one that it was asked for and has not reported.
+    pub sparing: Option<Spare>,
     /// What it said before it gave up.
     pub unfit: Option<Vec<u8>>,
 }
 
 impl Template {
     /// A template that is not running yet.
-    pub const fn new(launch: Launch, setup: Vec<u8>) -> Self {
+    pub const fn new(launch: Launch, setup: Vec<u8>, spares: u32) -> Self {
         Self {
             launch,
             setup,
+            spares,
             running: None,
         }
     }
@@ -78,12 +87,51 @@ impl Template {
             output,
             pending,
             directory,
+            forks: 0,
+            spares: Vec::new(),
+            sparing: None,
             unfit: None,
         }))
     }
 }
 
+/// A process that is a service when it is told.
+#[derive(Debug)]
+pub struct Spare {
+    /// Orders to it.
+    pub nursery: OwnedFd,
+    /// Its own directory.
+    pub directory: Directory,
+    /// Its process; None until its template has reported it.
+    pub process: Option<Process>,
+}
+
 impl Running {
+    /// Ask for a spare, and say which directory the service after it gets.
+    pub fn fork_spare(&mut self, next: Directory) -> Result<()> {
+        let (nursery, cradle) = channel::pair()?;
+        let number = self.forks;
+        let order = Order::Spare {
+            number,
+            next: next.path().as_encoded_bytes().to_vec(),
+        };
+        channel::send(
+            &self.socket,
+            &order.encode(),
+            &[cradle.as_fd()],
+            SendFlags::DONTWAIT,
+        )
+        .map_err(Error::system("the template takes no orders"))?;
+        let directory = std::mem::replace(&mut self.directory, next);
+        let _ = self.directory.make(); // as for a service
+        self.sparing = Some(Spare {
+            nursery,
+            directory,
+            process: None,
+        });
+        Ok(())
+    }
+
     /// Ask for a service, and say which directory the one after it gets.
     /// Returns the directory of this one.
     pub fn fork(
@@ -102,6 +150,7 @@ impl Running {
         let flags = SendFlags::DONTWAIT;
         channel::send(&self.socket, &order.encode(), descriptors, flags)?;
         self.pending.insert(handle);
+        self.forks += 1;
         let directory = std::mem::replace(&mut self.directory, next);
         let _ = self.directory.make(); // while the template forks; a service without it has no TMPDIR
         Ok(directory)

@@ -115,7 +115,7 @@ impl Registry {
                     let errno = std::io::Error::from_raw_os_error(errno);
                     self.not_copied(handle, &format!("the service could not fork: {errno}"));
                 }
-                Report::Ready | Report::Unfit { .. } => {} // a template's words
+                Report::Ready | Report::Unfit { .. } | Report::Spared { .. } => {} // a template's words
             }
         }
     }

@@ -4,6 +4,7 @@ use rustix::net::RecvFlags;
 use rustix::process::Pid;
 
 use super::Registry;
+use super::spare::end_spares;
 use crate::death::Cause;
 use crate::error::Error;
 use crate::keeper::process::Process;
@@ -46,6 +47,7 @@ impl Registry {
                         .and_then(|pid| self.started(poller, handle, pid));
                     self.tell_failure(handle, done);
                 }
+                Report::Spared { pid, .. } => self.spared(id, pid),
                 Report::NotForked { handle, errno } => {
                     running.pending.remove(&handle);
                     let errno = std::io::Error::from_raw_os_error(errno);
@@ -95,6 +97,7 @@ impl Registry {
 
     /// Tell the end of a template to whoever waits for a service from it.
     fn bury_template(&mut self, poller: &Poller, running: Running, how: &str) {
+        end_spares(&running.spares);
         let mut output = running.output;
         poller.remove(&running.socket);
         poller.remove(&running.process);
@@ -147,6 +150,10 @@ impl Registry {
                 deadline::Kind::Reset => self.expire_owed(handle, State::Resetting),
                 deadline::Kind::Idle => self.expire_idle(handle, now),
                 deadline::Kind::Lifetime => self.expire_old(handle, now),
+                deadline::Kind::Spare => {
+                    self.fork_spare(handle);
+                    None
+                }
             };
             let Some(cause) = ended else {
                 continue;
@@ -263,6 +270,7 @@ impl Registry {
         self.services.retain(|_, service| service.process.is_some());
         for template in self.templates.values() {
             if let Some(running) = &template.running {
+                end_spares(&running.spares);
                 running.process.kill();
             }
         }

@@ -3,6 +3,7 @@
 mod branch;
 mod end;
 mod orphans;
+mod spare;
 mod start;
 
 use std::collections::BTreeMap;
@@ -60,10 +61,10 @@ impl Registry {
         std::mem::take(&mut self.events)
     }
 
-    /// Milliseconds until something must be looked at; none while there is no service.
+    /// Milliseconds until something must be looked at.
     pub fn wait_ms(&self, now: u64) -> Option<u64> {
         if self.services.is_empty() {
-            return None;
+            return self.deadlines.wait_ms(now);
         }
         let scan = (self.scanned_ms + ORPHAN_SCAN_MS).saturating_sub(now);
         Some(
@@ -89,11 +90,12 @@ impl Registry {
                 template,
                 launch,
                 setup,
+                spares,
             } => {
                 if self.templates.len() < TEMPLATES_MAX {
                     self.templates
                         .entry(template)
-                        .or_insert_with(|| Template::new(launch, setup));
+                        .or_insert_with(|| Template::new(launch, setup, spares));
                 }
             }
             Request::Fork {

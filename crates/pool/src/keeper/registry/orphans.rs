@@ -3,6 +3,7 @@
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::Registry;
+use super::spare::{is_forking, owned_by};
 use crate::keeper::service::Service;
 use crate::limit::ORPHAN_SCAN_MS;
 
@@ -13,6 +14,7 @@ impl Registry {
             self.kill_orphans();
         } else if now >= self.scanned_ms + ORPHAN_SCAN_MS {
             self.scanned_ms = now;
+            self.reap_spares();
             self.each_orphan(|_| {});
         }
     }
@@ -31,11 +33,7 @@ impl Registry {
             .values()
             .filter_map(|template| template.running.as_ref());
         let branching = |service: &Service| !service.branching.is_empty();
-        if forking
-            .into_iter()
-            .any(|running| !running.pending.is_empty())
-            || self.services.values().any(branching)
-        {
+        if forking.into_iter().any(is_forking) || self.services.values().any(branching) {
             return;
         }
         for pid in children() {
@@ -56,7 +54,8 @@ impl Registry {
             .values()
             .filter_map(|template| template.running.as_ref());
         services
-            .chain(templates.map(|running| &running.process))
+            .chain(templates.clone().map(|running| &running.process))
+            .chain(templates.flat_map(owned_by))
             .any(|process| process.pid == pid)
     }
 }

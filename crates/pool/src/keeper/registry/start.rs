@@ -39,6 +39,11 @@ impl Registry {
     ) -> Result<()> {
         let write = self.enter(poller, handle, deadlines)?;
         let socket = self.keep_answers(handle, sockets)?;
+        let spare = self.serve_spare(poller, handle, id, &[socket.as_fd(), write.as_fd()]);
+        if let Some(served) = spare {
+            self.plan_spare(id);
+            return served;
+        }
         let (nursery, cradle) = channel::pair()?;
         let descriptors = [socket.as_fd(), write.as_fd(), cradle.as_fd()];
         let directory = self.order(poller, handle, id, &descriptors)?;
@@ -46,6 +51,7 @@ impl Registry {
             service.directory = Some(directory);
             service.nursery = Some(nursery);
         }
+        self.plan_spare(id);
         Ok(())
     }
 
@@ -188,6 +194,17 @@ impl Registry {
     /// A service's process exists.
     pub(super) fn started(&mut self, poller: &Poller, handle: Handle, pid: Pid) -> Result<()> {
         let process = Process::adopt(pid)?;
+        self.register(poller, handle, process)
+    }
+
+    /// Watch a service's process, and tell the client of it.
+    pub(super) fn register(
+        &mut self,
+        poller: &Poller,
+        handle: Handle,
+        process: Process,
+    ) -> Result<()> {
+        let pid = process.pid;
         let Some(service) = self
             .services
             .get_mut(&handle.slot)
