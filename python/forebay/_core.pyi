@@ -402,6 +402,16 @@ class Pool:
         """Deaths since the pool was made, by cause."""
     def services(self) -> list[tuple[int, int, int, bool, int, int]]:
         """Of each service: slot, generation, process id, lent or not, key, ms of its lease."""
+    def keep_notes(self, wanted: bool) -> None:
+        """Keep notes of what happens from now on, or no longer."""
+    def take_notes(
+        self, queue: WakeQueue | None = None
+    ) -> list[tuple[int, str, int, int, int, int, str | None]]:
+        """Take the notes; where there are none, `queue` is told when there may be.
+
+        Each has milliseconds since 1970, what happened, key, process id, slot, generation and,
+        of an end or a death, the cause.
+        """
     def close(self, timeout: float) -> None:
         """End every service and the keeper, and wait for it without the GIL. Idempotent.
 

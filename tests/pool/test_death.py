@@ -152,7 +152,7 @@ def test_a_killed_template_is_replaced(pool: forebay.ServicePool) -> None:
 
 def test_a_stopped_template_is_replaced() -> None:
     """A template that takes no orders costs one `start_timeout`; its services serve on."""
-    with forebay.ServicePool(max_size=2, start_timeout=0.3) as pool, pool.acquire(Echo) as first:
+    with forebay.ServicePool(max_size=2, start_timeout=1.0) as pool, pool.acquire(Echo) as first:
         stopped = template_of(first.lease.pid)
         os.kill(stopped, signal.SIGSTOP)
         with pytest.raises(forebay.DiedError) as caught, pool.acquire(Echo, timeout=10):

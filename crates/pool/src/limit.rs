@@ -18,6 +18,8 @@ pub const ORPHAN_SCAN_MS: u64 = 5_000;
 pub const CONTROL_WAIT_MS: u64 = 1_000;
 /// Shortest time that a keeper is given to end its services when the pool is closed, in milliseconds.
 pub const CLOSE_MS_MIN: u64 = 100;
+/// Notes of what happened that wait to be taken; the newest.
+pub const NOTES_MAX: usize = 4096;
 /// Time between two looks at a service that is too old and in use, in milliseconds.
 pub const LIFETIME_LOOK_MS: u64 = 1_000;
 /// Starts after which a template has spares: one that is asked for a single service needs none.

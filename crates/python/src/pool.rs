@@ -99,6 +99,9 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 /// Cause, process id, exit code or signal, text.
 type PyDeath<'py> = (&'static str, i32, i32, Bound<'py, PyBytes>);
 
+/// Milliseconds since 1970, what, key, process id, slot, generation, cause.
+type PyNote = (u64, &'static str, u32, i32, u32, u64, Option<&'static str>);
+
 #[pymethods]
 impl PyPool {
     #[new]
@@ -369,6 +372,26 @@ impl PyPool {
                 seen.lent,
                 seen.key,
                 seen.held_ms,
+            )
+        });
+        Ok(told.collect())
+    }
+
+    fn keep_notes(&self, wanted: bool) -> PyResult<()> {
+        self.0.keep_notes(wanted).map_err(error::pool)
+    }
+
+    #[pyo3(signature = (queue=None))]
+    fn take_notes(&self, queue: Option<&WakeQueue>) -> PyResult<Vec<PyNote>> {
+        let notes = self
+            .0
+            .take_notes(queue.map(|queue| &queue.0))
+            .map_err(error::pool)?;
+        let told = notes.into_iter().map(|note| {
+            let (what, cause) = note.what.words();
+            let Handle { slot, generation } = note.handle;
+            (
+                note.at_ms, what, note.key, note.pid, slot, generation, cause,
             )
         });
         Ok(told.collect())

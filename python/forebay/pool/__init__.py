@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from forebay.pool._acquire import Acquire
     from forebay.pool._command import Command
     from forebay.pool._default import acquire, default_pool, set_default_pool
+    from forebay.pool._events import Event, Events
     from forebay.pool._lease import Lease
     from forebay.pool._null import NullPool
     from forebay.pool._pool import ServicePool
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Acquire",
     "Command",
+    "Event",
+    "Events",
     "Lease",
     "NullPool",
     "Reset",
@@ -41,6 +44,7 @@ __getattr__, __dir__ = lazy(
         "_acquire": ("Acquire",),
         "_command": ("Command",),
         "_default": ("acquire", "default_pool", "set_default_pool"),
+        "_events": ("Event", "Events"),
         "_lease": ("Lease",),
         "_null": ("NullPool",),
         "_pool": ("ServicePool",),

@@ -15,6 +15,7 @@ from forebay.pool import _application, _template
 from forebay.pool._acquire import Acquire
 from forebay.pool._command import Command
 from forebay.pool._death import Obituary, died_error
+from forebay.pool._events import Events, Journal
 from forebay.pool._keeper import start_keeper
 from forebay.pool._kind import THREAD_VARIABLES, CommandKind, Kind, PythonKind, environment_of
 from forebay.pool._record import PythonRecord, Record
@@ -121,9 +122,11 @@ class ServicePool:
         self._records: dict[int, Record] = {}
         self.watched = Watched(self)
         """Leases that are out for too long, or that nobody will end."""
+        self.journal = Journal(self)
+        """Who is told what happens."""
         self._warm: list[Kind] = []
         """Kinds that are kept ready."""
-        self.watchful = self.config.leak_after > 0
+        self.watchful = self.config.leak_after > 0 or self.journal.logs
         """Whether a lease that begins means more work than to lend the service."""
         self._closed = False
         self._inherited = False
@@ -199,8 +202,17 @@ class ServicePool:
             "deaths": dict(self.core.deaths()),
         }
 
+    def events(self) -> Events:
+        """What happens to the services from now on, as a stream: a context manager.
+
+        With `logging` at DEBUG for `forebay.pool.events` when the pool is made, it is logged too.
+        """
+        return Events(self)
+
     def close(self, timeout: float = 5.0) -> None:
         """End every service and wait at most `timeout` seconds for them to be gone. Idempotent."""
+        if self.journal.logs and not self._closed:
+            self.journal.collect()
         self._closed = True
         self.core.close(timeout)
         _pools.discard(self)

@@ -70,6 +70,8 @@ class Watched:
             self._pool.discard(record)
         if self._after_ms:
             self._look_at_ages()
+        if self._pool.journal.logs:
+            self._pool.journal.collect()
 
     def holders(self) -> str:
         """Who holds what for how long, for a message; empty where nothing is leased."""

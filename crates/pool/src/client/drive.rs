@@ -5,7 +5,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 
-use super::{Client, State, Wake};
+use super::{Client, State, Wake, What};
 use crate::clock::wait_of;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
@@ -93,6 +93,7 @@ impl Client {
 
     fn died(&self, state: &mut State, slot: u32, death: Death) {
         *state.deaths.entry(death.cause.name()).or_default() += 1;
+        state.note(slot, What::Death(death.cause));
         let mut actions = Vec::new();
         self.unwatch(state, slot);
         state.machine.lose(slot, &mut actions);
@@ -134,6 +135,9 @@ impl Client {
         let mut actions = Vec::new();
         state.machine.lose(slot, &mut actions);
         state.retire(slot);
+        if state.entry_of(slot).death.is_none() {
+            state.note(slot, What::End(cause));
+        }
         let handle = state.entry_of(slot).handle(slot);
         if state.entry_of(slot).socket.is_none() {
             // The keeper never heard of it, so it will tell of no death.

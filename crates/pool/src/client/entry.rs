@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Pid;
 
 use super::drive::tell;
-use super::{State, WATCH};
+use super::{State, WATCH, What};
 use crate::clock::{now_ms, wait_of};
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
@@ -122,6 +122,7 @@ impl State {
         };
         Stamp::new(Word::Starting, generation).store(&self.link.cell(slot).word);
         self.stats.starts += 1;
+        self.note(slot, What::Start);
         Handle { slot, generation }
     }
 
@@ -160,6 +161,7 @@ impl State {
         entry.uses += 1;
         entry.leased_ms = now;
         self.stats.leases += 1;
+        self.note(slot, What::Lease);
         Some(Handle { slot, generation })
     }
 
@@ -177,6 +179,7 @@ impl State {
             entry.uses += 1;
             entry.leased_ms = now_ms();
             self.learn_start(handle, key);
+            self.note(handle.slot, What::Lease);
         } else if Stamp::load(&self.link.cell(handle.slot).word) != leased {
             return Ok(None); // its deadline came first; its death will be told
         }

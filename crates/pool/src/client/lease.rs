@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_wake::Queue;
 
-use super::{Client, Wake};
+use super::{Client, Wake, What};
 use crate::clock::now_ms;
 use crate::death::{Cause, Death};
 use crate::error::Result;
@@ -50,6 +50,8 @@ impl Client {
             self.drop_service(&mut state, handle.slot, Cause::Discarded);
             return Ok(());
         }
+        let what = if settled { What::Release } else { What::Reset };
+        state.note(handle.slot, what);
         if let Some(deadline_ms) = reset_ms {
             let request = Request::Reset {
                 handle,

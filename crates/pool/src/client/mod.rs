@@ -12,11 +12,12 @@
 mod ask;
 mod drive;
 mod entry;
+mod journal;
 mod lease;
 mod link;
 mod start;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -31,6 +32,7 @@ use crate::wire::Handle;
 use crate::word::{Stamp, State as Word};
 use drive::tell;
 use entry::Entry;
+pub use journal::{Note, What};
 pub use link::Handover;
 use link::Link;
 
@@ -146,6 +148,8 @@ struct State {
     policy: Policy,
     /// How many idle services of a key stay; told to each keeper.
     keep: BTreeMap<Key, u32>,
+    /// What happened and was not taken yet, where somebody wants to know.
+    journal: Option<VecDeque<Note>>,
 }
 
 impl Client {
@@ -179,6 +183,7 @@ impl Client {
             stats: Stats::default(),
             policy,
             keep: BTreeMap::new(),
+            journal: None,
         };
         Ok(Self {
             owner: std::process::id(),
