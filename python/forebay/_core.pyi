@@ -301,6 +301,15 @@ class Pool:
         """Room for a service that is to be kept ready, as from an answer that says start."""
     def keep(self, key: int, min_idle: int) -> None:
         """Keep so many idle services of a key, however long they are idle."""
+    def share(self, key: int, leases: int) -> None:
+        """One service of a key may have so many leases at once; they have the same handle."""
+    def open(self, handle: Handle) -> None:
+        """A lent service has answered what it owed: others may join it, where its key is shared."""
+    def part(self, handle: Handle, closed: bool) -> bool:
+        """One of several leases of a service ends; false where it is the last.
+
+        The last is released or discarded. With `closed` nobody joins the service any more.
+        """
     def hurry(self, ticket: int) -> None:
         """Rather have a service started than wait for a reset."""
     def leave(self, ticket: int) -> None:

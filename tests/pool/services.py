@@ -230,3 +230,32 @@ class Leaky(forebay.Service):
 
     def reset(self) -> None:
         self.secret = ""
+
+
+class Sessions(forebay.Service):
+    """Keeps its callers apart, so that several may share it."""
+
+    max_leases = 3
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, list[int]] = {}
+        self.compiled: set[int] = set()
+        self.resets_done = 0
+
+    def step(self, session: str, action: int) -> list[int]:
+        self.compiled.add(action)
+        self.sessions.setdefault(session, []).append(action)
+        return self.sessions[session]
+
+    def cached(self) -> int:
+        return len(self.compiled)
+
+    def hang(self) -> None:
+        time.sleep(3600)
+
+    def count(self) -> int:
+        return self.resets_done
+
+    def reset(self) -> None:
+        self.sessions.clear()
+        self.resets_done += 1

@@ -10,8 +10,9 @@
 //!   ticket:  asked -> granted at once | waiting -> granted -> taken
 //! ```
 //! Invariants, held by the model test:
-//! - a slot is granted to at most one ticket; a slot is in exactly one place;
+//! - a slot is in exactly one place, and granted to one ticket unless its key is shared;
 //! - lent + idle + settling never exceeds `max_size`; a dying service does not count, its successor may start;
+//! - a service has at most as many leases as its key allows, one where it says nothing;
 //! - lent never exceeds `max_running`; copies of a lent service count in neither;
 //! - below `max_running` nobody waits while a fitting service is idle, or while there is room or another key's idle service to evict,
 //!   unless a settling service of the key is about to become free, one for each who waits so;
@@ -36,6 +37,11 @@ pub enum Grant {
         slot: Slot,
         /// Nothing is left to read from it.
         settled: bool,
+    },
+    /// A place beside other leases of a service that several may share.
+    Join {
+        /// Which.
+        slot: Slot,
     },
     /// Room: the ticket starts a service of its own.
     Start {
@@ -68,6 +74,10 @@ struct Service {
     place: Place,
     /// Whether it counts against `max_size`: not where a lease's holder had its service copied.
     counts: bool,
+    /// Leases that it has.
+    users: u32,
+    /// Nobody may join it, and it is ended with its last lease.
+    closed: bool,
 }
 
 /// The services of one key.
@@ -77,6 +87,10 @@ struct Kind {
     idle: Vec<Slot>,
     /// How many owe an answer.
     settling: usize,
+    /// Leases that one service may have at once; 0 is 1.
+    share: u32,
+    /// Lent slots that may be joined.
+    joinable: Vec<Slot>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +159,11 @@ impl Machine {
         if !self.waiting.is_empty() || self.running >= self.max_running {
             return None;
         }
-        let slot = *self.keys.get(&key)?.idle.last()?;
+        let kind = self.keys.get(&key)?;
+        if !kind.joinable.is_empty() {
+            return None; // it is shared first
+        }
+        let slot = *kind.idle.last()?;
         (self.services[slot as usize].place == Place::Idle { settled: true }).then_some(slot)
     }
 
@@ -175,7 +193,41 @@ impl Machine {
 
     /// Whether a lent service may be lent on.
     pub fn is_lendable(&self, slot: Slot) -> bool {
-        self.services[slot as usize].counts
+        let service = &self.services[slot as usize];
+        service.counts && !service.closed
+    }
+
+    /// One service of a key may have so many leases at once.
+    pub fn share(&mut self, key: Key, leases: u32) {
+        self.keys.entry(key).or_default().share = leases;
+    }
+
+    /// A lent service is settled: others may join it, where its key allows that.
+    pub fn open(&mut self, slot: Slot, actions: &mut Vec<Action>) {
+        let service = self.services[slot as usize];
+        let kind = self.keys.entry(service.key).or_default();
+        let lent = service.place == Place::Lent && service.counts && !service.closed;
+        if lent && service.users < kind.share && !kind.joinable.contains(&slot) {
+            kind.joinable.push(slot);
+            self.serve(actions);
+        }
+    }
+
+    /// One of several leases of a service ends; false where it is the last, which is then released or lost.
+    /// With `closed` nobody joins it any more.
+    pub fn part(&mut self, slot: Slot, closed: bool, actions: &mut Vec<Action>) -> bool {
+        let service = &mut self.services[slot as usize];
+        service.closed |= closed;
+        if service.closed {
+            let kind = self.keys.entry(service.key).or_default();
+            kind.joinable.retain(|&joinable| joinable != slot);
+        }
+        if service.users <= 1 {
+            return false;
+        }
+        service.users -= 1;
+        self.open(slot, actions);
+        true
     }
 
     /// A waiter has waited long enough for services that are settling: start one for it when there is room.
@@ -206,6 +258,11 @@ impl Machine {
         match self.granted.remove(&ticket) {
             Some((_, Grant::Take { slot, settled })) => {
                 self.put_back(slot, Place::Idle { settled });
+            }
+            Some((_, Grant::Join { slot })) => {
+                if !self.part(slot, false, actions) {
+                    self.put_back(slot, Place::Idle { settled: true });
+                }
             }
             Some((_, Grant::Start { slot })) => self.vacate(slot),
             None => {}
@@ -254,13 +311,12 @@ impl Machine {
             .idle
             .retain(|&idle| idle != slot);
         self.live -= u32::from(self.services[slot as usize].counts);
-        // A woken waiter may hold it: that one goes back to the head of the queue.
-        let holder = self
-            .granted
-            .iter()
-            .find(|(_, (_, grant))| grant.slot() == slot)
-            .map(|(&ticket, _)| ticket);
-        if let Some(ticket) = holder {
+        // Woken waiters may hold it: they go back to the head of the queue, the first last.
+        let holds = |(ticket, (_, grant)): (&Ticket, &(Key, Grant))| {
+            (grant.slot() == slot).then_some(*ticket)
+        };
+        let holders: Vec<Ticket> = self.granted.iter().rev().filter_map(holds).collect();
+        for ticket in holders {
             self.granted.remove(&ticket);
             self.waiting.push_front(Waiter {
                 ticket,
@@ -328,6 +384,15 @@ impl Machine {
 
     /// A service for a key right now.
     fn find(&mut self, key: Key, actions: &mut Vec<Action>) -> Option<Grant> {
+        let kind = self.keys.entry(key).or_default();
+        if let Some(&slot) = kind.joinable.last() {
+            let service = &mut self.services[slot as usize];
+            service.users += 1;
+            if service.users >= kind.share {
+                kind.joinable.pop();
+            }
+            return Some(Grant::Join { slot });
+        }
         if self.running >= self.max_running {
             return None;
         }
@@ -363,6 +428,8 @@ impl Machine {
             key,
             place: Place::Lent,
             counts: true,
+            users: 1,
+            closed: false,
         };
         self.live += 1;
         self.running += 1;
@@ -399,6 +466,12 @@ impl Machine {
         let kind = self.keys.entry(service.key).or_default();
         kind.settling -= usize::from(service.place == Place::Settling);
         kind.settling += usize::from(place == Place::Settling);
+        if service.place == Place::Lent {
+            kind.joinable.retain(|&joinable| joinable != slot);
+        }
+        if place != Place::Dying {
+            service.users = u32::from(place == Place::Lent); // of a dying one each learns by itself
+        }
         service.place = place;
     }
 
@@ -432,7 +505,7 @@ impl Grant {
     /// The slot that it is about.
     pub const fn slot(self) -> Slot {
         match self {
-            Self::Take { slot, .. } | Self::Start { slot } => slot,
+            Self::Take { slot, .. } | Self::Join { slot } | Self::Start { slot } => slot,
         }
     }
 }

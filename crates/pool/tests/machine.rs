@@ -19,6 +19,7 @@ enum Step {
     Hurry(usize),
     Branch(usize),
     Refill(Key),
+    Open(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -34,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<usize>().prop_map(Step::Hurry),
         1 => any::<usize>().prop_map(Step::Branch),
         1 => (0..3u32).prop_map(Step::Refill),
+        2 => any::<usize>().prop_map(Step::Open),
     ]
 }
 
@@ -47,12 +49,24 @@ struct World {
     settling: BTreeSet<Slot>,
     dying: BTreeSet<Slot>,
     copies: BTreeSet<Slot>,
+    /// Leases beside the first one of a shared service.
+    joined: BTreeMap<Slot, u32>,
 }
+
+/// The key whose services may have two leases at once.
+const SHARED: Key = 2;
 
 impl World {
     fn give(&mut self, ticket: Ticket, grant: Grant) {
         let slot = grant.slot();
         assert!(!self.dying.contains(&slot), "slot {slot} is dying");
+        if let Grant::Join { slot } = grant {
+            assert!(self.lent.contains_key(&slot), "joined an idle service");
+            let joined = self.joined.entry(slot).or_default();
+            *joined += 1;
+            assert!(*joined < 2, "{joined} joined slot {slot}");
+            return;
+        }
         assert!(
             self.lent.insert(slot, ticket).is_none(),
             "slot {slot} is in two hands"
@@ -109,6 +123,12 @@ fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Ve
             let lendable = |slot: &Slot| !world.copies.contains(slot);
             let lent: Vec<Slot> = world.lent.keys().copied().filter(lendable).collect();
             if let Some(slot) = nth(lent.into_iter(), index) {
+                let parted = machine.part(slot, false, actions);
+                let others = world.joined.remove(&slot).is_some_and(|joined| joined > 0);
+                assert_eq!(parted, others);
+                if parted {
+                    return;
+                }
                 world.lent.remove(&slot);
                 let settled = matches!(step, Step::ReleaseSettled(_));
                 if !settled {
@@ -142,6 +162,7 @@ fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Ve
             if let Some(slot) = nth(world.dying.iter().copied(), index) {
                 world.dying.remove(&slot);
                 world.copies.remove(&slot);
+                world.joined.remove(&slot);
                 machine.buried(slot);
             }
         }
@@ -157,6 +178,11 @@ fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Ve
                 assert!(!machine.is_lendable(slot));
                 world.copies.insert(slot);
                 world.give(0, Grant::Start { slot });
+            }
+        }
+        Step::Open(index) => {
+            if let Some(slot) = nth(world.lent.keys().copied(), index) {
+                machine.open(slot, actions);
             }
         }
         Step::Refill(key) => {
@@ -184,6 +210,7 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..120),
     ) {
         let mut machine = Machine::new(max_size, max_running);
+        machine.share(SHARED, 2);
         let mut world = World::default();
         let mut actions = Vec::new();
         for step in &steps {

@@ -194,6 +194,18 @@ impl PyPool {
         self.0.keep(key, min_idle).map_err(error::pool)
     }
 
+    fn share(&self, key: u32, leases: u32) -> PyResult<()> {
+        self.0.share(key, leases).map_err(error::pool)
+    }
+
+    fn open(&self, handle: &PyHandle) -> PyResult<()> {
+        self.0.open(handle.0).map_err(error::pool)
+    }
+
+    fn part(&self, handle: &PyHandle, closed: bool) -> PyResult<bool> {
+        self.0.part(handle.0, closed).map_err(error::pool)
+    }
+
     fn hurry(&self, ticket: u64) -> PyResult<()> {
         self.0.hurry(ticket).map_err(error::pool)
     }

@@ -139,6 +139,8 @@ class Borrow:
                 record.close()
                 raise
             if settled:
+                if self._kind.max_leases > 1:
+                    self._core.open(record.handle)
                 return record
         raise BrokenError(
             f"pool {self._pool.name!r}: {self._kind.name} ended {TRIES} times before it could be"

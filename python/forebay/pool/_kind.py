@@ -30,6 +30,7 @@ class PythonKind:
         methods: names that calls may use.
         proxies: what holders of a lease see: of the blocking face, of the asyncio face.
         template: number of the template in its pool.
+        max_leases: leases that one service may have at once.
         copies: the kind of copies of its services, which end with their lease.
     """
 
@@ -48,11 +49,13 @@ class PythonKind:
         self.methods = public_methods(service)
         self.proxies = proxy_classes(self.name, self.methods)
         self.resets = reset_of(service)
+        self.max_leases = service.max_leases
         self.template = template
         self.copies = self
         if self.resets is not Reset.NEVER:
             self.copies = copy.copy(self)
             self.copies.resets = Reset.NEVER
+            self.copies.max_leases = 1
             self.copies.copies = self.copies
         self._make = (*make, canary)
 
@@ -85,6 +88,7 @@ class CommandKind:
     """
 
     methods: frozenset[str] = frozenset()
+    max_leases = 1
     proxies: tuple[type[Any], type[Any]] = (Backend, Backend)
 
     def __init__(self, key: int, command: Command) -> None:

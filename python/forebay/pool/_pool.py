@@ -300,6 +300,8 @@ class ServicePool:
             return  # a forked child leaves the block too; the lease is its parent's to end
         resets = record.kind.resets
         try:
+            if record.kind.max_leases > 1 and self.core.part(record.handle, dirty):
+                return  # others hold it too
             if dirty or resets in ENDED or not record.idle():
                 self.discard(record)
             elif self._canary_every and isinstance(record, PythonRecord):
@@ -406,6 +408,8 @@ class ServicePool:
             if kind is None:
                 kind = self._kinds[key] = self._new_kind(spec, by_value=by_value)
                 self._numbered.append(kind)
+                if kind.max_leases > 1:
+                    self.core.share(kind.key, kind.max_leases)
                 if self.config.min_idle:
                     self._keep(kind, self.config.min_idle)
             if not by_value and not isinstance(what, Command):

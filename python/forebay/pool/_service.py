@@ -35,6 +35,12 @@ class Service:
     resets: ClassVar[Reset | None] = None
     """How a service is made clean; None: by its method `reset` where it has one."""
 
+    max_leases: ClassVar[int] = 1
+    """Leases that one service may have at once, for services that keep their callers apart.
+
+    It answers their calls one after another; it is reset, or ended, with the last of them.
+    """
+
     canary_ignores: ClassVar[Collection[str]] = ()
     """Attributes, and variables of its module, that a lease may leave changed, such as caches."""
 

@@ -23,6 +23,9 @@ impl Client {
             }
             state.machine.take(key);
             if let Some(handle) = state.claim(slot, true, now) {
+                if state.shares {
+                    self.open_slot(&mut state, slot);
+                }
                 return Ok(Some(handle));
             }
             self.drop_service(&mut state, slot, Cause::Discarded);
@@ -58,6 +61,14 @@ impl Client {
                     let handle = state.begin(slot);
                     return Ok(Answer::Start { handle });
                 }
+                Some(Grant::Join { slot }) => {
+                    if let Some(lent) = state.join(slot) {
+                        return Ok(lent);
+                    }
+                    self.drop_service(&mut state, slot, Cause::Discarded);
+                    grant = state.machine.ask(ticket, key, &mut actions);
+                    self.act(&mut state, &mut actions);
+                }
                 Some(Grant::Take { slot, settled }) => {
                     if let Some(lent) = self.lend_granted(&mut state, slot, settled) {
                         return Ok(lent);
@@ -91,6 +102,13 @@ impl Client {
                     let handle = state.begin(slot);
                     return Ok(Some(Answer::Start { handle }));
                 }
+                Grant::Join { slot } => {
+                    if let Some(lent) = state.join(slot) {
+                        state.machine.collect(ticket);
+                        return Ok(Some(lent));
+                    }
+                    self.drop_service(&mut state, slot, Cause::Discarded);
+                }
                 Grant::Take { slot, settled } => {
                     if let Some(lent) = self.lend_granted(&mut state, slot, settled) {
                         state.machine.collect(ticket);
@@ -109,11 +127,47 @@ impl Client {
         let quiet = settled && state.is_quiet(slot, now);
         let handle = state.claim(slot, settled, now)?;
         self.unwatch(state, slot);
+        if settled && !quiet {
+            self.open_slot(state, slot);
+        }
         Some(Answer::Lent {
             handle,
             settled,
             quiet,
         })
+    }
+
+    /// One service of a key may have so many leases at once.
+    pub fn share(&self, key: Key, leases: u32) -> Result<()> {
+        let mut state = self.enter()?;
+        state.machine.share(key, leases);
+        state.shares |= leases > 1;
+        Ok(())
+    }
+
+    /// A lent service has answered what it owed: others may join it, where its key is shared.
+    pub fn open(&self, handle: Handle) -> Result<()> {
+        let mut state = self.enter()?;
+        state.entry(handle)?;
+        self.open_slot(&mut state, handle.slot);
+        Ok(())
+    }
+
+    fn open_slot(&self, state: &mut State, slot: u32) {
+        let mut actions = Vec::new();
+        state.machine.open(slot, &mut actions);
+        self.act(state, &mut actions);
+    }
+
+    /// One of several leases of a service ends; false where it is the last, which is to be released or discarded.
+    /// With `closed` nobody joins the service any more, and it ends with its last lease.
+    pub fn part(&self, handle: Handle, closed: bool) -> Result<bool> {
+        let mut state = self.enter()?;
+        state.entry(handle)?;
+        let mut actions = Vec::new();
+        let parted = state.machine.part(handle.slot, closed, &mut actions);
+        self.act(&mut state, &mut actions);
+        Ok(parted)
     }
 
     /// Room for one more idle service of a key, which the caller starts and leaves to settle.

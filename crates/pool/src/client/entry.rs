@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Pid;
 
 use super::drive::tell;
-use super::{State, WATCH, What};
+use super::{Answer, State, WATCH, What};
 use crate::clock::{now_ms, wait_of};
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
@@ -163,6 +163,22 @@ impl State {
         self.stats.leases += 1;
         self.note(slot, What::Lease);
         Some(Handle { slot, generation })
+    }
+
+    /// A place beside the other leases of a service, if it lives.
+    pub fn join(&mut self, slot: u32) -> Option<Answer> {
+        let entry = self.entry_of(slot);
+        if !entry.lent || entry.death.is_some() {
+            return None;
+        }
+        let handle = entry.handle(slot);
+        self.stats.leases += 1;
+        self.note(slot, What::Lease);
+        Some(Answer::Lent {
+            handle,
+            settled: true,
+            quiet: false,
+        })
     }
 
     /// A service that was started is ready.

@@ -148,6 +148,8 @@ struct State {
     policy: Policy,
     /// How many idle services of a key stay; told to each keeper.
     keep: BTreeMap<Key, u32>,
+    /// Whether services of some key may have several leases.
+    shares: bool,
     /// What happened and was not taken yet, where somebody wants to know.
     journal: Option<VecDeque<Note>>,
 }
@@ -183,6 +185,7 @@ impl Client {
             stats: Stats::default(),
             policy,
             keep: BTreeMap::new(),
+            shares: false,
             journal: None,
         };
         Ok(Self {

@@ -1,0 +1,109 @@
+"""Several leases of one service at once, where the service says so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import forebay
+from tests.pool.processes import alive, eventually
+from tests.pool.services import Sessions
+
+
+@pytest.fixture
+def pool():
+    with forebay.ServicePool(max_size=2, name="shared") as pool:
+        yield pool
+
+
+def test_leases_share_a_service_up_to_its_maximum(pool: forebay.ServicePool) -> None:
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(pool.acquire(Sessions, timeout=10)) for _ in range(6)]
+        pids = [session.lease.pid for session in sessions]
+        assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [3, 3]
+        assert pool.stats()["live"] == 2
+        with pytest.raises(forebay.DeadlineError), pool.acquire(Sessions, timeout=0.05):
+            pass
+        sessions[0].step("a", 1)
+        sessions[1].step("b", 2)
+        assert sessions[2].step("a", 3) == [1, 3]
+        assert sessions[0].cached() == 3, "what one compiled serves the others"
+
+
+def test_it_is_reset_with_the_last_lease(pool: forebay.ServicePool) -> None:
+    first, second = pool.acquire(Sessions), pool.acquire(Sessions)
+    with first as one:
+        with second as other:
+            assert one.lease.pid == other.lease.pid
+            other.step("b", 1)
+        assert one.count() == 0
+        with pytest.raises(forebay.StaleError):
+            other.step("b", 2)
+    with pool.acquire(Sessions) as again:
+        assert (again.count(), again.step("b", 5)) == (1, [5])
+
+
+def test_a_waiter_joins_when_a_place_is_free() -> None:
+    with forebay.ServicePool(max_size=1) as pool, ThreadPoolExecutor(1) as executor:
+        leases = [pool.acquire(Sessions) for _ in range(3)]
+        for lease in leases:
+            lease.__enter__()
+
+        def join() -> list[int]:
+            with pool.acquire(Sessions, timeout=10) as session:
+                return session.step("late", 1)
+
+        late = executor.submit(join)
+        assert eventually(lambda: pool.stats()["waiters"] == 1)
+        leases[0].__exit__()
+        assert late.result(10) == [1]
+        for lease in leases[1:]:
+            lease.__exit__()
+
+
+def test_nobody_joins_a_service_whose_call_timed_out(pool: forebay.ServicePool) -> None:
+    with pool.acquire(Sessions) as kept:
+        with pool.acquire(Sessions) as hung, pytest.raises(forebay.DeadlineError):
+            hung.lease.options(timeout=0.05).hang()
+        with pool.acquire(Sessions, timeout=10) as other:
+            assert other.lease.pid != kept.lease.pid
+        pid = kept.lease.pid
+        assert alive(pid)
+    assert eventually(lambda: not alive(pid)), "it ends with its last lease"
+
+
+def test_all_who_share_a_service_learn_of_its_death(pool: forebay.ServicePool) -> None:
+    with pool.acquire(Sessions) as one, pool.acquire(Sessions) as other:
+        os.kill(one.lease.pid, signal.SIGKILL)
+        for session in (one, other):
+            with pytest.raises(forebay.DiedError, match="SIGKILL"):
+                session.step("a", 1)
+    with pool.acquire(Sessions, timeout=10) as again:
+        assert again.step("a", 1) == [1]
+    assert eventually(lambda: pool.stats()["live"] == 1)
+
+
+async def on_a_loop(pool: forebay.ServicePool) -> list[list[int]]:
+    async with pool.acquire(Sessions) as one, pool.acquire(Sessions) as other:
+        assert one.lease.pid == other.lease.pid
+        return await asyncio.gather(one.step("a", 1), other.step("b", 2), one.step("a", 3))
+
+
+def test_leases_on_one_event_loop_share_a_service(pool: forebay.ServicePool) -> None:
+    assert asyncio.run(on_a_loop(pool)) == [[1], [2], [1, 3]]
+
+
+def test_threads_share_services(pool: forebay.ServicePool) -> None:
+    def episode(number: int) -> bool:
+        with pool.acquire(Sessions, timeout=30) as session:
+            name = str(number)
+            return all(session.step(name, n) == list(range(n + 1)) for n in range(5))
+
+    with ThreadPoolExecutor(8) as executor:
+        assert all(executor.map(episode, range(64)))
+    assert pool.stats()["leased"] == 0
