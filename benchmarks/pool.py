@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from benchmarks import pool_fork
+from benchmarks import pool_acquire, pool_branch, pool_cycle, pool_fork, pool_fresh
 from benchmarks.claim import Claim
 
-SUBJECTS = (pool_fork,)
+# One line per subject; in each round they run in this order.
+SUBJECTS = (
+    pool_fork,
+    pool_acquire,
+    pool_cycle,
+    pool_fresh,
+    pool_branch,
+)
 
 CLAIMS: list[Claim] = [claim for subject in SUBJECTS for claim in subject.CLAIMS]

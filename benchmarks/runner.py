@@ -106,7 +106,10 @@ def _environment() -> dict[str, str]:
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     # Forebay too: ours runs in a peer's environment where both import what only that one has.
     path = os.pathsep.join(map(str, (ROOT, FOREBAY)))
-    return os.environ | threads | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    environment = os.environ | threads | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    # A fresh interpreter must find its modules compiled, as an installed program does.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def _last_line(output: IO[bytes]) -> str:
