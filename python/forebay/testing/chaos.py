@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from forebay.testing._inventory import nothing_left
 from forebay.testing._plan import Action
+from forebay.testing._process import Process
 from forebay.testing._storm import Storm, Strike, storm
 from forebay.testing._targets import Targets, keeper, processes, services, templates
 
 __all__ = [
     "Action",
+    "Process",
     "Storm",
     "Strike",
     "Targets",
