@@ -32,7 +32,7 @@ def other_pool() -> Iterator[forebay.ServicePool]:
 def known(pool: forebay.ServicePool) -> set[int]:
     """The processes of a pool, lent or idle, as the keeper last told."""
     pool.core.drive()
-    return {pid for _, _, pid, _ in pool.core.services() if pid}
+    return {service[2] for service in pool.core.services() if service[2]}
 
 
 # --- tests/service/connection_pool_test.py ----------------------------------------------------

@@ -24,7 +24,8 @@ HOLDS_A_SERVICE = """
 import signal
 import forebay
 from tests.pool.services import Echo
-with forebay.acquire(Echo):
+with forebay.acquire(Echo) as echo:
+    print(echo.lease.pid, flush=True)
     signal.pause()
 """
 
@@ -137,12 +138,13 @@ def test_the_processes_of_another_program_can_be_struck() -> None:
     """A client that uses a pool is stormed from outside, so that it can be killed itself."""
     holds = [sys.executable, "-c", HOLDS_A_SERVICE]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(holds, env=environment, stderr=subprocess.DEVNULL) as client:
+    with subprocess.Popen(holds, env=environment, stdout=subprocess.PIPE) as client:
         try:
-            assert eventually(lambda: len(chaos.services(client.pid).now()) == 1, 20)
-            (service,) = chaos.services(client.pid).now()
+            assert client.stdout is not None
+            service = int(client.stdout.readline())
+            assert [each.pid for each in chaos.services(client.pid).now()] == [service]
             with chaos.storm(targets=chaos.keeper(client.pid), rate=1_000, seed=1):
-                assert eventually(lambda: not alive(service.pid))
+                assert eventually(lambda: not alive(service))
         finally:
             client.kill()
     assert eventually(lambda: chaos.keeper(client.pid).now() == [])

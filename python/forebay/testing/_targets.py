@@ -86,11 +86,11 @@ def _keepers(owner: Owner) -> list[int]:
     if isinstance(owner, int):
         return found
     # Other pools of this process have keepers too: the one that has this pool's services is meant.
-    own = {_process.parent(service) for _, _, service, _ in owner.core.services() if service}
+    own = {_process.parent(service[2]) for service in owner.core.services() if service[2]}
     return [keeper for keeper in found if keeper in own]
 
 
-def _children_of_keepers(
-    owner: Owner,
-) -> list[int]:
-    return [child for keeper in _keepers(owner) for child in _process.children(keeper)]
+def _children_of_keepers(owner: Owner) -> list[int]:
+    """Templates and services; a child that still bears its keeper's name is neither yet."""
+    found = [child for keeper in _keepers(owner) for child in _process.children(keeper)]
+    return [child for child in found if _process.name(child) != KEEPER]
