@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import secrets
 import socket
 import tempfile
@@ -21,7 +22,7 @@ MARK = "FOREBAY_TESTING_MARK"
 """Variable by which processes are found that nobody is the parent of any more."""
 
 SHARED_MEMORY = Path("/dev/shm")
-PREFIXES = ("forebay", ".forebay")
+NAMED = re.compile(r"\.?forebay(?!-keeper-)")
 POLL_S = 0.01
 
 Inventory = dict[str, str]
@@ -39,9 +40,10 @@ def nothing_left(
     their parent since; and entries of `folders`.
 
     Args:
-        folders: where files must not stay; default: what carries Forebay's name in the temporary
-            directory and in /dev/shm, where other programs that run Forebay at the same time count
-            too: set TMPDIR to a folder of your own.
+        folders: where nothing new may stay; default: what carries Forebay's name in the temporary
+            directory and in /dev/shm, but for the directories of keepers: a keeper that lives is
+            counted as a process, and the directory of one that was killed goes when the next one
+            starts.
         timeout: seconds that something may take to go; what is told to end ends a moment later.
 
     Raises:
@@ -151,5 +153,5 @@ def _files(places: list[Path] | None) -> Inventory:
         for folder in named
         if folder.is_dir()
         for path in folder.iterdir()
-        if places is not None or path.name.startswith(PREFIXES)
+        if places is not None or NAMED.match(path.name)
     }
