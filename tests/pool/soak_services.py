@@ -58,3 +58,9 @@ class Single(Counter):
     """Every lease gets a new one."""
 
     resets = forebay.Reset.NEVER
+
+
+class Forked(Counter):
+    """Every lease gets a fork of one that was made once."""
+
+    resets = forebay.Reset.FORK
