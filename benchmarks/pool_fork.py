@@ -49,9 +49,11 @@ def _starts_of(service_class: type[Fresh], *, starts: int, warm_up: int) -> Figu
     seen: set[int] = set()
     answered: list[int] = []
 
+    pool = forebay.ServicePool(spares=0)
+
     def start() -> int:
         asked = time.monotonic_ns()
-        with forebay.acquire(service_class, timeout=READY_TIMEOUT_S) as service:
+        with pool.acquire(service_class, timeout=READY_TIMEOUT_S) as service:
             ready = time.monotonic_ns()
             pid, forked = service.birth()
             answered.append(time.monotonic_ns() - asked)
@@ -62,7 +64,8 @@ def _starts_of(service_class: type[Fresh], *, starts: int, warm_up: int) -> Figu
         seen.add(pid)
         return ready - asked
 
-    figures = time_each(start, count=starts, warm_up=warm_up)
+    with pool:
+        figures = time_each(start, count=starts, warm_up=warm_up)
     with_first_call = summary(answered[warm_up:], unit_ns=MS)["p50"]
     return figures | {"p50_with_first_call": with_first_call}
 
