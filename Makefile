@@ -26,7 +26,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench-setup bench wheel picture clean
+.PHONY: help demo test lint soak bench-setup bench wheel picture clean
 .PHONY: test-packages test-rust test-python lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -39,6 +39,10 @@ demo:  ## watch warm services answer, then tune gcc with them (under three minut
 test: test-packages test-rust test-python  ## run every test: Rust, loom, Python
 
 lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
+
+soak:  ## 20,000 leases while everything that can die is killed or stopped (two minutes)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	FOREBAY_SOAK_LEASES=20000 $(BIN)/python -m pytest --quiet tests/pool/test_soak.py
 
 bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-bench
 	@$(BIN)/python -m benchmarks.peers $(BENCH_VENVS)

@@ -14,7 +14,7 @@ from benchmarks import harness, machine, table
 from benchmarks.claim import Claim
 from benchmarks.runner import adopt_orphans
 
-SYSTEMS = ("pool", "rpc")
+SYSTEMS = {"pool": "benchmarks.pool", "rpc": "benchmarks.rpc"}
 ROUNDS = 5
 ROUNDS_QUICK = 3
 
@@ -41,7 +41,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def claims_of(system: str, only: list[str] | None) -> list[Claim]:
     """The claims of a system, or those whose names begin with one of `only`."""
-    claims: list[Claim] = importlib.import_module(f"benchmarks.{system}").CLAIMS
+    claims: list[Claim] = importlib.import_module(SYSTEMS[system]).CLAIMS
     return [claim for claim in claims if only is None or claim.name.startswith(tuple(only))]
 
 
@@ -54,7 +54,7 @@ def run(system: str, options: argparse.Namespace) -> list[harness.Row]:
     series = harness.measure(claims, rounds=options.rounds, quick=options.quick)
     where["load_after"] = machine.load()
     rows = [harness.row(claim, series, where) for claim in claims]
-    print(f"\n{system}: {table.machine_line(where)}")
+    print(f"\n{system}: {table.machine_line(where)}\n{table.environment_lines(series.values())}")
     print(f"\n{table.series_table(series.values())}\n\n{table.claims_table(rows)}\n", flush=True)
     return rows
 

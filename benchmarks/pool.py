@@ -1,116 +1,17 @@
-"""A new service, from the client's request until it is ready, numpy imported.
-
-Ours forks it from the template when it is asked for: no service is used twice and none is forked
-ahead, which every start proves by the moment at which its process was forked.
-Peers: a fresh interpreter that imports numpy and writes a byte, and multiprocessing's forkserver
-with numpy preloaded, until the new process has sent its first byte; once under an ordinary program
-and once under one whose main module imports nothing that is not preloaded, where it is at its best.
-What it takes to end the process is outside of the time.
-"""
+"""The claims of the pool: one module per subject, each with its contestants and its `CLAIMS`."""
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+from benchmarks import pool_acquire, pool_branch, pool_cycle, pool_fork, pool_fresh
+from benchmarks.claim import Claim
 
-from benchmarks.claim import OWN, Claim, Contestant
-from benchmarks.stopwatch import Figures, summary
+# One line per subject; in each round they run in this order.
+SUBJECTS = (
+    pool_fork,
+    pool_acquire,
+    pool_cycle,
+    pool_fresh,
+    pool_branch,
+)
 
-READY_TIMEOUT_S = 30.0
-MS = 1_000_000  # nanoseconds
-Start = Callable[[], int]
-
-
-def time_starts(start: Start, *, starts: int, warm_up: int) -> Figures:
-    """Figures in milliseconds of `start`, which times itself and cleans up after itself."""
-    for _ in range(warm_up):
-        start()
-    return summary([start() for _ in range(starts)], unit_ns=MS)
-
-
-def forebay_starts(starts: int, warm_up: int) -> Figures:
-    """Acquire a service that is never used again; ready is when the lease is there."""
-    import forebay
-    from benchmarks.services import Fresh
-
-    seen: set[int] = set()
-    answered: list[int] = []
-
-    def start() -> int:
-        asked = time.monotonic_ns()
-        with forebay.acquire(Fresh, timeout=READY_TIMEOUT_S) as service:
-            ready = time.monotonic_ns()
-            pid, forked = service.birth()
-            answered.append(time.monotonic_ns() - asked)
-            process = os.pidfd_open(pid)
-        select.select([process], [], [])  # as the peers join theirs
-        os.close(process)
-        if pid in seen or forked < asked:
-            raise ValueError(f"process {pid} was forked before it was asked for")
-        seen.add(pid)
-        return ready - asked
-
-    figures = time_starts(start, starts=starts, warm_up=warm_up)
-    with_first_call = summary(answered[warm_up:], unit_ns=MS)["p50"]
-    return figures | {"p50_with_first_call": with_first_call}
-
-
-def interpreter_starts(starts: int, warm_up: int) -> Figures:
-    """A fresh interpreter that imports numpy and writes one byte."""
-    command = [sys.executable, "-c", "import numpy, os; os.write(1, b'.')"]
-
-    def start() -> int:
-        asked = time.monotonic_ns()
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            first = os.read(process.stdout.fileno(), 1)
-            ready = time.monotonic_ns()
-        if first != b".":
-            raise ValueError(f"the interpreter ended with status {process.returncode}")
-        return ready - asked
-
-    return time_starts(start, starts=starts, warm_up=warm_up)
-
-
-def _forkserver_starts(starts: int, warm_up: int, *options: str) -> Figures:
-    program = Path(__file__).with_name("forkserver_program.py")
-    command = [sys.executable, str(program), str(warm_up + starts), *options]
-    printed = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
-    samples: list[int] = json.loads(printed)
-    return summary(samples[warm_up:], unit_ns=MS)
-
-
-def forkserver_starts(starts: int, warm_up: int) -> Figures:
-    """A process of the forkserver, numpy preloaded, until its first byte; an ordinary program."""
-    return _forkserver_starts(starts, warm_up)
-
-
-def bare_forkserver_starts(starts: int, warm_up: int) -> Figures:
-    """The same for a program whose main module imports nothing besides: the peer at its best."""
-    return _forkserver_starts(starts, warm_up, "--bare")
-
-
-STARTS = {"starts": 100, "warm_up": 5}
-STARTS_QUICK = {"starts": 40}
-
-
-def _starts(name: str, function: str, environment: str) -> Contestant:
-    return Contestant(name, f"benchmarks.pool:{function}", environment, STARTS, STARTS_QUICK)
-
-
-FOREBAY = _starts("forebay, template", "forebay_starts", OWN)
-INTERPRETER = _starts("fresh interpreter", "interpreter_starts", "main")
-FORKSERVER = _starts("forkserver, preloaded", "forkserver_starts", "main")
-BARE_FORKSERVER = _starts("forkserver, bare main", "bare_forkserver_starts", "main")
-
-CLAIMS = [
-    Claim("pool.fork.numpy.vs_exec", FOREBAY, INTERPRETER, "p50", "ms"),
-    Claim("pool.fork.numpy.vs_forkserver", FOREBAY, FORKSERVER, "p50", "ms"),
-    Claim("pool.fork.numpy.vs_bare_forkserver", FOREBAY, BARE_FORKSERVER, "p50", "ms"),
-]
+CLAIMS: list[Claim] = [claim for subject in SUBJECTS for claim in subject.CLAIMS]

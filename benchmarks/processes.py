@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from pathlib import Path
 
 
@@ -19,6 +20,12 @@ def tree(pid: int | None = None) -> list[int]:
     """A process, by default this one, and everything below it."""
     root = os.getpid() if pid is None else pid
     return [root, *descendants(root)]
+
+
+def wait_for_end(pidfd: int) -> None:
+    """Wait until a process, child or not, has ended, and close its pidfd."""
+    select.select([pidfd], [], [])
+    os.close(pidfd)
 
 
 def cpu_ns(pids: list[int]) -> int:

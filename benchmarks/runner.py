@@ -20,12 +20,14 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+import forebay
 from benchmarks import child as child_script
 from benchmarks import processes
 from benchmarks.claim import OWN, Contestant
 
 ROOT = Path(__file__).resolve().parents[1]
 CHILD = Path(child_script.__file__)
+FOREBAY = Path(forebay.__file__).resolve().parents[1]
 ENVIRONMENTS = ROOT / ".venv-bench"
 ROUND_TIMEOUT_S = 300.0
 LINGER_S = 2.0
@@ -102,7 +104,12 @@ def _read_report(stream: IO[str], contestant: Contestant) -> str:
 def _environment() -> dict[str, str]:
     # One thread of numeric libraries for everyone: a pool of them disturbs the other side.
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return os.environ | threads | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    # Forebay too: ours runs in a peer's environment where both import what only that one has.
+    path = os.pathsep.join(map(str, (ROOT, FOREBAY)))
+    environment = os.environ | threads | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    # A fresh interpreter must find its modules compiled, as an installed program does.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def _last_line(output: IO[bytes]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 
 import numpy as np
@@ -43,3 +44,55 @@ class Fresh(Service):
     def birth(self) -> tuple[int, int]:
         """Process id, and when it was forked (monotonic nanoseconds)."""
         return os.getpid(), _forked_at_ns
+
+
+class Resetting(Echo):
+    """Is reset after each lease, and counts how often."""
+
+    def __init__(self) -> None:
+        self._resets = 0
+
+    def resets_done(self) -> int:
+        """How many resets there were."""
+        return self._resets
+
+    def reset(self) -> None:
+        """Forget nothing but the lease."""
+        self._resets += 1
+
+
+State = list[npt.NDArray[np.uint8]]
+
+
+def state(arrays: int, array_bytes: int) -> State:
+    """So many arrays of random bytes, the same each time."""
+    random = np.random.default_rng(7)
+    return [random.integers(256, size=array_bytes, dtype=np.uint8) for _ in range(arrays)]
+
+
+class Holder(Service):
+    """Holds a state and what each visit changed in it; nobody gets one after another."""
+
+    resets = Reset.NEVER
+
+    def __init__(self, arrays: int, array_bytes: int) -> None:
+        self._hold(state(arrays, array_bytes))
+
+    def _hold(self, arrays: State) -> None:
+        self._state = arrays
+        self._visits = 0
+
+    def visit(self) -> tuple[int, int]:
+        """Change a byte of each array; tell the number of visits and the sum of other bytes."""
+        self._visits += 1
+        for array in self._state:
+            array[0] = self._visits
+        return self._visits, sum(int(array[-1]) for array in self._state)
+
+
+class Loader(Holder):
+    """Loads its state from a pickle."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "rb") as file:
+            self._hold(pickle.load(file))

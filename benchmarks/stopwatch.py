@@ -9,6 +9,7 @@ from collections.abc import Callable
 from benchmarks import processes
 
 Figures = dict[str, float]
+MS = 1_000_000  # nanoseconds
 
 
 def summary(samples_ns: list[int], *, unit_ns: int) -> Figures:
@@ -56,6 +57,19 @@ def time_calls(
     memory = processes.memory_bytes(watched)
     figures = summary(samples, unit_ns=unit_ns)
     return figures | {"cpu": cpu / calls / unit_ns, "memory_mb": memory / 1e6}
+
+
+def time_each(operation: Callable[[], int], *, count: int, warm_up: int) -> Figures:
+    """Figures in milliseconds of an operation that times itself, and cleans up untimed.
+
+    Args:
+        operation: returns the nanoseconds that it took.
+        count: how many are timed.
+        warm_up: how many are made before.
+    """
+    for _ in range(warm_up):
+        operation()
+    return summary([operation() for _ in range(count)], unit_ns=MS)
 
 
 def _check(right: bool, number: int) -> None:

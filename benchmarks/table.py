@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.harness import Row, Series
 
 CLAIM_HEAD = ("claim", "ours", "peer", "unit", "ratio", "spread over the rounds")
-SERIES_HEAD = ("contestant", "mean", "p50", "p99", "p99.9", "CPU", "memory MB", "versions")
+SERIES_HEAD = ("contestant", "mean", "p50", "p99", "p99.9", "CPU", "memory MB")
 
 
 def aligned(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> str:
@@ -61,5 +61,17 @@ def series_table(series: Iterable[Series]) -> str:
 def _series_line(one: Series) -> tuple[str, ...]:
     names = ("mean", "p50", "p99", "p99_9", "cpu", "memory_mb")
     shown = (f"{one.median(name):.4g}" if name in one.figures[0] else "-" for name in names)
-    versions = ", ".join(f"{package} {version}" for package, version in one.versions.items())
-    return (one.contestant.name, *shown, versions)
+    return (one.contestant.name, *shown)
+
+
+def environment_lines(series: Iterable[Series]) -> str:
+    """The packages of each environment that took part, one line each."""
+    told: dict[str, dict[str, str]] = {}
+    for one in series:
+        told.setdefault(one.contestant.environment, {}).update(one.versions)
+    return "\n".join(
+        f"environment {name or 'of the harness'}: "
+        + ", ".join(f"{package} {version}" for package, version in versions.items())
+        for name, versions in told.items()
+        if versions
+    )

@@ -1,0 +1,157 @@
+"""What a program has and leaves: processes, descriptors, threads, files, shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import secrets
+import socket
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from forebay._core import Connection
+from forebay.errors import DeadlineError
+from forebay.rpc._reader import reader
+from forebay.testing import _process
+
+MARK = "FOREBAY_TESTING_MARK"
+"""Variable by which processes are found that nobody is the parent of any more."""
+
+SHARED_MEMORY = Path("/dev/shm")
+NAMED = re.compile(r"\.?forebay(?!-keeper-)")
+POLL_S = 0.01
+
+Inventory = dict[str, str]
+"""What exists, by what and where, with a description."""
+
+
+@contextlib.contextmanager
+def nothing_left(
+    *, folders: Iterable[str | os.PathLike[str]] | None = None, timeout: float = 5.0
+) -> Iterator[None]:
+    """Fail when more exists after the `with` block than before it.
+
+    Counted are this process's descriptors (sockets among them), threads and mappings of shared
+    memory; the running processes below it, and those that were started in the block and have lost
+    their parent since; and entries of `folders`.
+
+    Args:
+        folders: where nothing new may stay; default: what carries Forebay's name in the temporary
+            directory and in /dev/shm, but for the directories of keepers: a keeper that lives is
+            counted as a process, and the directory of one that was killed goes when the next one
+            starts.
+        timeout: seconds that something may take to go; what is told to end ends a moment later.
+
+    Raises:
+        AssertionError: something is left; the message names each.
+
+    While the block runs the variable FOREBAY_TESTING_MARK is set; not for two threads at once.
+    """
+    _make_what_stays()
+    mark = f"{MARK}={secrets.token_hex(8)}"
+    inherited = os.environ.get(MARK)
+    places = None if folders is None else [Path(folder) for folder in folders]
+    before = _inventory(mark, places)
+    os.environ[MARK] = mark.partition("=")[2]
+    try:
+        yield
+    finally:
+        os.environ.pop(MARK)
+        if inherited is not None:
+            os.environ[MARK] = inherited
+    left = _left(before, mark, places, timeout)
+    if left:
+        listing = "\n  ".join(f"{what}: {description}" for what, description in left.items())
+        raise AssertionError(f"left {timeout:g} s after the block:\n  {listing}")
+
+
+def _make_what_stays() -> None:
+    """Make what a process makes once and keeps, so that it is not taken for left.
+
+    That is the reader thread of submitted calls, and the descriptor on which this thread sleeps
+    while it waits for an answer.
+    """
+    reader()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = Connection(ours.detach())
+        call = connection.begin(0, b"", None, 0)
+        with contextlib.suppress(DeadlineError):
+            connection.settle(call, 0, 0.001)
+        connection.close()
+
+
+def _left(before: Inventory, mark: str, places: list[Path] | None, timeout: float) -> Inventory:
+    deadline = time.monotonic() + timeout
+    while True:
+        gc.collect()  # what lies in a cycle is let go only now
+        now = _inventory(mark, places)
+        left = {what: now[what] for what in now if now[what] != before.get(what)}
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(POLL_S)
+
+
+def _inventory(mark: str, places: list[Path] | None) -> Inventory:
+    return {
+        **_descriptors(),
+        **_threads(),
+        **_mappings(),
+        **_processes(mark),
+        **_files(places),
+    }
+
+
+def _descriptors() -> Inventory:
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found[f"descriptor {number}"] = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:  # the one that the listing used
+            continue
+    return found
+
+
+def _threads() -> Inventory:
+    return {
+        f"thread {task}": _process.text(f"/proc/self/task/{task}/comm").strip()
+        for task in os.listdir("/proc/self/task")
+    }
+
+
+def _mappings() -> Inventory:
+    """Mapped memory files. Their addresses change, so equal ones are counted."""
+    counts: dict[str, int] = {}
+    for line in _process.text("/proc/self/maps").splitlines():
+        target = line.partition("/")[2]
+        if target.startswith(("memfd:", "dev/shm/")):
+            counts[target] = counts.get(target, 0) + 1
+    return {f"mapping /{target}": f"{count} times" for target, count in counts.items()}
+
+
+def _processes(mark: str) -> Inventory:
+    pids = set(_process.descendants(os.getpid()))
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and mark in _process.text(f"/proc/{entry}/environ").split("\0"):
+            pids.add(int(entry))
+    found = {}
+    for pid in pids - {os.getpid()}:
+        process = _process.described(pid, _process.name(pid))
+        if process is not None:
+            found[f"process {pid}"] = f"{process.kind}, started at tick {process.started}"
+    return found
+
+
+def _files(places: list[Path] | None) -> Inventory:
+    named = [Path(tempfile.gettempdir()), SHARED_MEMORY] if places is None else places
+    return {
+        f"file {path}": "new"
+        for folder in named
+        if folder.is_dir()
+        for path in folder.iterdir()
+        if places is not None or NAMED.match(path.name)
+    }

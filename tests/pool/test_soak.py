@@ -1,0 +1,187 @@
+"""Leases from 16 threads in 4 client processes while everything that can die is killed or stopped.
+
+2,000 leases by default; `make soak` makes all 20,000 (FOREBAY_SOAK_LEASES says how many).
+FOREBAY_SOAK_SEED repeats the decisions of a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import forebay
+from forebay.testing import chaos
+from tests.pool.programs import ROOT
+from tests.pool.services import Echo
+
+CLIENTS = 4
+THREADS = 4
+LEASES = int(os.environ.get("FOREBAY_SOAK_LEASES", "2000"))
+SEED = int(os.environ.get("FOREBAY_SOAK_SEED", str(secrets.randbits(16))))
+SILENCE_S = 30.0  # beyond every timeout of a client: then it hangs
+LAST_S = 60.0
+
+
+class Clients:
+    """The client processes: those that were killed are started again."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._started = 0
+        self._selector = selectors.DefaultSelector()
+        self._rest: dict[int, bytes] = {}
+        self.running: dict[int, subprocess.Popen[bytes]] = {}
+        self.outcomes: Counter[str] = Counter()
+        self.errors = (scratch.parent / "errors").open("w+b")
+
+    def start(self) -> None:
+        """Start one more."""
+        self._started += 1
+        seed = f"{SEED}-{self._started}"
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests/pool/soak_client.py"), seed, str(THREADS)],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(self._scratch)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+        )
+        self.running[process.pid] = process
+        self._rest[process.pid] = b""
+        assert process.stdout is not None
+        self._selector.register(process.stdout, selectors.EVENT_READ, process)
+
+    def read(self, seconds: float) -> bool:
+        """Take what they tell, and let go of those that ended. False where nobody said a thing."""
+        ready = self._selector.select(seconds)
+        for key, _ in ready:
+            process: subprocess.Popen[bytes] = key.data
+            told = os.read(key.fd, 1 << 16)
+            *lines, self._rest[process.pid] = (self._rest[process.pid] + told).split(b"\n")
+            self.outcomes.update(line.decode(errors="replace") for line in lines)
+            if not told:
+                self._selector.unregister(key.fileobj)
+                self._ended(process)
+        return bool(ready)
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        del self.running[process.pid]
+        status = process.wait(10)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        process.stdout.close()
+        if status not in (0, -signal.SIGKILL):
+            self.outcomes[f"WRONG: a client ended with {status}"] += 1
+
+    def tell_to_end(self) -> None:
+        """End them all by themselves: each finishes its leases and closes its pool."""
+        for process in self.running.values():
+            assert process.stdin is not None
+            process.stdin.close()
+
+    def kill(self) -> None:
+        """Leave none, whatever happened."""
+        for process in list(self.running.values()):
+            process.kill()
+            self._ended(process)
+        self._selector.close()
+        self.errors.close()
+
+    def leases(self) -> int:
+        """Leases that came to an end of some kind."""
+        return self.outcomes.total() - self.outcomes["end"]
+
+    def wrong(self) -> list[str]:
+        """What must never be."""
+        return [outcome for outcome in self.outcomes if outcome.startswith("WRONG")]
+
+    def of(self, *finds: str) -> chaos.Targets:
+        """Targets in the pools of all clients."""
+
+        def find() -> Iterator[chaos.Process]:
+            for pid in list(self.running):
+                for what in finds:
+                    yield from getattr(chaos, what)(pid).now()
+
+        return chaos.Targets(find)
+
+
+@contextlib.contextmanager
+def storms(clients: Clients) -> Iterator[list[chaos.Storm]]:
+    """One storm for each part, since each dies in its own ways and at its own rate."""
+    themselves = chaos.processes("client", lambda: list(clients.running))
+    # A place for the shared pool, whose process is one more target here.
+    made = [
+        chaos.storm(
+            targets=clients.of("services", "templates"),
+            actions=("kill", "kill", "stop", "continue", "delay"),
+            rate=40,
+            seed=SEED,
+        ),
+        chaos.storm(targets=clients.of("keeper"), actions=("kill", "delay"), rate=3, seed=SEED + 1),
+        chaos.storm(targets=themselves, actions=("kill", "delay"), rate=1.5, seed=SEED + 2),
+    ]
+    with contextlib.ExitStack() as stack:
+        for storm in made:
+            stack.enter_context(storm)
+        yield made
+
+
+def sweep(scratch: Path) -> None:
+    """Use a pool there once: a keeper removes the directories of those that were killed."""
+    assert tempfile.gettempdir() == str(scratch)
+    with forebay.ServicePool(max_size=1) as pool, pool.acquire(Echo) as echo:
+        assert echo.echo(1) == 1
+
+
+def soak(scratch: Path) -> tuple[Clients, list[chaos.Storm]]:
+    """Run clients under storms until enough leases ended, then have the clients end in peace."""
+    clients = Clients(scratch)
+    try:
+        with storms(clients) as made:
+            while clients.leases() < LEASES and not clients.wrong():
+                while len(clients.running) < CLIENTS:
+                    clients.start()
+                assert clients.read(SILENCE_S), f"no client said a thing for {SILENCE_S:g} s"
+        clients.tell_to_end()
+        while clients.running:
+            assert clients.read(LAST_S), f"{len(clients.running)} clients do not end"
+    finally:
+        clients.kill()
+    sweep(scratch)
+    return clients, made
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LEASES * 0.1 + 120)
+def test_no_death_makes_a_wrong_answer_or_leaves_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No wrong answer, no service in two hands, every waiter served or told why, nothing left."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with chaos.nothing_left(folders=[scratch, "/dev/shm"]):
+        clients, made = soak(scratch)
+    report = f"seed {SEED}: {dict(clients.outcomes.most_common())}; " + "; ".join(
+        f"{storm.counts()}" for storm in made
+    )
+    with capsys.disabled():
+        sys.stdout.write(f"\n{report}\n")  # the figures are what a soak is run for
+    assert not clients.wrong(), report
+    assert clients.leases() >= LEASES
+    assert clients.outcomes["ok"] > LEASES / 2, report
+    struck = {key for storm in made for key in storm.counts()}
+    assert {"service kill", "service stop", "template kill", "keeper kill", "client kill"} <= struck

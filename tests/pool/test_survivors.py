@@ -1,0 +1,56 @@
+"""SIGKILL of a client, fifty times: what it had started is gone within 50 ms."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.pool.processes import alive
+from tests.pool.test_client_death import client
+
+TRIALS = 50
+GONE_MS = 50
+
+
+def survivors(pidfds: dict[int, int], milliseconds: int) -> list[int]:
+    """The processes that have not ended after so long, by the pidfds that tell when they do."""
+    deadline = time.monotonic() + milliseconds / 1000
+    running = dict(pidfds)
+    poll = select.poll()
+    for pidfd in pidfds.values():
+        poll.register(pidfd, select.POLLIN)
+    while running:
+        left = deadline - time.monotonic()
+        ready = poll.poll(max(0.0, left) * 1000)
+        for pidfd, _ in ready:
+            poll.unregister(pidfd)
+            running = {pid: other for pid, other in running.items() if other != pidfd}
+        if left <= 0 and not ready:
+            break
+    return list(running)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_nobody_survives_a_killed_client_fifty_times(tmp_path: Path) -> None:
+    """Three services with a child each: one as usual, one ignores SIGTERM, one is stopped."""
+    late = []
+    for trial in range(TRIALS):
+        scratch = tmp_path / str(trial)
+        scratch.mkdir()
+        with client("wait_for_the_end", scratch) as killed:
+            pidfds = {pid: os.pidfd_open(pid) for pid in killed.owned}
+            try:
+                killed.process.send_signal(signal.SIGKILL)
+                late += [(trial, pid) for pid in survivors(pidfds, GONE_MS)]
+            finally:
+                for pidfd in pidfds.values():
+                    os.close(pidfd)
+            killed.expect_nothing_left()
+            assert not any(map(alive, killed.owned))
+    assert late == [], f"(trial, process) alive {GONE_MS} ms after its client was killed"
