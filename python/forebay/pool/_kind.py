@@ -9,15 +9,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from forebay import _core
+from forebay.pool._acquire import Acquire
+from forebay.pool._backend import Backend, ProgramAcquire
 from forebay.pool._command import Command
-from forebay.pool._proxy import Backend, proxy_classes, public_methods
-from forebay.pool._record import ProgramRecord, PythonRecord
+from forebay.pool._connect import Faces
+from forebay.pool._listener import choose_port
+from forebay.pool._program import ProgramRecord
+from forebay.pool._proxy import proxy_classes, public_methods
+from forebay.pool._readiness import Line, PortFile
+from forebay.pool._record import PythonRecord
 from forebay.pool._reset import Reset, reset_of
 from forebay.pool._spec import Spec
 from forebay.rpc import Channel
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Set to 1 in a template, which has one thread: these libraries start more at import."""
+
+PROGRAM_TELLS, KEEPER_READS_LINES, KEEPER_WATCHES_FILE, CALLER_LOOKS = range(4)
+"""Who notices that a program is ready, as it travels to the keeper."""
 
 
 class PythonKind:
@@ -31,7 +40,10 @@ class PythonKind:
         proxies: what holders of a lease see: of the blocking face, of the asyncio face.
         template: number of the template in its pool.
         copies: the kind of copies of its services, which end with their lease.
+        acquires: how one is acquired.
     """
+
+    acquires: type[Acquire[Any]] = Acquire
 
     def __init__(
         self,
@@ -82,32 +94,70 @@ class CommandKind:
     """Services that are programs, started by the keeper.
 
     Attributes as above; a program has no methods.
+        command: how it is started.
+        faces: how its client is made; None where it has none.
     """
 
     methods: frozenset[str] = frozenset()
     proxies: tuple[type[Any], type[Any]] = (Backend, Backend)
+    acquires: type[Acquire[Any]] = ProgramAcquire
 
     def __init__(self, key: int, command: Command) -> None:
         self.key = key
         self.name = os.path.basename(command.arguments[0])
         self.resets = Reset.STATELESS if command.reuse else Reset.NEVER
-        self._command = command
+        self.command = command
+        self.faces = None if command.connect is None else Faces(command.connect)
 
     def start(
         self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int
     ) -> ProgramRecord:
-        """Have the keeper start the program, with its end of a socket as descriptor 3."""
-        command = self._command
-        arguments = [command.program(), *command.arguments[1:]]
-        descriptor = core.launch(
-            handle,
-            [os.fsencode(argument.replace("{fd}", "3")) for argument in arguments],
-            environment_of(command.env),
-            os.fsencode(command.cwd or os.getcwd()),
-            start_ms=start_ms,
-            idle_ms=idle_ms,
-        )
-        return ProgramRecord(self, handle, socket.socket(fileno=descriptor))
+        """Have the keeper start the program, with its end of a socket where it has one."""
+        command = self.command
+        port = choose_port() if command.takes("{port}") else None
+        stream, own = self._stream()
+        try:
+            descriptor = core.launch(
+                handle,
+                [os.fsencode(command.program())]
+                + [command.filled(argument, port) for argument in command.arguments[1:]],
+                self._environment(port),
+                command.filled(command.cwd or os.getcwd(), port),
+                start_ms=start_ms,
+                idle_ms=idle_ms,
+                readiness=self._readiness(),
+                own=own,
+                stdio=command.stdio,
+            )
+        except BaseException:
+            if stream is not None:
+                stream.close()
+            raise
+        return ProgramRecord(self, handle, socket.socket(fileno=descriptor), stream, port)
+
+    def _stream(self) -> tuple[socket.socket | None, int | None]:
+        """A socket to speak to the program on: our end, and the program's, given away."""
+        command = self.command
+        if command.speaks_on_link or not (command.stdio or command.takes("{fd}")):
+            return None, None
+        ours, theirs = socket.socketpair()
+        return ours, theirs.detach()
+
+    def _environment(self, port: int | None) -> list[tuple[bytes, bytes]]:
+        filled = {
+            os.fsencode(name): self.command.filled(value, port)
+            for name, value in self.command.env.items()
+        }
+        return list({**os.environb, **filled}.items())
+
+    def _readiness(self) -> tuple[int, bytes]:
+        """Who notices that it is ready, as the keeper wants it."""
+        ready = self.command.ready
+        if isinstance(ready, Line):
+            return KEEPER_READS_LINES, ready.pattern.encode()
+        if isinstance(ready, PortFile):
+            return KEEPER_WATCHES_FILE, os.fsencode(ready.name)
+        return (PROGRAM_TELLS if self.command.speaks_on_link else CALLER_LOOKS), b""
 
 
 Kind = PythonKind | CommandKind

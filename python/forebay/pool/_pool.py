@@ -164,7 +164,8 @@ class ServicePool:
         """
         # A program may change under its name, so a Command is looked at each time.
         kind = None if by_value or type(what) is Command else self._kinds.get(what)
-        return Acquire(self, kind or self._kind_of(what, by_value=by_value), timeout)
+        kind = kind or self._kind_of(what, by_value=by_value)
+        return kind.acquires(self, kind, timeout)
 
     def warm(self, what: type[S] | Spec[S] | Command, min_idle: int = 1) -> None:
         """Keep `min_idle` idle services of a kind ready from now on; 0: no longer.
