@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Started,
         acquire,
         default_pool,
+        factory,
         set_default_pool,
     )
 
@@ -83,6 +84,7 @@ __all__ = [
     "Started",
     "acquire",
     "default_pool",
+    "factory",
     "set_default_pool",
 ]
 
@@ -109,6 +111,7 @@ __getattr__, __dir__ = lazy(
             "Started",
             "acquire",
             "default_pool",
+            "factory",
             "set_default_pool",
         ),
         "errors": (

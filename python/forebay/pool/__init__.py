@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from forebay.pool._connect import Connected, Connector
     from forebay.pool._default import acquire, default_pool, set_default_pool
     from forebay.pool._events import Event, Events
+    from forebay.pool._factory import Factory, factory
     from forebay.pool._grpc import Grpc
     from forebay.pool._json_rpc import AsyncJsonRpcClient, JsonRpc, JsonRpcClient, JsonRpcError
     from forebay.pool._lease import Lease
@@ -38,6 +39,7 @@ __all__ = [
     "Connector",
     "Event",
     "Events",
+    "Factory",
     "Grpc",
     "Http",
     "JsonRpc",
@@ -54,6 +56,7 @@ __all__ = [
     "Started",
     "acquire",
     "default_pool",
+    "factory",
     "set_default_pool",
 ]
 
@@ -66,6 +69,7 @@ __getattr__, __dir__ = lazy(
         "_connect": ("Connected", "Connector"),
         "_default": ("acquire", "default_pool", "set_default_pool"),
         "_events": ("Event", "Events"),
+        "_factory": ("Factory", "factory"),
         "_grpc": ("Grpc",),
         "_json_rpc": ("AsyncJsonRpcClient", "JsonRpc", "JsonRpcClient", "JsonRpcError"),
         "_lease": ("Lease",),

@@ -13,12 +13,13 @@ from forebay.pool._acquire import Acquire
 from forebay.pool._backend import Backend, ProgramAcquire
 from forebay.pool._command import Command
 from forebay.pool._connect import Faces
+from forebay.pool._factory import Factory
 from forebay.pool._listener import choose_port
 from forebay.pool._program import ProgramRecord
 from forebay.pool._proxy import proxy_classes, public_methods
 from forebay.pool._readiness import Line, PortFile
 from forebay.pool._record import PythonRecord
-from forebay.pool._reset import Reset, reset_of
+from forebay.pool._reset import Reset
 from forebay.pool._spec import Spec
 from forebay.rpc import Channel
 
@@ -36,7 +37,7 @@ class PythonKind:
         key: number of the kind in its pool.
         name: stands in messages.
         resets: how a service is made clean.
-        methods: names that calls may use.
+        methods: names that calls may use; those of a factory are known once one was made.
         proxies: what holders of a lease see: of the blocking face, of the asyncio face.
         template: number of the template in its pool.
         copies: the kind of copies of its services, which end with their lease.
@@ -57,16 +58,23 @@ class PythonKind:
         service = spec.service
         self.key = key
         self.name = service.__name__
-        self.methods = public_methods(service)
+        told_at_start = isinstance(spec, Factory)
+        self.methods = frozenset() if told_at_start else public_methods(service)
         self.proxies = proxy_classes(self.name, self.methods)
-        self.resets = reset_of(service)
+        self.resets = spec.resets
         self.template = template
         self.copies = self
         if self.resets is not Reset.NEVER:
             self.copies = copy.copy(self)
             self.copies.resets = Reset.NEVER
             self.copies.copies = self.copies
-        self._make = (*make, canary)
+        self._make = (*make, canary, told_at_start)
+
+    def learn(self, methods: list[str]) -> None:
+        """A new service tells its methods, where what makes it does not say them."""
+        if self.methods != frozenset(methods):
+            self.methods = self.copies.methods = frozenset(methods)
+            self.proxies = self.copies.proxies = proxy_classes(self.name, self.methods)
 
     def start(
         self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int

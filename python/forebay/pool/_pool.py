@@ -19,7 +19,7 @@ from forebay.pool._events import Events, Journal
 from forebay.pool._keeper import start_keeper
 from forebay.pool._kind import THREAD_VARIABLES, CommandKind, Kind, PythonKind, environment_of
 from forebay.pool._record import PythonRecord, Record
-from forebay.pool._reset import Reset, reset_of
+from forebay.pool._reset import Reset
 from forebay.pool._service import Service
 from forebay.pool._spec import S, Spec
 from forebay.pool._step import Steps, Until
@@ -144,7 +144,7 @@ class ServicePool:
         """Lend a service for a `with` or `async with` block.
 
         Args:
-            what: a service class, a spec of one, or a Command.
+            what: a service class, a spec of one, a factory, or a Command.
             timeout: seconds to wait for a service, starting one included; None waits for ever.
             by_value: send the class itself (by cloudpickle) where it cannot be imported, as in a
                 notebook.
@@ -399,10 +399,11 @@ class ServicePool:
         else:
             raise ConfigError(
                 f"{what!r} is no service: give a subclass of forebay.Service, its spec(),"
-                " or a Command"
+                " forebay.factory(function, ...) or a Command"
             )
         with self._lock:
-            key = (spec.key, by_value)
+            # What goes by value may be defined again under its name.
+            key = (spec.key, by_value and getattr(spec, "service", None))
             kind = self._kinds.get(key)
             if kind is None:
                 kind = self._kinds[key] = self._new_kind(spec, by_value=by_value)
@@ -419,7 +420,7 @@ class ServicePool:
             return CommandKind(number, spec)
         application = _application.application_of(spec.service, by_value=by_value)
         make = (_application.reference_of(spec.service, by_value=by_value), spec.arguments)
-        per_lease = reset_of(spec.service) is Reset.FORK
+        per_lease = spec.resets is Reset.FORK
         forked = (application, make if per_lease else None)
         template = self._templates.setdefault(forked, len(self._templates))
         canary = self.config.canary_every > 0

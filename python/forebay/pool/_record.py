@@ -46,14 +46,20 @@ class PythonRecord:
     def finish(self, timeout: float | None) -> None:
         """Take the answer that is owed. Raises what the service raised, or that it broke."""
         if self.pending is not None:
-            self.found = self.channel.finish(self.pending, timeout=timeout)
-            self.pending = None
+            self._take(self.channel.finish(self.pending, timeout=timeout))
 
     async def afinish(self, timeout: float | None) -> None:
         """The same on the running loop. Cancellation: safe; the answer is still owed."""
         if self.pending is not None:
-            self.found = await self.channel.afinish(self.pending, timeout=timeout)
-            self.pending = None
+            self._take(await self.channel.afinish(self.pending, timeout=timeout))
+
+    def _take(self, answer: list[str] | None) -> None:
+        """A new service may tell its methods, one that was looked at what was found."""
+        self.pending = None
+        if not self.starting:
+            self.found = answer
+        elif answer is not None:
+            self.kind.learn(answer)
 
     def begin_reset(self, *, check: bool = False) -> None:
         """Tell the service to reset itself, or to look at itself too; it owes an answer then."""
