@@ -98,7 +98,7 @@ class ProgramAcquire(Acquire[Any]):
 
     __slots__ = ()
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Backend:
         deadline = Deadline(self._timeout)
         for _ in range(TRIES):
             backend: Backend = super().__enter__()
@@ -116,7 +116,7 @@ class ProgramAcquire(Acquire[Any]):
         self._judge(how)
         super().__exit__(*how)
 
-    async def __aenter__(self) -> Any:
+    async def __aenter__(self) -> Backend:
         deadline = Deadline(self._timeout)
         for _ in range(TRIES):
             backend: Backend = await super().__aenter__()

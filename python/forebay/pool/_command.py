@@ -34,7 +34,7 @@ class Command:
     In arguments (but for the program itself) and in values of `env` these are replaced:
 
     - `{fd}`: the number of an inherited descriptor, a connected stream socket whose other end the
-      lease holds as `socket`;
+      lease holds as `socket`; beside `{socket}` or `{port}` it is there to say ready alone;
     - `{dir}`: the service's private directory, mode 0700, which is removed with it (also in `cwd`);
     - `{socket}`: the path of a Unix socket in it, for the program to listen on;
     - `{port_file}`: the path of the `PortFile` in it;
@@ -127,6 +127,11 @@ class Command:
         """Whether the program's descriptor is all that is known of it, and of what it needs."""
         placed = any(map(self.takes, (*DIRECTORY_NAMES, "{port}")))
         return self.ready == "fd" and self.connect is None and not placed
+
+    @property
+    def only_notifies(self) -> bool:
+        """Whether the program's descriptor is there to say ready, since it serves elsewhere."""
+        return self.ready == "fd" and (self.takes("{socket}") or self.takes("{port}"))
 
     def filled(self, text: str, port: int | None) -> bytes:
         """A text with everything replaced but the directory, which the keeper knows."""

@@ -6,13 +6,14 @@ import atexit
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from forebay import _core
 from forebay.config import PoolConfig
 from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitError
 from forebay.pool import _application, _template
 from forebay.pool._acquire import Acquire
+from forebay.pool._backend import ProgramAcquire
 from forebay.pool._command import Command
 from forebay.pool._death import Obituary, died_error
 from forebay.pool._events import Events, Journal
@@ -134,13 +135,23 @@ class ServicePool:
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, LoopWaiter]] = {}
         _pools.add(self)
 
+    @overload
+    def acquire(
+        self, what: Command, *, timeout: float | None = 30.0, by_value: bool = False
+    ) -> ProgramAcquire: ...
+
+    @overload
+    def acquire(
+        self, what: type[S] | Spec[S], *, timeout: float | None = 30.0, by_value: bool = False
+    ) -> Acquire[S]: ...
+
     def acquire(
         self,
         what: type[S] | Spec[S] | Command,
         *,
         timeout: float | None = 30.0,
         by_value: bool = False,
-    ) -> Acquire[S]:
+    ) -> Acquire[S] | ProgramAcquire:
         """Lend a service for a `with` or `async with` block.
 
         Args:

@@ -103,7 +103,7 @@ class ProgramRecord:
             facts = self._facts_of(told)
             yield from self._look(facts)
             self._protect(facts)
-            self._facts = facts
+            self._facts = self._without_notifier(facts)
             self._link.recv(len(told))
         self.owes = False
         for connected in (self._link, self.stream):
@@ -155,6 +155,14 @@ class ProgramRecord:
                 os.chmod(facts.socket_path, 0o600)
         if facts.port is not None:
             _listener.refuse_exposed(self.kind.name, facts.port)
+
+    def _without_notifier(self, facts: Started) -> Started:
+        """A program that serves elsewhere may close its descriptor once it has said ready."""
+        if self.kind.command.only_notifies and self.stream is not None:
+            self.stream.close()
+            self.stream = None
+            return replace(facts, stream=None)
+        return facts
 
     def _too_late(self, timeout: float | None) -> DeadlineError:
         return DeadlineError(f"{self.kind.name} was not ready within {timeout} s", timeout=timeout)

@@ -39,6 +39,8 @@ pub struct Service {
     pub reports: Option<OwnedFd>,
     /// What says that it is ready.
     pub watch: Watch,
+    /// Whether only its caller can see that it is ready.
+    pub caller_looks: bool,
     /// Its time limits.
     pub deadlines: Deadlines,
     /// Why it is being ended, where that is our doing.
@@ -47,7 +49,12 @@ pub struct Service {
 
 impl Service {
     /// Whether it has answered; only looked at while it owes an answer.
+    ///
+    /// Where its caller looks for its readiness, what lies on the socket is no answer, only where to look.
     pub fn has_answered(&self) -> bool {
+        if self.caller_looks {
+            return false;
+        }
         let Some(answers) = &self.answers else {
             return false;
         };

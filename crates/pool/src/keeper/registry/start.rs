@@ -134,6 +134,7 @@ impl Registry {
             }
             service.directory = Some(directory);
             service.watch = watch;
+            service.caller_looks = launch.readiness == Readiness::Caller;
             service.reports = if itself { None } else { Some(copy_of(socket)?) };
         }
         let own = sockets.get(2).or(itself.then_some(socket));
@@ -192,6 +193,7 @@ impl Registry {
             branching: BTreeSet::new(),
             reports: None,
             watch: Watch::Nothing,
+            caller_looks: false,
             deadlines,
             ending: None,
         };
