@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +37,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Path]:
+def gate(tmp_path: Path) -> Path:
     """Holds a program back until it is opened."""
     path = tmp_path / "gate"
     os.mkfifo(path)
-    yield path
+    return path
 
 
 def command(kind: str, *more: str, **options: Any) -> forebay.Command:
@@ -121,8 +120,7 @@ def test_a_start_that_is_cancelled_goes_to_whoever_comes_next(
 
     async def main() -> None:
         task = asyncio.create_task(enter())
-        while not pool.stats()["starts"]:
-            await asyncio.sleep(0)
+        assert await asyncio.to_thread(eventually, lambda: bool(pool.stats()["starts"]))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
