@@ -15,7 +15,7 @@ import forebay
 from forebay.pool import Started
 from tests.pool.processes import alive, eventually
 
-LISTEN = Path(__file__).with_name("backends") / "listen.py"
+LISTEN = Path(__file__).parent / "backends/listen.py"
 SERVER = (sys.executable, "-I", "-S", str(LISTEN), "unix", "{socket}")
 
 

@@ -14,7 +14,7 @@ from examples.stdio_backend.__main__ import TOOLS
 from forebay.pool import JsonRpcClient
 from tests.pool.processes import alive, eventually
 
-TALK = (sys.executable, "-I", "-S", str(Path(__file__).with_name("backends") / "talk.py"))
+TALK = (sys.executable, "-I", "-S", str(Path(__file__).parent / "backends/talk.py"))
 
 heard: list[tuple[str, Any]] = []
 

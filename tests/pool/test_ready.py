@@ -16,7 +16,7 @@ import pytest
 import forebay
 from tests.pool.processes import alive, eventually
 
-LISTEN = Path(__file__).with_name("backends") / "listen.py"
+LISTEN = Path(__file__).parent / "backends/listen.py"
 PROGRAM = (sys.executable, "-I", "-S", str(LISTEN))
 SAID = "serving on port 4711 now"
 
