@@ -350,14 +350,36 @@ class Pool:
         *,
         start_ms: int,
         idle_ms: int,
+        readiness: tuple[int, bytes] = ...,
+        own: int | None = ...,
+        stdio: bool = False,
     ) -> int:
-        """Have a program started as a service, its end of the socket as descriptor 3.
+        """Have a program started as a service.
 
-        Otherwise as `fork`; `arguments` begins with the path of the executable.
+        Otherwise as `fork`; `arguments` begins with the path of the executable. A null byte in
+        `arguments`, in values of `environment` and in `directory` becomes the service's directory.
+
+        Args:
+            handle: what `ask` or `collect` gave.
+            arguments: path and arguments.
+            environment: its whole environment.
+            directory: its working directory.
+            start_ms: milliseconds until it must be ready; 0: no limit.
+            idle_ms: milliseconds after which it is ended when idle; 0: never.
+            readiness: who notices that it is ready. `(0, b"")`: itself, by a byte on its socket,
+                which is its descriptor 3; `(1, pattern)`: the keeper, by a line; `(2, name)`: the
+                keeper, by a file in its directory; `(3, b"")`: the caller. With all but the first
+                the keeper writes to the socket: process id and two lengths as little-endian u32,
+                the directory, and the line or the file's content.
+            own: a socket that becomes its descriptor 3; given away.
+            stdio: that socket becomes its stdin and stdout instead.
 
         Raises:
             LimitError: arguments and environment are longer than a control message.
         """
+    @staticmethod
+    def check_pattern(pattern: str) -> None:
+        """Raise ConfigError where the keeper cannot match a line against a pattern."""
     def lend(self, handle: Handle, key: int) -> int | None:
         """Lend a service that the caller started and that is ready.
 

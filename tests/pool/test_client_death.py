@@ -79,9 +79,10 @@ def sockets_of(pids: list[int]) -> set[str]:
     found = set()
     for pid in pids:
         for entry in Path(f"/proc/{pid}/fd").iterdir():
-            target = os.readlink(entry)
-            if target.startswith("socket:"):
-                found.add(target[len("socket:[") : -1])
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                target = os.readlink(entry)
+                if target.startswith("socket:"):
+                    found.add(target[len("socket:[") : -1])
     return found
 
 

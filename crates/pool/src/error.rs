@@ -49,6 +49,16 @@ pub enum Error {
         /// What was wrong with it.
         what: &'static str,
     },
+    /// A line of a program's output cannot be matched against this.
+    #[error(
+        "{pattern:?} is no pattern for a ready line: {reason}; no look-around and no back references"
+    )]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The kernel refused.
     #[error("{what}: {source}")]
     System {

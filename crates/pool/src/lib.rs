@@ -4,6 +4,7 @@
 //! - [`machine`]: who gets which service next.
 //! - [`keeper`]: the process that owns every service of a client.
 //! - [`template`]: the process that services are forked from.
+//! - [`readiness`]: how a program says that it can serve.
 //! - [`word`]: the shared word that decides who has a service.
 //! - [`wire`], [`channel`]: what client, keeper and template say to each other.
 
@@ -15,6 +16,7 @@ pub mod error;
 pub mod keeper;
 pub mod limit;
 pub mod machine;
+pub mod readiness;
 pub mod sys;
 pub mod template;
 pub mod wire;

@@ -8,6 +8,8 @@ pub const CONTROL_BYTES_MAX: usize = 128 * 1024;
 pub const CONTROL_FDS_MAX: usize = 4;
 /// Bytes kept of what a service wrote to stdout and stderr: the newest.
 pub const OUTPUT_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a line or a file that says that a program is ready; of what is longer the rest is not looked at.
+pub const LINE_BYTES_MAX: usize = 4 * 1024;
 /// Templates that one keeper runs at once.
 pub const TEMPLATES_MAX: usize = 64;
 /// Descriptors that a foreign program inherits start here, as with systemd and s6.

@@ -6,6 +6,7 @@
 
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
+use crate::readiness::Readiness;
 
 /// A slot and the generation of the lease or start that is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,7 +26,15 @@ pub struct Launch {
     pub environment: Vec<(Vec<u8>, Vec<u8>)>,
     /// Working directory; empty: the keeper's.
     pub directory: Vec<u8>,
+    /// Who notices that it is ready.
+    pub readiness: Readiness,
+    /// The socket of its own that comes along becomes its stdin and stdout, rather than a descriptor.
+    pub stdio: bool,
 }
+
+/// In arguments, in values of the environment and in the working directory this byte, which none of them can hold,
+/// stands for the service's own directory.
+pub const OWN_DIRECTORY: u8 = 0;
 
 /// Deadlines that the keeper holds for one service, in milliseconds; 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,7 +178,9 @@ impl Writer {
         for (name, value) in &launch.environment {
             written = written.bytes(name).bytes(value);
         }
-        written.bytes(&launch.directory)
+        let (code, text) = launch.readiness.parts();
+        let written = written.bytes(&launch.directory).u8(code).bytes(text);
+        written.u8(u8::from(launch.stdio))
     }
 }
 
@@ -228,6 +239,8 @@ impl<'a> Reader<'a> {
             launch.environment.push((self.bytes()?, self.bytes()?));
         }
         launch.directory = self.bytes()?;
+        launch.readiness = Readiness::from_parts(self.u8()?, self.bytes()?)?;
+        launch.stdio = self.u8()? != 0;
         Ok(launch)
     }
     fn end<T>(self, value: T) -> Result<T> {
@@ -503,6 +516,8 @@ mod tests {
             arguments: vec![b"python".to_vec(), Vec::new(), b"-c".to_vec()],
             environment: vec![(b"NAME".to_vec(), b"\xff=value".to_vec())],
             directory: b"/tmp".to_vec(),
+            readiness: Readiness::Line(b"ready".to_vec()),
+            stdio: true,
         }
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn pool(error: Pool) -> PyErr {
     let message = error.to_string();
     match error {
         Pool::Closed => plain("ClosedError", message),
-        Pool::Forked { .. } => config(message),
+        Pool::Forked { .. } | Pool::Pattern { .. } => config(message),
         Pool::Limit { maximum, value, .. } => raise("LimitError", message, |py| {
             [("limit", maximum), ("value", value)].into_py_dict(py)
         }),

@@ -1,7 +1,7 @@
 //! The pool's client, keeper and template for Python.
 
 use std::ffi::OsString;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use forebay_pool::client::{Answer, Client, Policy, Wake};
 use forebay_pool::death::Cause;
 use forebay_pool::keeper::{self, Inherited};
+use forebay_pool::readiness::{self, Readiness};
 use forebay_pool::template;
 use forebay_pool::wire::{Deadlines, Handle, Launch};
 use forebay_wake::Queue;
@@ -163,6 +164,7 @@ impl PyPool {
                     arguments,
                     environment,
                     directory,
+                    ..Launch::default()
                 },
                 setup,
                 spares,
@@ -245,8 +247,10 @@ impl PyPool {
         Ok((PyHandle(handle), socket.into_raw_fd()))
     }
 
-    /// Returns the caller's end of the program's socket, given away.
-    #[pyo3(signature = (handle, arguments, environment, directory, *, start_ms, idle_ms))]
+    /// Returns the caller's end of the program's socket, given away; `own` is taken.
+    #[pyo3(signature = (handle, arguments, environment, directory, *, start_ms, idle_ms,
+        readiness=(0, Vec::new()), own=None, stdio=false))]
+    #[allow(clippy::too_many_arguments)] // keywords in Python
     fn launch(
         &self,
         handle: &PyHandle,
@@ -255,15 +259,31 @@ impl PyPool {
         directory: Vec<u8>,
         start_ms: u64,
         idle_ms: u64,
+        readiness: (u8, Vec<u8>),
+        own: Option<RawFd>,
+        stdio: bool,
     ) -> PyResult<RawFd> {
+        let own: Option<OwnedFd> = own.map(take).transpose()?;
+        let (code, text) = readiness;
         let launch = Launch {
             arguments,
             environment,
             directory,
+            readiness: Readiness::from_parts(code, text).map_err(error::pool)?,
+            stdio,
         };
         let deadlines = deadlines(start_ms, idle_ms);
-        let socket = self.0.launch(handle.0, launch, deadlines);
+        let own = own.as_ref().map(AsFd::as_fd);
+        let socket = self.0.launch(handle.0, launch, deadlines, own);
         socket.map(IntoRawFd::into_raw_fd).map_err(error::pool)
+    }
+
+    /// Raises where the keeper cannot match a line against this pattern.
+    #[staticmethod]
+    fn check_pattern(pattern: &str) -> PyResult<()> {
+        readiness::pattern_of(pattern)
+            .map(drop)
+            .map_err(error::pool)
     }
 
     fn lend(&self, handle: &PyHandle, key: u32) -> PyResult<Option<i32>> {

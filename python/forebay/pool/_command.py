@@ -2,55 +2,150 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from forebay.errors import ConfigError
+from forebay.pool import _identity
+from forebay.pool._connect import Connect, Connector
+from forebay.pool._readiness import Accepting, Http, Line, PortFile, Ready
+
+INHERITED_FD = "3"
+"""Where a program finds its descriptor, as with systemd and s6."""
+
+OWN_DIRECTORY = "\0"
+"""What the keeper replaces by the service's directory; no argument can hold it otherwise."""
+
+DIRECTORY_NAMES = ("{dir}", "{socket}", "{port_file}")
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """Any executable as a service.
 
-    It is started with a connected socket, and lent when it has said that it is ready.
+    It is lent when it is ready, and given to the next holder as it is: it must be stateless, or
+    `reuse=False`. Its stdout and stderr are kept, the newest 16 KiB, for `lease.stderr` and for its
+    death. It runs in a session of its own and ends with this program, however that ends.
 
-    Each `{fd}` in an argument is replaced by the number of the inherited descriptor, a connected
-    stream socket whose other end the lease holds as `socket`.
-    With `ready="fd"` the program writes one byte to it when it can serve; until then nobody gets
-    it.
-    Its stdout and stderr are kept, the newest 16 KiB, for `lease.stderr` and for its death.
-    A lease that ends gives the program to the next one as it is: it must be stateless, or
-    `reuse=False`.
+    In arguments (but for the program itself) and in values of `env` these are replaced:
+
+    - `{fd}`: the number of an inherited descriptor, a connected stream socket whose other end the
+      lease holds as `socket`; beside `{socket}` or `{port}` it is there to say ready alone;
+    - `{dir}`: the service's private directory, mode 0700, which is removed with it (also in `cwd`);
+    - `{socket}`: the path of a Unix socket in it, for the program to listen on;
+    - `{port_file}`: the path of the `PortFile` in it;
+    - `{port}`: a free port of the loopback interface, for programs that know no Unix sockets; one
+      that listens on more than the loopback interface is refused.
 
     Args:
         arguments: the program and its arguments; found on `PATH`.
-        ready: how it says that it can serve; so far only "fd".
+        ready: how it says that it can serve, best first: "fd", a byte that it writes to `{fd}`;
+            `Line`, a line of its output; `PortFile`, a file; `Accepting`, a socket; `Http`, a
+            status of 200; "started", nothing more than that it runs.
+            Default: "fd" with `{fd}`, "started" with `stdio`, `Accepting()` where `{socket}`
+            or `{port}` stands.
         env: variables that are set besides those of this process.
         cwd: working directory; default: that of this process.
         reuse: whether one process may serve several leases, one after another.
+        stdio: make the program's stdin and stdout the socket of the lease; its stderr is kept.
+        connect: makes the client that the lease hands out as `client`, once per service: a function
+            that is given a `Started`, or a connector such as `Grpc` or `JsonRpc`. A plain function
+            serves both faces and runs in a thread where an event loop waits; a coroutine function
+            serves `async with`, once per loop. A client's `close` is called when the service ends.
+            Define it once, at the top level: it is part of what makes programs interchangeable.
 
     Raises:
-        ConfigError: there is no such program, or no argument takes the descriptor.
+        ConfigError: there is no such program, or its readiness cannot be seen.
     """
 
     arguments: Sequence[str]
-    ready: Literal["fd"] = "fd"
+    ready: Ready | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     reuse: bool = True
+    stdio: bool = False
+    connect: Connect | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.arguments, str) or not self.arguments:
             raise ConfigError("Command needs a list: the program and its arguments")
-        if self.ready != "fd":
-            raise ConfigError(f"Command ready={self.ready!r} is not known; it can be 'fd'")
-        if not any("{fd}" in argument for argument in self.arguments):
+        if any("\0" in text for text in self._texts()):
+            raise ConfigError(f"an argument of {list(self.arguments)} holds a null character")
+        if self.ready is None:
+            object.__setattr__(self, "ready", self._default())
+        self._check()
+
+    def _default(self) -> Ready:
+        if self.takes("{fd}"):
+            return "fd"
+        if self.stdio:
+            return "started"
+        if self.takes("{socket}") or self.takes("{port}"):
+            return Accepting()
+        raise ConfigError(
+            f"nothing in {list(self.arguments)} says where the program serves: name '{{fd}}', "
+            "'{socket}' or '{port}' in it, or give ready= or stdio=True"
+        )
+
+    def _check(self) -> None:
+        ready, shown = self.ready, list(self.arguments)
+        sockets = [name for name in ("{socket}", "{port}") if self.takes(name)]
+        known = ready in ("fd", "started") or isinstance(ready, (Line, PortFile, Accepting, Http))
+        if not known:
             raise ConfigError(
-                f"no argument of {list(self.arguments)} holds '{{fd}}', the descriptor to serve on"
+                f"Command ready={ready!r} is not known; it can be 'fd', 'started', Line(...), "
+                "PortFile(...), Accepting() or Http(...)"
             )
+        if ready == "fd" and not self.takes("{fd}"):
+            raise ConfigError(f"no argument of {shown} holds '{{fd}}', the descriptor to serve on")
+        if self.stdio and self.takes("{fd}"):
+            raise ConfigError(f"{shown} has stdio=True and '{{fd}}'; it has one socket of its own")
+        if isinstance(ready, (Accepting, Http)) and len(sockets) != 1:
+            raise ConfigError(
+                f"{ready} needs one of '{{socket}}' and '{{port}}' in {shown}, it has {sockets}"
+            )
+        if isinstance(ready, PortFile) and not (self.takes("{port_file}") or self.takes("{dir}")):
+            raise ConfigError(
+                f"{ready} needs '{{port_file}}' or '{{dir}}' in {shown}, in env or in cwd"
+            )
+        if not isinstance(ready, PortFile) and self.takes("{port_file}"):
+            raise ConfigError(f"'{{port_file}}' in {shown} needs ready=PortFile(...)")
+
+    def _texts(self) -> list[str]:
+        return [*self.arguments, *self.env.values(), *([] if self.cwd is None else [self.cwd])]
+
+    def takes(self, name: str) -> bool:
+        """Whether a name in braces is to be replaced somewhere."""
+        return any(name in text for text in self._texts())
+
+    @property
+    def speaks_on_link(self) -> bool:
+        """Whether the program's descriptor is all that is known of it, and of what it needs."""
+        placed = any(map(self.takes, (*DIRECTORY_NAMES, "{port}")))
+        return self.ready == "fd" and self.connect is None and not placed
+
+    @property
+    def only_notifies(self) -> bool:
+        """Whether the program's descriptor is there to say ready, since it serves elsewhere."""
+        return self.ready == "fd" and (self.takes("{socket}") or self.takes("{port}"))
+
+    def filled(self, text: str, port: int | None) -> bytes:
+        """A text with everything replaced but the directory, which the keeper knows."""
+        name = self.ready.name if isinstance(self.ready, PortFile) else ""
+        replaced = {
+            "{fd}": INHERITED_FD,
+            "{socket}": OWN_DIRECTORY + "/socket",
+            "{port_file}": f"{OWN_DIRECTORY}/{name}",
+            "{dir}": OWN_DIRECTORY,
+            "{port}": str(port),
+        }
+        for placeholder, value in replaced.items():
+            text = text.replace(placeholder, value)
+        return os.fsencode(text)
 
     def program(self) -> str:
         """The path of the executable.
@@ -66,18 +161,26 @@ class Command:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What makes two programs interchangeable.
-
-        The file itself, how it is started, whether it is used again.
-        """
-        path = self.program()
-        file = os.stat(path)
-        identity = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
+        """What makes two programs interchangeable: see `_identity`."""
+        ready: Any = self.ready
+        if not isinstance(ready, str):
+            ready = (type(ready).__name__, *dataclasses.astuple(ready))
         return (
-            path,
-            identity,
+            "command",
+            _identity.executable(self.program()),
             tuple(self.arguments),
-            tuple(sorted(self.env.items())),
+            _identity.environment_that_matters(self.env),
             self.cwd or os.getcwd(),
+            os.getuid(),
+            ready,
+            self.stdio,
             self.reuse,
+            self._connect_key(),
         )
+
+    def _connect_key(self) -> tuple[Any, ...]:
+        if self.connect is None:
+            return ()
+        if isinstance(self.connect, Connector) or not hasattr(self.connect, "__qualname__"):
+            return (self.connect,)
+        return _identity.defined(self.connect)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import overload
 
 from forebay.pool._acquire import Acquire
+from forebay.pool._backend import ProgramAcquire
 from forebay.pool._command import Command
 from forebay.pool._pool import ServicePool
 from forebay.pool._spec import S, Spec
@@ -36,9 +38,21 @@ def set_default_pool(pool: ServicePool | None) -> None:
         _default = pool
 
 
+@overload
+def acquire(
+    what: Command, *, timeout: float | None = 30.0, by_value: bool = False
+) -> ProgramAcquire: ...
+
+
+@overload
+def acquire(
+    what: type[S] | Spec[S], *, timeout: float | None = 30.0, by_value: bool = False
+) -> Acquire[S]: ...
+
+
 def acquire(
     what: type[S] | Spec[S] | Command, *, timeout: float | None = 30.0, by_value: bool = False
-) -> Acquire[S]:
+) -> Acquire[S] | ProgramAcquire:
     """Lend a service of the process-wide pool; see `ServicePool.acquire`."""
     return default_pool().acquire(what, timeout=timeout, by_value=by_value)
 

@@ -9,15 +9,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from forebay import _core
+from forebay.pool._acquire import Acquire
+from forebay.pool._backend import Backend, ProgramAcquire
 from forebay.pool._command import Command
-from forebay.pool._proxy import Backend, proxy_classes, public_methods
-from forebay.pool._record import ProgramRecord, PythonRecord
-from forebay.pool._reset import Reset, reset_of
+from forebay.pool._connect import Faces
+from forebay.pool._factory import Factory
+from forebay.pool._listener import choose_port
+from forebay.pool._program import ProgramRecord
+from forebay.pool._proxy import proxy_classes, public_methods
+from forebay.pool._readiness import Line, PortFile
+from forebay.pool._record import PythonRecord
+from forebay.pool._reset import Reset
 from forebay.pool._spec import Spec
 from forebay.rpc import Channel
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Set to 1 in a template, which has one thread: these libraries start more at import."""
+
+PROGRAM_TELLS, KEEPER_READS_LINES, KEEPER_WATCHES_FILE, CALLER_LOOKS = range(4)
+"""Who notices that a program is ready, as it travels to the keeper."""
 
 
 class PythonKind:
@@ -27,12 +37,15 @@ class PythonKind:
         key: number of the kind in its pool.
         name: stands in messages.
         resets: how a service is made clean.
-        methods: names that calls may use.
+        methods: names that calls may use; those of a factory are known once one was made.
         proxies: what holders of a lease see: of the blocking face, of the asyncio face.
         template: number of the template in its pool.
         max_leases: leases that one service may have at once.
         copies: the kind of copies of its services, which end with their lease.
+        acquires: how one is acquired.
     """
+
+    acquires: type[Acquire[Any]] = Acquire
 
     def __init__(
         self,
@@ -46,10 +59,11 @@ class PythonKind:
         service = spec.service
         self.key = key
         self.name = service.__name__
-        self.methods = public_methods(service)
+        told_at_start = isinstance(spec, Factory)
+        self.methods = frozenset() if told_at_start else public_methods(service)
         self.proxies = proxy_classes(self.name, self.methods)
-        self.resets = reset_of(service)
-        self.max_leases = service.max_leases
+        self.resets = spec.resets
+        self.max_leases = getattr(service, "max_leases", 1)
         self.template = template
         self.copies = self
         if self.resets is not Reset.NEVER:
@@ -57,7 +71,13 @@ class PythonKind:
             self.copies.resets = Reset.NEVER
             self.copies.max_leases = 1
             self.copies.copies = self.copies
-        self._make = (*make, canary)
+        self._make = (*make, canary, told_at_start)
+
+    def learn(self, methods: list[str]) -> None:
+        """A new service tells its methods, where what makes it does not say them."""
+        if self.methods != frozenset(methods):
+            self.methods = self.copies.methods = frozenset(methods)
+            self.proxies = self.copies.proxies = proxy_classes(self.name, self.methods)
 
     def start(
         self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int
@@ -85,33 +105,71 @@ class CommandKind:
     """Services that are programs, started by the keeper.
 
     Attributes as above; a program has no methods.
+        command: how it is started.
+        faces: how its client is made; None where it has none.
     """
 
     methods: frozenset[str] = frozenset()
     max_leases = 1
     proxies: tuple[type[Any], type[Any]] = (Backend, Backend)
+    acquires: type[Acquire[Any]] = ProgramAcquire
 
     def __init__(self, key: int, command: Command) -> None:
         self.key = key
         self.name = os.path.basename(command.arguments[0])
         self.resets = Reset.STATELESS if command.reuse else Reset.NEVER
-        self._command = command
+        self.command = command
+        self.faces = None if command.connect is None else Faces(command.connect)
 
     def start(
         self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int
     ) -> ProgramRecord:
-        """Have the keeper start the program, with its end of a socket as descriptor 3."""
-        command = self._command
-        arguments = [command.program(), *command.arguments[1:]]
-        descriptor = core.launch(
-            handle,
-            [os.fsencode(argument.replace("{fd}", "3")) for argument in arguments],
-            environment_of(command.env),
-            os.fsencode(command.cwd or os.getcwd()),
-            start_ms=start_ms,
-            idle_ms=idle_ms,
-        )
-        return ProgramRecord(self, handle, socket.socket(fileno=descriptor))
+        """Have the keeper start the program, with its end of a socket where it has one."""
+        command = self.command
+        port = choose_port() if command.takes("{port}") else None
+        stream, own = self._stream()
+        try:
+            descriptor = core.launch(
+                handle,
+                [os.fsencode(command.program())]
+                + [command.filled(argument, port) for argument in command.arguments[1:]],
+                self._environment(port),
+                command.filled(command.cwd or os.getcwd(), port),
+                start_ms=start_ms,
+                idle_ms=idle_ms,
+                readiness=self._readiness(),
+                own=own,
+                stdio=command.stdio,
+            )
+        except BaseException:
+            if stream is not None:
+                stream.close()
+            raise
+        return ProgramRecord(self, handle, socket.socket(fileno=descriptor), stream, port)
+
+    def _stream(self) -> tuple[socket.socket | None, int | None]:
+        """A socket to speak to the program on: our end, and the program's, given away."""
+        command = self.command
+        if command.speaks_on_link or not (command.stdio or command.takes("{fd}")):
+            return None, None
+        ours, theirs = socket.socketpair()
+        return ours, theirs.detach()
+
+    def _environment(self, port: int | None) -> list[tuple[bytes, bytes]]:
+        filled = {
+            os.fsencode(name): self.command.filled(value, port)
+            for name, value in self.command.env.items()
+        }
+        return list({**os.environb, **filled}.items())
+
+    def _readiness(self) -> tuple[int, bytes]:
+        """Who notices that it is ready, as the keeper wants it."""
+        ready = self.command.ready
+        if isinstance(ready, Line):
+            return KEEPER_READS_LINES, ready.pattern.encode()
+        if isinstance(ready, PortFile):
+            return KEEPER_WATCHES_FILE, os.fsencode(ready.name)
+        return (PROGRAM_TELLS if self.command.speaks_on_link else CALLER_LOOKS), b""
 
 
 Kind = PythonKind | CommandKind

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, StaleError
+from forebay.pool._program import ProgramRecord
 from forebay.pool._record import PythonRecord, Record, socket_of
 from forebay.pool._step import awaited, block
 
@@ -67,12 +68,13 @@ class Lease:
         """The connected socket of a program, valid until the lease ends.
 
         Raises:
-            ConfigError: the lease is of a Python service, which is called by its methods.
+            ConfigError: it has none: it is a Python service, which is called by its methods, or
+                a program that was started without `{fd}` and without `stdio=True`.
         """
         self._check()
         connected = socket_of(self._record)
         if connected is None:
-            raise ConfigError(f"{self._record.kind.name} is a Python service; call its methods")
+            raise ConfigError(f"{self._record.kind.name} has no inherited socket to speak on")
         return connected
 
     def options(self, *, timeout: float | None = None) -> Any:
@@ -179,6 +181,25 @@ class Lease:
             self._weigh(error)
             raise
 
+    def discard(self) -> None:
+        """Have the service ended when the lease ends, rather than lent on; for what only you know.
+
+        As after an exchange with a program that broke off halfway.
+        """
+        self._check()
+        self._dirty = True
+
+    def explain(self, error: BaseException) -> BaseException:
+        """Why a program broke: its death where the keeper tells it in time, else `error`."""
+        self._dirty = True
+        return block(self._pool, self._pool.explain(self._handle, self._record.kind.name, error))
+
+    async def aexplain(self, error: BaseException) -> BaseException:
+        """The same on the running loop. Cancellation: safe."""
+        self._dirty = True
+        steps = self._pool.explain(self._handle, self._record.kind.name, error)
+        return await awaited(self._pool, steps)
+
     def close(self) -> None:
         """Give the service back, or have it ended where it is dirty. Idempotent; never waits."""
         if self._open:
@@ -188,6 +209,26 @@ class Lease:
     def __del__(self) -> None:
         if self._open:
             self._pool.watched.lose(self._record)
+
+    @property
+    def asyncio(self) -> bool:
+        """Whether it was acquired by `async with`."""
+        return self._asyncio
+
+    def program(self) -> ProgramRecord:
+        """What the pool keeps of the program; for the modules of this package.
+
+        Raises:
+            ConfigError: the lease is of a Python service.
+        """
+        if not isinstance(self._record, ProgramRecord):
+            raise ConfigError(f"{self._record.kind.name} is a Python service; call its methods")
+        return self._record
+
+    def check(self) -> None:
+        """Raise StaleError where the lease has ended."""
+        if not self._open:
+            self._check()
 
     def _python(self) -> PythonRecord:
         if not isinstance(self._record, PythonRecord):

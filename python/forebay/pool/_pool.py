@@ -6,20 +6,21 @@ import atexit
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from forebay import _core
 from forebay.config import PoolConfig
 from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitError
 from forebay.pool import _application, _template
 from forebay.pool._acquire import Acquire
+from forebay.pool._backend import ProgramAcquire
 from forebay.pool._command import Command
 from forebay.pool._death import Obituary, died_error
 from forebay.pool._events import Events, Journal
 from forebay.pool._keeper import start_keeper
 from forebay.pool._kind import THREAD_VARIABLES, CommandKind, Kind, PythonKind, environment_of
 from forebay.pool._record import PythonRecord, Record
-from forebay.pool._reset import Reset, reset_of
+from forebay.pool._reset import Reset
 from forebay.pool._service import Service
 from forebay.pool._spec import S, Spec
 from forebay.pool._step import Steps, Until
@@ -134,17 +135,27 @@ class ServicePool:
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, LoopWaiter]] = {}
         _pools.add(self)
 
+    @overload
+    def acquire(
+        self, what: Command, *, timeout: float | None = 30.0, by_value: bool = False
+    ) -> ProgramAcquire: ...
+
+    @overload
+    def acquire(
+        self, what: type[S] | Spec[S], *, timeout: float | None = 30.0, by_value: bool = False
+    ) -> Acquire[S]: ...
+
     def acquire(
         self,
         what: type[S] | Spec[S] | Command,
         *,
         timeout: float | None = 30.0,
         by_value: bool = False,
-    ) -> Acquire[S]:
+    ) -> Acquire[S] | ProgramAcquire:
         """Lend a service for a `with` or `async with` block.
 
         Args:
-            what: a service class, a spec of one, or a Command.
+            what: a service class, a spec of one, a factory, or a Command.
             timeout: seconds to wait for a service, starting one included; None waits for ever.
             by_value: send the class itself (by cloudpickle) where it cannot be imported, as in a
                 notebook.
@@ -164,7 +175,8 @@ class ServicePool:
         """
         # A program may change under its name, so a Command is looked at each time.
         kind = None if by_value or type(what) is Command else self._kinds.get(what)
-        return Acquire(self, kind or self._kind_of(what, by_value=by_value), timeout)
+        kind = kind or self._kind_of(what, by_value=by_value)
+        return kind.acquires(self, kind, timeout)
 
     def warm(self, what: type[S] | Spec[S] | Command, min_idle: int = 1) -> None:
         """Keep `min_idle` idle services of a kind ready from now on; 0: no longer.
@@ -400,10 +412,11 @@ class ServicePool:
         else:
             raise ConfigError(
                 f"{what!r} is no service: give a subclass of forebay.Service, its spec(),"
-                " or a Command"
+                " forebay.factory(function, ...) or a Command"
             )
         with self._lock:
-            key = (spec.key, by_value)
+            # What goes by value may be defined again under its name.
+            key = (spec.key, by_value and getattr(spec, "service", None))
             kind = self._kinds.get(key)
             if kind is None:
                 kind = self._kinds[key] = self._new_kind(spec, by_value=by_value)
@@ -422,7 +435,7 @@ class ServicePool:
             return CommandKind(number, spec)
         application = _application.application_of(spec.service, by_value=by_value)
         make = (_application.reference_of(spec.service, by_value=by_value), spec.arguments)
-        per_lease = reset_of(spec.service) is Reset.FORK
+        per_lease = spec.resets is Reset.FORK
         forked = (application, make if per_lease else None)
         template = self._templates.setdefault(forked, len(self._templates))
         canary = self.config.canary_every > 0

@@ -41,20 +41,6 @@ class Proxy:
         return f"<{self.kind_name} on lease: {self.lease!r}>"
 
 
-class Backend:
-    """A leased program: the socket to it, and `lease`."""
-
-    __slots__ = ("lease",)
-
-    def __init__(self, lease: Lease, timeout: float | None = None) -> None:
-        self.lease = lease
-
-    @property
-    def socket(self) -> Any:
-        """The connected socket; valid until the lease ends."""
-        return self.lease.socket
-
-
 def proxy_classes(name: str, methods: frozenset[str]) -> tuple[type[Any], type[Any]]:
     """The classes of the proxies of one kind: of the blocking and of the asyncio face."""
     common = {"__slots__": (), "kind_name": name, "methods": methods}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BusyError, DeadlineError
+from forebay.pool._program import ProgramRecord
 from forebay.pool._reset import Reset
 
 if TYPE_CHECKING:
     import asyncio
 
     from forebay import _core
-    from forebay.pool._kind import CommandKind, PythonKind
+    from forebay.pool._kind import PythonKind
     from forebay.rpc import Channel
 
 
@@ -46,14 +46,20 @@ class PythonRecord:
     def finish(self, timeout: float | None) -> None:
         """Take the answer that is owed. Raises what the service raised, or that it broke."""
         if self.pending is not None:
-            self.found = self.channel.finish(self.pending, timeout=timeout)
-            self.pending = None
+            self._take(self.channel.finish(self.pending, timeout=timeout))
 
     async def afinish(self, timeout: float | None) -> None:
         """The same on the running loop. Cancellation: safe; the answer is still owed."""
         if self.pending is not None:
-            self.found = await self.channel.afinish(self.pending, timeout=timeout)
-            self.pending = None
+            self._take(await self.channel.afinish(self.pending, timeout=timeout))
+
+    def _take(self, answer: list[str] | None) -> None:
+        """A new service may tell its methods, one that was looked at what was found."""
+        self.pending = None
+        if not self.starting:
+            self.found = answer
+        elif answer is not None:
+            self.kind.learn(answer)
 
     def begin_reset(self, *, check: bool = False) -> None:
         """Tell the service to reset itself, or to look at itself too; it owes an answer then."""
@@ -72,7 +78,11 @@ class PythonRecord:
 
     def answered(self) -> bool:
         """Take the answer if it is there. Raises as `finish`."""
-        return _at_once(self)
+        try:
+            self.finish(0.0)
+        except DeadlineError:
+            return False
+        return True
 
     def known(self, pid: int, pidfd: int) -> None:
         """The service's process is known: calls also end with it."""
@@ -105,84 +115,6 @@ class PythonRecord:
             self.channel.close()
 
 
-class ProgramRecord:
-    """A program: its socket, and whether it still owes the byte that says ready."""
-
-    __slots__ = ("handle", "kind", "owes", "pid", "socket", "starting")
-
-    found = None
-
-    def __init__(self, kind: CommandKind, handle: _core.Handle, connected: socket.socket) -> None:
-        self.kind = kind
-        self.handle = handle
-        self.socket = connected
-        self.pid = 0
-        self.starting = True
-        self.owes = True
-
-    def finish(self, timeout: float | None) -> None:
-        """Wait for the byte that says ready."""
-        if not self.owes:
-            return
-        self.socket.settimeout(timeout)
-        try:
-            self._take(self.socket.recv(1))
-        except (TimeoutError, BlockingIOError):  # the latter where no time was left
-            raise self._too_late(timeout) from None
-
-    async def afinish(self, timeout: float | None) -> None:
-        """The same on the running loop. Cancellation: safe."""
-        import asyncio
-
-        if not self.owes:
-            return
-        self.socket.setblocking(False)
-        try:
-            async with asyncio.timeout(timeout):
-                self._take(await asyncio.get_running_loop().sock_recv(self.socket, 1))
-        except TimeoutError:
-            raise self._too_late(timeout) from None
-
-    def _take(self, byte: bytes) -> None:
-        if not byte:
-            raise ConnectionResetError("the program closed its socket before it was ready")
-        self.owes = False
-        self.socket.setblocking(True)
-
-    def _too_late(self, timeout: float | None) -> DeadlineError:
-        return DeadlineError(f"{self.kind.name} was not ready within {timeout} s", timeout=timeout)
-
-    def begin_ping(self) -> bool:
-        """A program's protocol is its own: it cannot be asked."""
-        return False
-
-    def answered(self) -> bool:
-        """Take the byte if it is there. Raises as `finish`."""
-        return _at_once(self)
-
-    def known(self, pid: int, pidfd: int) -> None:
-        """The program's process is known."""
-        self.pid = pid
-        self.starting = False
-
-    def idle(self) -> bool:
-        """Whether its socket can be lent on; the holder may have closed it.
-
-        The program's own protocol is not ours to judge; the poll at the next borrow finds what
-        was left unread.
-        """
-        if self.socket.fileno() < 0:
-            return False
-        self.socket.setblocking(True)  # the holder may have changed how it waits
-        return True
-
-    def close(self) -> None:
-        """Close the socket; idempotent. Whoever waits for its first byte learns of it."""
-        with contextlib.suppress(OSError):  # closed already, by the holder or by its other end
-            self.socket.shutdown(socket.SHUT_RDWR)
-        self.socket.close()
-
-
 Record = PythonRecord | ProgramRecord
 
 
@@ -193,14 +125,6 @@ def _runs(loop: asyncio.AbstractEventLoop) -> bool:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
         return False
-
-
-def _at_once(record: Record) -> bool:
-    try:
-        record.finish(0.0)
-    except DeadlineError:
-        return False
-    return True
 
 
 def socket_of(record: Any) -> socket.socket | None:

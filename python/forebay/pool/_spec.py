@@ -6,6 +6,8 @@ import pickle
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from forebay.errors import ConfigError
+from forebay.pool import _identity
+from forebay.pool._reset import Reset, reset_of
 
 if TYPE_CHECKING:
     from forebay.pool._service import Service
@@ -25,7 +27,12 @@ class Spec(Generic[S]):
         self.arguments = pickled(
             (args, sorted(kwargs.items())), what=f"the arguments of {service.__name__}.spec()"
         )
-        self.key: tuple[Any, ...] = (service, self.arguments)
+        self.key: tuple[Any, ...] = (*_identity.defined(service), self.arguments)
+
+    @property
+    def resets(self) -> Reset:
+        """How its services are made clean."""
+        return reset_of(self.service)
 
     def __repr__(self) -> str:
         shown = [

@@ -45,7 +45,7 @@ class Target:
     def _control(self, name: str, args: tuple[Any, ...]) -> Any:
         """Do what the pool itself asks: make the service, reset it, look at it."""
         if name == START:
-            self._start(*args)
+            return self._start(*args)
         elif name == CHECK:
             return self._check(*args)
         elif name in (PING, BRANCHED):
@@ -59,8 +59,12 @@ class Target:
         return None
 
     def _start(
-        self, reference: tuple[str, str] | bytes, arguments: bytes, canary: bool = False
-    ) -> None:
+        self,
+        reference: tuple[str, str] | bytes,
+        arguments: bytes,
+        canary: bool = False,
+        tell_methods: bool = False,
+    ) -> list[str] | None:
         if self._service is None:
             self._service = make(reference, arguments)
         elif hasattr(self._service, "reseed"):
@@ -69,6 +73,7 @@ class Target:
             from forebay.pool._canary import Canary
 
             self._canary = Canary(self._service)
+        return _methods(self._service) if tell_methods else None
 
     def _check(self, reset: bool) -> list[str]:
         """Reset it, where it has a reset, and say what is not as it was when it was new."""
@@ -83,6 +88,17 @@ def make(reference: tuple[str, str] | bytes, arguments: bytes) -> Any:
     service = resolve(reference)
     args, kwargs = pickle.loads(arguments)  # from the process of this user that owns this one
     return service(*args, **dict(kwargs))
+
+
+def _methods(service: Any) -> list[str]:
+    """Names of the public methods of any object; properties are not evaluated for it."""
+    own = getattr(service, "__dict__", {})
+    return [
+        name
+        for name in dir(service)
+        if not name.startswith("_")
+        and callable(own.get(name) or getattr(type(service), name, None))
+    ]
 
 
 def warm() -> None:

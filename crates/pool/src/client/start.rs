@@ -1,6 +1,6 @@
 //! Having things started: the keeper by the caller, everything else by the keeper.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 
@@ -90,9 +90,16 @@ impl Client {
         }
     }
 
-    /// Start a program as a service. Returns the caller's end of its socket.
-    pub fn launch(&self, handle: Handle, launch: Launch, deadlines: Deadlines) -> Result<OwnedFd> {
-        self.start(handle, deadlines, |deadlines| Request::Start {
+    /// Start a program as a service, with a socket of its own where one is given.
+    /// Returns the caller's end of the service's socket.
+    pub fn launch(
+        &self,
+        handle: Handle,
+        launch: Launch,
+        deadlines: Deadlines,
+        own: Option<BorrowedFd<'_>>,
+    ) -> Result<OwnedFd> {
+        self.start_with(handle, deadlines, own, |deadlines| Request::Start {
             handle,
             launch,
             deadlines,
@@ -102,7 +109,17 @@ impl Client {
     fn start(
         &self,
         handle: Handle,
+        deadlines: Deadlines,
+        request: impl FnOnce(Deadlines) -> Request,
+    ) -> Result<OwnedFd> {
+        self.start_with(handle, deadlines, None, request)
+    }
+
+    fn start_with(
+        &self,
+        handle: Handle,
         mut deadlines: Deadlines,
+        own: Option<BorrowedFd<'_>>,
         request: impl FnOnce(Deadlines) -> Request,
     ) -> Result<OwnedFd> {
         let mut state = self.enter()?;
@@ -125,7 +142,9 @@ impl Client {
         deadlines.key = state.machine.key_of(handle.slot);
         deadlines.lifetime_ms = jittered(state.policy.lifetime_ms, handle);
         let request = request(deadlines);
-        state.link.send(&request, &[theirs.as_fd(), ours.as_fd()])?;
+        let mut descriptors = vec![theirs.as_fd(), ours.as_fd()];
+        descriptors.extend(own);
+        state.link.send(&request, &descriptors)?;
         let entry = state.entry_of(handle.slot);
         entry.socket = Some(watched);
         if deadlines.lifetime_ms > 0 {

@@ -23,6 +23,7 @@ mod registry;
 mod scratch;
 mod service;
 mod template;
+mod watch;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};

@@ -36,12 +36,20 @@ impl Output {
 
     /// Take what is there. False once every writer is gone.
     pub fn drain(&mut self) -> bool {
+        self.drain_past(|_| ())
+    }
+
+    /// The same, past somebody who looks at each piece.
+    pub fn drain_past(&mut self, mut look: impl FnMut(&[u8])) -> bool {
         let mut buffer = [0; 4096];
         // Bounded, so that a process that writes without end cannot hold the keeper; epoll comes back.
         for _ in 0..16 {
             match rustix::io::read(&self.pipe, &mut buffer) {
                 Ok(0) => return false,
-                Ok(count) => self.keep(&buffer[..count]),
+                Ok(count) => {
+                    look(&buffer[..count]);
+                    self.keep(&buffer[..count]);
+                }
                 Err(Errno::INTR) => {}
                 Err(_) => return true,
             }

@@ -28,6 +28,8 @@ pub enum Token {
     Output(u32, u32),
     /// A service reported a copy of itself.
     Branched(u32, u32),
+    /// The directory of a starting service changed.
+    File(u32, u32),
 }
 
 impl Token {
@@ -42,6 +44,7 @@ impl Token {
             Self::Exit(id, serial) => (5, id, serial),
             Self::Output(id, serial) => (6, id, serial),
             Self::Branched(id, serial) => (7, id, serial),
+            Self::File(id, serial) => (8, id, serial),
         };
         (kind << 56) | (u64::from(serial & SERIAL_MASK) << 32) | u64::from(id)
     }
@@ -58,6 +61,7 @@ impl Token {
             5 => Self::Exit(id, serial),
             6 => Self::Output(id, serial),
             7 => Self::Branched(id, serial),
+            8 => Self::File(id, serial),
             _ => return None,
         })
     }

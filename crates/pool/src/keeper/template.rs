@@ -66,10 +66,11 @@ impl Template {
         let (ours, theirs) = channel::pair()?;
         let (output, write) = Output::new()?;
         let program = program_of(&self.launch);
-        let pid = spawn(&program, &[theirs.as_fd()], write).map_err(|source| Error::System {
-            what: "start of a template",
-            source,
-        })?;
+        let pid =
+            spawn(&program, &[theirs.as_fd()], None, write).map_err(|source| Error::System {
+                what: "start of a template",
+                source,
+            })?;
         let process = Process::adopt(pid)?;
         let order = Order::Setup {
             setup: self.setup.clone(),

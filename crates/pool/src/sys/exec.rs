@@ -24,7 +24,13 @@ pub struct Program {
 /// Start a program in a session of its own, ended by the kernel when the keeper's thread ends.
 ///
 /// `inherited` becomes descriptors 3, 4, ...; `output` becomes stdout and stderr; stdin is empty.
-pub fn spawn(program: &Program, inherited: &[BorrowedFd<'_>], output: OwnedFd) -> io::Result<Pid> {
+/// Where `stdio` is given it becomes stdin and stdout instead: one socket for both, as libuv does it.
+pub fn spawn(
+    program: &Program,
+    inherited: &[BorrowedFd<'_>],
+    stdio: Option<OwnedFd>,
+    output: OwnedFd,
+) -> io::Result<Pid> {
     let (name, arguments) = program
         .arguments
         .split_first()
@@ -37,11 +43,11 @@ pub fn spawn(program: &Program, inherited: &[BorrowedFd<'_>], output: OwnedFd) -
     if !program.directory.is_empty() {
         command.current_dir(&program.directory);
     }
-    let output_too = output.try_clone()?;
-    command
-        .stdin(Stdio::null())
-        .stdout(output)
-        .stderr(output_too);
+    let (input, stdout) = match stdio {
+        Some(socket) => (Stdio::from(socket.try_clone()?), socket),
+        None => (Stdio::null(), output.try_clone()?),
+    };
+    command.stdin(input).stdout(stdout).stderr(output);
     let descriptors: Vec<i32> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
     let keeper = rustix::process::getpid();
     // SAFETY: the closure makes system calls only; it allocates nothing and takes no lock.

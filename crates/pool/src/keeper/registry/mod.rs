@@ -139,7 +139,7 @@ impl Registry {
                     .services
                     .get_mut(&handle.slot)
                     .map_or_else(Vec::new, |service| {
-                        service.output.drain();
+                        service.take_output();
                         service.output.text()
                     });
                 self.events.push((Event::Output { handle, text }, None));
@@ -202,11 +202,12 @@ impl Registry {
                     .get_mut(&slot)
                     .filter(|service| service.serial == serial);
                 if let Some(service) = service
-                    && !service.output.drain()
+                    && !service.take_output()
                 {
                     poller.remove(&service.output);
                 }
             }
+            Token::File(slot, serial) => self.look_at_file(poller, slot, serial),
         }
     }
 }

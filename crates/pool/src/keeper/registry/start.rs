@@ -1,7 +1,10 @@
 //! How a process comes into the registry.
 
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -15,10 +18,12 @@ use crate::keeper::process::Process;
 use crate::keeper::scratch::{Directory, Scratch};
 use crate::keeper::service::Service;
 use crate::keeper::template::{Running, program_of};
+use crate::keeper::watch::Watch;
 use crate::keeper::{Poller, Token, deadline, poller};
 use crate::limit::SERVICES_MAX;
-use crate::sys::spawn;
-use crate::wire::{self, Event, Handle, Launch};
+use crate::readiness::Readiness;
+use crate::sys::{Program, spawn};
+use crate::wire::{self, Event, Handle, Launch, OWN_DIRECTORY};
 
 const UNKNOWN_TEMPLATE: Error = Error::Malformed {
     what: "unknown template",
@@ -117,22 +122,49 @@ impl Registry {
         sockets: &[OwnedFd],
     ) -> Result<()> {
         let write = self.enter(poller, handle, deadlines)?;
-        let mut program = program_of(launch);
         let directory = self.reserve()?;
         directory.make().map_err(NO_DIRECTORY)?;
-        program
-            .environment
-            .push(("TMPDIR".into(), directory.path().to_owned()));
-        if let Some(service) = self.services.get_mut(&handle.slot) {
-            service.directory = Some(directory);
-        }
+        let program = at_home(program_of(launch), directory.path());
+        let watch = Watch::new(&launch.readiness, Path::new(directory.path()))?;
         let socket = self.keep_answers(handle, sockets)?;
-        let inherited = [socket.as_fd()];
-        let pid = spawn(&program, &inherited, write).map_err(|source| Error::System {
+        let itself = launch.readiness == Readiness::Itself;
+        if let Some(service) = self.services.get_mut(&handle.slot) {
+            if let Watch::File(file) = &watch {
+                poller.add(file, Token::File(handle.slot, service.serial))?;
+            }
+            service.directory = Some(directory);
+            service.watch = watch;
+            service.caller_looks = launch.readiness == Readiness::Caller;
+            service.reports = if itself { None } else { Some(copy_of(socket)?) };
+        }
+        let own = sockets.get(2).or(itself.then_some(socket));
+        let (inherited, stdio) = match own {
+            Some(own) if launch.stdio => (None, Some(copy_of(own)?)),
+            own => (own, None),
+        };
+        let inherited: Vec<_> = inherited.iter().map(AsFd::as_fd).collect();
+        let pid = spawn(&program, &inherited, stdio, write).map_err(|source| Error::System {
             what: "cannot start the program",
             source,
         })?;
-        self.started(poller, handle, pid)
+        self.started(poller, handle, pid)?;
+        if let Some(service) = self.services.get(&handle.slot)
+            && launch.readiness == Readiness::Caller
+        {
+            service.tell_ready(&[]);
+        }
+        Ok(())
+    }
+
+    /// Something changed in the directory of a program that is to say by a file that it is ready.
+    pub(super) fn look_at_file(&mut self, poller: &Poller, slot: u32, serial: u32) {
+        let service = self.services.get_mut(&slot);
+        let Some(service) = service.filter(|service| service.serial == serial) else {
+            return;
+        };
+        if let Some(text) = service.watch.look(|file| poller.remove(file)) {
+            service.tell_ready(&text);
+        }
     }
 
     /// Register a service that is about to start; returns the pipe for its output.
@@ -159,6 +191,9 @@ impl Registry {
             answers: None,
             nursery: None,
             branching: BTreeSet::new(),
+            reports: None,
+            watch: Watch::Nothing,
+            caller_looks: false,
             deadlines,
             ending: None,
         };
@@ -176,15 +211,12 @@ impl Registry {
         handle: Handle,
         sockets: &'a [OwnedFd],
     ) -> Result<&'a OwnedFd> {
-        let [theirs, ours] = sockets else {
+        let [theirs, ours, ..] = sockets else {
             return Err(Error::Malformed {
                 what: "a service was asked for without its sockets",
             });
         };
-        let answers = ours.try_clone().map_err(|source| Error::System {
-            what: "dup of a socket",
-            source,
-        })?;
+        let answers = copy_of(ours)?;
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.answers = Some(answers);
         }
@@ -267,5 +299,51 @@ impl Registry {
     fn next_serial(&mut self) -> u32 {
         self.serial = (self.serial + 1) & poller::SERIAL_MASK;
         self.serial
+    }
+}
+
+fn copy_of(socket: &OwnedFd) -> Result<OwnedFd> {
+    socket.try_clone().map_err(|source| Error::System {
+        what: "dup of a socket",
+        source,
+    })
+}
+
+/// A program that knows its own directory: by `TMPDIR`, and wherever its launch names it.
+fn at_home(mut program: Program, directory: &OsStr) -> Program {
+    let named = |text: &mut OsString| {
+        if text.as_bytes().contains(&OWN_DIRECTORY) {
+            let parts = text.as_bytes().split(|&byte| byte == OWN_DIRECTORY);
+            let parts: Vec<&[u8]> = parts.collect();
+            *text = OsString::from_vec(parts.join(directory.as_bytes()));
+        }
+    };
+    program.arguments.iter_mut().for_each(named);
+    let values = program.environment.iter_mut().map(|(_, value)| value);
+    values.for_each(named);
+    named(&mut program.directory);
+    let home = directory.to_owned();
+    program.environment.push(("TMPDIR".into(), home));
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_finds_its_own_directory_where_it_asks_for_it() {
+        let text = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        let program = Program {
+            arguments: vec![text(b"serve"), text(b"--at=unix:\0/socket"), text(b"\0:\0")],
+            environment: vec![(text(b"WHERE"), text(b"\0/port"))],
+            directory: text(b"\0"),
+        };
+        let program = at_home(program, OsStr::new("/tmp/7"));
+        let arguments = ["serve", "--at=unix:/tmp/7/socket", "/tmp/7:/tmp/7"];
+        assert_eq!(program.arguments, arguments);
+        assert_eq!(program.environment[0].1, "/tmp/7/port");
+        assert_eq!(program.environment[1].0, "TMPDIR");
+        assert_eq!(program.directory, "/tmp/7");
     }
 }
