@@ -1,0 +1,85 @@
+//! Whether a reading thread looks for a while before it sleeps: where looking has paid lately.
+//!
+//! Looking takes a core from whoever else could run. Where calls follow each other at once it is
+//! what makes them fast; where each call is one of many that are made at the same time on as many
+//! processes, the next one is never there yet, and what looks is in the way of what works.
+
+use std::time::Duration;
+
+use crate::limit::{LOOK_AGAIN, LOOK_IDLE_MS, LOOK_MISSES_MAX};
+
+/// What became of the looks at one connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Look {
+    /// Looks in a row after which the thread slept, and was woken soon.
+    misses: u32,
+    /// Sleeps since then without a look.
+    passed_over: u32,
+}
+
+impl Look {
+    /// Whether to look this time.
+    pub fn is_worth_it(self) -> bool {
+        self.misses < LOOK_MISSES_MAX || self.passed_over >= LOOK_AGAIN
+    }
+
+    /// Note a look that found something.
+    pub fn hit(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Note a sleep, and whether it came after a look.
+    pub fn slept(&mut self, looked: bool, time: Duration) {
+        if time.as_millis() >= u128::from(LOOK_IDLE_MS) {
+            // Nobody wanted anything: that says nothing about calls that follow each other.
+            *self = Self::default();
+        } else if looked {
+            self.misses += 1;
+            self.passed_over = 0;
+        } else {
+            self.passed_over += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_micros(200);
+
+    fn disappointed() -> Look {
+        let mut look = Look::default();
+        for _ in 0..LOOK_MISSES_MAX {
+            assert!(look.is_worth_it());
+            look.slept(true, SOON);
+        }
+        look
+    }
+
+    #[test]
+    fn looks_that_find_nothing_stop_and_are_tried_again() {
+        let mut look = disappointed();
+        for _ in 0..LOOK_AGAIN {
+            assert!(!look.is_worth_it());
+            look.slept(false, SOON);
+        }
+        assert!(look.is_worth_it());
+        look.slept(true, SOON);
+        assert!(!look.is_worth_it());
+    }
+
+    #[test]
+    fn a_look_that_finds_something_brings_them_back() {
+        let mut look = disappointed();
+        look.hit();
+        assert!(look.is_worth_it());
+    }
+
+    #[test]
+    fn a_long_sleep_says_nothing() {
+        let mut look = disappointed();
+        look.slept(false, Duration::from_millis(LOOK_IDLE_MS));
+        assert!(look.is_worth_it());
+    }
+}
