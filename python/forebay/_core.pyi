@@ -19,6 +19,7 @@ __all__ = [
     "Listener",
     "Nursery",
     "Pool",
+    "Rows",
     "WakeQueue",
     "Window",
     "begin_all",
@@ -69,6 +70,17 @@ class Window(_HasBuffer):
     def __new__(cls, descriptor: int) -> Window:
         """Map the chunk behind `descriptor`, which is closed even if this raises."""
     def __len__(self) -> int: ...
+
+@final
+class Rows:
+    """The same spans of several windows, read as one batch: row n comes from window n.
+
+    A window comes with where its part begins, a span is an offset in a part and a number of bytes.
+    """
+
+    def __new__(cls, windows: list[tuple[Window, int]], spans: list[tuple[int, int]]) -> Rows: ...
+    def read(self, targets: list[Any]) -> None:
+        """Copy each span into one of `targets`, writable contiguous buffers of all its rows."""
 
 # --- transport ---
 

@@ -1,7 +1,6 @@
 //! `forebay._core.Arena` and `Buffer`: the memory crate for Python.
 #![allow(clippy::doc_markdown)] // the comments are Python docstrings
 mod sys;
-mod window;
 
 use std::os::fd::{IntoRawFd, RawFd};
 
@@ -10,14 +9,14 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
 use crate::error;
-pub(crate) use sys::Buffer;
-pub(crate) use window::Window;
+pub(crate) use sys::{Buffer, Rows, Window};
 
 /// Add the classes to the extension module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Arena>()?;
     module.add_class::<Buffer>()?;
-    module.add_class::<Window>()
+    module.add_class::<Window>()?;
+    module.add_class::<Rows>()
 }
 
 /// Memory that this process owns and other processes may map for reading. Base of `forebay.memory.Arena`.

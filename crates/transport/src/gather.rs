@@ -7,6 +7,7 @@
 //! lies in the other sockets by then is read without sleeping. After `GATHER_PATIENCE_US` any
 //! answer wakes it, because one that is larger than a socket's buffer keeps its sender waiting.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,11 @@ use crate::call::Outcome;
 use crate::connection::{Connection, release};
 use crate::error::{Error, Result};
 use crate::limit::{GATHER_PATIENCE_US, GATHER_SPIN_US};
+use crate::look::Yielding;
+
+thread_local! {
+    static YIELDING: Cell<Yielding> = const { Cell::new(Yielding::new()) };
+}
 
 /// Wait until every call has ended, each by an answer, a failure or a break of its connection.
 ///
@@ -184,7 +190,7 @@ fn sleep(
 }
 
 fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
-    if spin(fds, GATHER_SPIN_US) {
+    if look(fds) {
         return Ok(());
     }
     let timeout = until.map(|at| timespec(at.saturating_duration_since(Instant::now())));
@@ -196,4 +202,17 @@ fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
             errno,
         }),
     }
+}
+
+/// Look for a while, unless that has cost too much lately; whether something was there.
+fn look(fds: &mut [PollFd<'_>]) -> bool {
+    let mut yielding = YIELDING.get();
+    let found = yielding.is_worth_it() && {
+        let begun = Instant::now();
+        let found = spin(fds, GATHER_SPIN_US);
+        yielding.took(begun.elapsed(), Duration::from_micros(GATHER_SPIN_US));
+        found
+    };
+    YIELDING.set(yielding);
+    found
 }

@@ -46,6 +46,10 @@ pub const LOOK_IDLE_MS: u64 = 2;
 /// core of the waiting thread does not halt, and whoever can run there runs, because each look
 /// yields it.
 pub const GATHER_SPIN_US: u64 = 200;
+/// Waits without a look after one in which a yield gave a whole slice to somebody else's program;
+/// twice as many each time, up to the second number.
+pub const YIELD_SKIP_MIN: u32 = 32;
+pub const YIELD_SKIP_MAX: u32 = 4096;
 /// It sleeps on the last of its calls until this long after it began; then any answer wakes it.
 ///
 /// Many processes that share few cores answer faster when nobody wakes meanwhile, and a wait that

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::limit::{LOOK_AGAIN, LOOK_IDLE_MS, LOOK_MISSES_MAX};
+use crate::limit::{LOOK_AGAIN, LOOK_IDLE_MS, LOOK_MISSES_MAX, YIELD_SKIP_MAX, YIELD_SKIP_MIN};
 
 /// What became of the looks at one connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,9 +42,65 @@ impl Look {
     }
 }
 
+/// Whether a thread that yields while it looks gets its core back soon.
+///
+/// Where programs of others compete for the cores, a yield costs a whole slice of theirs, some
+/// milliseconds, and sleeping is the better way to wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Yielding {
+    /// Sleeps without a look still to come.
+    skip: u32,
+    /// How many there were the last time.
+    last: u32,
+}
+
+impl Yielding {
+    /// Nothing is known yet.
+    pub const fn new() -> Self {
+        Self { skip: 0, last: 0 }
+    }
+
+    /// Whether to look this time.
+    pub fn is_worth_it(&mut self) -> bool {
+        if self.skip == 0 {
+            return true;
+        }
+        self.skip -= 1;
+        false
+    }
+
+    /// Note how long a look took that was allowed `allowed`.
+    pub fn took(&mut self, time: Duration, allowed: Duration) {
+        self.last = if time > 2 * allowed {
+            (self.last * 2).clamp(YIELD_SKIP_MIN, YIELD_SKIP_MAX)
+        } else {
+            0
+        };
+        self.skip = self.last;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn yields_that_cost_a_slice_of_others_become_rare() {
+        let allowed = Duration::from_micros(100);
+        let mut yielding = Yielding::default();
+        let mut skipped = Vec::new();
+        for time in [50, 900, 900, 900, 50] {
+            let mut count = 0;
+            while !yielding.is_worth_it() {
+                count += 1;
+            }
+            skipped.push(count);
+            yielding.took(Duration::from_micros(time), allowed);
+        }
+        let least = YIELD_SKIP_MIN;
+        assert_eq!(skipped, [0, 0, least, 2 * least, 4 * least]);
+        assert!(yielding.is_worth_it());
+    }
 
     const SOON: Duration = Duration::from_micros(200);
 

@@ -70,6 +70,10 @@ class Crew:
     def begin(self, targets: Targets, messages: Sequence[Message]) -> None:
         """Begin one call on each of `targets`, at most `concurrent` of them now."""
         size = self._concurrent
+        if len(targets) <= size:
+            self._gather_of(targets).begin(list(messages), timeout=self._call_timeout)
+            self._running = targets
+            return
         parts = [
             (targets[start : start + size], list(messages[start : start + size]))
             for start in range(0, len(targets), size)
@@ -103,7 +107,8 @@ class Crew:
             for place, error in failed.items():
                 errors[targets[place]] = self._judge(targets[place], error)
             self._running = ()
-            self._begin_next()
+            if self._waiting:
+                self._begin_next()
         return results, errors
 
     def call(
@@ -144,10 +149,9 @@ class Crew:
             self._drop(index)
 
     def _begin_next(self) -> None:
-        if self._waiting:
-            targets, messages = self._waiting.pop(0)
-            self._gather_of(targets).begin(messages, timeout=self._call_timeout)
-            self._running = targets
+        targets, messages = self._waiting.pop(0)
+        self._gather_of(targets).begin(messages, timeout=self._call_timeout)
+        self._running = targets
 
     def _gather_of(self, targets: Targets) -> LeaseGather:
         gather = self._gathers.get(targets)

@@ -11,15 +11,20 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Collection
-from copy import deepcopy
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space, spaces
 
+from forebay._core import Rows
+from forebay.memory import Window
+
 OUTCOME = struct.Struct("<d??")
 """Reward, terminated and truncated, at the beginning of the region."""
+
+OUTCOME_SPANS = ((0, 8), (8, 1), (9, 1))
+OUTCOME_DTYPES = (np.float64, np.bool_, np.bool_)
 
 HEAD_BYTES = 64
 ALIGN_BYTES = 64  # a cache line, and what arrays of any dtype are aligned to
@@ -35,6 +40,11 @@ class Leaf(NamedTuple):
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def of(self, memory: Any) -> Array:
         """The array in `memory`, which it keeps mapped; read-only where that is."""
@@ -62,8 +72,7 @@ def layout_of(space: Space[Any]) -> Layout | None:
         if type(space) not in _FIXED or space.shape is None or space.dtype is None:
             raise LookupError(space)
         leaf = Leaf(end, tuple(space.shape), np.dtype(space.dtype))
-        size = math.prod(leaf.shape) * leaf.dtype.itemsize
-        end = -(-(end + size) // ALIGN_BYTES) * ALIGN_BYTES
+        end = -(-(end + leaf.bytes) // ALIGN_BYTES) * ALIGN_BYTES
         return leaf
 
     try:
@@ -98,9 +107,12 @@ def writer(tree: Tree, memory: Any) -> Callable[[Any], None]:
                 write(value)
 
         return write_tuple
-    target, shape = tree.of(memory), tree.shape
+    target, shape, dtype = tree.of(memory), tree.shape, tree.dtype
 
     def write_leaf(value: Any) -> None:
+        if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:
+            target[...] = value
+            return
         if np.shape(value) != shape:
             raise ValueError(f"an observation has the shape {np.shape(value)}, not {shape}")
         np.copyto(target, value)
@@ -109,51 +121,55 @@ def writer(tree: Tree, memory: Any) -> Callable[[Any], None]:
 
 
 class Reader:
-    """Reads the observations of several regions as one batch.
+    """Reads what several environments left in their regions, as one batch.
 
     Args:
-        trees: the layout of each of them; they agree in keys, shapes and dtypes.
-        memories: the regions, in the order of the environments.
-        copy: return new arrays each time, rather than the same ones.
+        parts: for each environment its layout, its window, and where its part begins there; the
+            layouts agree in keys, shapes and dtypes, and have the same offsets.
+        copy: return new observation arrays each time, rather than the same ones.
     """
 
-    def __init__(self, trees: list[Tree], memories: list[Any], *, copy: bool) -> None:
+    def __init__(self, parts: list[tuple[Layout, Window, int]], *, copy: bool) -> None:
+        count = len(parts)
+        self._parts = parts
+        self._tree = parts[0][0].tree
+        leaves = _leaves(self._tree)
+        spans = [(leaf.offset, leaf.bytes) for leaf in leaves]
+        windows = [(window, start) for _, window, start in parts]
+        self._rows = Rows(windows, [*OUTCOME_SPANS, *spans])
+        self._outcomes = [np.zeros(count, dtype) for dtype in OUTCOME_DTYPES]
+        self._batch = [np.zeros((count, *leaf.shape), leaf.dtype) for leaf in leaves]
         self._copy = copy
-        self._leaves: list[tuple[list[Array], Array]] = []
-        self._batch = self._make(trees, memories)
 
-    def _make(self, trees: list[Tree], memories: list[Any]) -> Any:
-        first = trees[0]
-        if isinstance(first, dict):
-            return {key: self._make([tree[key] for tree in trees], memories) for key in first}
-        if not isinstance(first, Leaf):
-            return tuple(self._make(list(branch), memories) for branch in zip(*trees, strict=True))
-        rows = [leaf.of(memory) for leaf, memory in zip(trees, memories, strict=True)]
-        batch = np.zeros((len(rows), *first.shape), first.dtype)
-        self._leaves.append((rows, batch))
-        return batch
-
-    def read(self, keep: Collection[int] = ()) -> Any:
-        """What lies there now; environments in `keep` stay as they were read last."""
-        for rows, batch in self._leaves:
-            for place, row in enumerate(rows):
-                if place not in keep:
-                    batch[place] = row
-        return deepcopy(self._batch) if self._copy else self._batch
-
-    def resume(self, other: Reader) -> None:
-        """Take over what another reader has read."""
-        for (_, batch), (_, known) in zip(self._leaves, other._leaves, strict=True):
-            batch[:] = known
+    def read(self) -> tuple[Any, Array, Array, Array]:
+        """Observations, rewards, terminated and truncated."""
+        outcomes = [np.empty_like(array) for array in self._outcomes]
+        batch = self._batch
+        if self._copy:
+            batch = [np.empty_like(array) for array in batch]
+        self._rows.read([*outcomes, *batch])
+        if type(self._tree) is Leaf:
+            return (batch[0], *outcomes)
+        each = iter(batch)
+        return (_grow(self._tree, lambda _: next(each)), *outcomes)
 
     def row(self, place: int) -> Any:
-        """A copy of what was read last for one environment."""
-        return _row(self._batch, place)
+        """A copy of what one environment left; it may have ended since."""
+        layout, window, start = self._parts[place]
+        memory = memoryview(window)[start:]
+        return _grow(layout.tree, lambda leaf: leaf.of(memory).copy())
 
 
-def _row(batch: Any, place: int) -> Any:
-    if isinstance(batch, dict):
-        return {key: _row(branch, place) for key, branch in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(_row(branch, place) for branch in batch)
-    return batch[place].copy()
+def _leaves(tree: Tree) -> list[Leaf]:
+    found: list[Leaf] = []
+    _grow(tree, found.append)
+    return found
+
+
+def _grow(tree: Tree, act: Callable[[Leaf], Any]) -> Any:
+    """A tree of the same form, with what `act` makes of each leaf, in their order."""
+    if type(tree) is Leaf:
+        return act(tree)
+    if isinstance(tree, dict):
+        return {key: _grow(branch, act) for key, branch in tree.items()}
+    return tuple(_grow(branch, act) for branch in tree)

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from forebay.errors import ConfigError
 from forebay.gym._crew import Crew
-from forebay.gym._recipe import EnvFunction, recipe_of
+from forebay.gym._recipe import EnvFunction, recipes_of
 from forebay.gym._vector import PooledVectorEnv
 from forebay.pool import ServicePool
 
@@ -95,7 +95,7 @@ def make_vec(
         )
     crew = Crew(
         lender,
-        [recipe_of(function) for function in env_fns],
+        recipes_of(env_fns),
         acquire_timeout=acquire_timeout,
         call_timeout=call_timeout,
         concurrent=max_concurrency or len(env_fns),

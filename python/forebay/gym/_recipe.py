@@ -18,7 +18,7 @@ import sys
 import sysconfig
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -50,7 +50,21 @@ class _Opaque(Exception):
     """Something that can change unseen."""
 
 
-def recipe_of(function: EnvFunction) -> Recipe:
+def recipes_of(functions: Sequence[EnvFunction]) -> list[Recipe]:
+    """What to borrow for each of `functions`; the same function is looked at once.
+
+    Raises:
+        As `recipe_of`.
+    """
+    registered = _own_environments()
+    found: dict[int, Recipe] = {}
+    for function in functions:
+        if id(function) not in found:
+            found[id(function)] = recipe_of(function, registered)
+    return [found[id(function)] for function in functions]
+
+
+def recipe_of(function: EnvFunction, registered: bytes) -> Recipe:
     """The spec of services that run the environment that `function` makes.
 
     Raises:
@@ -61,7 +75,6 @@ def recipe_of(function: EnvFunction) -> Recipe:
             f"{function!r} is no environment function: give functions that take no argument and"
             " return an environment, as for AsyncVectorEnv"
         )
-    registered = _own_environments()
     try:
         essence = (_essence(function, 0), registered)
     except _Opaque:
@@ -188,9 +201,9 @@ def _modules(data: bytes) -> Iterator[str]:
 def _own_environments() -> bytes:
     """What this program registered with gymnasium, pickled, since services do not know it."""
     global _registered
-    specs = list(gymnasium.registry.values())
-    state = tuple(map(id, specs))
+    state = tuple(map(id, gymnasium.registry.values()))
     if state != _registered[0]:
+        specs = list(gymnasium.registry.values())
         own = {spec.id: spec for spec in specs if not _is_built_in(spec)}
         # The specs are kept, so that no other one can get the id of one of them.
         _registered = (state, specs, _dumps(own) if own else b"")

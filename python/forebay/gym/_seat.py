@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from forebay.errors import Error
 from forebay.gym._layout import Layout, layout_of
 from forebay.gym._member import Description
-from forebay.memory import open_window
+from forebay.memory import Window, open_window
 from forebay.pool._gather import pidfd_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Known(NamedTuple):
 
     owner: Any
     description: Description
-    memory: memoryview
+    window: Window
     layout: Layout | None
 
 
@@ -63,14 +63,12 @@ class Seat:
         """Map the region of a service that was not known."""
         record = self.lease._record
         window = open_window(pidfd_of(self.lease), self.lease.pid, description.descriptor)
-        start = description.offset
-        memory = memoryview(window)[start : start + description.bytes]
         for key in [key for key, known in _known.items() if known.owner.channel.closed]:
             del _known[key]
         if len(_known) >= KNOWN_MAX:
             del _known[next(iter(_known))]
         self.known = _known[id(record)] = Known(
-            record, description, memory, _layout_in(description.spaces)
+            record, description, window, _layout_in(description.spaces)
         )
         return self.known
 

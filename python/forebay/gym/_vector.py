@@ -21,7 +21,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from forebay.errors import ConfigError, Error
 from forebay.gym._actions import Actions
 from forebay.gym._crew import Crew, Targets
-from forebay.gym._layout import OUTCOME, Reader
+from forebay.gym._layout import Layout, Reader
 from forebay.gym._loss import loss_info
 from forebay.gym._seeds import mask_of, seeds_of
 from forebay.gym._spaces import ObservationMode, VectorSpaces
@@ -69,7 +69,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         self._everyone: Targets = tuple(range(self.num_envs))
         self._observed: list[Any] = [None] * self.num_envs
         """The last observations, where they travel with the answers."""
-        self._reader: Reader | None = None
+        self._known: list[Any] = []
         self._look()
         first = self._spaces.description
         self.metadata = {**first.metadata, "autoreset_mode": autoreset_mode}
@@ -162,7 +162,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         infos: dict[str, Any] = {}
         for index in targets:
             infos = self._note(infos, index, answers[index])
-        return self._observations(), infos
+        return self._read()[0], infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take one step in every environment.
@@ -202,33 +202,22 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         answers, errors = self._crew.finish(timeout)
         self._pending = None
         infos: dict[str, Any] = {}
-        lost: dict[int, dict[str, Any]] = {}
+        read = None
         if errors:
             self.losses += len(errors)
             if not self._restart:
                 self._refuse(errors)
-            lost = {index: loss_info(error) for index, error in errors.items()}
-            for index in lost:
-                answers[index] = self._restarted(index, lost[index])
-            self._look()
+            read = self._replace_lost(errors, answers)
         for index, answer in enumerate(answers):
             if answer is not None:
                 infos = self._note(infos, index, answer)
-        outcomes = [OUTCOME.unpack_from(memory) for memory in self._memories]
-        rewards, terminated, truncated = zip(*outcomes, strict=True)
-        truncations = np.array(truncated, np.bool_)
-        truncations[list(lost)] = True
-        keep = () if self.autoreset_mode is AutoresetMode.SAME_STEP else lost
+        observations, rewards, terminations, truncations = read or self._read()
+        for index in errors:
+            rewards[index], terminations[index], truncations[index] = 0.0, False, True
         if self.autoreset_mode is AutoresetMode.DISABLED:
-            ended = np.logical_or(terminated, truncations).nonzero()[0].tolist()
+            ended = np.logical_or(terminations, truncations).nonzero()[0].tolist()
             self._unready = dict.fromkeys(ended, "has ended its episode")
-        return (
-            self._observations(keep),
-            np.array(rewards, np.float64),
-            np.array(terminated, np.bool_),
-            truncations,
-            infos,
-        )
+        return observations, rewards, terminations, truncations, infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment, or read an attribute that is none."""
@@ -331,30 +320,29 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         known = [seat and seat.known for seat in self._crew.seats]
         # A lost environment has no region; what was read last is kept for it.
         self._known = [new or old for new, old in zip(known, self._known or known, strict=True)]
-        self._memories = [each.memory for each in self._known]
-        layouts = [each.layout for each in self._known]
-        if None not in layouts:
-            trees = [layout.tree for layout in layouts]
-            before, self._reader = self._reader, Reader(trees, self._memories, copy=self._copy)
-            if before is not None:
-                self._reader.resume(before)
+        self._fixed = all(each.layout is not None for each in self._known)
+        parts = [
+            (each.layout if self._fixed else Layout((), 0), each.window, each.description.offset)
+            for each in self._known
+        ]
+        self._reader = Reader(parts, copy=self._copy)
 
-    _known: list[Any] = []  # noqa: RUF012 - replaced, never changed
-
-    def _observations(self, keep: Any = ()) -> Any:
-        if self._reader is not None:
-            return self._reader.read(keep)
+    def _read(self) -> tuple[Any, Any, Any, Any]:
+        """Observations, rewards, terminations and truncations as they are now."""
+        read = self._reader.read()
+        if self._fixed:
+            return read
         space = self.single_observation_space
         empty = create_empty_array(space, n=self.num_envs, fn=np.zeros)
         batch = concatenate(space, self._observed, empty)  # type: ignore[arg-type]
-        return deepcopy(batch) if self._copy else batch
+        return (deepcopy(batch) if self._copy else batch, *read[1:])
 
     def _note(self, infos: dict[str, Any], index: int, answer: Any) -> dict[str, Any]:
         """Add what an environment answered to the infos."""
         if answer is None:
             return infos
         info, final, observation = answer
-        if self._reader is None:
+        if not self._fixed:
             self._observed[index] = observation
         if final is not None:
             ended = {"final_obs": final[0], "final_info": final[1]}
@@ -394,15 +382,41 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
             self._look()
         return remaining
 
-    def _restarted(self, index: int, info: dict[str, Any]) -> Any:
-        """Put another service in the place of one that was lost in a step; its answer."""
-        last = self._observed[index] if self._reader is None else self._reader.row(index)
-        self._crew.replace(index)
-        self._spaces.check(self._crew.seats, index)
+    def _replace_lost(self, errors: dict[int, BaseException], answers: list[Any]) -> Any:
+        """Put other services in the places of those that were lost in a step, with their answers.
+
+        Returns:
+            What the environments left, the last of the lost ones among it; None where all have
+            something newer.
+        """
+        last = {index: self._last_of(index) for index in errors}
+        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        read = None
+        for index, error in errors.items():
+            info = loss_info(error)
+            answers[index] = (
+                ({}, (last[index], info), None) if same_step else (info, None, last[index])
+            )
+        if not same_step:
+            for index in errors:
+                self._observed[index] = last[index]
+            read = self._read()
+        for index in errors:
+            self._crew.replace(index)
+            self._spaces.check(self._crew.seats, index)
+            answers[index] = self._resume(index, answers[index])
+        self._look()
+        return read
+
+    def _last_of(self, index: int) -> Any:
+        return self._reader.row(index) if self._fixed else self._observed[index]
+
+    def _resume(self, index: int, answer: Any) -> Any:
+        """Have a new environment go on where its mode says; what its place answers to the step."""
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             begun = self._crew.call_one(index, self._begin_message((index, None, None)))
             fresh = ({}, None, None) if begun is None else begun
-            return fresh[0], (last, info), fresh[2]
+            return fresh[0], answer[1], fresh[2]
         due = self.autoreset_mode is AutoresetMode.NEXT_STEP
         self._crew.call_one(index, message("arm", (self._mode,), {"due": due}))
-        return info, None, last
+        return answer

@@ -17,7 +17,7 @@ use crate::sys::descriptor;
 /// A chunk of another process's arena, mapped read-only. Unmapped when nothing uses it any more.
 #[pyclass(frozen, weakref, module = "forebay._core")]
 pub(crate) struct Window {
-    core: forebay_memory::Window,
+    pub(super) core: forebay_memory::Window,
 }
 
 #[pymethods]
