@@ -98,7 +98,7 @@ def _time_steps(make: Make, *, steps: int, warm_up: int) -> Figures:
 
     def step(number: int) -> bool:
         observations, rewards, _, _, _ = envs.step(actions[number % ACTIONS])
-        return observations.shape == (STEPPED, 4) and rewards.shape == (STEPPED,)
+        return bool(observations.shape == (STEPPED, 4) and rewards.shape == (STEPPED,))
 
     figures = time_calls(step, calls=steps, warm_up=warm_up)
     envs.close()
@@ -115,7 +115,9 @@ def forked_steps(steps: int, warm_up: int) -> Figures:
     return _time_steps(_asynchronous("fork"), steps=steps, warm_up=warm_up)
 
 
-def _contestant(name: str, function: str, full: dict[str, int], quick: dict[str, int]) -> Contestant:
+def _contestant(
+    name: str, function: str, full: dict[str, int], quick: dict[str, int]
+) -> Contestant:
     return Contestant(name, f"benchmarks.pool_gym:{function}", OWN, full, quick)
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from forebay.errors import DeadlineError, Error, RemoteError
-from forebay.gym._loss import name_environment
+from forebay.gym._loss import advise, name_environment
 from forebay.gym._recipe import Recipe
 from forebay.gym._seat import Seat
 from forebay.pool import ServicePool
@@ -137,7 +137,7 @@ class Crew:
             self._meet((index,))
         except Error as error:
             self._drop(index)
-            raise name_environment(error, index, len(self.seats))  # noqa: B904 - the same error
+            raise name_environment(error, index, len(self.seats))  # noqa: B904 - the same
         seat = self.seats[index]
         assert seat is not None
         return seat
@@ -169,7 +169,7 @@ class Crew:
             seat.raised = True
         elif isinstance(error, Error):
             self._drop(index)
-        return name_environment(error, index, len(self.seats))
+        return advise(name_environment(error, index, len(self.seats)))
 
     def _drop(self, index: int) -> None:
         seat, self.seats[index] = self.seats[index], None
@@ -186,6 +186,8 @@ class Crew:
                 self.seats[index] = Seat.take(self._pool, recipe, left)
             except DeadlineError:
                 break
+            except Error as error:
+                raise name_environment(error, index, len(self.seats))  # noqa: B904 - the same
         missing = [index for index, seat in enumerate(self.seats) if seat is None]
         if missing:
             self._take_slowly(missing)

@@ -143,15 +143,14 @@ class Reader:
 
     def read(self) -> tuple[Any, Array, Array, Array]:
         """Observations, rewards, terminated and truncated."""
-        outcomes = [np.empty_like(array) for array in self._outcomes]
+        rewards, terminated, truncated = (np.empty_like(array) for array in self._outcomes)
         batch = self._batch
         if self._copy:
             batch = [np.empty_like(array) for array in batch]
-        self._rows.read([*outcomes, *batch])
-        if type(self._tree) is Leaf:
-            return (batch[0], *outcomes)
+        self._rows.read([rewards, terminated, truncated, *batch])
         each = iter(batch)
-        return (_grow(self._tree, lambda _: next(each)), *outcomes)
+        observations = _grow(self._tree, lambda _: next(each))
+        return observations, rewards, terminated, truncated
 
     def row(self, place: int) -> Any:
         """A copy of what one environment left; it may have ended since."""

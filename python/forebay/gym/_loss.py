@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.errors import ConfigError, DeadlineError, DiedError, RemoteError
+from forebay.errors import ConfigError, DeadlineError, DiedError
 
-__all__ = ["SpacesError", "loss_info", "name_environment"]
+__all__ = ["SpacesError", "advise", "loss_info", "name_environment"]
 
 
 class SpacesError(ConfigError, RuntimeError):
@@ -22,8 +22,7 @@ def loss_info(error: BaseException) -> dict[str, Any]:
 
 
 def name_environment(error: BaseException, index: int, count: int) -> BaseException:
-    """Put into the message which environment it was and what to do; `.environment` says it too."""
-    doing = "reset() makes it anew" if not isinstance(error, RemoteError) else "reset() it"
+    """Put into the message which environment it was; `.environment` says it too."""
     if isinstance(error, DiedError):
         what = "was lost"
     elif isinstance(error, DeadlineError):
@@ -31,10 +30,15 @@ def name_environment(error: BaseException, index: int, count: int) -> BaseExcept
     else:
         what = "failed"
     text = error.args[0] if error.args else type(error).__name__
-    error.args = (
-        f"environment {index} of {count} {what}: {text} "
-        f"(the others are usable; {doing}, and restart=True does so by itself)",
-        *error.args[1:],
-    )
+    error.args = (f"environment {index} of {count} {what}: {text}", *error.args[1:])
     error.environment = index  # type: ignore[attr-defined]
+    return error
+
+
+def advise(error: BaseException) -> BaseException:
+    """Add to an error of a call what to do after it."""
+    error.add_note(
+        "the other environments are usable; reset() this one, alone by options['reset_mask'],"
+        " or make_vec(..., restart=True), which does so by itself"
+    )
     return error

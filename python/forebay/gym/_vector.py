@@ -149,16 +149,14 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; environments that have not answered by then are lost.
         """
-        targets = self._expect("reset", "reset_wait")
-        results, errors = self._crew.finish(timeout)
+        targets, results, errors = self._finish("reset", timeout)
         answers = dict(zip(targets, results, strict=True))
-        self._pending = None
         self.losses += len(errors)
         for attempt in range(RESET_TRIES if self._restart else 0):
             errors = self._try_again(errors, answers, last=attempt == RESET_TRIES - 1)
-        self._refuse(errors)
         for index in targets:
             self._unready.pop(index, None)
+        self._refuse(errors)
         infos: dict[str, Any] = {}
         for index in targets:
             infos = self._note(infos, index, answers[index])
@@ -198,9 +196,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; environments that have not answered by then are lost.
         """
-        self._expect("step", "step_wait")
-        answers, errors = self._crew.finish(timeout)
-        self._pending = None
+        _, answers, errors = self._finish("step", timeout)
         infos: dict[str, Any] = {}
         read = None
         if errors:
@@ -235,9 +231,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call that was begun; one result for each environment."""
-        self._expect("call", "call_wait")
-        answers, errors = self._crew.finish(timeout)
-        self._pending = None
+        _, answers, errors = self._finish("call", timeout)
         self._refuse(errors, unready=False)
         return tuple(pickle.loads(answer) for answer in answers)
 
@@ -300,6 +294,18 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         if known is not None:
             raise AlreadyPendingCallError(f"{method}() before {known}_wait()", known)
         raise NoAsyncCallError(f"{method}() without {pending}_async()", str(pending))
+
+    def _finish(
+        self, kind: str, timeout: float | None
+    ) -> tuple[Targets, list[Any], dict[int, BaseException]]:
+        """Wait for what was begun: its targets, their answers, and the errors."""
+        targets = self._expect(kind, f"{kind}_wait")
+        self._pending = None
+        try:
+            return (targets, *self._crew.finish(timeout))
+        except BaseException:
+            self._unready |= dict.fromkeys(targets, "was lost when its call was interrupted")
+            raise
 
     def _expect_seats(self) -> None:
         lost = [index for index, seat in enumerate(self._crew.seats) if seat is None]
