@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import pool_acquire, pool_branch, pool_cycle, pool_fork, pool_fresh
+from benchmarks import pool_acquire, pool_branch, pool_cycle, pool_fork, pool_fresh, pool_gym
 from benchmarks.claim import Claim
 
 # One line per subject; in each round they run in this order.
@@ -12,6 +12,7 @@ SUBJECTS = (
     pool_cycle,
     pool_fresh,
     pool_branch,
+    pool_gym,
 )
 
 CLAIMS: list[Claim] = [claim for subject in SUBJECTS for claim in subject.CLAIMS]

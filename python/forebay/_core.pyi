@@ -19,8 +19,12 @@ __all__ = [
     "Listener",
     "Nursery",
     "Pool",
+    "Rows",
     "WakeQueue",
+    "Window",
+    "begin_all",
     "connect_unix",
+    "gather_all",
     "run_keeper",
 ]
 
@@ -41,6 +45,7 @@ class Arena:
     def closed(self) -> bool: ...
     def allocate(self, n_bytes: int) -> Buffer: ...
     def view(self, reference: Reference | tuple[int, int, int, int, int]) -> Buffer: ...
+    def share(self, chunk: int) -> int: ...
     def trim(self) -> int: ...
     def close(self) -> int: ...
     def stats(self) -> dict[str, int]: ...
@@ -57,6 +62,25 @@ class Buffer(_HasBuffer):
     def __array_interface__(self) -> dict[str, Any]: ...
     def free(self) -> None: ...
     def __len__(self) -> int: ...
+
+@final
+class Window(_HasBuffer):
+    """A chunk of another process's arena, mapped read-only."""
+
+    def __new__(cls, descriptor: int) -> Window:
+        """Map the chunk behind `descriptor`, which is closed even if this raises."""
+    def __len__(self) -> int: ...
+
+@final
+class Rows:
+    """The same spans of several windows, read as one batch: row n comes from window n.
+
+    A window comes with where its part begins, a span is an offset in a part and a number of bytes.
+    """
+
+    def __new__(cls, windows: list[tuple[Window, int]], spans: list[tuple[int, int]]) -> Rows: ...
+    def read(self, targets: list[Any]) -> None:
+        """Copy each span into one of `targets`, writable contiguous buffers of all its rows."""
 
 # --- transport ---
 
@@ -174,6 +198,29 @@ class Connection:
         """Whether the kernel says that the peer is the same user."""
     @property
     def peer(self) -> str: ...
+
+def begin_all(
+    connections: list[Connection],
+    codec: int,
+    messages: list[tuple[bytes, _Segments]],
+    generations: list[int],
+    timeout: float | None,
+) -> list[Any]:
+    """Begin one call on each connection without waiting.
+
+    Returns:
+        For each the call's id, or the exception that it ended with.
+    """
+
+def gather_all(
+    connections: list[Connection], codec: int, ids: list[int], timeout: float | None
+) -> list[Any]:
+    """Wait until the calls that were begun have ended, or the timeout.
+
+    Returns:
+        For each an outcome as from `Connection.receive`, or None where the call goes on past the
+        timeout. After an exception, such as a signal handler's, nothing is known of any of them.
+    """
 
 @final
 class Frame(_HasBuffer):

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::mm::ProtFlags;
 
 use crate::sys::Mapping;
 
@@ -43,7 +44,9 @@ impl Fresh {
         )
         .map_err(at("memfd_create"))?;
         ftruncate(&descriptor, bytes).map_err(at("ftruncate"))?;
-        let mapping = Mapping::new(descriptor.as_fd(), length).map_err(|error| ("mmap", error))?;
+        let writable = ProtFlags::READ | ProtFlags::WRITE;
+        let mapping =
+            Mapping::new(descriptor.as_fd(), length, writable).map_err(|error| ("mmap", error))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         fcntl_add_seals(&descriptor, seals).map_err(at("fcntl(F_ADD_SEALS)"))?;
         Ok(Self {

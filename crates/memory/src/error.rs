@@ -25,6 +25,14 @@ pub enum Error {
         /// The name given.
         name: String,
     },
+    /// Memory of another process that must not be mapped here.
+    #[error(
+        "this memory of another process cannot be read: {reason}; only a chunk of an arena can"
+    )]
+    Unsafe {
+        /// What it lacks.
+        reason: &'static str,
+    },
     /// The limit `arena_bytes_max` leaves no room for the block.
     #[error(
         "arena {arena:?} is full: cannot allocate {asked} bytes with {live} bytes in use by {blocks} blocks; \

@@ -42,6 +42,7 @@
 //! | `region` | what a caller sees, under one lock |
 //! | `state` | what lies under the lock: chunks, allocator, live blocks, the named limit `arena_bytes_max` |
 //! | `lease` | a block and the handles that keep it |
+//! | `window` | another process's chunk, mapped for reading |
 //! | `process` | telling a forked child from the owner without a system call |
 //! | `sys` | `mmap`, `munmap`, `madvise` and raw bytes: all the `unsafe` there is |
 //!
@@ -60,6 +61,7 @@ mod region;
 mod state;
 mod stats;
 mod sys;
+mod window;
 
 pub use config::Config;
 pub use error::Error;
@@ -67,3 +69,4 @@ pub use lease::Lease;
 pub use reference::Reference;
 pub use region::Region;
 pub use stats::Stats;
+pub use window::Window;

@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use crate::lease::Block;
 
-/// A chunk's memory, mapped shared and writable until this is dropped.
+/// A chunk's memory, mapped shared until this is dropped; by its owner writable.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -24,14 +24,18 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Map `bytes` of `descriptor` for reading and writing.
-    pub(crate) fn new(descriptor: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+    /// Map `bytes` of `descriptor` for what `protection` says.
+    pub(crate) fn new(
+        descriptor: BorrowedFd<'_>,
+        bytes: usize,
+        protection: ProtFlags,
+    ) -> io::Result<Self> {
         // SAFETY: with a null hint and without MAP_FIXED the kernel picks addresses that nothing else uses.
         let start = unsafe {
             mmap(
                 ptr::null_mut(),
                 bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
+                protection,
                 MapFlags::SHARED,
                 descriptor,
                 0,

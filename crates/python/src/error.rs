@@ -11,7 +11,10 @@ use pyo3::types::{IntoPyDict, PyDict};
 pub(crate) fn memory(error: Memory) -> PyErr {
     let message = error.to_string();
     match error {
-        Memory::Config { .. } | Memory::Name { .. } | Memory::Foreign { .. } => config(message),
+        Memory::Config { .. }
+        | Memory::Name { .. }
+        | Memory::Foreign { .. }
+        | Memory::Unsafe { .. } => config(message),
         Memory::Full { limit, asked, .. } => raise("LimitError", message, |py| {
             [("limit", limit), ("value", asked)].into_py_dict(py)
         }),

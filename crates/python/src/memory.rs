@@ -2,17 +2,21 @@
 #![allow(clippy::doc_markdown)] // the comments are Python docstrings
 mod sys;
 
+use std::os::fd::{IntoRawFd, RawFd};
+
 use forebay_memory::{Config, Reference, Region};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
 use crate::error;
-pub(crate) use sys::Buffer;
+pub(crate) use sys::{Buffer, Rows, Window};
 
 /// Add the classes to the extension module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Arena>()?;
-    module.add_class::<Buffer>()
+    module.add_class::<Buffer>()?;
+    module.add_class::<Window>()?;
+    module.add_class::<Rows>()
 }
 
 /// Memory that this process owns and other processes may map for reading. Base of `forebay.memory.Arena`.
@@ -85,6 +89,19 @@ impl Arena {
             .detach(|| self.region.lease(&reference))
             .map_err(error::memory)?;
         Ok(Buffer::new(lease))
+    }
+
+    /// A descriptor of a chunk, the caller's to close, for another process to map for reading.
+    ///
+    /// Args:
+    ///     chunk: its number, from `Buffer.reference`.
+    ///
+    /// Raises:
+    ///     BrokenError: there is no such chunk, or no descriptor is left.
+    ///     ClosedError: the arena is closed.
+    fn share(&self, chunk: u32) -> PyResult<RawFd> {
+        let descriptor = self.region.share_chunk(chunk).map_err(error::memory)?;
+        Ok(descriptor.into_raw_fd())
     }
 
     /// Unmap the chunks in which nothing is allocated.

@@ -35,7 +35,7 @@ type Segments<'py> = Option<Vec<Bound<'py, PyAny>>>;
 /// Any thread may call any method. Waiting methods let go of the GIL.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct Connection {
-    core: Core,
+    pub(crate) core: Core,
 }
 
 fn options(py: Python<'_>, server: bool, peer: &str) -> Options {
@@ -485,13 +485,13 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Why a wait ended without its result.
-enum Stop {
+pub(crate) enum Stop {
     Error(Error),
     /// A signal handler raised.
     Signal(PyErr),
 }
 
-fn raise(py: Python<'_>, stop: Stop, timeout: Option<f64>) -> PyErr {
+pub(crate) fn raise(py: Python<'_>, stop: Stop, timeout: Option<f64>) -> PyErr {
     match stop {
         Stop::Signal(error) => error,
         Stop::Error(error) => transport_error(py, &error, timeout),
@@ -499,9 +499,12 @@ fn raise(py: Python<'_>, stop: Stop, timeout: Option<f64>) -> PyErr {
 }
 
 /// Wait without the GIL; run signal handlers when interrupted, then wait on.
-fn retry<R: Send>(py: Python<'_>, wait: impl Fn() -> Result<R, Error> + Sync) -> Result<R, Stop> {
+pub(crate) fn retry<R: Send>(
+    py: Python<'_>,
+    mut wait: impl FnMut() -> Result<R, Error> + Send,
+) -> Result<R, Stop> {
     loop {
-        match py.detach(&wait) {
+        match py.detach(&mut wait) {
             Err(Error::Interrupted) => py.check_signals().map_err(Stop::Signal)?,
             other => return other.map_err(Stop::Error),
         }
@@ -509,7 +512,7 @@ fn retry<R: Send>(py: Python<'_>, wait: impl Fn() -> Result<R, Error> + Sync) ->
 }
 
 /// How a call ended, for Python.
-enum Ending<'py> {
+pub(crate) enum Ending<'py> {
     Object(Bound<'py, PyAny>),
     Raise(PyErr),
 }
@@ -522,7 +525,7 @@ impl<'py> Ending<'py> {
         }
     }
 
-    fn into_object(self, py: Python<'py>) -> Bound<'py, PyAny> {
+    pub(crate) fn into_object(self, py: Python<'py>) -> Bound<'py, PyAny> {
         match self {
             Ending::Object(object) => object,
             Ending::Raise(error) => error.into_value(py).into_bound(py).into_any(),
@@ -532,7 +535,7 @@ impl<'py> Ending<'py> {
 
 /// `bytes` for a reply of the expected codec without segments, else a tuple
 /// `(raised, codec, head, segments)`, or the exception of the transport.
-fn outcome_to_python<'py>(
+pub(crate) fn outcome_to_python<'py>(
     py: Python<'py>,
     core: &Core,
     expected: Codec,
@@ -619,7 +622,7 @@ fn segments_to_python(py: Python<'_>, segments: Vec<Buffer>) -> PyResult<Bound<'
     Ok(list)
 }
 
-fn to_head<'a>(head: &'a Bound<'_, PyBytes>) -> Head<'a> {
+pub(crate) fn to_head<'a>(head: &'a Bound<'_, PyBytes>) -> Head<'a> {
     let bytes = head.as_bytes();
     if bytes.len() <= limit::COPY_BYTES_MAX {
         return Head::Borrowed(bytes);
@@ -627,7 +630,7 @@ fn to_head<'a>(head: &'a Bound<'_, PyBytes>) -> Head<'a> {
     Head::Lent(Box::new(PyBackedBytes::from(head.clone())))
 }
 
-fn lend(segments: Segments<'_>) -> PyResult<Vec<Payload>> {
+pub(crate) fn lend(segments: Segments<'_>) -> PyResult<Vec<Payload>> {
     let Some(segments) = segments else {
         return Ok(Vec::new());
     };
@@ -637,7 +640,7 @@ fn lend(segments: Segments<'_>) -> PyResult<Vec<Payload>> {
         .collect()
 }
 
-fn to_codec(codec: u8) -> Codec {
+pub(crate) fn to_codec(codec: u8) -> Codec {
     if codec == Codec::Pickle as u8 {
         Codec::Pickle
     } else {
@@ -645,7 +648,7 @@ fn to_codec(codec: u8) -> Codec {
     }
 }
 
-fn to_duration(timeout: Option<f64>) -> Option<Duration> {
+pub(crate) fn to_duration(timeout: Option<f64>) -> Option<Duration> {
     let timeout = timeout.filter(|&timeout| timeout < TIMEOUT_S_MAX)?;
     Some(Duration::from_secs_f64(timeout.max(0.0)))
 }

@@ -19,6 +19,7 @@ use crate::connection::{Connection, Socket, die, next_runnable, release};
 use crate::error::{Delivered, Error, Fault, Result};
 use crate::inbox::Call;
 use crate::limit::SPIN_US;
+use crate::look::Look;
 use crate::state::{Reader, State};
 use crate::sys::process;
 
@@ -31,11 +32,11 @@ thread_local! {
 
 /// What a turn waits for besides its deadline.
 #[derive(Clone, Copy)]
-struct Wish {
+pub(crate) struct Wish {
     /// The call whose reply is wanted; without one, the thread must lead to read.
-    id: Option<u64>,
+    pub(crate) id: Option<u64>,
     /// Whether queued bytes have to leave.
-    write: bool,
+    pub(crate) write: bool,
 }
 
 impl Connection {
@@ -194,64 +195,64 @@ impl Connection {
         wish: Wish,
         deadline: Option<Instant>,
     ) -> Result<Guard<'a>> {
-        let Some(socket) = state.stream.clone() else {
-            return Err(Error::Closed {
-                peer: self.peer.clone(),
-            });
-        };
-        let pidfd = state.pidfd.clone();
-        let lead = state.reader == Reader::Nobody && state.wants_read();
-        let wake = match wish.id {
-            Some(id) => {
-                let wake = own_wake()?;
-                if lead {
-                    state.leader = Some(wake.clone());
-                } else {
-                    state.followers.insert(id, wake.clone());
-                }
-                Some(wake)
-            }
-            None => None,
-        };
-        state.leads += u64::from(lead);
-        let reading = Reader::Thread(state.leads);
-        if lead {
-            state.reader = reading;
-        }
+        let wake = wish.id.map(|_| own_wake()).transpose()?;
+        let turn = self.enter(&mut state, wish, wake.as_ref())?;
+        let mut look = state.look;
         release(state);
-        let watched = (&*socket, pidfd.as_deref(), wake.as_deref());
-        let woken = Self::sleep(watched, lead, wish.write, deadline);
+        let watched = (&*turn.socket, turn.pidfd.as_deref(), wake.as_deref());
+        let lead = turn.lead.is_some();
+        let woken = Self::sleep(watched, lead, wish.write, deadline, &mut look);
         let mut state = self.lock()?;
-        // A driver may have taken over meanwhile, and given the place up to another thread.
-        let lead = lead && state.reader == reading;
         if lead {
-            state.reader = Reader::Nobody;
-            state.leader = None;
+            state.look = look;
         }
         match woken {
-            Ok(Woken {
-                peer_died: true, ..
-            }) => die(&mut state),
-            Ok(Woken {
-                readable, writable, ..
-            }) => {
-                if readable && lead {
-                    state.receive();
-                }
-                if writable {
-                    state.flush();
-                }
+            Ok(woken) => {
+                leave(&mut state, &turn, woken);
+                Ok(state)
             }
             Err(error) => {
+                leave(&mut state, &turn, Woken::default());
                 if let Some(id) = wish.id {
                     state.followers.remove(&id);
                 }
                 state.promote();
                 release(state);
-                return Err(error);
+                Err(error)
             }
         }
-        Ok(state)
+    }
+
+    /// Take the reader's place where it is free, or follow whoever has it.
+    pub(crate) fn enter(
+        &self,
+        state: &mut State<Socket>,
+        wish: Wish,
+        wake: Option<&Arc<OwnedFd>>,
+    ) -> Result<Turn> {
+        let Some(socket) = state.stream.clone() else {
+            return Err(Error::Closed {
+                peer: self.peer.clone(),
+            });
+        };
+        let lead = state.reader == Reader::Nobody && state.wants_read();
+        if let (Some(id), Some(wake)) = (wish.id, wake) {
+            if lead {
+                state.leader = Some(wake.clone());
+            } else {
+                state.followers.insert(id, wake.clone());
+            }
+        }
+        state.leads += u64::from(lead);
+        let reading = Reader::Thread(state.leads);
+        if lead {
+            state.reader = reading;
+        }
+        Ok(Turn {
+            socket,
+            pidfd: state.pidfd.clone(),
+            lead: lead.then_some(reading),
+        })
     }
 
     fn sleep(
@@ -259,6 +260,7 @@ impl Connection {
         read: bool,
         write: bool,
         deadline: Option<Instant>,
+        look: &mut Look,
     ) -> Result<Woken> {
         let mut interest = PollFlags::empty();
         interest.set(PollFlags::IN, read);
@@ -279,9 +281,12 @@ impl Connection {
                 fds.push(fd);
             }
         }
-        if read && spin(&mut fds) {
-            return Ok(Self::look(&fds, places, wake));
+        if read && look.is_worth_it() && spin(&mut fds, SPIN_US) {
+            look.hit();
+            return Ok(Self::found(&fds, places, wake));
         }
+        let looked = read && look.is_worth_it();
+        let slept = Instant::now();
         let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
@@ -293,11 +298,12 @@ impl Connection {
                 });
             }
         }
-        Ok(Self::look(&fds, places, wake))
+        look.slept(looked, slept.elapsed());
+        Ok(Self::found(&fds, places, wake))
     }
 
     /// Read off what `poll` reported.
-    fn look(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&OwnedFd>) -> Woken {
+    fn found(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&OwnedFd>) -> Woken {
         let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
         if let (Some(fd), false) = (wake, seen(2).is_empty()) {
             let _ = rustix::io::read(fd, &mut [0u8; 8]);
@@ -311,12 +317,12 @@ impl Connection {
 }
 
 /// Look for events for a short while, yielding the core between; true if there are some.
-fn spin(fds: &mut [PollFd<'_>]) -> bool {
+pub(crate) fn spin(fds: &mut [PollFd<'_>], time_us: u64) -> bool {
     let now = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    let end = Instant::now() + Duration::from_micros(SPIN_US);
+    let end = Instant::now() + Duration::from_micros(time_us);
     loop {
         if poll(fds, Some(&now)).is_ok_and(|count| count > 0) {
             return true;
@@ -328,17 +334,47 @@ fn spin(fds: &mut [PollFd<'_>]) -> bool {
     }
 }
 
-struct Woken {
-    readable: bool,
-    writable: bool,
-    peer_died: bool,
+/// A thread's place at one connection while it sleeps.
+pub(crate) struct Turn {
+    pub(crate) socket: Socket,
+    pub(crate) pidfd: Option<Arc<OwnedFd>>,
+    /// What the reader's place is marked with, where this thread reads.
+    pub(crate) lead: Option<Reader>,
 }
 
-fn is_past(deadline: Option<Instant>) -> bool {
+/// What a sleep ended with, for one connection.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Woken {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) peer_died: bool,
+}
+
+/// Give the reader's place up after a sleep, and do what it was slept for.
+pub(crate) fn leave(state: &mut State<Socket>, turn: &Turn, woken: Woken) {
+    // A driver may have taken over meanwhile, and given the place up to another thread.
+    let lead = turn.lead.is_some_and(|reading| state.reader == reading);
+    if lead {
+        state.reader = Reader::Nobody;
+        state.leader = None;
+    }
+    if woken.peer_died {
+        die(state);
+        return;
+    }
+    if woken.readable && lead {
+        state.receive();
+    }
+    if woken.writable {
+        state.flush();
+    }
+}
+
+pub(crate) fn is_past(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|at| at <= Instant::now())
 }
 
-fn timespec(duration: Duration) -> Timespec {
+pub(crate) fn timespec(duration: Duration) -> Timespec {
     let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Timespec {
         tv_sec,
@@ -347,7 +383,7 @@ fn timespec(duration: Duration) -> Timespec {
 }
 
 /// The calling thread's eventfd; a new one in a forked child, where the old one is shared.
-fn own_wake() -> Result<Arc<OwnedFd>> {
+pub(crate) fn own_wake() -> Result<Arc<OwnedFd>> {
     WAKE.with_borrow_mut(|slot| {
         let here = process::current();
         if let Some((owner, wake)) = slot

@@ -18,6 +18,7 @@ use crate::error::{Cause, Fault, Violation};
 use crate::frame::{Codec, Header, Incoming, Kind, Reason};
 use crate::inbox::{Inbox, Refusal};
 use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
+use crate::look::Look;
 use crate::outbox::{Head, Outbox, Payload};
 use crate::preface::{Preface, Role};
 use crate::stream::Stream;
@@ -69,6 +70,8 @@ pub struct State<S> {
     pub leader: Option<Arc<OwnedFd>>,
     /// Turns of leading so far; the last one names the thread that leads.
     pub leads: u64,
+    /// Whether a blocked thread looks before it sleeps.
+    pub look: Look,
     paused: bool,
     /// Within `receive`, where a failure to send is only noted.
     receiving: bool,
@@ -99,6 +102,7 @@ impl<S: Stream> State<S> {
             followers: BTreeMap::new(),
             leader: None,
             leads: 0,
+            look: Look::default(),
             paused: false,
             receiving: false,
             failed_sending: None,

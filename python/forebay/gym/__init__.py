@@ -1,10 +1,37 @@
 """Gymnasium environments whose work is done by pooled services.
 
+`make_vec` makes a vector environment on warm processes, a one-line swap for AsyncVectorEnv.
+`ServiceEnv` is the base of a single environment that borrows its backend.
 Needs the extra `gym`; nothing else in Forebay imports gymnasium.
 """
 
 from __future__ import annotations
 
-from ._environment import Acquire, ServiceEnv
+from typing import TYPE_CHECKING
 
-__all__ = ["Acquire", "ServiceEnv"]
+from forebay._lazy import lazy
+
+if TYPE_CHECKING:
+    from forebay.gym._environment import Acquire, ServiceEnv
+    from forebay.gym._loss import SpacesError
+    from forebay.gym._make import environment_pool, make_vec
+    from forebay.gym._vector import PooledVectorEnv
+
+__all__ = [
+    "Acquire",
+    "PooledVectorEnv",
+    "ServiceEnv",
+    "SpacesError",
+    "environment_pool",
+    "make_vec",
+]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "_environment": ("Acquire", "ServiceEnv"),
+        "_loss": ("SpacesError",),
+        "_make": ("environment_pool", "make_vec"),
+        "_vector": ("PooledVectorEnv",),
+    },
+)

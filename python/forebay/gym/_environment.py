@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import gymnasium
 
 from forebay.errors import BrokenError, ConfigError, DeadlineError, Error, StaleError
+from forebay.gym._loss import loss_info
 
 __all__ = ["Acquire", "ServiceEnv"]
 
@@ -136,7 +137,7 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
             return self.advance(self._service, action)
         except _LOST as error:
             self._lose(error)
-            return self.lost_observation(), self._lost_reward, False, True, _describe(error)
+            return self.lost_observation(), self._lost_reward, False, True, loss_info(error)
 
     def close(self) -> None:
         """Give the service back; idempotent. A later `reset` borrows again."""
@@ -178,10 +179,3 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
             logger.warning("environment lost its service: %s", error)
         with contextlib.suppress(Error):
             self.close()
-
-
-def _describe(error: Error) -> dict[str, Any]:
-    names = ("cause", "exit_code", "signal", "timeout", "stderr_tail")
-    known = {name: getattr(error, name, None) for name in names}
-    details = {name: value for name, value in known.items() if value not in (None, "")}
-    return {"error": str(error), "error_type": type(error).__name__, "error_details": details}

@@ -11,6 +11,9 @@
 //! so a fork, which needs the GIL, never finds it locked.
 #![allow(unsafe_code)]
 #![allow(clippy::doc_markdown, clippy::needless_pass_by_value)] // Python docstrings; signatures that PyO3 asks for
+mod rows;
+mod window;
+
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
@@ -23,6 +26,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::error;
+pub(crate) use rows::Rows;
+pub(crate) use window::Window;
 
 #[derive(Debug)]
 struct Held {

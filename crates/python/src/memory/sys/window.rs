@@ -1,0 +1,67 @@
+//! `Window`: another process's chunk for Python, with a read-only buffer protocol, which is where the `unsafe` comes from.
+//!
+//! A `memoryview` or an array made from a window holds the window, and with it the mapping.
+#![allow(unsafe_code)]
+#![allow(clippy::doc_markdown, clippy::needless_pass_by_value)] // Python docstrings; signatures that PyO3 asks for
+use std::ffi::c_int;
+use std::os::fd::RawFd;
+use std::ptr;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::error;
+use crate::sys::descriptor;
+
+/// A chunk of another process's arena, mapped read-only. Unmapped when nothing uses it any more.
+#[pyclass(frozen, weakref, module = "forebay._core")]
+pub(crate) struct Window {
+    pub(super) core: forebay_memory::Window,
+}
+
+#[pymethods]
+impl Window {
+    /// Map the chunk behind `descriptor`, which is closed even if this raises.
+    #[new]
+    fn new(descriptor: RawFd) -> PyResult<Self> {
+        let descriptor = descriptor::take(descriptor)?;
+        let core = forebay_memory::Window::open(&descriptor).map_err(error::memory)?;
+        Ok(Self { core })
+    }
+
+    /// Fill in a view of the whole chunk: bytes, one dimension, read-only.
+    ///
+    /// # Safety
+    ///
+    /// Called by Python, with a view to fill or null.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("a view is needed"));
+        }
+        // SAFETY: not null, so Python passes a view of its own; on failure it wants a null object in it.
+        unsafe { (*view).obj = ptr::null_mut() };
+        let core = &slf.get().core;
+        let length =
+            ffi::Py_ssize_t::try_from(core.len()).expect("a mapped chunk is below 2^63 bytes");
+        let start = core.as_ptr().cast_mut().cast();
+        // SAFETY: the chunk is mapped for `length` bytes while this object lives, to which the view gets a reference here;
+        // it is marked read-only, so that nobody writes through the address.
+        if unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, 1, flags) } != 0 {
+            return Err(PyErr::fetch(slf.py()));
+        }
+        Ok(())
+    }
+
+    fn __len__(&self) -> usize {
+        self.core.len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<forebay.memory.Window of {} bytes>", self.core.len())
+    }
+}

@@ -1,0 +1,141 @@
+//! Whether a reading thread looks for a while before it sleeps: where looking has paid lately.
+//!
+//! Looking takes a core from whoever else could run. Where calls follow each other at once it is
+//! what makes them fast; where each call is one of many that are made at the same time on as many
+//! processes, the next one is never there yet, and what looks is in the way of what works.
+
+use std::time::Duration;
+
+use crate::limit::{LOOK_AGAIN, LOOK_IDLE_MS, LOOK_MISSES_MAX, YIELD_SKIP_MAX, YIELD_SKIP_MIN};
+
+/// What became of the looks at one connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Look {
+    /// Looks in a row after which the thread slept, and was woken soon.
+    misses: u32,
+    /// Sleeps since then without a look.
+    passed_over: u32,
+}
+
+impl Look {
+    /// Whether to look this time.
+    pub fn is_worth_it(self) -> bool {
+        self.misses < LOOK_MISSES_MAX || self.passed_over >= LOOK_AGAIN
+    }
+
+    /// Note a look that found something.
+    pub fn hit(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Note a sleep, and whether it came after a look.
+    pub fn slept(&mut self, looked: bool, time: Duration) {
+        if time.as_millis() >= u128::from(LOOK_IDLE_MS) {
+            // Nobody wanted anything: that says nothing about calls that follow each other.
+            *self = Self::default();
+        } else if looked {
+            self.misses += 1;
+            self.passed_over = 0;
+        } else {
+            self.passed_over += 1;
+        }
+    }
+}
+
+/// Whether a thread that yields while it looks gets its core back soon.
+///
+/// Where programs of others compete for the cores, a yield costs a whole slice of theirs, some
+/// milliseconds, and sleeping is the better way to wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Yielding {
+    /// Sleeps without a look still to come.
+    skip: u32,
+    /// How many there were the last time.
+    last: u32,
+}
+
+impl Yielding {
+    /// Nothing is known yet.
+    pub const fn new() -> Self {
+        Self { skip: 0, last: 0 }
+    }
+
+    /// Whether to look this time.
+    pub fn is_worth_it(&mut self) -> bool {
+        if self.skip == 0 {
+            return true;
+        }
+        self.skip -= 1;
+        false
+    }
+
+    /// Note how long a look took that was allowed `allowed`.
+    pub fn took(&mut self, time: Duration, allowed: Duration) {
+        self.last = if time > 2 * allowed {
+            (self.last * 2).clamp(YIELD_SKIP_MIN, YIELD_SKIP_MAX)
+        } else {
+            0
+        };
+        self.skip = self.last;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yields_that_cost_a_slice_of_others_become_rare() {
+        let allowed = Duration::from_micros(100);
+        let mut yielding = Yielding::default();
+        let mut skipped = Vec::new();
+        for time in [50, 900, 900, 900, 50] {
+            let mut count = 0;
+            while !yielding.is_worth_it() {
+                count += 1;
+            }
+            skipped.push(count);
+            yielding.took(Duration::from_micros(time), allowed);
+        }
+        let least = YIELD_SKIP_MIN;
+        assert_eq!(skipped, [0, 0, least, 2 * least, 4 * least]);
+        assert!(yielding.is_worth_it());
+    }
+
+    const SOON: Duration = Duration::from_micros(200);
+
+    fn disappointed() -> Look {
+        let mut look = Look::default();
+        for _ in 0..LOOK_MISSES_MAX {
+            assert!(look.is_worth_it());
+            look.slept(true, SOON);
+        }
+        look
+    }
+
+    #[test]
+    fn looks_that_find_nothing_stop_and_are_tried_again() {
+        let mut look = disappointed();
+        for _ in 0..LOOK_AGAIN {
+            assert!(!look.is_worth_it());
+            look.slept(false, SOON);
+        }
+        assert!(look.is_worth_it());
+        look.slept(true, SOON);
+        assert!(!look.is_worth_it());
+    }
+
+    #[test]
+    fn a_look_that_finds_something_brings_them_back() {
+        let mut look = disappointed();
+        look.hit();
+        assert!(look.is_worth_it());
+    }
+
+    #[test]
+    fn a_long_sleep_says_nothing() {
+        let mut look = disappointed();
+        look.slept(false, Duration::from_millis(LOOK_IDLE_MS));
+        assert!(look.is_worth_it());
+    }
+}
