@@ -113,3 +113,26 @@ def test_the_version_of_its_source_is_in_the_key_of_a_class(tmp_path: Path) -> N
         keys.append(told.stdout)
     assert keys[0] == keys[1] != keys[2]
     assert "engine.py" in keys[0]
+
+
+def test_a_connector_that_cannot_be_compared_is_refused() -> None:
+    """It would be another program at each acquire."""
+
+    class Unhashable:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self, started: Started) -> object:
+            return started
+
+    with pytest.raises(forebay.ConfigError, match="frozen dataclass"):
+        key(connect=Unhashable())
+
+
+def test_a_command_does_not_change_with_what_it_was_made_of() -> None:
+    """Its list and its dictionary are copied."""
+    arguments, env = list(SLEEPER), {"COLOUR": "green"}
+    command = forebay.Command(arguments, env=env, stdio=True)
+    before = command.key
+    arguments.append("x")
+    env["COLOUR"] = "red"
+    assert (command.key, command.env["COLOUR"]) == (before, "green")

@@ -102,6 +102,9 @@ class ProgramAcquire(Acquire[Any]):
         deadline = Deadline(self._timeout)
         for _ in range(TRIES):
             backend: Backend = super().__enter__()
+            record = backend.lease.program()
+            if record.connected(None) and record.fit():
+                return backend
             try:
                 fit = block(self._pool, self._meet(backend.lease, deadline))
             except BaseException:
@@ -120,6 +123,9 @@ class ProgramAcquire(Acquire[Any]):
         deadline = Deadline(self._timeout)
         for _ in range(TRIES):
             backend: Backend = await super().__aenter__()
+            record = backend.lease.program()
+            if record.connected(_running_loop()) and record.fit():
+                return backend
             try:
                 fit = await awaited(self._pool, self._meet(backend.lease, deadline))
             except BaseException:

@@ -69,15 +69,26 @@ class Command:
     reuse: bool = True
     stdio: bool = False
     connect: Connect | None = None
+    _fixed: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.arguments, str) or not self.arguments:
             raise ConfigError("Command needs a list: the program and its arguments")
+        object.__setattr__(self, "arguments", tuple(self.arguments))
+        object.__setattr__(self, "env", dict(self.env))
         if any("\0" in text for text in self._texts()):
             raise ConfigError(f"an argument of {list(self.arguments)} holds a null character")
         if self.ready is None:
             object.__setattr__(self, "ready", self._default())
         self._check()
+        object.__setattr__(self, "_fixed", self._describe())
+        try:
+            hash(self._fixed)
+        except TypeError as error:
+            raise ConfigError(
+                f"connect={self.connect!r} cannot be compared with others: {error}; "
+                "give a function, or a frozen dataclass"
+            ) from None
 
     def _default(self) -> Ready:
         if self.takes("{fd}"):
@@ -161,26 +172,30 @@ class Command:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What makes two programs interchangeable: see `_identity`."""
+        """What makes two programs interchangeable: see `_identity`.
+
+        Raises:
+            ConfigError: there is no such program.
+        """
+        name = self.arguments[0]
+        path = name if os.path.isabs(name) else self.program()
+        try:
+            file = _identity.executable(path)
+        except OSError:
+            raise ConfigError(f"there is no executable {name!r}; give its full path") from None
+        here = self.cwd or os.getcwd()
+        return self._fixed, file, _identity.environment_that_matters(), here, os.getuid()
+
+    def _describe(self) -> tuple[Any, ...]:
+        """The part of its key that never changes."""
         ready: Any = self.ready
         if not isinstance(ready, str):
             ready = (type(ready).__name__, *dataclasses.astuple(ready))
-        return (
-            "command",
-            _identity.executable(self.program()),
-            tuple(self.arguments),
-            _identity.environment_that_matters(self.env),
-            self.cwd or os.getcwd(),
-            os.getuid(),
-            ready,
-            self.stdio,
-            self.reuse,
-            self._connect_key(),
-        )
-
-    def _connect_key(self) -> tuple[Any, ...]:
-        if self.connect is None:
-            return ()
-        if isinstance(self.connect, Connector) or not hasattr(self.connect, "__qualname__"):
-            return (self.connect,)
-        return _identity.defined(self.connect)
+        env = tuple(sorted(self.env.items()))
+        connect: tuple[Any, ...] = ()
+        if self.connect is not None:
+            named = not isinstance(self.connect, Connector) and hasattr(
+                self.connect, "__qualname__"
+            )
+            connect = _identity.defined(self.connect) if named else (self.connect,)
+        return "command", self.arguments, env, ready, self.stdio, self.reuse, connect

@@ -75,19 +75,21 @@ Connect = Callable[["Started"], Any] | Connector
 class Faces:
     """A connect function, ready for both faces."""
 
-    __slots__ = ("_blocking", "_connect")
+    __slots__ = ("_blocking", "_connect", "_connector", "_per_loop")
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
+        self._connector: Connector | None = None
         self._blocking: Callable[[Started], Any] | None = None
         if isinstance(connect, Connector):
-            self._blocking = connect.connect
+            self._connector, self._blocking = connect, connect.connect
         elif not inspect.iscoroutinefunction(connect):
             self._blocking = connect
+        self._per_loop = self._connector is not None or self._blocking is None
 
     def key(self, loop: asyncio.AbstractEventLoop | None) -> Any:
         """Under which a client is kept: one per event loop where it belongs to one."""
-        return None if self._threaded() else loop
+        return loop if self._per_loop else None
 
     def connect(self, started: Started) -> Connected:
         """Connect in this thread."""
@@ -105,19 +107,16 @@ class Faces:
         """
         import asyncio
 
-        if isinstance(self._connect, Connector):
-            return connected(await self._connect.aconnect(started))
+        if self._connector is not None:
+            return connected(await self._connector.aconnect(started))
         if self._blocking is None:
-            return connected(await self._connect(started))
+            return connected(await self._connect(started))  # type: ignore[operator]
         made = asyncio.get_running_loop().run_in_executor(None, self._blocking, started)
         try:
             return connected(await asyncio.shield(made))
         except asyncio.CancelledError:
             made.add_done_callback(_close_late)
             raise
-
-    def _threaded(self) -> bool:
-        return self._blocking is not None and not isinstance(self._connect, Connector)
 
 
 def connected(made: Any) -> Connected:

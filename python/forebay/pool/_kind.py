@@ -106,6 +106,7 @@ class CommandKind:
 
     Attributes as above; a program has no methods.
         command: how it is started.
+        speaks_on_link: whether its socket is all that is known of it.
         faces: how its client is made; None where it has none.
     """
 
@@ -119,6 +120,7 @@ class CommandKind:
         self.name = os.path.basename(command.arguments[0])
         self.resets = Reset.STATELESS if command.reuse else Reset.NEVER
         self.command = command
+        self.speaks_on_link = command.speaks_on_link
         self.faces = None if command.connect is None else Faces(command.connect)
 
     def start(

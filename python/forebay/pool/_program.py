@@ -74,7 +74,7 @@ class ProgramRecord:
     @property
     def socket(self) -> socket.socket | None:
         """What the holder speaks to it on; None where it has no inherited socket."""
-        return self._link if self.kind.command.speaks_on_link else self.stream
+        return self._link if self.kind.speaks_on_link else self.stream
 
     def finish(self, timeout: float | None) -> None:
         """Wait until it is ready."""
@@ -96,7 +96,7 @@ class ProgramRecord:
 
     def _become_ready(self) -> Pauses[None]:
         """Until it is ready. What was told stays on the link until then, for whoever takes over."""
-        if self.kind.command.speaks_on_link:
+        if self.kind.speaks_on_link:
             yield from _probe.receive(self._link, 1)
         else:
             told = yield from _probe.receive(self._link, REPORT_BYTES_MAX, socket.MSG_PEEK)
@@ -193,6 +193,11 @@ class ProgramRecord:
         """The client that was made for a face, where there is one."""
         faces = self.kind.faces
         return None if faces is None else self._clients.get(faces.key(loop))
+
+    def connected(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+        """Whether nothing is left to be done for a face."""
+        faces = self.kind.faces
+        return faces is None or faces.key(loop) in self._clients
 
     def connect(self, timeout: float | None) -> None:
         """Make the client of the blocking face. Raises what the connect function raises."""
