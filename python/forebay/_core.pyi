@@ -398,6 +398,7 @@ class Pool:
         start_ms: int,
         idle_ms: int,
         readiness: tuple[int, bytes] = ...,
+        caller_looks: bool = False,
         own: int | None = ...,
         stdio: bool = False,
     ) -> int:
@@ -415,9 +416,11 @@ class Pool:
             idle_ms: milliseconds after which it is ended when idle; 0: never.
             readiness: who notices that it is ready. `(0, b"")`: itself, by a byte on its socket,
                 which is its descriptor 3; `(1, pattern)`: the keeper, by a line; `(2, name)`: the
-                keeper, by a file in its directory; `(3, b"")`: the caller. With all but the first
+                keeper, by a file in its directory; `(3, b"")`: that it runs. With all but the first
                 the keeper writes to the socket: process id and two lengths as little-endian u32,
                 the directory, and the line or the file's content.
+            caller_looks: what is written says only where to look: a start that nobody has confirmed
+                by `lend` when its deadline comes is ended.
             own: a socket that becomes its descriptor 3; given away.
             stdio: that socket becomes its stdin and stdout instead.
 

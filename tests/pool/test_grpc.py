@@ -138,23 +138,15 @@ def test_a_server_that_ends_before_its_channel_is_ready_is_told(
         pass
 
 
-@pytest.mark.parametrize("face", ["blocking", "asyncio"])
-def test_a_server_that_never_serves_is_told(pool: forebay.ServicePool, face: str) -> None:
-    """Within the caller's timeout."""
+def test_a_server_that_never_serves_is_ended() -> None:
+    """A line that says ready is not enough; `start_timeout` holds until the socket accepts."""
     mute = "import signal; print('ready', flush=True); signal.pause()"
     command = server(mute, "{socket}", ready=forebay.Line("ready"), connect=forebay.Grpc(WordsStub))
-
-    async def awaiting() -> None:
-        async with pool.acquire(command, timeout=1):
+    with forebay.ServicePool(max_size=1, start_timeout=0.5) as pool:
+        raising = pytest.raises(forebay.DiedError, match="not ready in time")
+        with raising, pool.acquire(command, timeout=20):
             pass
-
-    def blocking() -> None:
-        with pool.acquire(command, timeout=1):
-            pass
-
-    with pytest.raises(forebay.DeadlineError):
-        asyncio.run(awaiting()) if face == "asyncio" else blocking()
-    assert eventually(lambda: pool.stats()["live"] == 0)
+        assert pool.stats()["live"] == 0
 
 
 def test_a_server_whose_place_is_unknown_is_refused(pool: forebay.ServicePool) -> None:

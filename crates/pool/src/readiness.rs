@@ -14,8 +14,8 @@ pub enum Readiness {
     Line(Vec<u8>),
     /// The keeper: the file of this name stands in its directory, written and closed or moved there.
     File(Vec<u8>),
-    /// The caller: it looks for what the kernel announces to nobody, such as a port that accepts.
-    Caller,
+    /// The keeper: it runs. Where more is needed its caller looks for that.
+    Runs,
 }
 
 impl Readiness {
@@ -25,7 +25,7 @@ impl Readiness {
             Self::Itself => (0, &[]),
             Self::Line(pattern) => (1, pattern),
             Self::File(name) => (2, name),
-            Self::Caller => (3, &[]),
+            Self::Runs => (3, &[]),
         }
     }
 
@@ -35,7 +35,7 @@ impl Readiness {
             0 => Ok(Self::Itself),
             1 => Ok(Self::Line(text)),
             2 => Ok(Self::File(text)),
-            3 => Ok(Self::Caller),
+            3 => Ok(Self::Runs),
             _ => Err(Error::Malformed {
                 what: "unknown readiness",
             }),
@@ -76,7 +76,7 @@ mod tests {
             Readiness::Itself,
             Readiness::Line(b"listening on (.*)".to_vec()),
             Readiness::File(b"port".to_vec()),
-            Readiness::Caller,
+            Readiness::Runs,
         ];
         for readiness in all {
             let (code, text) = readiness.parts();

@@ -28,6 +28,8 @@ pub struct Launch {
     pub directory: Vec<u8>,
     /// Who notices that it is ready.
     pub readiness: Readiness,
+    /// Whether its caller has to look further: a socket that accepts is announced to nobody.
+    pub caller_looks: bool,
     /// The socket of its own that comes along becomes its stdin and stdout, rather than a descriptor.
     pub stdio: bool,
 }
@@ -180,7 +182,9 @@ impl Writer {
         }
         let (code, text) = launch.readiness.parts();
         let written = written.bytes(&launch.directory).u8(code).bytes(text);
-        written.u8(u8::from(launch.stdio))
+        written
+            .u8(u8::from(launch.caller_looks))
+            .u8(u8::from(launch.stdio))
     }
 }
 
@@ -240,6 +244,7 @@ impl<'a> Reader<'a> {
         }
         launch.directory = self.bytes()?;
         launch.readiness = Readiness::from_parts(self.u8()?, self.bytes()?)?;
+        launch.caller_looks = self.u8()? != 0;
         launch.stdio = self.u8()? != 0;
         Ok(launch)
     }
@@ -517,6 +522,7 @@ mod tests {
             environment: vec![(b"NAME".to_vec(), b"\xff=value".to_vec())],
             directory: b"/tmp".to_vec(),
             readiness: Readiness::Line(b"ready".to_vec()),
+            caller_looks: true,
             stdio: true,
         }
     }

@@ -249,7 +249,7 @@ impl PyPool {
 
     /// Returns the caller's end of the program's socket, given away; `own` is taken.
     #[pyo3(signature = (handle, arguments, environment, directory, *, start_ms, idle_ms,
-        readiness=(0, Vec::new()), own=None, stdio=false))]
+        readiness=(0, Vec::new()), caller_looks=false, own=None, stdio=false))]
     #[allow(clippy::too_many_arguments)] // keywords in Python
     fn launch(
         &self,
@@ -260,6 +260,7 @@ impl PyPool {
         start_ms: u64,
         idle_ms: u64,
         readiness: (u8, Vec<u8>),
+        caller_looks: bool,
         own: Option<RawFd>,
         stdio: bool,
     ) -> PyResult<RawFd> {
@@ -270,6 +271,7 @@ impl PyPool {
             environment,
             directory,
             readiness: Readiness::from_parts(code, text).map_err(error::pool)?,
+            caller_looks,
             stdio,
         };
         let deadlines = deadlines(start_ms, idle_ms);

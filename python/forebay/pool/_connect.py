@@ -60,7 +60,11 @@ class Connected:
 
 @runtime_checkable
 class Connector(Protocol):
-    """A connect function for both faces; compared by value, for it is part of the command's key."""
+    """A connect function for both faces; compared by value, for it is part of the command's key.
+
+    One with a true attribute `wants_listener` is asked only once the program's Unix socket or port
+    accepts connections, whatever else says that it is ready.
+    """
 
     def connect(self, started: Started) -> Any:
         """A client for `with`, or a `Connected` with one."""
@@ -75,7 +79,7 @@ Connect = Callable[["Started"], Any] | Connector
 class Faces:
     """A connect function, ready for both faces."""
 
-    __slots__ = ("_blocking", "_connect", "_connector", "_per_loop")
+    __slots__ = ("_blocking", "_connect", "_connector", "_per_loop", "wants_listener")
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -86,6 +90,7 @@ class Faces:
         elif not inspect.iscoroutinefunction(connect):
             self._blocking = connect
         self._per_loop = self._connector is not None or self._blocking is None
+        self.wants_listener = bool(getattr(connect, "wants_listener", False))
 
     def key(self, loop: asyncio.AbstractEventLoop | None) -> Any:
         """Under which a client is kept: one per event loop where it belongs to one."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import select
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from forebay.errors import ConfigError
 from forebay.pool._connect import Connected
@@ -37,19 +34,21 @@ class Grpc:
     stub: Callable[[Any], Any]
     options: tuple[tuple[str, Any], ...] = ()
 
+    # Not by asking the channel: grpcio watches a channel's state from a thread, which fails where
+    # the channel is closed meanwhile, and does not end with the server.
+    wants_listener: ClassVar[bool] = True
+    """Whatever else says that the program is ready, its socket accepts before this is asked."""
+
     def connect(self, started: Started) -> Connected:
-        """Connect in this thread; waits until the channel is ready, or the server has ended.
+        """Make a channel; it connects with the first call, and the server accepts by then.
 
         Raises:
             ConfigError: grpcio is not installed, or nobody knows where the server listens.
-            TimeoutError: the channel did not become ready in time.
-            ConnectionResetError: the server ended.
         """
         grpc = _grpc()
         outcome = Outcome()
         channel = grpc.insecure_channel(_target(started), options=self.options)
         try:
-            _await_ready(grpc.channel_ready_future(channel), started)
             from forebay.pool._grpc_blocking import Interceptor
 
             stub = self.stub(grpc.intercept_channel(channel, Interceptor(outcome)))
@@ -59,7 +58,7 @@ class Grpc:
         return _connected(stub, outcome, channel.close)
 
     async def aconnect(self, started: Started) -> Connected:
-        """Connect on the running loop; as `connect`. Cancellation: the channel is closed."""
+        """Make a channel for the running loop; as `connect`. Does not wait."""
         grpc = _grpc()
         from forebay.pool._grpc_asyncio import interceptors
 
@@ -68,7 +67,6 @@ class Grpc:
             _target(started), options=self.options, interceptors=interceptors(outcome)
         )
         try:
-            await _ready_or_ended(channel.channel_ready(), started.pid)
             stub = self.stub(channel)
         except BaseException:
             await channel.close()
@@ -118,50 +116,3 @@ def _target(started: Started) -> str:
             "command, or give a Line with a group named 'port', or a PortFile"
         )
     return started.address
-
-
-def _await_ready(ready: Any, started: Started) -> None:
-    """Block until a channel is ready; a server that ends, ends the wait too."""
-    told, process = os.eventfd(0, os.EFD_CLOEXEC), os.pidfd_open(started.pid)
-    try:
-        ready.add_done_callback(lambda _: os.eventfd_write(told, 1))
-        poll = select.poll()
-        poll.register(told, select.POLLIN)
-        poll.register(process, select.POLLIN)
-        fired = dict(poll.poll(None if started.timeout is None else started.timeout * 1000 + 1))
-        if told not in fired:
-            ready.cancel()
-            os.eventfd_read(told)  # the callback has run: nobody writes to it any more
-            raise _not_ready(ended=process in fired)
-    finally:
-        os.close(told)
-        os.close(process)
-
-
-async def _ready_or_ended(ready: Any, pid: int) -> None:
-    """The same on the running loop."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-    process = os.pidfd_open(pid)
-
-    def end() -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    loop.add_reader(process, end)
-    waiting = asyncio.ensure_future(ready)
-    try:
-        await asyncio.wait((waiting, ended), return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            raise _not_ready(ended=True)
-        waiting.result()
-    finally:
-        loop.remove_reader(process)
-        os.close(process)
-        waiting.cancel()
-
-
-def _not_ready(*, ended: bool) -> OSError:
-    if ended:
-        return ConnectionResetError("the gRPC server ended before its channel was ready")
-    return TimeoutError("the gRPC channel was not ready in time")

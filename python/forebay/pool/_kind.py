@@ -17,7 +17,7 @@ from forebay.pool._factory import Factory
 from forebay.pool._listener import choose_port
 from forebay.pool._program import ProgramRecord
 from forebay.pool._proxy import proxy_classes, public_methods
-from forebay.pool._readiness import Line, PortFile
+from forebay.pool._readiness import Accepting, Http, Line, PortFile
 from forebay.pool._record import PythonRecord
 from forebay.pool._reset import Reset
 from forebay.pool._spec import Spec
@@ -26,7 +26,7 @@ from forebay.rpc import Channel
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Set to 1 in a template, which has one thread: these libraries start more at import."""
 
-PROGRAM_TELLS, KEEPER_READS_LINES, KEEPER_WATCHES_FILE, CALLER_LOOKS = range(4)
+PROGRAM_TELLS, KEEPER_READS_LINES, KEEPER_WATCHES_FILE, IT_RUNS = range(4)
 """Who notices that a program is ready, as it travels to the keeper."""
 
 
@@ -140,6 +140,7 @@ class CommandKind:
                 start_ms=start_ms,
                 idle_ms=idle_ms,
                 readiness=self._readiness(),
+                caller_looks=self._caller_looks(),
                 own=own,
                 stdio=command.stdio,
             )
@@ -164,6 +165,13 @@ class CommandKind:
         }
         return list({**os.environb, **filled}.items())
 
+    def _caller_looks(self) -> bool:
+        """Whether the keeper cannot see all of what makes it ready."""
+        ready = self.command.ready
+        if isinstance(ready, (Accepting, Http)) or (self.faces and self.faces.wants_listener):
+            return True
+        return ready == "fd" and not self.speaks_on_link
+
     def _readiness(self) -> tuple[int, bytes]:
         """Who notices that it is ready, as the keeper wants it."""
         ready = self.command.ready
@@ -171,7 +179,7 @@ class CommandKind:
             return KEEPER_READS_LINES, ready.pattern.encode()
         if isinstance(ready, PortFile):
             return KEEPER_WATCHES_FILE, os.fsencode(ready.name)
-        return (PROGRAM_TELLS if self.command.speaks_on_link else CALLER_LOOKS), b""
+        return (PROGRAM_TELLS if self.command.speaks_on_link else IT_RUNS), b""
 
 
 Kind = PythonKind | CommandKind

@@ -129,20 +129,22 @@ class ProgramRecord:
 
     def _look(self, facts: Started) -> Pauses[None]:
         """Look for what the kernel announces to nobody."""
-        ready = self.kind.command.ready
+        ready, faces = self.kind.command.ready, self.kind.faces
+        address = facts.socket_path or (_listener.LOOPBACK, facts.port or 0)
         if ready == "fd" and self.stream is not None:
             yield from _probe.receive(self.stream, 1)
-        elif isinstance(ready, (Accepting, Http)):
-            address = facts.socket_path or (_listener.LOOPBACK, facts.port or 0)
+        if isinstance(ready, Http):
+            yield from _probe.until(lambda: self._probe(facts, _probe.answers(address, ready.path)))
+        elif isinstance(ready, Accepting):
+            yield from _probe.until(lambda: self._probe(facts, _probe.accepts(address)))
+        elif faces is not None and faces.wants_listener and facts.address:
+            yield from _probe.until(lambda: _probe.accepts(address))
 
-            def probe() -> Pauses[bool]:
-                if isinstance(ready, Http):
-                    found = yield from _probe.answers(address, ready.path)
-                else:
-                    found = yield from _probe.accepts(address)
-                return found and (facts.port is None or _listener.belongs_to(facts.pid, facts.port))
-
-            yield from _probe.until(probe)
+    @staticmethod
+    def _probe(facts: Started, probe: Pauses[bool]) -> Pauses[bool]:
+        """Whether a probe succeeds, and was answered by this program."""
+        found = yield from probe
+        return found and (facts.port is None or _listener.belongs_to(facts.pid, facts.port))
 
     def _protect(self, facts: Started) -> None:
         """Nobody but this user reaches a program that is ready.

@@ -189,7 +189,10 @@ impl State {
         }
         let pid = entry.pid;
         let leased = Stamp::new(Word::Leased, handle.generation);
-        if self.shift(handle, Word::Starting, Word::Leased) {
+        // At its deadline the keeper has seen that it had answered, and made it idle; it is still this caller's.
+        if self.shift(handle, Word::Starting, Word::Leased)
+            || self.shift(handle, Word::Idle, Word::Leased)
+        {
             self.stats.leases += 1;
             let entry = self.entry_of(handle.slot);
             entry.uses += 1;

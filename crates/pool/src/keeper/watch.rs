@@ -26,7 +26,7 @@ impl Watch {
     /// Begin to watch; before the program is started, so that nothing can be missed.
     pub fn new(readiness: &Readiness, directory: &Path) -> Result<Self> {
         Ok(match readiness {
-            Readiness::Itself | Readiness::Caller => Self::Nothing,
+            Readiness::Itself | Readiness::Runs => Self::Nothing,
             Readiness::Line(pattern) => Self::Line(Lines::new(pattern)?),
             Readiness::File(name) => Self::File(File::new(name, directory)?),
         })

@@ -134,7 +134,7 @@ impl Registry {
             }
             service.directory = Some(directory);
             service.watch = watch;
-            service.caller_looks = launch.readiness == Readiness::Caller;
+            service.caller_looks = launch.caller_looks;
             service.reports = if itself { None } else { Some(copy_of(socket)?) };
         }
         let own = sockets.get(2).or(itself.then_some(socket));
@@ -149,7 +149,7 @@ impl Registry {
         })?;
         self.started(poller, handle, pid)?;
         if let Some(service) = self.services.get(&handle.slot)
-            && launch.readiness == Readiness::Caller
+            && launch.readiness == Readiness::Runs
         {
             service.tell_ready(&[]);
         }
