@@ -50,13 +50,13 @@ def nothing_left(
         AssertionError: something is left; the message names each.
 
     While the block runs the variable FOREBAY_TESTING_MARK is set; not for two threads at once.
+    Blocks may be nested, in one process or in a program that was started in the block.
     """
     _make_what_stays()
-    mark = f"{MARK}={secrets.token_hex(8)}"
-    inherited = os.environ.get(MARK)
+    mark, inherited = secrets.token_hex(8), os.environ.get(MARK)
     places = None if folders is None else [Path(folder) for folder in folders]
     before = _inventory(mark, places)
-    os.environ[MARK] = mark.partition("=")[2]
+    os.environ[MARK] = mark if inherited is None else f"{inherited},{mark}"
     try:
         yield
     finally:
@@ -136,7 +136,7 @@ def _mappings() -> Inventory:
 def _processes(mark: str) -> Inventory:
     pids = set(_process.descendants(os.getpid()))
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and mark in _process.text(f"/proc/{entry}/environ").split("\0"):
+        if entry.isdigit() and mark in _process.text(f"/proc/{entry}/environ"):
             pids.add(int(entry))
     found = {}
     for pid in pids - {os.getpid()}:
