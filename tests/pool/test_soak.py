@@ -130,8 +130,20 @@ def storms(clients: Clients) -> Iterator[list[chaos.Storm]]:
             rate=40,
             seed=SEED,
         ),
-        chaos.storm(targets=clients.of("keeper"), actions=("kill", "delay"), rate=3, seed=SEED + 1),
-        chaos.storm(targets=themselves, actions=("kill", "delay"), rate=1.5, seed=SEED + 2),
+        chaos.storm(
+            targets=clients.of("keeper"),
+            actions=("kill", "delay"),
+            rate=3,
+            seed=SEED + 1,
+            delay_max=1.0,
+        ),
+        chaos.storm(
+            targets=themselves,
+            actions=("kill", "delay"),
+            rate=1.5,
+            seed=SEED + 2,
+            delay_max=0.5,
+        ),
     ]
     with contextlib.ExitStack() as stack:
         for storm in made:
