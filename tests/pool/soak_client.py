@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import forebay
 from forebay.testing import chaos
-from tests.pool.soak_services import Counter, Forked, Noting, Single
+from tests.pool.soak_services import Counter, Forked, Noting, Shared, Single
 
 MAX_SIZE = 3
 ACQUIRE_TIMEOUT_S = 5.0
@@ -42,8 +42,13 @@ KINDS: list[tuple[Any, int]] = [
     (Noting.spec(3), 3),
     (Single.spec(4), 4),
     (Forked.spec(5), 5),
+    (Shared.spec(6), 6),
     (ECHO, 0),
 ]
+
+LOOP_KINDS = KINDS[:-2]
+"""Without the program, which is spoken to by blocking calls, and without the shared service, which
+threads and a loop cannot use at the same time (test_shared_faces.py)."""
 
 POLICIES: dict[str, Any] = {
     "min_idle": 1,
@@ -191,7 +196,7 @@ def work(pool: forebay.ServicePool, seed: str, over: threading.Event) -> None:
 
 async def alease(pool: forebay.ServicePool, source: random.Random) -> None:
     """One lease on a loop."""
-    what, base = source.choice(KINDS[:-1])
+    what, base = source.choice(LOOP_KINDS)
     with Attempt(what) as attempt:
         async with pool.acquire(what, timeout=ACQUIRE_TIMEOUT_S) as service:
             attempt.entered()
