@@ -247,7 +247,7 @@ def expect_at_rest(pool: forebay.ServicePool) -> None:
 def main(seed: str, threads: str) -> None:
     """Be a client, and leave nothing."""
     try:
-        with chaos.nothing_left(folders=[]):
+        with chaos.nothing_left():
             run(seed, int(threads))
     except AssertionError as left:
         tell(wrong(left))
