@@ -64,3 +64,22 @@ class Forked(Counter):
     """Every lease gets a fork of one that was made once."""
 
     resets = forebay.Reset.FORK
+
+
+class Shared(Counter):
+    """Several leases use one at a time, and no more than it says."""
+
+    max_leases = 3
+
+    def __init__(self, base: int = 0) -> None:
+        super().__init__(base)
+        self.holders: set[str] = set()
+
+    def enter(self, token: str) -> None:
+        if len(self.holders) == self.max_leases:
+            raise RuntimeError(f"too many hands: {token} came while {self.holders} were here")
+        self.holders.add(token)
+
+    def leave(self, token: str) -> str:
+        self.holders.remove(token)
+        return token

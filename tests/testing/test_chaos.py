@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -213,22 +214,35 @@ def test_nothing_left_names_a_descriptor_and_a_file(tmp_path: Path) -> None:
     assert f"file {tmp_path}/forgotten" in str(caught.value)
 
 
+def leave_an_orphan(orphans: list[int]) -> None:
+    """Leave a process that has lost its parent, where that is looked for."""
+    script = 'sleep 3600 >/dev/null 2>&1 & echo "$!"'
+    with chaos.nothing_left(timeout=0.0):
+        told = subprocess.run(["sh", "-c", script], capture_output=True, check=True)
+        orphans.append(int(told.stdout))
+
+
 def test_nothing_left_finds_a_process_that_lost_its_parent() -> None:
     """An orphan is no descendant any more, and is found all the same."""
-    script = 'sleep 3600 >/dev/null 2>&1 & echo "$!"'
-    orphans = []
-
-    def leave_an_orphan() -> None:
-        with chaos.nothing_left(timeout=0.0):
-            told = subprocess.run(["sh", "-c", script], capture_output=True, check=True)
-            orphans.append(int(told.stdout))
-
+    orphans: list[int] = []
     with pytest.raises(AssertionError) as caught:
-        leave_an_orphan()
-    (orphan,) = orphans
-    assert parent(orphan) != os.getpid()
-    os.kill(orphan, signal.SIGKILL)
-    assert f"process {orphan}: sleep" in str(caught.value)
+        leave_an_orphan(orphans)
+    assert parent(orphans[0]) != os.getpid()
+    os.kill(orphans[0], signal.SIGKILL)
+    assert f"process {orphans[0]}: sleep" in str(caught.value)
+
+
+def test_nothing_left_can_be_nested() -> None:
+    """A program that checks itself can be started by a test that checks it."""
+    orphans: list[int] = []
+
+    def check_twice() -> None:
+        with chaos.nothing_left(timeout=0.0), contextlib.suppress(AssertionError):
+            leave_an_orphan(orphans)
+
+    with pytest.raises(AssertionError, match="sleep"):
+        check_twice()
+    os.kill(orphans[0], signal.SIGKILL)
 
 
 def test_nothing_left_waits_for_what_is_about_to_go() -> None:

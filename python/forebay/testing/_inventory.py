@@ -31,32 +31,32 @@ Inventory = dict[str, str]
 
 @contextlib.contextmanager
 def nothing_left(
-    *, folders: Iterable[str | os.PathLike[str]] | None = None, timeout: float = 5.0
+    *, folders: Iterable[str | os.PathLike[str]] = (), timeout: float = 5.0
 ) -> Iterator[None]:
     """Fail when more exists after the `with` block than before it.
 
     Counted are this process's descriptors (sockets among them), threads and mappings of shared
     memory; the running processes below it, and those that were started in the block and have lost
-    their parent since; and entries of `folders`.
+    their parent since; and files.
 
     Args:
-        folders: where nothing new may stay; default: what carries Forebay's name in the temporary
-            directory and in /dev/shm, but for the directories of keepers: a keeper that lives is
-            counted as a process, and the directory of one that was killed goes when the next one
-            starts.
+        folders: where nothing new may stay, whatever its name. In the temporary directory and in
+            /dev/shm it is what carries Forebay's name, but for the directories of keepers: a keeper
+            that lives is counted as a process, and the directory of one that was killed goes when
+            the next one starts.
         timeout: seconds that something may take to go; what is told to end ends a moment later.
 
     Raises:
         AssertionError: something is left; the message names each.
 
     While the block runs the variable FOREBAY_TESTING_MARK is set; not for two threads at once.
+    Blocks may be nested, in one process or in a program that was started in the block.
     """
     _make_what_stays()
-    mark = f"{MARK}={secrets.token_hex(8)}"
-    inherited = os.environ.get(MARK)
-    places = None if folders is None else [Path(folder) for folder in folders]
+    mark, inherited = secrets.token_hex(8), os.environ.get(MARK)
+    places = [Path(folder) for folder in folders]
     before = _inventory(mark, places)
-    os.environ[MARK] = mark.partition("=")[2]
+    os.environ[MARK] = mark if inherited is None else f"{inherited},{mark}"
     try:
         yield
     finally:
@@ -85,7 +85,7 @@ def _make_what_stays() -> None:
         connection.close()
 
 
-def _left(before: Inventory, mark: str, places: list[Path] | None, timeout: float) -> Inventory:
+def _left(before: Inventory, mark: str, places: list[Path], timeout: float) -> Inventory:
     deadline = time.monotonic() + timeout
     while True:
         gc.collect()  # what lies in a cycle is let go only now
@@ -96,7 +96,7 @@ def _left(before: Inventory, mark: str, places: list[Path] | None, timeout: floa
         time.sleep(POLL_S)
 
 
-def _inventory(mark: str, places: list[Path] | None) -> Inventory:
+def _inventory(mark: str, places: list[Path]) -> Inventory:
     return {
         **_descriptors(),
         **_threads(),
@@ -136,7 +136,7 @@ def _mappings() -> Inventory:
 def _processes(mark: str) -> Inventory:
     pids = set(_process.descendants(os.getpid()))
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and mark in _process.text(f"/proc/{entry}/environ").split("\0"):
+        if entry.isdigit() and mark in _process.text(f"/proc/{entry}/environ"):
             pids.add(int(entry))
     found = {}
     for pid in pids - {os.getpid()}:
@@ -146,12 +146,12 @@ def _processes(mark: str) -> Inventory:
     return found
 
 
-def _files(places: list[Path] | None) -> Inventory:
-    named = [Path(tempfile.gettempdir()), SHARED_MEMORY] if places is None else places
-    return {
-        f"file {path}": "new"
-        for folder in named
-        if folder.is_dir()
-        for path in folder.iterdir()
-        if places is not None or NAMED.match(path.name)
-    }
+def _files(places: list[Path]) -> Inventory:
+    found = [path for folder in places for path in _listed(folder)]
+    for folder in (Path(tempfile.gettempdir()), SHARED_MEMORY):
+        found += [path for path in _listed(folder) if NAMED.match(path.name)]
+    return {f"file {path}": "new" for path in found}
+
+
+def _listed(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []

@@ -60,6 +60,8 @@ class Storm:
         self._began = 0.0
         self._still: dict[Process, int] = {}
         """Processes that stand still, with their pidfds."""
+        self._killed: set[Process] = set()
+        """Processes that were killed and have not ended yet: once is enough."""
         self._delayed: list[tuple[float, Process]] = []
         self._failure: BaseException | None = None
 
@@ -131,7 +133,9 @@ class Storm:
 
     def _strike(self, decision: Decision) -> None:
         self._forget_ended()
-        candidates = self._targets.now()
+        found = self._targets.now()
+        self._killed.intersection_update(found)
+        candidates = [process for process in found if process not in self._killed]
         if decision.action == "continue":
             candidates = [process for process in candidates if process in self._still]
         elif decision.action != "kill":
@@ -151,6 +155,7 @@ class Storm:
         if pidfd is None:
             return False
         if decision.action == "kill":
+            self._killed.add(process)
             struck = _process.send(pidfd, signal.SIGKILL)
             os.close(pidfd)
             return struck
