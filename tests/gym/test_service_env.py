@@ -14,6 +14,7 @@ from gymnasium.utils.env_checker import check_env
 
 import forebay
 from forebay.gym import Acquire, ServiceEnv
+from tests.pool.processes import alive, eventually
 
 from .walk_service import Walk
 
@@ -228,3 +229,54 @@ def test_a_service_that_dies_at_its_start_is_tried_again(pool: forebay.ServicePo
     env = WalkEnv(Walk, acquire=flaky)
     assert env.reset()[0] == 0
     env.close()
+
+
+def test_a_fork_goes_on_from_the_same_state(env: WalkEnv) -> None:
+    env.reset(seed=1)
+    env.step(1)
+    forked = env.fork()
+    try:
+        assert forked.step(1)[0] == env.step(1)[0], "not the same state"
+        place = env.step(2)[0]
+        assert forked.step(1)[0] != place, "not their own ways"
+        assert forked.service.lease.pid != env.service.lease.pid
+        forked.reset()
+        env.step(1)
+    finally:
+        forked.close()
+    assert env.step(1)[2] in (True, False), "closing a fork leaves the parent alone"
+
+
+def test_a_fork_before_the_first_reset_borrows_its_own(env: WalkEnv) -> None:
+    forked = env.fork()
+    try:
+        assert forked.service is None
+        env.reset()
+        forked.reset()
+        assert forked.service.lease.pid != env.service.lease.pid
+    finally:
+        forked.close()
+
+
+def test_forks_of_forks_are_not_orphaned(env: WalkEnv) -> None:
+    env.reset()
+    first = env.fork()
+    second = first.fork()
+    pids = [first.service.lease.pid, second.service.lease.pid]
+    first.close()
+    second.step(1)
+    second.close()
+    assert eventually(lambda: not any(map(alive, pids)))
+    env.step(1)
+
+
+def test_a_fork_keeps_its_numbers_where_asked_for(env: WalkEnv) -> None:
+    env.reset(seed=3)
+    same, other = env.fork(same_seed=True), env.fork()
+    try:
+        drawn = env.np_random.random()
+        assert same.np_random.random() == drawn
+        assert other.np_random.random() != drawn
+    finally:
+        same.close()
+        other.close()

@@ -10,11 +10,12 @@ It is a truncation since nothing in the task ended; an agent must not learn from
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import gymnasium
 
@@ -146,6 +147,38 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.close()
+
+    def fork(self, *, same_seed: bool = False) -> Self:
+        """Another environment in the same state: with a live copy of the service, if one is held.
+
+        It takes milliseconds, whatever led to the state; the two go their own ways from here, and
+        each is closed by itself. What a subclass keeps outside of its service is copied deeply,
+        what it was given (`acquire`, the spec) is shared.
+
+        Args:
+            same_seed: keep the state of the service's random generators and of `np_random`;
+                otherwise the copy gets new ones.
+
+        Raises:
+            As `lease.fork`.
+        """
+        kept = ("service_spec", "spec", "_acquire", "_lease", "_service")
+        forked = copy.copy(self)
+        for name, value in vars(self).items():
+            if name not in kept:
+                setattr(forked, name, copy.deepcopy(value))
+        forked._service = forked._lease = None
+        if not same_seed:
+            forked._np_random = None  # made anew on first use
+        if self._service is not None:
+            stack = ExitStack()
+            copies = self._service.lease.fork(1, same_seed=same_seed, timeout=self._acquire_timeout)
+            [service] = stack.enter_context(copies)
+            forked._lease = stack
+            if self._call_timeout is not None:
+                service = service.lease.options(timeout=self._call_timeout)
+            forked._service = service
+        return forked
 
     @property
     def service(self) -> Any:
