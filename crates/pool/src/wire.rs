@@ -545,6 +545,16 @@ mod tests {
                 template: 3,
                 launch: launch(),
                 setup: b"setup".to_vec(),
+                spares: 2,
+            },
+            Request::Branch {
+                handle,
+                parent: HANDLE,
+                deadlines,
+            },
+            Request::Keep {
+                key: 3,
+                min_idle: 2,
             },
             Request::Fork {
                 handle,
@@ -597,6 +607,16 @@ mod tests {
         let (handle, next) = (HANDLE, b"/tmp/2".to_vec());
         let messages = [
             Order::Setup { setup, directory },
+            Order::Branch {
+                handle,
+                directory: b"/tmp/3".to_vec(),
+            },
+            Order::Skip { handle },
+            Order::Spare {
+                number: 9,
+                next: b"/tmp/4".to_vec(),
+            },
+            Order::Serve { handle },
             Order::Fork { handle, next },
         ];
         for message in messages {
@@ -611,6 +631,10 @@ mod tests {
             Report::Ready,
             Report::Unfit { reason },
             Report::Forked { handle, pid: -1 },
+            Report::Spared {
+                number: 9,
+                pid: 4711,
+            },
             Report::NotForked { handle, errno: 11 },
         ];
         for message in messages {

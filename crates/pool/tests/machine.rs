@@ -143,6 +143,29 @@ fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Ve
                 machine.readable(slot, actions);
             }
         }
+        Step::Leave(index) => {
+            if let Some((ticket, _)) = nth(world.waiting.iter().copied(), index) {
+                world.waiting.retain(|&(waiter, _)| waiter != ticket);
+                machine.leave(ticket, actions);
+            }
+        }
+        Step::Hurry(index) => {
+            if let Some((ticket, _)) = nth(world.waiting.iter().copied(), index) {
+                world.hurried.insert(ticket);
+                machine.hurry(ticket, actions);
+            }
+        }
+        _ => apply_to_services(world, machine, step, actions),
+    }
+}
+
+fn apply_to_services(
+    world: &mut World,
+    machine: &mut Machine,
+    step: &Step,
+    actions: &mut Vec<Action>,
+) {
+    match *step {
         Step::LoseLent(index) => {
             if let Some(slot) = nth(world.lent.keys().copied(), index) {
                 world.lent.remove(&slot);
@@ -166,12 +189,6 @@ fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Ve
                 machine.buried(slot);
             }
         }
-        Step::Leave(index) => {
-            if let Some((ticket, _)) = nth(world.waiting.iter().copied(), index) {
-                world.waiting.retain(|&(waiter, _)| waiter != ticket);
-                machine.leave(ticket, actions);
-            }
-        }
         Step::Branch(index) => {
             if let Some(parent) = nth(world.lent.keys().copied(), index) {
                 let slot = machine.branch(machine.key_of(parent));
@@ -192,12 +209,7 @@ fn apply(world: &mut World, machine: &mut Machine, step: &Step, actions: &mut Ve
                 machine.release(slot, false, actions);
             }
         }
-        Step::Hurry(index) => {
-            if let Some((ticket, _)) = nth(world.waiting.iter().copied(), index) {
-                world.hurried.insert(ticket);
-                machine.hurry(ticket, actions);
-            }
-        }
+        _ => unreachable!("a step of callers"),
     }
 }
 

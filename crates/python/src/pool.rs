@@ -42,10 +42,11 @@ impl PyHandle {
         self.0.generation
     }
 
-    /// What travels with calls.
+    /// What travels with calls: the low half.
     #[getter]
+    #[allow(clippy::cast_possible_truncation)]
     fn tag(&self) -> u32 {
-        (self.0.generation & u64::from(u32::MAX)) as u32
+        self.0.generation as u32
     }
 }
 
@@ -99,6 +100,9 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Cause, process id, exit code or signal, text.
 type PyDeath<'py> = (&'static str, i32, i32, Bound<'py, PyBytes>);
+
+/// Slot, generation, process id, lent or not, key, milliseconds of the lease that is out.
+type PySeen = (u32, u64, i32, bool, u32, u64);
 
 /// Milliseconds since 1970, what, key, process id, slot, generation, cause.
 type PyNote = (u64, &'static str, u32, i32, u32, u64, Option<&'static str>);
@@ -394,8 +398,7 @@ impl PyPool {
         self.0.deaths().map_err(error::pool)
     }
 
-    /// (slot, generation, pid, lent, key, held in ms) of each service.
-    fn services(&self) -> PyResult<Vec<(u32, u64, i32, bool, u32, u64)>> {
+    fn services(&self) -> PyResult<Vec<PySeen>> {
         let services = self.0.services().map_err(error::pool)?;
         let told = services.into_iter().map(|seen| {
             let Handle { slot, generation } = seen.handle;

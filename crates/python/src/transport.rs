@@ -5,6 +5,8 @@
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 #![allow(clippy::too_many_arguments)] // they are Python's
 
+mod gather;
+
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -480,6 +482,7 @@ fn connect_unix(py: Python<'_>, path: PathBuf) -> PyResult<RawFd> {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Connection>()?;
     module.add_class::<Frame>()?;
+    gather::register(module)?;
     module.add_class::<Listener>()?;
     module.add_function(wrap_pyfunction!(connect_unix, module)?)
 }
