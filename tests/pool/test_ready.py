@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 import forebay
 from tests.pool.processes import alive, eventually
@@ -75,14 +77,17 @@ def test_a_program_is_lent_once_it_has_said_that_it_is_ready(
     assert pool.stats()["starts"] == 1
 
 
-def test_a_program_becomes_ready_for_an_event_loop(pool: forebay.ServicePool, kind: str) -> None:
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_program_becomes_ready_for_an_event_loop(
+    pool: forebay.ServicePool, kind: str, run: Callable[..., None]
+) -> None:
     """The same on a loop, which is not blocked meanwhile."""
 
     async def main() -> None:
         async with pool.acquire(command(kind), timeout=10) as backend:
             assert alive(backend.lease.pid)
 
-    asyncio.run(main(), debug=True)
+    run(main(), debug=True)
 
 
 def test_a_program_that_ends_before_it_is_ready_is_told_with_its_words(
