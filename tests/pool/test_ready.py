@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 import forebay
-from tests.pool.processes import alive, eventually
+from tests.pool.processes import alive, children, eventually
 
 LISTEN = Path(__file__).parent / "backends/listen.py"
 PROGRAM = (sys.executable, "-I", "-S", str(LISTEN))
@@ -137,6 +137,25 @@ def test_a_start_that_is_cancelled_goes_to_whoever_comes_next(
         assert alive(backend.lease.pid)
     opener.join()
     assert pool.stats()["starts"] == 1
+
+
+def test_a_program_that_is_kept_ready_outlives_its_start_deadline(gate: Path) -> None:
+    """Though nobody has looked yet whether its socket accepts; the first caller does."""
+    with forebay.ServicePool(max_size=3, start_timeout=0.3) as pool:
+        held_back = command("unix socket", "--gate", str(gate))
+        pool.warm(held_back)
+        (keeper,) = children(os.getpid())
+        assert eventually(lambda: len(children(keeper)) == 1)
+        (kept,) = children(keeper)
+        pool.warm(held_back, 0)  # no other is started when this one is taken
+        later = command("line", "--gate", str(gate))  # its deadline comes after that of the other
+        with pytest.raises(forebay.DiedError, match="not ready in time"), pool.acquire(later):
+            pass
+        opener = threading.Thread(target=open_gate, args=(gate,))
+        opener.start()
+        with pool.acquire(held_back, timeout=10) as backend:
+            assert backend.lease.pid == kept
+        opener.join()
 
 
 def test_the_ready_line_tells_the_port(pool: forebay.ServicePool) -> None:
