@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import random
+import signal
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 import forebay
 from examples.stdio_backend.__main__ import TOOLS
@@ -53,7 +59,10 @@ def test_a_stdio_program_is_pooled_unchanged(pool: forebay.ServicePool) -> None:
     assert pool.stats()["starts"] == 1
 
 
-def test_a_stdio_program_serves_many_tasks_at_once(pool: forebay.ServicePool) -> None:
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_stdio_program_serves_many_tasks_at_once(
+    pool: forebay.ServicePool, run: Callable[..., None]
+) -> None:
     """Answers find whoever asked, in whatever order they come."""
 
     async def main() -> None:
@@ -70,7 +79,7 @@ def test_a_stdio_program_serves_many_tasks_at_once(pool: forebay.ServicePool) ->
         places = [answer["content"][0]["text"].partition(".")[0] for answer in answers]
         assert places == ["dataclasses", "functools"] * 20
 
-    asyncio.run(main(), debug=True)
+    run(main(), debug=True)
 
 
 def test_parameters_and_results_are_json(pool: forebay.ServicePool, talk: forebay.Command) -> None:
@@ -292,3 +301,42 @@ def test_equal_connectors_share_their_programs(
     other = forebay.Command(TALK, stdio=True, connect=forebay.JsonRpc())
     with pool.acquire(other) as backend:
         assert backend.lease.pid != pid
+
+
+def test_no_answer_is_ever_wrong_while_programs_are_killed(talk: forebay.Command) -> None:
+    """Whoever loses a program learns it; nobody gets what was meant for somebody else."""
+    rng = random.Random(7)
+    held: set[int] = set()
+    causes: list[int | None] = []
+    done = threading.Event()
+
+    def kill() -> None:
+        while not done.wait(0.005):
+            with contextlib.suppress(ProcessLookupError, IndexError):
+                os.kill(rng.choice([*held]), signal.SIGKILL)
+
+    def use(thread: int) -> int:
+        right = 0
+        for number in range(40):
+            try:
+                with pool.acquire(talk, timeout=20) as backend:
+                    held.add(backend.lease.pid)
+                    try:
+                        for call in range(5):
+                            token = f"{thread}.{number}.{call}"
+                            assert backend.client.call("echo", token) == [token]
+                            right += 1
+                    finally:
+                        held.discard(backend.lease.pid)
+            except forebay.DiedError as error:
+                causes.append(error.signal)
+        return right
+
+    with forebay.ServicePool(max_size=4) as pool, ThreadPoolExecutor(8) as threads:
+        killer = threading.Thread(target=kill)
+        killer.start()
+        right = sum(threads.map(use, range(6)))
+        done.set()
+        killer.join()
+    assert right > 100
+    assert set(causes) == {signal.SIGKILL}

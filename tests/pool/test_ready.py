@@ -8,13 +8,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 import forebay
-from tests.pool.processes import alive, eventually
+from tests.pool.processes import alive, children, eventually
 
 LISTEN = Path(__file__).parent / "backends/listen.py"
 PROGRAM = (sys.executable, "-I", "-S", str(LISTEN))
@@ -75,14 +77,17 @@ def test_a_program_is_lent_once_it_has_said_that_it_is_ready(
     assert pool.stats()["starts"] == 1
 
 
-def test_a_program_becomes_ready_for_an_event_loop(pool: forebay.ServicePool, kind: str) -> None:
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_program_becomes_ready_for_an_event_loop(
+    pool: forebay.ServicePool, kind: str, run: Callable[..., None]
+) -> None:
     """The same on a loop, which is not blocked meanwhile."""
 
     async def main() -> None:
         async with pool.acquire(command(kind), timeout=10) as backend:
             assert alive(backend.lease.pid)
 
-    asyncio.run(main(), debug=True)
+    run(main(), debug=True)
 
 
 def test_a_program_that_ends_before_it_is_ready_is_told_with_its_words(
@@ -132,6 +137,25 @@ def test_a_start_that_is_cancelled_goes_to_whoever_comes_next(
         assert alive(backend.lease.pid)
     opener.join()
     assert pool.stats()["starts"] == 1
+
+
+def test_a_program_that_is_kept_ready_outlives_its_start_deadline(gate: Path) -> None:
+    """Though nobody has looked yet whether its socket accepts; the first caller does."""
+    with forebay.ServicePool(max_size=3, start_timeout=0.3) as pool:
+        held_back = command("unix socket", "--gate", str(gate))
+        pool.warm(held_back)
+        (keeper,) = children(os.getpid())
+        assert eventually(lambda: len(children(keeper)) == 1)
+        (kept,) = children(keeper)
+        pool.warm(held_back, 0)  # no other is started when this one is taken
+        later = command("line", "--gate", str(gate))  # its deadline comes after that of the other
+        with pytest.raises(forebay.DiedError, match="not ready in time"), pool.acquire(later):
+            pass
+        opener = threading.Thread(target=open_gate, args=(gate,))
+        opener.start()
+        with pool.acquire(held_back, timeout=10) as backend:
+            assert backend.lease.pid == kept
+        opener.join()
 
 
 def test_the_ready_line_tells_the_port(pool: forebay.ServicePool) -> None:

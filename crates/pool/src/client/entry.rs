@@ -120,7 +120,9 @@ impl State {
             leased_ms: now_ms(),
             ..Entry::default()
         };
-        Stamp::new(Word::Starting, generation).store(&self.link.cell(slot).word);
+        let cell = self.link.cell(slot);
+        cell.since_ms.store(0, std::sync::atomic::Ordering::Release); // its caller waits
+        Stamp::new(Word::Starting, generation).store(&cell.word);
         self.stats.starts += 1;
         self.note(slot, What::Start);
         Handle { slot, generation }

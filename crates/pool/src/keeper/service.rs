@@ -50,9 +50,10 @@ pub struct Service {
 impl Service {
     /// Whether it has answered; only looked at while it owes an answer.
     ///
-    /// Where its caller looks for its readiness, what lies on the socket is no answer, only where to look.
-    pub fn has_answered(&self) -> bool {
-        if self.caller_looks {
+    /// Where its caller looks for its readiness, what lies on the socket is no answer while that caller waits, only
+    /// where to look; once it was `left`, whoever comes next looks there.
+    pub fn has_answered(&self, left: bool) -> bool {
+        if self.caller_looks && !left {
             return false;
         }
         let Some(answers) = &self.answers else {

@@ -5,6 +5,7 @@ use rustix::process::Pid;
 
 use super::Registry;
 use super::spare::end_spares;
+use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::Error;
 use crate::keeper::process::Process;
@@ -12,6 +13,7 @@ use crate::keeper::service::Service;
 use crate::keeper::template::Running;
 use crate::keeper::{Poller, deadline, report_of};
 use crate::limit::LIFETIME_LOOK_MS;
+use crate::sys::Cell;
 use crate::wire::{Event, Handle, Report};
 use crate::word::{Stamp, State};
 
@@ -171,12 +173,19 @@ impl Registry {
     /// time and nobody has needed it since; then it is idle.
     fn expire_owed(&self, handle: Handle, owing: State) -> Option<Cause> {
         let service = self.services.get(&handle.slot)?;
-        let word = &self.page.cell(handle.slot).word;
+        let cell = self.page.cell(handle.slot);
+        let word = &cell.word;
         let seen = Stamp::load(word);
         if seen.generation != handle.generation || seen.state != owing {
             return None;
         }
-        if service.has_answered() {
+        if service.has_answered(was_left(cell)) {
+            let _ = cell.since_ms.compare_exchange(
+                0,
+                now_ms(),
+                std::sync::atomic::Ordering::AcqRel,
+                std::sync::atomic::Ordering::Acquire,
+            ); // idle from now on, where its caller has not let go of it
             seen.swap(word, Stamp::new(State::Idle, seen.generation));
             return None;
         }
@@ -235,10 +244,10 @@ impl Registry {
     fn idle_of(&self, key: u32) -> usize {
         let of_key = |service: &&Service| service.deadlines.key == key;
         let is_ready = |service: &&Service| {
-            let word = &self.page.cell(service.handle.slot).word;
-            match Stamp::load(word).state {
+            let cell = self.page.cell(service.handle.slot);
+            match Stamp::load(&cell.word).state {
                 State::Idle => true,
-                State::Starting | State::Resetting => service.has_answered(),
+                State::Starting | State::Resetting => service.has_answered(was_left(cell)),
                 State::Free | State::Leased | State::Retired => false,
             }
         };
@@ -275,6 +284,11 @@ impl Registry {
             }
         }
     }
+}
+
+/// Whether nobody waits for what a service owes: its last caller has let go of it.
+fn was_left(cell: &Cell) -> bool {
+    cell.since_ms.load(std::sync::atomic::Ordering::Acquire) > 0
 }
 
 fn end_of_template(how: &str, output: &[u8]) -> Vec<u8> {
