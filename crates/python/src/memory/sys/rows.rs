@@ -60,7 +60,7 @@ impl Rows {
 struct Target(PyUntypedBuffer);
 
 impl Target {
-    /// The memory of `object`, which must have just so many bytes.
+    /// The memory of `object`, which must have so many bytes.
     fn of(object: &Bound<'_, PyAny>, bytes: usize) -> PyResult<Self> {
         let buffer = PyUntypedBuffer::get(object)?;
         if buffer.readonly() || !buffer.is_c_contiguous() || buffer.len_bytes() != bytes {

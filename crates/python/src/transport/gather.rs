@@ -9,10 +9,10 @@ use forebay_transport::{Connection as Core, Error, Result as CoreResult, gather}
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::error::transport_error;
-use crate::transport::{
+use super::{
     Connection, Stop, lend, outcome_to_python, raise, retry, to_codec, to_duration, to_head,
 };
+use crate::error::transport_error;
 
 type Segments<'py> = Option<Vec<Bound<'py, PyAny>>>;
 
