@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from forebay.pool._acquire import Acquire
     from forebay.pool._command import Command
     from forebay.pool._default import acquire, default_pool, set_default_pool
+    from forebay.pool._gather import call_many
     from forebay.pool._lease import Lease
     from forebay.pool._pool import ServicePool
     from forebay.pool._reset import Reset
@@ -29,6 +30,7 @@ __all__ = [
     "ServicePool",
     "Spec",
     "acquire",
+    "call_many",
     "default_pool",
     "set_default_pool",
 ]
@@ -39,6 +41,7 @@ __getattr__, __dir__ = lazy(
         "_acquire": ("Acquire",),
         "_command": ("Command",),
         "_default": ("acquire", "default_pool", "set_default_pool"),
+        "_gather": ("call_many",),
         "_lease": ("Lease",),
         "_pool": ("ServicePool",),
         "_reset": ("Reset",),
