@@ -213,9 +213,11 @@ def begin_all(
     """
 
 def gather_all(
-    connections: list[Connection], codec: int, ids: list[int], timeout: float | None
+    connections: list[Connection], codec: int, ids: list[int], timeout: float | None, look: bool
 ) -> list[Any]:
     """Wait until the calls that were begun have ended, or the timeout.
+
+    With `look` it looks for the answers before it sleeps, which pays where they come soon.
 
     Returns:
         For each an outcome as from `Connection.receive`, or None where the call goes on past the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import sys
 import threading
 import time
@@ -196,3 +197,28 @@ def test_a_forgotten_vector_environment_gives_its_services_back(
     assert pool.stats()["idle"] <= pool.stats()["live"] - 2
     del envs
     settle(pool)
+
+
+def test_environments_that_start_are_waited_for_together(pool: forebay.ServicePool) -> None:
+    """Four that take a second each are there after little more than one, not after four."""
+    pids([worlds.Hasty], pool)  # the template runs
+    begun = time.monotonic()
+    assert len(pids([worlds.Slow] * 4, pool, lambda envs: None)) == 4
+    # Made once more when they come back, which `pids` waits for: two seconds, where one after the
+    # other would be eight.
+    assert time.monotonic() - begun < 6
+
+
+def test_a_forked_child_leaves_its_parents_environments_alone(pool: forebay.ServicePool) -> None:
+    """It may close them and end as it likes; the parent's next step works."""
+    envs = make_vec([worlds.Hasty] * 2, pool=pool)
+    envs.reset(seed=1)
+    child = os.fork()
+    if child == 0:
+        try:
+            envs.close()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert envs.step(np.array([1, 1]))[1].shape == (2,)
+    envs.close()

@@ -143,3 +143,11 @@ class Hasty(World):
         super().__init__(spaces.Discrete(2), spaces.Discrete(2))
         self.pid = os.getpid()
         self.made = time.monotonic()
+
+
+class Slow(World):
+    """Takes a second to make."""
+
+    def __init__(self) -> None:
+        time.sleep(1)
+        super().__init__(spaces.Discrete(2), spaces.Discrete(2))

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay.pool._gather import LeaseGather, call_many
+from forebay.pool import call_many
+from forebay.pool._gather import LeaseGather
 from forebay.rpc._gather import message
 
 from . import gather_service

@@ -37,7 +37,7 @@ type Segments<'py> = Option<Vec<Bound<'py, PyAny>>>;
 /// Any thread may call any method. Waiting methods let go of the GIL.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct Connection {
-    pub(crate) core: Core,
+    core: Core,
 }
 
 fn options(py: Python<'_>, server: bool, peer: &str) -> Options {
@@ -480,6 +480,7 @@ fn connect_unix(py: Python<'_>, path: PathBuf) -> PyResult<RawFd> {
 
 /// Add what this file defines to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    gather::register(module)?;
     module.add_class::<Connection>()?;
     module.add_class::<Frame>()?;
     gather::register(module)?;
@@ -488,13 +489,13 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Why a wait ended without its result.
-pub(crate) enum Stop {
+enum Stop {
     Error(Error),
     /// A signal handler raised.
     Signal(PyErr),
 }
 
-pub(crate) fn raise(py: Python<'_>, stop: Stop, timeout: Option<f64>) -> PyErr {
+fn raise(py: Python<'_>, stop: Stop, timeout: Option<f64>) -> PyErr {
     match stop {
         Stop::Signal(error) => error,
         Stop::Error(error) => transport_error(py, &error, timeout),
@@ -502,7 +503,7 @@ pub(crate) fn raise(py: Python<'_>, stop: Stop, timeout: Option<f64>) -> PyErr {
 }
 
 /// Wait without the GIL; run signal handlers when interrupted, then wait on.
-pub(crate) fn retry<R: Send>(
+fn retry<R: Send>(
     py: Python<'_>,
     mut wait: impl FnMut() -> Result<R, Error> + Send,
 ) -> Result<R, Stop> {
@@ -515,7 +516,7 @@ pub(crate) fn retry<R: Send>(
 }
 
 /// How a call ended, for Python.
-pub(crate) enum Ending<'py> {
+enum Ending<'py> {
     Object(Bound<'py, PyAny>),
     Raise(PyErr),
 }
@@ -528,7 +529,7 @@ impl<'py> Ending<'py> {
         }
     }
 
-    pub(crate) fn into_object(self, py: Python<'py>) -> Bound<'py, PyAny> {
+    fn into_object(self, py: Python<'py>) -> Bound<'py, PyAny> {
         match self {
             Ending::Object(object) => object,
             Ending::Raise(error) => error.into_value(py).into_bound(py).into_any(),
@@ -538,7 +539,7 @@ impl<'py> Ending<'py> {
 
 /// `bytes` for a reply of the expected codec without segments, else a tuple
 /// `(raised, codec, head, segments)`, or the exception of the transport.
-pub(crate) fn outcome_to_python<'py>(
+fn outcome_to_python<'py>(
     py: Python<'py>,
     core: &Core,
     expected: Codec,
@@ -625,7 +626,7 @@ fn segments_to_python(py: Python<'_>, segments: Vec<Buffer>) -> PyResult<Bound<'
     Ok(list)
 }
 
-pub(crate) fn to_head<'a>(head: &'a Bound<'_, PyBytes>) -> Head<'a> {
+fn to_head<'a>(head: &'a Bound<'_, PyBytes>) -> Head<'a> {
     let bytes = head.as_bytes();
     if bytes.len() <= limit::COPY_BYTES_MAX {
         return Head::Borrowed(bytes);
@@ -633,7 +634,7 @@ pub(crate) fn to_head<'a>(head: &'a Bound<'_, PyBytes>) -> Head<'a> {
     Head::Lent(Box::new(PyBackedBytes::from(head.clone())))
 }
 
-pub(crate) fn lend(segments: Segments<'_>) -> PyResult<Vec<Payload>> {
+fn lend(segments: Segments<'_>) -> PyResult<Vec<Payload>> {
     let Some(segments) = segments else {
         return Ok(Vec::new());
     };
@@ -643,7 +644,7 @@ pub(crate) fn lend(segments: Segments<'_>) -> PyResult<Vec<Payload>> {
         .collect()
 }
 
-pub(crate) fn to_codec(codec: u8) -> Codec {
+fn to_codec(codec: u8) -> Codec {
     if codec == Codec::Pickle as u8 {
         Codec::Pickle
     } else {
@@ -651,7 +652,7 @@ pub(crate) fn to_codec(codec: u8) -> Codec {
     }
 }
 
-pub(crate) fn to_duration(timeout: Option<f64>) -> Option<Duration> {
+fn to_duration(timeout: Option<f64>) -> Option<Duration> {
     let timeout = timeout.filter(|&timeout| timeout < TIMEOUT_S_MAX)?;
     Some(Duration::from_secs_f64(timeout.max(0.0)))
 }

@@ -2,7 +2,7 @@
 //!
 //! The thread takes the reader's place of every connection that has none, as one that waits for a
 //! single call does (`blocking`), and sleeps once for all of them.
-//! At first it looks for, and then sleeps on, the *last* call of those that remain, and on the peers' deaths: waking for
+//! At first it sleeps on the *last* call of those that remain, and on the peers' deaths: waking for
 //! each answer would take the cores from the processes that still work on theirs. Everything that
 //! lies in the other sockets by then is read without sleeping. After `GATHER_PATIENCE_US` any
 //! answer wakes it, because one that is larger than a socket's buffer keeps its sender waiting.
@@ -19,17 +19,18 @@ use crate::blocking::{Turn, Wish, Woken, is_past, leave, own_wake, spin, timespe
 use crate::call::Outcome;
 use crate::connection::{Connection, release};
 use crate::error::{Error, Result};
-use crate::limit::{GATHER_PATIENCE_US, GATHER_SPIN_US};
-use crate::look::Yielding;
+use crate::limit::{GATHER_LOOK_US, GATHER_PATIENCE_US};
+use crate::look::LongLook;
 
 thread_local! {
-    static YIELDING: Cell<Yielding> = const { Cell::new(Yielding::new()) };
+    static LOOK: Cell<LongLook> = const { Cell::new(LongLook::new()) };
 }
 
 /// Wait until every call has ended, each by an answer, a failure or a break of its connection.
 ///
 /// `calls` are ids that were begun for a thread, with their connections; `ended[n]` is where the
-/// outcome of `calls[n]` goes. A call whose place is filled is not waited for.
+/// outcome of `calls[n]` goes. A call whose place is filled is not waited for. `look` says that the
+/// answers are expected so soon that it pays to look for them before sleeping.
 ///
 /// # Errors
 /// `Deadline` and `Interrupted`, after which the calls without an outcome go on: wait again for the
@@ -41,6 +42,7 @@ pub fn wait_all(
     calls: &[(&Connection, u64)],
     ended: &mut [Option<Result<Outcome>>],
     deadline: Option<Instant>,
+    look: bool,
 ) -> Result<()> {
     let wake = own_wake()?;
     let patient = Instant::now() + Duration::from_micros(GATHER_PATIENCE_US);
@@ -54,7 +56,7 @@ pub fn wait_all(
                 peer: format!("{} of {} calls", places.len(), calls.len()),
             })
         } else {
-            sleep(&mut places, &wake, patient, deadline)
+            sleep(&mut places, &wake, patient, deadline, look)
         };
         for place in &places {
             place.leave(slept.is_err());
@@ -148,6 +150,7 @@ fn sleep(
     wake: &OwnedFd,
     patient: Instant,
     deadline: Option<Instant>,
+    look: bool,
 ) -> Result<()> {
     let last = places.len() - 1;
     let patient = (!is_past(Some(patient))).then_some(patient);
@@ -170,7 +173,8 @@ fn sleep(
             fds.push(PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN));
         }
     }
-    wait(&mut fds, [patient, deadline].into_iter().flatten().min())?;
+    let until = [patient, deadline].into_iter().flatten().min();
+    wait(&mut fds, until, look)?;
     let seen: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
     drop(fds);
     if !seen[0].is_empty() {
@@ -189,8 +193,8 @@ fn sleep(
     Ok(())
 }
 
-fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
-    if look(fds) {
+fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>, look: bool) -> Result<()> {
+    if look && find(fds) {
         return Ok(());
     }
     let timeout = until.map(|at| timespec(at.saturating_duration_since(Instant::now())));
@@ -204,15 +208,15 @@ fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
     }
 }
 
-/// Look for a while, unless that has cost too much lately; whether something was there.
-fn look(fds: &mut [PollFd<'_>]) -> bool {
-    let mut yielding = YIELDING.get();
-    let found = yielding.is_worth_it() && {
+/// Look for a while, unless that was of no use lately; whether something was there.
+fn find(fds: &mut [PollFd<'_>]) -> bool {
+    let mut look = LOOK.get();
+    let found = look.is_worth_it() && {
         let begun = Instant::now();
-        let found = spin(fds, GATHER_SPIN_US);
-        yielding.took(begun.elapsed(), Duration::from_micros(GATHER_SPIN_US));
+        let found = spin(fds, GATHER_LOOK_US);
+        look.ended(found && begun.elapsed() < 2 * Duration::from_micros(GATHER_LOOK_US));
         found
     };
-    YIELDING.set(yielding);
+    LOOK.set(look);
     found
 }

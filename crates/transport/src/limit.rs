@@ -40,16 +40,17 @@ pub const LOOK_MISSES_MAX: u32 = 4;
 pub const LOOK_AGAIN: u32 = 16;
 /// A sleep from this long on is idleness, and no look that found nothing.
 pub const LOOK_IDLE_MS: u64 = 2;
-/// A thread that waits for calls on several connections looks and yields for this long first.
+/// A thread that waits for short calls on several connections looks and yields for so long first.
 ///
-/// Eight processes that step an environment each on two cores: 181 us a round, 222 us without; the
-/// core of the waiting thread does not halt, and whoever can run there runs, because each look
-/// yields it.
-pub const GATHER_SPIN_US: u64 = 200;
-/// Waits without a look after one in which a yield gave a whole slice to somebody else's program;
-/// twice as many each time, up to the second number.
-pub const YIELD_SKIP_MIN: u32 = 32;
-pub const YIELD_SKIP_MAX: u32 = 4096;
+/// Eight processes that step an environment each on two cores: 270 us a round, 310 us without. The
+/// core of the waiting thread does not halt, from which a virtual one is slow to wake. It is asked
+/// for by the caller, since a yield does not always give the core away: in a round of longer calls
+/// it held up the processes that shared the core.
+pub const GATHER_LOOK_US: u64 = 200;
+/// Waits without such a look after one that found nothing in time; twice as many each time, up to
+/// the second number.
+pub const LONG_LOOK_SKIP_MIN: u32 = 32;
+pub const LONG_LOOK_SKIP_MAX: u32 = 4096;
 /// It sleeps on the last of its calls until this long after it began; then any answer wakes it.
 ///
 /// Many processes that share few cores answer faster when nobody wakes meanwhile, and a wait that

@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use crate::limit::{LOOK_AGAIN, LOOK_IDLE_MS, LOOK_MISSES_MAX, YIELD_SKIP_MAX, YIELD_SKIP_MIN};
+use crate::limit::{
+    LONG_LOOK_SKIP_MAX, LONG_LOOK_SKIP_MIN, LOOK_AGAIN, LOOK_IDLE_MS, LOOK_MISSES_MAX,
+};
 
 /// What became of the looks at one connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,19 +44,19 @@ impl Look {
     }
 }
 
-/// Whether a thread that yields while it looks gets its core back soon.
+/// Whether a thread that waits for many looks for longer: where that has paid lately.
 ///
-/// Where programs of others compete for the cores, a yield costs a whole slice of theirs, some
-/// milliseconds, and sleeping is the better way to wait.
+/// Where the answers take longer it is of no use, and where programs of others compete for the
+/// cores, a yield costs a whole slice of theirs, some milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Yielding {
+pub struct LongLook {
     /// Sleeps without a look still to come.
     skip: u32,
     /// How many there were the last time.
     last: u32,
 }
 
-impl Yielding {
+impl LongLook {
     /// Nothing is known yet.
     pub const fn new() -> Self {
         Self { skip: 0, last: 0 }
@@ -69,12 +71,12 @@ impl Yielding {
         false
     }
 
-    /// Note how long a look took that was allowed `allowed`.
-    pub fn took(&mut self, time: Duration, allowed: Duration) {
-        self.last = if time > 2 * allowed {
-            (self.last * 2).clamp(YIELD_SKIP_MIN, YIELD_SKIP_MAX)
-        } else {
+    /// Note a look: whether it found something within the time that it was allowed.
+    pub fn ended(&mut self, found: bool) {
+        self.last = if found {
             0
+        } else {
+            (self.last * 2).clamp(LONG_LOOK_SKIP_MIN, LONG_LOOK_SKIP_MAX)
         };
         self.skip = self.last;
     }
@@ -85,21 +87,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yields_that_cost_a_slice_of_others_become_rare() {
-        let allowed = Duration::from_micros(100);
-        let mut yielding = Yielding::default();
+    fn long_looks_that_find_nothing_in_time_become_rare() {
+        let mut look = LongLook::new();
         let mut skipped = Vec::new();
-        for time in [50, 900, 900, 900, 50] {
+        for found in [true, false, false, false, true] {
             let mut count = 0;
-            while !yielding.is_worth_it() {
+            while !look.is_worth_it() {
                 count += 1;
             }
             skipped.push(count);
-            yielding.took(Duration::from_micros(time), allowed);
+            look.ended(found);
         }
-        let least = YIELD_SKIP_MIN;
+        let least = LONG_LOOK_SKIP_MIN;
         assert_eq!(skipped, [0, 0, least, 2 * least, 4 * least]);
-        assert!(yielding.is_worth_it());
+        assert!(look.is_worth_it());
     }
 
     const SOON: Duration = Duration::from_micros(200);

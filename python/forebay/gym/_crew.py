@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from forebay.errors import DeadlineError, Error, RemoteError
@@ -20,6 +21,9 @@ EASY_S = 0.005
 
 STARTS_AT_ONCE = 16
 """Threads that wait for services which start."""
+
+TURN_S = 2.0
+"""How long such a thread may outlive an interrupted wait."""
 
 GATHERS_MAX = 64
 """Combinations of environments that are called together and remembered."""
@@ -81,8 +85,10 @@ class Crew:
         self._waiting = parts
         self._begin_next()
 
-    def finish(self, timeout: float | None = None) -> tuple[list[Any], dict[int, BaseException]]:
-        """Wait for all calls that were begun.
+    def finish(
+        self, timeout: float | None = None, *, look: bool = False
+    ) -> tuple[list[Any], dict[int, BaseException]]:
+        """Wait for all calls that were begun; with `look` as for answers that come soon.
 
         Returns:
             The answers in the order of the targets, None where a call failed, and the errors by
@@ -97,7 +103,7 @@ class Crew:
             left = None if end is None else max(0.0, end - time.monotonic())
             targets = self._running
             try:
-                answers, failed = self._gather_of(targets).finish(timeout=left)
+                answers, failed = self._gather_of(targets).finish(timeout=left, look=look)
             except BaseException:
                 self._running, self._waiting = (), []
                 for index in targets:
@@ -193,17 +199,33 @@ class Crew:
             self._take_slowly(missing)
 
     def _take_slowly(self, missing: list[int]) -> None:
-        def take(index: int) -> None:
-            recipe = self._recipes[index]
-            self.seats[index] = Seat.take(self._pool, recipe, self._acquire_timeout)
-
+        given_up = threading.Event()
+        end = time.monotonic() + self._acquire_timeout
         workers = min(len(missing), STARTS_AT_ONCE)
         with ThreadPoolExecutor(workers, thread_name_prefix="forebay-gym") as threads:
-            started = [threads.submit(take, index) for index in missing]
+            started = [threads.submit(self._take, index, end, given_up) for index in missing]
+            try:
+                wait(started)
+            except BaseException:
+                given_up.set()
+                raise
         for index, future in zip(missing, started, strict=True):
             error = future.exception()
             if error is not None:
                 raise name_environment(error, index, len(self.seats))
+
+    def _take(self, index: int, end: float, given_up: threading.Event) -> None:
+        """Borrow in a thread, in turns, so that it ends soon when nobody waits for it any more."""
+        while True:
+            left = max(0.0, end - time.monotonic())
+            try:
+                turn = min(left, TURN_S)
+                self.seats[index] = Seat.take(self._pool, self._recipes[index], turn)
+                return
+            except DeadlineError as error:
+                if given_up.is_set() or left <= TURN_S:
+                    error.add_note(f"waited {self._acquire_timeout:g} s in all (acquire_timeout)")
+                    raise
 
     def _meet(self, targets: Targets) -> None:
         """Have the services described that are not known, and map their regions."""

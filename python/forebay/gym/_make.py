@@ -48,16 +48,14 @@ def make_vec(
 ) -> PooledVectorEnv:
     """Make a vector environment whose environments run in warm processes.
 
-    The arguments up to `max_concurrency` are those of gymnasium's AsyncVectorEnv.
     The functions travel by value, with cloudpickle, to processes of the same user.
-    Equal functions share warm services across calls: `close` gives them back, each makes its
-    environment anew while nobody waits, and the next `make_vec` borrows them in microseconds.
-    What a function's modules keep in global variables stays in such a process.
+    Equal ones share warm services: `close` gives these back, each makes its environment anew while
+    nobody waits, and the next `make_vec` borrows them. Global variables of modules stay there.
 
     Args:
         env_fns: functions without arguments that return an environment, one each.
-        shared_memory: accepted; observations of a fixed shape always lie in shared memory, and any
-            others always travel with the answers, custom spaces included.
+        shared_memory: accepted; observations of a fixed shape always lie in shared memory, others
+            travel with the answers.
         copy: return new observation arrays each time; False: the same ones, overwritten.
         context: accepted ("fork", "spawn", "forkserver"); all processes come from a template.
         daemon: accepted; the processes always end with this program, and may have children.
@@ -65,13 +63,11 @@ def make_vec(
         observation_mode: "same", "different", or the batched and the single observation space.
         autoreset_mode: when an environment whose episode has ended is reset.
         max_concurrency: how many environments are called at once, or None for all.
-        pool: who lends the services; by default a pool that all vector environments of this
-            process share, of `ENVIRONMENTS_MAX` (256) services at most.
+        pool: who lends; by default `environment_pool()`, with at most 256 services.
         restart: replace an environment that was lost or raised in a step, and truncate its episode,
             rather than raise.
         acquire_timeout: seconds to wait for the services, their start included.
-        call_timeout: seconds for a reset, a step or a call in each environment; an environment that
-            takes longer is ended. None waits for ever, as AsyncVectorEnv does.
+        call_timeout: seconds for each reset, step or call, after which an environment is ended.
 
     Raises:
         ConfigError: an argument makes no sense here, or there are more environments than the pool
@@ -85,16 +81,8 @@ def make_vec(
     environments wait for together.
     """
     _check(env_fns, context, worker, max_concurrency)
-    mode = AutoresetMode(autoreset_mode)
-    lender = pool or environment_pool()
-    limit = lender.config.max_size
-    if len(env_fns) > limit:
-        raise ConfigError(
-            f"{len(env_fns)} environments need as many services, and pool {lender.name!r} may have"
-            f" max_size={limit}; give pool=forebay.ServicePool(max_size={len(env_fns)})"
-        )
     crew = Crew(
-        lender,
+        _lender(pool, len(env_fns)),
         recipes_of(env_fns),
         acquire_timeout=acquire_timeout,
         call_timeout=call_timeout,
@@ -105,12 +93,23 @@ def make_vec(
             crew,
             copy=copy,
             observation_mode=observation_mode,
-            autoreset_mode=mode,
+            autoreset_mode=AutoresetMode(autoreset_mode),
             restart=restart,
         )
     except BaseException:
         crew.close()
         raise
+
+
+def _lender(pool: ServicePool | None, count: int) -> ServicePool:
+    lender = pool or environment_pool()
+    limit = lender.config.max_size
+    if count > limit:
+        raise ConfigError(
+            f"{count} environments need as many services, and pool {lender.name!r} may have"
+            f" max_size={limit}; give pool=forebay.ServicePool(max_size={count})"
+        )
+    return lender
 
 
 def environment_pool() -> ServicePool:

@@ -302,7 +302,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         targets = self._expect(kind, f"{kind}_wait")
         self._pending = None
         try:
-            return (targets, *self._crew.finish(timeout))
+            return (targets, *self._crew.finish(timeout, look=kind == "step"))
         except BaseException:
             self._unready |= dict.fromkeys(targets, "was lost when its call was interrupted")
             raise

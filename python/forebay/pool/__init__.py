@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from forebay.pool._default import acquire, default_pool, set_default_pool
     from forebay.pool._events import Event, Events
     from forebay.pool._factory import Factory, factory
+    from forebay.pool._gather import call_many
     from forebay.pool._grpc import Grpc
     from forebay.pool._json_rpc import AsyncJsonRpcClient, JsonRpc, JsonRpcClient, JsonRpcError
     from forebay.pool._lease import Lease
@@ -55,6 +56,7 @@ __all__ = [
     "Spec",
     "Started",
     "acquire",
+    "call_many",
     "default_pool",
     "factory",
     "set_default_pool",
@@ -72,6 +74,7 @@ __getattr__, __dir__ = lazy(
         "_factory": ("Factory", "factory"),
         "_grpc": ("Grpc",),
         "_json_rpc": ("AsyncJsonRpcClient", "JsonRpc", "JsonRpcClient", "JsonRpcError"),
+        "_gather": ("call_many",),
         "_lease": ("Lease",),
         "_null": ("NullPool",),
         "_pool": ("ServicePool",),

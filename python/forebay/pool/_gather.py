@@ -51,15 +51,18 @@ class LeaseGather:
                 lease._check()
         self._gather.begin(messages, timeout=timeout)
 
-    def finish(self, *, timeout: float | None = None) -> tuple[list[Any], dict[int, BaseException]]:
+    def finish(
+        self, *, timeout: float | None = None, look: bool = False
+    ) -> tuple[list[Any], dict[int, BaseException]]:
         """Wait for the answers: what each call returned, and the errors by the number of the call.
 
+        Arguments as of `rpc.Gather.finish`.
         Errors are those of a single call on a lease; a service that ended comes as DiedError with
         its cause and last output.
         Interrupting (Ctrl-C) makes every one of the leases dirty.
         """
         try:
-            results, errors = self._gather.finish(timeout=timeout)
+            results, errors = self._gather.finish(timeout=timeout, look=look)
         except BaseException as interrupt:
             for lease in self._leases:
                 lease._weigh(interrupt)

@@ -77,11 +77,14 @@ class Gather:
             self._connections, _PICKLE.number, messages, self._generations, timeout
         )
 
-    def finish(self, *, timeout: float | None = None) -> tuple[list[Any], dict[int, BaseException]]:
+    def finish(
+        self, *, timeout: float | None = None, look: bool = False
+    ) -> tuple[list[Any], dict[int, BaseException]]:
         """Wait for the answers.
 
         Args:
             timeout: seconds from now; the time that `begin` allowed ends it too.
+            look: the answers are expected within some 100 us: look for them before sleeping.
 
         Returns:
             What each call returned, None where it failed; and the errors, by the number of the
@@ -103,7 +106,7 @@ class Gather:
             ids = [begun[place] for place in places]
         allowed = self._left(timeout)
         try:
-            outcomes = _core.gather_all(connections, _PICKLE.number, ids, allowed)
+            outcomes = _core.gather_all(connections, _PICKLE.number, ids, allowed, look)
         except BaseException:
             for connection, call in zip(connections, ids, strict=True):
                 connection.cancel(call)

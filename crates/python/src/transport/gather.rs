@@ -9,10 +9,10 @@ use forebay_transport::{Connection as Core, Error, Result as CoreResult, gather}
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::error::transport_error;
-use crate::transport::{
+use super::{
     Connection, Stop, lend, outcome_to_python, raise, retry, to_codec, to_duration, to_head,
 };
+use crate::error::transport_error;
 
 type Segments<'py> = Option<Vec<Bound<'py, PyAny>>>;
 
@@ -51,6 +51,7 @@ fn begin_all<'py>(
 
 /// Wait until the calls that were begun have ended, or the timeout.
 ///
+/// With `look` it looks for the answers before it sleeps, which pays where they come soon.
 /// Returns each outcome as `Connection.receive` gives it, and `None` for a call that goes on past
 /// the timeout. A signal handler's exception is raised, and all calls go on.
 #[pyfunction]
@@ -60,6 +61,7 @@ fn gather_all<'py>(
     codec: u8,
     ids: Vec<u64>,
     timeout: Option<f64>,
+    look: bool,
 ) -> PyResult<Bound<'py, PyList>> {
     let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
     let calls: Vec<(&Core, u64)> = connections
@@ -68,7 +70,7 @@ fn gather_all<'py>(
         .zip(ids)
         .collect();
     let mut ended: Vec<Option<CoreResult<Outcome>>> = calls.iter().map(|_| None).collect();
-    match retry(py, || gather::wait_all(&calls, &mut ended, deadline)) {
+    match retry(py, || gather::wait_all(&calls, &mut ended, deadline, look)) {
         Ok(()) | Err(Stop::Error(Error::Deadline { .. })) => {}
         Err(stop) => return Err(raise(py, stop, timeout)),
     }
