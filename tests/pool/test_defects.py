@@ -194,7 +194,6 @@ def test_arguments_from_the_environment_are_in_the_key(pool: forebay.ServicePool
         assert backend.lease.pid == first
 
 
-@pytest.mark.xfail(strict=False, reason="a key holds only the variables given to the Command")
 def test_the_environment_at_the_acquire_is_in_the_key(
     pool: forebay.ServicePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
