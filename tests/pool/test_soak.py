@@ -43,7 +43,8 @@ class Clients:
         self._rest: dict[int, bytes] = {}
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         self.outcomes: Counter[str] = Counter()
-        self.errors = (scratch.parent / "errors").open("w+b")
+        self.said = ""
+        self._errors = (scratch.parent / "errors").open("w+b")
 
     def start(self) -> None:
         """Start one more."""
@@ -54,7 +55,7 @@ class Clients:
             env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(self._scratch)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.errors,
+            stderr=self._errors,
         )
         self.running[process.pid] = process
         self._rest[process.pid] = b""
@@ -97,7 +98,9 @@ class Clients:
             process.kill()
             self._ended(process)
         self._selector.close()
-        self.errors.close()
+        self._errors.seek(0)
+        self.said = self._errors.read().decode(errors="replace")
+        self._errors.close()
 
     def leases(self) -> int:
         """Leases that came to an end of some kind."""
@@ -203,6 +206,7 @@ def test_no_death_makes_a_wrong_answer_or_leaves_anything(
     with capsys.disabled():
         sys.stdout.write(f"\n{report}\n")  # the figures are what a soak is run for
     assert not clients.wrong(), report
+    assert "Traceback" not in clients.said
     assert clients.leases() >= LEASES
     assert clients.outcomes["ok"] > LEASES / 2, report
     assert all_struck(made), report
