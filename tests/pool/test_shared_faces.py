@@ -8,7 +8,7 @@ from tests.pool.soak_services import Shared
 
 
 def test_a_thread_and_a_loop_share_different_services() -> None:
-    """A connection in use belongs to its loop, so that who joins from a thread gets another service."""
+    """A connection in use belongs to its loop: who joins from a thread gets another service."""
     with forebay.ServicePool(max_size=2) as pool:
         entered, called = threading.Event(), threading.Event()
 
