@@ -1,0 +1,98 @@
+"""The directory of whoever has the lease of this service.
+
+The service alone looks after it: it answers one call after another, so that it knows without a race
+when the first call of a lease has come. Then it looks whether the lease before has used the
+directory. That is one system call, because an unused one still has the time of change that it was
+made with, the epoch (a time that was merely remembered could be equal after a change: the clock of
+a file system ticks a few hundred times a second). A used one is put aside for the keeper to remove
+(see `scratch.rs`), and a new one takes its name, so that `TMPDIR` stays as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Any
+
+NAME = "lease"
+"""The directory's name in that of its service, which the keeper makes."""
+
+_home = ""
+"""The directory of this service; "" where this is none."""
+
+
+def move_in(directory: str) -> None:
+    """This process, or the one that is forked next, is a service that has a directory."""
+    global _home
+    _home = directory
+    use(directory)
+
+
+def use(directory: str) -> None:
+    """Have temporary files made in `directory`, here and in programs that are started."""
+    os.environ["TMPDIR"] = directory
+    tempfile: Any = sys.modules.get("tempfile")
+    if tempfile is not None:
+        tempfile.tempdir = directory
+
+
+class LeaseDirectory:
+    """A directory that is empty when a lease begins.
+
+    A service keeps one for all its leases.
+    A program cannot look after its own: there each lease does, for what its holder puts there.
+
+    Attributes:
+        generation: of the lease that it belongs to; -1 before the first.
+        path: its path, "" before the service was made.
+    """
+
+    __slots__ = ("_ended", "_enters", "generation", "path")
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+        self.generation = -1
+        self._ended = 0
+        self._enters = False
+
+    def found(self, *, enters: bool) -> None:
+        """The service was made: what it makes from now on is a lease's.
+
+        What its constructor made stays for the life of the service, in the directory above.
+        `enters`: leases also find it as the current directory.
+        """
+        if _home:
+            self.path = os.path.join(_home, NAME)
+            self._enters = enters
+            self.generation = -1
+            use(self.path)
+            if enters:
+                os.chdir(self.path)
+
+    def begin(self, generation: int) -> None:
+        """The first call of a lease has come. Cost: one system call where it was not used."""
+        self.generation = generation
+        if self.path:
+            self.end()
+        if self._enters:
+            os.chdir(self.path)
+
+    def end(self) -> None:
+        """The lease before has ended: make the directory a new one, unless it was not used."""
+        try:
+            used = os.stat(self.path).st_mtime_ns
+        except FileNotFoundError:  # it was removed or renamed
+            used = -1
+        if used:
+            self._renew()
+
+    def _renew(self) -> None:
+        self._ended += 1
+        above = os.path.dirname(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.path, os.path.join(above, f"ended-{self.generation}-{self._ended}"))
+        os.mkdir(self.path, 0o700)
+        os.utime(self.path, ns=(0, 0))
+        if self._enters:
+            os.chdir(self.path)
