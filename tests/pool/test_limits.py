@@ -5,9 +5,11 @@ import contextlib
 import itertools
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -269,7 +271,7 @@ sys.stdin.read()
 
 
 @needs_tree
-def test_a_cgroup_that_was_delegated_is_used_without_root(tmp_path: Path) -> None:
+def test_a_cgroup_that_was_delegated_is_used_without_root() -> None:
     """A user's own cgroup is found by itself, and nothing is made outside of it."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
@@ -279,7 +281,8 @@ def test_a_cgroup_that_was_delegated_is_used_without_root(tmp_path: Path) -> Non
     nobody = 65534
     for name in ("", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"):
         os.chown(mine / name, nobody, nobody)
-    os.chmod(tmp_path, 0o777)
+    directory = tempfile.mkdtemp(dir="/dev/shm")
+    os.chown(directory, nobody, nobody)
     program = """
 import forebay
 from tests.pool.limited import Files
@@ -293,7 +296,7 @@ with forebay.ServicePool() as pool, pool.acquire(Files) as service:
         os.setgid(nobody)
         os.setuid(nobody)
 
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}/python:{ROOT}", "TMPDIR": str(tmp_path)}
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}/python:{ROOT}", "TMPDIR": directory}
     interpreter = "/usr/bin/python3"  # the one of a virtual environment may be root's alone
     try:
         ended = subprocess.run(
@@ -310,7 +313,9 @@ with forebay.ServicePool() as pool, pool.acquire(Files) as service:
         cgroup, opened = ended.stdout.split()
         assert cgroup.startswith(f"/{mine.name}/forebay-keeper-")
         assert opened == "20"
+        assert os.listdir(directory) == []
     finally:
+        shutil.rmtree(directory)
         for left in sorted(mine.rglob("*/"), reverse=True):
             left.rmdir()
         mine.rmdir()

@@ -100,7 +100,11 @@ impl Groups {
         // Who moves a process writes to the common ancestor too.
         access(base.join("cgroup.procs"), Access::WRITE_OK)?;
         let leftovers = sweep(base);
-        enable(base);
+        // Where processes are inside, the memory controller cannot be turned on, and turning on the others would keep
+        // every process out of the children ("domain invalid"). The root, which has no type, is exempt.
+        if !base.join("cgroup.type").exists() || members(base).is_empty() {
+            enable(base);
+        }
         for attempt in 0..TRIES {
             let (pid, now) = (std::process::id(), crate::clock::now_ms());
             let directory = base.join(format!("{PREFIX}{pid}-{now}-{attempt}"));
@@ -109,6 +113,10 @@ impl Groups {
             let Ok(lock) = File::open(&directory) else {
                 continue;
             };
+            if !is_domain(&directory) {
+                remove(&directory);
+                return Err(io::ErrorKind::Unsupported.into());
+            }
             let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
             if locked && directory.join("cgroup.procs").exists() {
                 let controllers = enable(&directory);
@@ -287,6 +295,11 @@ fn sweep(base: &Path) -> Vec<PathBuf> {
         }
     }
     left
+}
+
+/// Whether processes can be in a cgroup: not below one whose children share its controllers by thread.
+fn is_domain(directory: &Path) -> bool {
+    fs::read_to_string(directory.join("cgroup.type")).is_ok_and(|kind| kind.trim() == "domain")
 }
 
 /// Turn on for the children of a cgroup what can be turned on. Returns what they have then.
