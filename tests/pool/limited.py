@@ -158,6 +158,13 @@ class Writer(forebay.Service):
         self.write("/".join(["d"] * depth) + "/file")
 
 
+class Plain(Writer):
+    """Makes nothing when it is made."""
+
+    def __init__(self) -> None:
+        pass
+
+
 class Tidy(Writer):
     """Is reset between leases, and writes something then."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.pool.limited import Common, Settled, Tidy, Writer
+from tests.pool.limited import Common, Plain, Settled, Tidy, Writer
 from tests.pool.processes import eventually, parent
 from tests.pool.test_command import ECHO, python
 
@@ -28,11 +28,17 @@ def pool(base: Path) -> Iterator[forebay.ServicePool]:
     assert eventually(lambda: os.listdir(base) == [])
 
 
-@pytest.fixture(params=[Writer, Tidy], ids=["stateless", "reset"])
+@pytest.fixture(params=[Plain, Writer, Tidy], ids=["plain", "with a cache", "reset"])
 def service(request: pytest.FixtureRequest) -> type[Writer]:
     """A service class for each way of being made clean."""
     made: type[Writer] = request.param
     return made
+
+
+def ended(directory: Path) -> list[str]:
+    """What was put aside in the keeper's directory, above that of a service or of its leases."""
+    above = [*directory.parent.iterdir(), *directory.parent.parent.iterdir()]
+    return [path.name for path in above if path.name.startswith("ended-")]
 
 
 def test_a_lease_finds_its_directory_empty(
@@ -130,13 +136,8 @@ def test_ended_directories_go_while_the_service_lives(
             writer.write("tree/file")
             writer.link("tree/link", str(outside))
     with pool.acquire(Writer) as writer:
-        above = writer.lease.directory.parent
-
-        def gone() -> bool:
-            writer.listing()
-            return sorted(os.listdir(above)) == ["cache", "lease"]
-
-        assert eventually(gone, 10)
+        directory = writer.lease.directory
+        assert eventually(lambda: ended(directory) == [], 20)
     assert os.listdir(outside) == ["kept"]
     (outside / "kept").unlink()
     outside.rmdir()
@@ -149,9 +150,10 @@ def test_a_deep_tree_does_not_hold_the_keeper(pool: forebay.ServicePool, base: P
         keeper = parent(writer.lease.pid)
     with pool.acquire(Writer) as writer:
         assert writer.listing() == []
-        above = writer.lease.directory.parent
-        assert eventually(lambda: len(os.listdir(f"/proc/{keeper}/fd")) < 64)
-        assert eventually(lambda: sorted(os.listdir(above)) == ["cache", "lease"], 20)
+        directory = writer.lease.directory
+        assert ended(directory) != []
+        assert eventually(lambda: ended(directory) == [], 30)
+        assert len(os.listdir(f"/proc/{keeper}/fd")) < 64
 
 
 def test_a_program_has_a_directory_for_each_lease(

@@ -31,7 +31,7 @@ pub const SPARE_DELAY_MS: u64 = 10;
 /// Longest time until the directories of ended leases are looked for, in milliseconds, while the keeper is awake.
 pub const DIRECTORY_SCAN_MS: u64 = 1_000;
 /// Files and directories that the keeper removes between two looks at what is more urgent.
-pub const REMOVE_BATCH: usize = 256;
+pub const REMOVE_BATCH: usize = 16;
 /// Time between two rounds of measuring the memory of services, in milliseconds; only where a pool limits it.
 pub const MEMORY_SCAN_MS: u64 = 1_000;
 /// Services that the keeper measures between two looks at what is more urgent: 0.1 ms each.

@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 NAME = "lease"
-"""The directory's name in that of its service, which the keeper makes."""
+"""The directory's name in that of its service, where that has other things in it."""
 
 _home = ""
 """The directory of this service; "" where this is none."""
@@ -26,10 +26,10 @@ def move_in(directory: str) -> None:
     """This process, or the one that is forked next, is a service that has a directory."""
     global _home
     _home = directory
-    use(directory)
+    _use(directory)
 
 
-def use(directory: str) -> None:
+def _use(directory: str) -> None:
     """Have temporary files made in `directory`, here and in programs that are started."""
     os.environ["TMPDIR"] = directory
     tempfile: Any = sys.modules.get("tempfile")
@@ -48,27 +48,34 @@ class LeaseDirectory:
         path: its path, "" before the service was made.
     """
 
-    __slots__ = ("_ended", "_enters", "generation", "path")
+    __slots__ = ("_ended", "_enters", "_service", "generation", "path")
 
-    def __init__(self, path: str = "") -> None:
-        self.path = path
+    def __init__(self, service: str = "") -> None:
+        """`service`: the directory of the program that this one is for."""
+        self.path = service and os.path.join(service, NAME)
         self.generation = -1
+        self._service = service
         self._ended = 0
         self._enters = False
 
     def found(self, *, enters: bool) -> None:
         """The service was made: what it makes from now on is a lease's.
 
-        What its constructor made stays for the life of the service, in the directory above.
+        What its constructor made stays where it is for the life of the service; only then leases
+        have another directory, in that one.
         `enters`: leases also find it as the current directory.
         """
-        if _home:
+        if not _home:
+            return
+        self._service = self.path = _home
+        self._enters = enters
+        self.generation = -1
+        if self._is_used():
             self.path = os.path.join(_home, NAME)
-            self._enters = enters
-            self.generation = -1
-            use(self.path)
-            if enters:
-                os.chdir(self.path)
+            self._make()
+            _use(self.path)
+        elif enters:
+            os.chdir(self.path)
 
     def begin(self, generation: int) -> None:
         """The first call of a lease has come. Cost: one system call where it was not used."""
@@ -80,18 +87,21 @@ class LeaseDirectory:
 
     def end(self) -> None:
         """The lease before has ended: make the directory a new one, unless it was not used."""
-        try:
-            used = os.stat(self.path).st_mtime_ns
-        except FileNotFoundError:  # it was removed or renamed
-            used = -1
-        if used:
-            self._renew()
+        if self._is_used():
+            self._ended += 1
+            keeper, number = os.path.split(self._service)
+            ended = f"ended-{number}-{self.generation}-{self._ended}"
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(self.path, os.path.join(keeper, ended))
+            self._make()
 
-    def _renew(self) -> None:
-        self._ended += 1
-        above = os.path.dirname(self.path)
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path, os.path.join(above, f"ended-{self.generation}-{self._ended}"))
+    def _is_used(self) -> bool:
+        try:
+            return os.stat(self.path).st_mtime_ns != 0
+        except FileNotFoundError:  # it was removed or renamed
+            return True
+
+    def _make(self) -> None:
         os.mkdir(self.path, 0o700)
         os.utime(self.path, ns=(0, 0))
         if self._enters:

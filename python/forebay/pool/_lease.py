@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error, StaleError
-from forebay.pool._directory import NAME, LeaseDirectory
+from forebay.pool._directory import LeaseDirectory
 from forebay.pool._follow import Follow
 from forebay.pool._program import ProgramRecord
 from forebay.pool._record import PythonRecord, Record, socket_of
@@ -295,7 +294,7 @@ class Lease:
         if isinstance(self._record, PythonRecord):
             return None
         service = self._pool.core.directory(self._handle)
-        own = LeaseDirectory(os.path.join(service, NAME))
+        own = LeaseDirectory(service)
         own.begin(self._handle.generation)
         return own.path
 

@@ -192,6 +192,7 @@ impl Keeper {
                 self.registry.handle(&self.poller, token);
             }
             self.registry.kill_orphans();
+            self.registry.do_chores(now_ms()); // while the others die
         }
         self.registry.finish_chores(&self.poller, deadline);
     }

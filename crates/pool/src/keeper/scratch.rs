@@ -3,11 +3,11 @@
 //! One directory per keeper, one in it per service. The keeper holds a lock on its own, and a later keeper removes
 //! what it finds unlocked: the directory of one that was killed.
 //!
-//! A service's directory is its `TMPDIR` while it is made. The directory `lease` in it is that of whoever has its
-//! lease. The service itself empties it between two leases, because it alone knows, without asking and without a
-//! race, that a lease's first call has come: it puts a used one aside under a name that begins with `ended-`, which
-//! the keeper removes when there is time. An unused one stays: its time of change is still the one that it was made
-//! with, the epoch, so that one look is all that a lease costs which needs no directory.
+//! A service's directory is its `TMPDIR`, and that of whoever has its lease. The service itself empties it between
+//! two leases, because it alone knows, without asking and without a race, that a lease's first call has come: it puts
+//! a used one aside, into the keeper's, under a name that begins with `ended-`, which the keeper removes when there is
+//! time. An unused one stays: its time of change is still the one that it was made with, the epoch, so that one look
+//! is all that a lease costs which needs no directory.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -28,9 +28,7 @@ use rustix::process::geteuid;
 use super::removal::Removal;
 
 const PREFIX: &str = "forebay-keeper-";
-/// The directory of whoever has the lease, in that of its service.
-const LEASE: &str = "lease";
-/// How the names begin of those that have ended.
+/// How the names of directories begin whose lease has ended.
 const ENDED: &[u8] = b"ended-";
 /// The times of a directory in which nothing was ever made.
 const UNUSED: Timestamps = Timestamps {
@@ -82,6 +80,15 @@ impl Scratch {
         let removal = Rc::clone(&self.removal);
         Directory { path, removal }
     }
+
+    /// Have the directories of ended leases removed.
+    pub fn collect_ended(&self) {
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            if entry.file_name().as_bytes().starts_with(ENDED) {
+                self.removal.borrow_mut().push(entry.path(), None);
+            }
+        }
+    }
 }
 
 /// The directory of one service; it goes when this is dropped, with all that is in it.
@@ -92,27 +99,16 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Make it, and the one for leases in it; only this user can enter them.
+    /// Make it; only this user can enter it.
     pub fn make(&self) -> io::Result<()> {
         make(&self.path)?;
-        let lease = self.path.join(LEASE);
-        make(&lease)?;
-        utimensat(CWD, lease, &UNUSED, AtFlags::empty())?;
+        utimensat(CWD, &self.path, &UNUSED, AtFlags::empty())?;
         Ok(())
     }
 
     /// Its path.
     pub fn path(&self) -> &OsStr {
         self.path.as_os_str()
-    }
-
-    /// Have the directories of ended leases removed.
-    pub fn collect_ended(&self) {
-        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            if entry.file_name().as_bytes().starts_with(ENDED) {
-                self.removal.borrow_mut().push(entry.path(), None);
-            }
-        }
     }
 }
 

@@ -68,10 +68,8 @@ impl Registry {
 
     /// Directories of leases that have ended, which services put aside.
     fn collect_ended(&mut self) {
-        for service in self.services.values() {
-            if let Some(directory) = &service.directory {
-                directory.collect_ended();
-            }
+        if let Some(scratch) = &self.scratch {
+            scratch.collect_ended();
         }
     }
 
