@@ -28,3 +28,11 @@ pub const LIFETIME_LOOK_MS: u64 = 1_000;
 pub const SPARES_FROM: u64 = 2;
 /// Time from a start to the fork of a spare, in milliseconds, so that it delays no burst of starts.
 pub const SPARE_DELAY_MS: u64 = 10;
+/// Longest time until the directories of ended leases are looked for, in milliseconds, while the keeper is awake.
+pub const DIRECTORY_SCAN_MS: u64 = 1_000;
+/// Files and directories that the keeper removes between two looks at what is more urgent.
+pub const REMOVE_BATCH: usize = 16;
+/// Time between two rounds of measuring the memory of services, in milliseconds; only where a pool limits it.
+pub const MEMORY_SCAN_MS: u64 = 1_000;
+/// Services that the keeper measures between two looks at what is more urgent: 0.1 ms each.
+pub const MEMORY_BATCH: usize = 8;

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from forebay import _core
-from forebay.config import PoolConfig
+from forebay.config import PoolConfig, parse_bytes
 from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitError
 from forebay.pool import _application, _template
 from forebay.pool._acquire import Acquire
@@ -70,6 +70,8 @@ class ServicePool:
             acquired it; 0: none is.
         reset_timeout: seconds that a reset may take before its service is replaced.
         start_timeout: seconds that a start may take before it is given up.
+        max_memory: bytes, or text such as "300MB", of private memory above which a service is
+            ended once it is idle; default: none.
         name: stands in messages.
     """
 
@@ -88,6 +90,7 @@ class ServicePool:
         leak_after: float | None = None,
         reset_timeout: float | None = None,
         start_timeout: float | None = None,
+        max_memory: str | int | None = None,
         name: str = "default",
     ) -> None:
         self.config = PoolConfig.given(
@@ -103,6 +106,7 @@ class ServicePool:
             leak_after=leak_after,
             reset_timeout=reset_timeout,
             start_timeout=start_timeout,
+            max_memory=None if max_memory is None else parse_bytes(max_memory),
         )
         self.name = name
         self._canary_every = self.config.canary_every
@@ -277,7 +281,13 @@ class ServicePool:
             with self._lock:
                 self._close_forsaken()
                 self._prepare(kind)
-            record = kind.start(self.core, handle, start_ms=start_ms, idle_ms=idle_ms)
+            record = kind.start(
+                self.core,
+                handle,
+                start_ms=start_ms,
+                idle_ms=idle_ms,
+                private_bytes_max=self.config.max_memory,
+            )
         except BaseException:
             self.core.discard(handle)
             raise

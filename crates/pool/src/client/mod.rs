@@ -16,6 +16,7 @@ mod journal;
 mod lease;
 mod link;
 mod start;
+mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -35,6 +36,7 @@ use entry::Entry;
 pub use journal::{Note, What};
 pub use link::Handover;
 use link::Link;
+pub use watch::Written;
 
 /// How a caller's question was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
