@@ -10,6 +10,7 @@ pub mod connection;
 pub mod decoder;
 pub mod error;
 pub mod frame;
+mod hand_on;
 pub mod inbox;
 pub mod limit;
 pub mod outbox;

@@ -18,15 +18,19 @@ if TYPE_CHECKING:
     from forebay.pool._pool import ServicePool
     from forebay.pool._reset import Reset
     from forebay.pool._service import Service
+    from forebay.pool._shared_lender import Lender
+    from forebay.pool._shared_pool import SharedPool
     from forebay.pool._spec import Spec
 
 __all__ = [
     "Acquire",
     "Command",
     "Lease",
+    "Lender",
     "Reset",
     "Service",
     "ServicePool",
+    "SharedPool",
     "Spec",
     "acquire",
     "default_pool",
@@ -43,6 +47,8 @@ __getattr__, __dir__ = lazy(
         "_pool": ("ServicePool",),
         "_reset": ("Reset",),
         "_service": ("Service",),
+        "_shared_lender": ("Lender",),
+        "_shared_pool": ("SharedPool",),
         "_spec": ("Spec",),
     },
 )

@@ -33,9 +33,12 @@ def command_line() -> list[bytes]:
     return [os.fsencode(part) for part in (sys.executable, "-c", code)]
 
 
-def setup_of(application: Application) -> bytes:
-    """What a template is told first: the application, this process's import path, arguments."""
-    return marshal.dumps((application.kind, application.target, sys.path, sys.argv))
+def setup_of(
+    application: Application, *, path: list[str] | None = None, argv: list[str] | None = None
+) -> bytes:
+    """What a template is told first: the application, import path, arguments (this process's)."""
+    path, argv = path or sys.path, argv or sys.argv
+    return marshal.dumps((application.kind, application.target, path, argv))
 
 
 def main() -> None:

@@ -12,6 +12,7 @@
 mod ask;
 mod drive;
 mod entry;
+mod hand_out;
 mod lease;
 mod link;
 mod start;
@@ -29,6 +30,7 @@ use crate::machine::{Key, Machine, Ticket};
 use crate::wire::Handle;
 use drive::tell;
 use entry::Entry;
+pub use hand_out::HandedOut;
 pub use link::Handover;
 use link::Link;
 
