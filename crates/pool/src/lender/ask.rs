@@ -45,6 +45,7 @@ impl Lender {
                 return Ok(());
             }
         }
+        self.unsettled = true; // the pool looks around, and may end an idle service to make room
         loop {
             match self.pool.ask(key)? {
                 Answer::Lent { handle, .. } => {

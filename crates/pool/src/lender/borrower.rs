@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,8 @@ struct State {
 pub struct Borrower {
     path: PathBuf,
     owner: u32,
+    /// This is a forked child's copy.
+    inherited: AtomicBool,
     bell: OwnedFd,
     state: Mutex<State>,
     turn: Condvar,
@@ -91,6 +94,7 @@ impl Borrower {
         let borrower = Self {
             path: path.to_owned(),
             owner: std::process::id(),
+            inherited: AtomicBool::new(false),
             bell: bell.map_err(Error::system("eventfd"))?,
             state: Mutex::new(state),
             turn: Condvar::new(),
@@ -153,6 +157,8 @@ impl Borrower {
     /// # Errors
     /// `Interrupted` where a signal arrived: run its handlers and wait again. `Gone`, `Closed`.
     pub fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<Option<Answer>> {
+        // The lender may have this very core: it goes first.
+        rustix::thread::sched_yield();
         let mut state = self.enter()?;
         let look_until = Instant::now() + Duration::from_micros(SPIN_US);
         loop {
@@ -219,7 +225,7 @@ impl Borrower {
 
     /// Let go: the lender takes back what this program holds. Whoever waits finds it closed. Idempotent.
     pub fn close(&self) {
-        if std::process::id() != self.owner {
+        if self.inherited.load(Ordering::Relaxed) {
             return; // before the lock, which a thread of the parent may have held when it forked
         }
         let mut state = self.lock();
@@ -229,8 +235,10 @@ impl Borrower {
         self.wake_all(&mut state);
     }
 
-    /// In a forked child: let go of what is the parent's, as far as it can be done without waiting.
+    /// In a forked child, before anything else: let go of what is the parent's, as far as it can be done without
+    /// waiting.
     pub fn forked(&self) {
+        self.inherited.store(true, Ordering::Relaxed);
         if let Ok(mut state) = self.state.try_lock() {
             state.socket = None;
             state.answers.clear();
@@ -337,11 +345,11 @@ impl Borrower {
     }
 
     fn enter(&self) -> Result<MutexGuard<'_, State>> {
-        let here = std::process::id();
-        if here != self.owner {
+        // Told by `forked`, because asking the kernel who we are costs as much as everything else here.
+        if self.inherited.load(Ordering::Relaxed) {
             return Err(Error::Forked {
                 owner: self.owner,
-                here,
+                here: std::process::id(),
             });
         }
         let state = self.lock();

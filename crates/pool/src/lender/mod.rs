@@ -73,6 +73,15 @@ enum Pending {
     Output,
 }
 
+/// What came from a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    /// It expects no answer.
+    Word,
+    Question,
+}
+
 /// A program's connection.
 #[derive(Debug)]
 struct Line {
@@ -113,6 +122,8 @@ pub struct Lender {
     described: Vec<(u64, u32)>,
     /// Nobody new can be taken in (no descriptors) before somebody leaves.
     deaf: bool,
+    /// A service may have ended while nobody held it.
+    unsettled: bool,
 }
 
 impl Lender {
@@ -140,6 +151,7 @@ impl Lender {
             starts: Vec::new(),
             described: Vec::new(),
             deaf: false,
+            unsettled: false,
         };
         lender.watch(&lender.place.socket, LISTENER)?;
         lender.watch(lender.pool.watch()?, POOL)?;
@@ -155,8 +167,12 @@ impl Lender {
 
     /// Serve until something is to be done outside; never returns otherwise.
     pub fn run(&mut self) -> Result<Turn> {
-        let mut busy = false;
+        let mut spoke = None;
         loop {
+            let busy = spoke.is_some();
+            if let Some(heard) = spoke.take() {
+                self.linger(heard)?;
+            }
             self.begin_starts();
             if !self.starts.is_empty() {
                 return Ok(Turn::Keeper);
@@ -167,20 +183,23 @@ impl Lender {
                 Err(Errno::INTR) => return Ok(Turn::Woken),
                 Err(errno) => return Err(Error::system("epoll_wait")(errno)),
             }
-            busy = false;
             let (mut woken, mut told) = (false, false);
             for event in &events {
                 match event.data.u64() {
                     LISTENER => self.accept(),
-                    POOL => self.pool.drive()?,
+                    POOL => {
+                        self.pool.drive()?;
+                        self.unsettled = true;
+                    }
                     QUEUE => told = true,
                     WAKE => woken = true,
                     ended if ended >= ENDED => {
                         self.cut.push(Program::try_from(ended - ENDED).unwrap_or(0));
                     }
                     number => {
-                        busy = true;
-                        self.hear(Program::try_from(number).unwrap_or(0));
+                        let program = Program::try_from(number).unwrap_or(0);
+                        let heard = self.hear(program);
+                        spoke = Some((program, heard));
                     }
                 }
             }
@@ -189,6 +208,25 @@ impl Lender {
                 return Ok(Turn::Woken);
             }
         }
+    }
+
+    /// Look for a moment whether the program that spoke last goes on, before anything else is looked at. Who was
+    /// answered may wait on this very core, and is let run first.
+    fn linger(&mut self, (program, mut last): (Program, Heard)) -> Result<()> {
+        for _ in 0..TURN_MESSAGES {
+            if last == Heard::Question {
+                rustix::thread::sched_yield();
+            }
+            last = self.hear(program);
+            if last == Heard::Nothing {
+                break;
+            }
+            self.catch_up(false)?;
+            if !self.starts.is_empty() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// End every service and every connection, and remove the socket.
@@ -275,28 +313,30 @@ impl Lender {
         Ok(())
     }
 
-    /// Read what a program says, until it has said enough for one turn.
-    fn hear(&mut self, program: Program) {
-        for _ in 0..TURN_MESSAGES {
-            let Some(line) = self.lines.get(&program) else {
-                return;
+    /// Take in one message of a program, if there is one.
+    fn hear(&mut self, program: Program) -> Heard {
+        let Some(line) = self.lines.get(&program) else {
+            return Heard::Nothing;
+        };
+        let bytes = match self.receiver.receive(&line.socket, RecvFlags::DONTWAIT) {
+            Ok(None) | Err(Error::Interrupted) => return Heard::Nothing,
+            Ok(Some(packet)) => packet.bytes,
+            Err(_) => Vec::new(),
+        };
+        if let Ok(request) = Request::decode(&bytes)
+            && (line.greeted || matches!(request, Request::Hello { .. }))
+        {
+            let heard = if request.is_question() {
+                Heard::Question
+            } else {
+                Heard::Word
             };
-            let bytes = match self.receiver.receive(&line.socket, RecvFlags::DONTWAIT) {
-                Ok(None) | Err(Error::Interrupted) => return,
-                Ok(Some(packet)) => packet.bytes,
-                Err(_) => Vec::new(),
-            };
-            let understood = match Request::decode(&bytes) {
-                Ok(request) if line.greeted || matches!(request, Request::Hello { .. }) => {
-                    self.serve(program, request).is_ok()
-                }
-                _ => false, // its end, or no message of ours
-            };
-            if !understood {
-                self.cut.push(program);
-                return;
+            if self.serve(program, request).is_ok() {
+                return heard;
             }
         }
+        self.cut.push(program); // its end, or no message of ours
+        Heard::Nothing
     }
 
     /// What follows from the events of a turn.
@@ -304,8 +344,10 @@ impl Lender {
         while let Some(program) = self.cut.pop() {
             self.end(program);
         }
-        for handle in self.pool.forsaken()? {
-            self.ledger.forget(handle.slot);
+        if std::mem::take(&mut self.unsettled) {
+            for handle in self.pool.forsaken()? {
+                self.ledger.forget(handle.slot);
+            }
         }
         if !told && self.ledger.asked.is_empty() && self.pending.is_empty() {
             return Ok(()); // nobody waits for anything

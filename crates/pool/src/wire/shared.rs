@@ -1,6 +1,6 @@
 //! What the programs of one user and the process that lends them services say to each other.
 //!
-//! A *ticket* is the program's number for one question; every question but the last three gets one answer with its
+//! A *ticket* is the program's number for one question; every question gets one answer with its
 //! ticket. Descriptors come along where it is said. Both ends are the same user, and the first message says which
 //! version of this they speak.
 
@@ -225,6 +225,14 @@ impl Reader<'_> {
 }
 
 impl Request {
+    /// Whether it expects an answer.
+    pub const fn is_question(&self) -> bool {
+        !matches!(
+            self,
+            Self::Leave { .. } | Self::Release { .. } | Self::Abandon { .. } | Self::Discard { .. }
+        )
+    }
+
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let writer = Writer::default();
