@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 from typing import Self
@@ -10,7 +11,6 @@ from forebay import _core
 from forebay.config import PoolConfig
 from forebay.pool._keeper import start_keeper
 from forebay.pool._shared_path import shared_path
-
 
 DESCRIPTORS = 8192
 """Enough for 256 programs and 2,048 services; services inherit the limit, so it is not endless."""
@@ -70,6 +70,8 @@ class Lender:
             process = start_keeper(self._core)  # type: ignore[arg-type]
             if process is not None:
                 self._core.attach(process)
+        with contextlib.suppress(BlockingIOError):  # come back for a signal alone
+            os.read(self._wake, 4096)
 
     def close(self, timeout: float = 5.0) -> None:
         """End every service, wait at most `timeout` seconds, remove the socket. Idempotent."""

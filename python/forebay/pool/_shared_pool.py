@@ -97,7 +97,7 @@ class SharedPool:
         found: list[dict[str, Any]] = []
         at = 0
         while True:
-            answer = self._told(lambda link, at=at: link.core.services(at), SERVICES)  # type: ignore[misc]
+            answer = self._told(lambda link, at=at: link.core.services(at), SERVICES)
             found += (dict(zip(names, row, strict=True)) for row in answer[1])
             at = answer[2]
             if not at:

@@ -182,7 +182,8 @@ impl Borrower {
         self.ask(|ticket| Request::Status { ticket })
     }
 
-    fn services(&self, from: u32) -> PyResult<u64> {
+    fn services(&self, from_: u32) -> PyResult<u64> {
+        let from = from_; // `from` is a word of Python
         self.ask(|ticket| Request::Services { ticket, from })
     }
 
