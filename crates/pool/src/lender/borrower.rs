@@ -257,10 +257,14 @@ impl Borrower {
             return Ok(woken.unwrap_or_else(PoisonError::into_inner).0);
         }
         let socket = Arc::clone(state.socket.as_ref().ok_or(Error::Closed)?);
+        let mut flags = PollFlags::IN;
+        if !state.unsent.is_empty() {
+            flags |= PollFlags::OUT;
+        }
         state.leader = true;
         drop(state);
         let mut set = [
-            PollFd::new(&*socket, PollFlags::IN),
+            PollFd::new(&*socket, flags),
             PollFd::new(&self.bell, PollFlags::IN),
         ];
         // Rounded up, so that a wait never ends before its time.
