@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import pool_shared
 from benchmarks.claim import OWN, Claim, Contestant
 from benchmarks.stopwatch import Figures, summary
 
@@ -113,4 +114,5 @@ CLAIMS = [
     Claim("pool.fork.numpy.vs_exec", FOREBAY, INTERPRETER, "p50", "ms"),
     Claim("pool.fork.numpy.vs_forkserver", FOREBAY, FORKSERVER, "p50", "ms"),
     Claim("pool.fork.numpy.vs_bare_forkserver", FOREBAY, BARE_FORKSERVER, "p50", "ms"),
+    *pool_shared.CLAIMS,
 ]

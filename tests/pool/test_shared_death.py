@@ -56,11 +56,11 @@ def test_a_killed_holder_takes_its_service_along(lending: Lending) -> None:
 def test_a_killed_waiter_makes_room_for_the_next(path: Path) -> None:
     """Its turn would be waited for by everybody behind it."""
     with Lending(path, "--max-size", "1") as lending, forebay.SharedPool(path) as pool:
-        with Program(path, "hold") as holder, Program(path, "wait") as waiter:
+        with Program(path, "hold") as holder:
             pid = holder.told()
-            waiter.told()
-            assert eventually(lambda: pool.stats()["waiters"] == 1)
-            waiter.kill()
+            with Program(path, "wait") as waiter:
+                waiter.told()
+                assert eventually(lambda: pool.stats()["waiters"] == 1)
             assert eventually(lambda: pool.stats()["waiters"] == 0)
             holder.go_on()
             assert holder.told() == "released"
