@@ -11,11 +11,13 @@ from forebay.memory import Reference
 
 __all__ = [
     "Arena",
+    "Borrower",
     "Buffer",
     "Connection",
     "Cradle",
     "Frame",
     "Handle",
+    "Lender",
     "Listener",
     "Nursery",
     "Pool",
@@ -435,8 +437,8 @@ _Told = tuple[Any, ...]
 
 1 status: sizes and counters, deaths by cause. 2 kind: its number.
 3 lent: handle, process id (0: not known yet), owed call (0: none), whether its preface was read,
-socket and pidfd (-1 where this program has them). 4 start: handle, socket. 5 met: process id, pidfd.
-6 died: cause, process id, code, text. 7 output: text.
+socket and pidfd (-1 where this program has them). 4 start: handle, socket.
+5 met: process id, pidfd. 6 died: cause, process id, code, text. 7 output: text.
 8 services: rows of slot, process id, name, state, holder and age in seconds; where to go on, or 0.
 9 drained: services ended, services marked. 10 refused: limit, maximum, value, what to do.
 11 failed: why. Descriptors are the caller's to close.

@@ -210,10 +210,9 @@ def test_much_that_is_said_to_a_stopped_lender_is_heard_when_it_goes_on(
     with pool.acquire(Notes) as notes:
         assert notes.note("x") == 1
         lending.stop()
-        for _ in range(400):
-            with pytest.raises(forebay.DeadlineError):
-                pool.link().core.take(0, 0.0)
-                raise forebay.DeadlineError("asked, and not waited for")
+        core = pool.link().core
+        tickets = [core.take(0, 0.0) for _ in range(400)]  # asked, and not waited for
+        assert all(isinstance(ticket, int) for ticket in tickets)
     lending.send(signal.SIGCONT)
     with forebay.SharedPool(lending.path) as other:
         assert eventually(lambda: pool.stats()["held"] <= 2)
@@ -251,8 +250,8 @@ def test_killed_programs_leave_a_pool_that_works(path: Path) -> None:
         for number in range(30):
             with Program(path, "cycle", 1_000_000) as program:
                 assert eventually(lambda: pool.stats()["programs"] == 2)
-                leases = pool.stats()["leases"]
-                assert eventually(lambda: pool.stats()["leases"] > leases + number)
+                wanted = pool.stats()["leases"] + number
+                assert eventually(lambda wanted=wanted: pool.stats()["leases"] > wanted)  # type: ignore[misc]
                 program.kill()
         wait_for_programs(pool, 1)
         assert eventually(lambda: all(not one["holder"] for one in pool.services()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from forebay.errors import (
@@ -16,7 +17,7 @@ from forebay.errors import (
 from forebay.pool._death import died_error
 from forebay.pool._lease import Lease
 from forebay.pool._proxy import proxy
-from forebay.pool._shared_link import DIED, KIND, LENT, SERVICES, STATUS, Answer, Link, check
+from forebay.pool._shared_link import DIED, LENT, Answer, Link, check, status_of
 from forebay.pool._spec import S
 from forebay.pool._step import Settle, Steps, awaited, block
 from forebay.pool._wait import Deadline
@@ -145,7 +146,7 @@ class Borrow:
                 if last or self.link.core.over:
                     raise
                 continue  # a keeper was lost meanwhile; the next try starts another
-            if record.starting or getattr(record, "pending", None) or getattr(record, "owes", None):
+            if record.starting or record.owing:
                 settled = yield from self._settle(record, last=last)
                 if not settled:
                     continue
@@ -166,7 +167,7 @@ class Borrow:
             return check(asked)
         assert isinstance(asked, int)
         assert self._deadline is not None
-        answer = yield from self.link.ask(asked, self._deadline, expected=LENT)
+        answer = yield from self.link.ask(asked, self._deadline)
         if answer is None:
             raise (yield from self._too_late())
         return answer
@@ -178,7 +179,7 @@ class Borrow:
             return known
         assert self._deadline is not None
         ticket = self.link.core.kind(*self._kind.told)
-        answer = yield from self.link.ask(ticket, self._deadline, expected=KIND)
+        answer = yield from self.link.ask(ticket, self._deadline)
         if answer is None:
             raise (yield from self._too_late())
         key: int = answer[1]
@@ -233,7 +234,7 @@ class Borrow:
         """Tell the lender that the service is ready, and learn its process."""
         assert self._deadline is not None
         question = self.link.core.lend(record.handle)
-        answer = yield from self.link.ask(question, self._deadline, expected=LENT)
+        answer = yield from self.link.ask(question, self._deadline)
         if answer is None:
             raise DeadlineError("the lender told of no process", timeout=self._timeout)
         if answer[0] == DIED:
@@ -250,42 +251,34 @@ class Borrow:
     def _too_late(self) -> Steps[DeadlineError]:
         """Why nobody was free: who holds what, as the lender tells it now."""
         core, wait = self.link.core, Deadline(ASK_WAIT)
-        status = yield from self.link.ask(core.status(), wait, expected=STATUS)
-        rows = yield from self.link.ask(core.services(0), wait, expected=SERVICES)
+        status = yield from self.link.ask(core.status(), wait)
+        rows = yield from self.link.ask(core.services(0), wait)
         timeout = self._timeout
-        start = (
-            f"pool {self.link.name!r}: no {self._kind.name} was free within {timeout:g} s: "
-            if timeout is not None
-            else f"pool {self.link.name!r}: "
-        )
+        start = f"pool {self.link.name!r}: no {self._kind.name} was free within {timeout} s: "
         if status is None or rows is None:
             return DeadlineError(
                 f"{start}the lender does not answer; see whether its process is stopped"
                 " (forebay serve), or raise the timeout",
                 timeout=timeout,
             )
-        _, _, maximum, leases_max, _, live, idle, settling, waiters, *_, held = _status(status)
+        stats = status_of(status)
+        leased = stats["live"] - stats["idle"] - stats["settling"]
         return DeadlineError(
-            f"{start}of at most {maximum} services {live - idle - settling} are leased or starting "
-            f"and {settling} being reset, {waiters} callers wait, and this program holds {held} of "
-            f"at most {leases_max}{_holders(rows[1])}; raise --max-size ({maximum}) of forebay "
-            f"serve or the timeout ({timeout:g} s), or see: forebay pool leases",
+            f"{start}of at most {stats['max_size']} services {leased} are leased or starting and "
+            f"{stats['settling']} being reset, {stats['waiters']} callers wait, and this program "
+            f"holds {stats['held']} of at most {stats['leases_max']}{_holders(rows[1])}; raise "
+            f"--max-size ({stats['max_size']}) of forebay serve or the timeout ({timeout} s), or "
+            "see: forebay pool leases",
             timeout=timeout,
         )
 
 
 def known(record: SharedRecord, pid: int, process: int) -> None:
     """The process of a new service is known; the pidfd is given away."""
-    import os
-
     try:
         record.known(pid, process)
     finally:
         os.close(process)
-
-
-def _status(answer: Answer) -> tuple[Any, ...]:
-    return (answer[0], *answer[1])
 
 
 def _holders(rows: list[tuple[Any, ...]]) -> str:

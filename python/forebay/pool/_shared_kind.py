@@ -75,16 +75,16 @@ def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
     reference = reference_of(service, by_value=by_value)
     has_reset = callable(getattr(service, "reset", None))
     launch = (_template.command_line(), _environment(dict.fromkeys(THREAD_VARIABLES, "1")), _here())
-    setup = _template.setup_of(application, path=_import_path(), argv=_arguments(application))
-    source = _source_version(service)
+    path, argv = _import_path(), _arguments(application)
     return SharedKind(
         service.__name__,
         service.resets or (Reset.METHOD if has_reset else Reset.STATELESS),
         methods=public_methods(service),
         make=(reference, spec.arguments),
-        template=_digest(launch, setup, source),
+        # Of the values: the bytes that a template is told depend on who else holds an object.
+        template=_digest(launch, tuple(application), path, argv, _source_version(service)),
         launch=launch,
-        setup=setup,
+        setup=_template.setup_of(application, path=path, argv=argv),
         identity=(reference, spec.arguments),
     )
 

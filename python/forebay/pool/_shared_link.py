@@ -32,6 +32,21 @@ STATUS, KIND, LENT, START, MET, DIED, OUTPUT, SERVICES, DRAINED, REFUSED, FAILED
 EXPLAIN_WAIT = 1.0
 """Seconds that a failed call waits for the lender to tell the cause; it takes milliseconds."""
 
+STATUS_NAMES = (
+    "pid",
+    "max_size",
+    "leases_max",
+    "waiters_max",
+    "live",
+    "idle",
+    "settling",
+    "waiters",
+    "starts",
+    "leases",
+    "programs",
+    "held",
+)
+
 Answer = tuple[Any, ...]
 
 _log = logging.getLogger(__name__)
@@ -86,7 +101,7 @@ class Link:
         """Whether the lender is known to be gone."""
         return self.core.ended
 
-    def ask(self, ticket: int, deadline: Deadline, *, expected: int) -> Steps[Answer | None]:
+    def ask(self, ticket: int, deadline: Deadline) -> Steps[Answer | None]:
         """The answer to a question; None where it did not come in time, and the question is left.
 
         Raises:
@@ -161,7 +176,7 @@ class Link:
     ) -> Steps[BaseException]:
         """Why a service broke: its death where the lender tells it in time, else `error`."""
         try:
-            question = self.ask(self.core.death(handle), Deadline(EXPLAIN_WAIT), expected=DIED)
+            question = self.ask(self.core.death(handle), Deadline(EXPLAIN_WAIT))
             answer = yield from question
         except (BrokenError, ClosedError) as gone:
             return gone if isinstance(gone, BrokenError) and self._is_over() else error
@@ -169,7 +184,7 @@ class Link:
 
     def output(self, handle: _core.Handle) -> Steps[str]:
         """What a service wrote lately."""
-        question = self.ask(self.core.output(handle), Deadline(EXPLAIN_WAIT), expected=OUTPUT)
+        question = self.ask(self.core.output(handle), Deadline(EXPLAIN_WAIT))
         answer = yield from question
         if answer is None:
             raise BrokenError(f"pool {self.name!r} did not answer within {EXPLAIN_WAIT:g} s")
@@ -233,6 +248,11 @@ class Link:
             if descriptor >= 0:
                 os.close(descriptor)
         self.core.discard(answer[1])
+
+
+def status_of(answer: Answer) -> dict[str, Any]:
+    """Sizes and counters by name, and deaths by cause."""
+    return {**dict(zip(STATUS_NAMES, answer[1], strict=True)), "deaths": dict(answer[2])}
 
 
 def check(answer: Answer) -> Answer:

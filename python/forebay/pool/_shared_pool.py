@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, Self
 
 from forebay.errors import BrokenError, ClosedError, ConfigError
@@ -13,7 +14,7 @@ from forebay.pool._command import Command
 from forebay.pool._service import Service
 from forebay.pool._shared_acquire import SharedAcquire
 from forebay.pool._shared_kind import SharedKind, shared_kind
-from forebay.pool._shared_link import DRAINED, SERVICES, STATUS, Answer, Link
+from forebay.pool._shared_link import Answer, Link, status_of
 from forebay.pool._shared_path import shared_path
 from forebay.pool._spec import S, Spec
 from forebay.pool._step import block
@@ -21,21 +22,6 @@ from forebay.pool._wait import Deadline
 
 ANSWER_WAIT = 5.0
 """Seconds that the lender may take to answer a question that needs no service."""
-
-STATUS_NAMES = (
-    "pid",
-    "max_size",
-    "leases_max",
-    "waiters_max",
-    "live",
-    "idle",
-    "settling",
-    "waiters",
-    "starts",
-    "leases",
-    "programs",
-    "held",
-)
 
 _pools: weakref.WeakSet[SharedPool] = weakref.WeakSet()
 
@@ -88,18 +74,21 @@ class SharedPool:
         They are pid (the lender's), max_size, leases_max, waiters_max, live, idle, settling,
         waiters, starts, leases, programs, held (by this one), and deaths by cause.
         """
-        answer = self._told(lambda link: link.core.status(), STATUS)
-        return {**dict(zip(STATUS_NAMES, answer[1], strict=True)), "deaths": dict(answer[2])}
+        answer = self._told(lambda link: link.core.status())
+        return status_of(answer)
 
     def services(self) -> list[dict[str, Any]]:
         """Every service that lives: slot, pid, name, state, holder (a pid, 0: none), age_s."""
         names = ("slot", "pid", "name", "state", "holder", "age_s")
         found: list[dict[str, Any]] = []
         at = 0
+
+        def question(link: Link) -> int:
+            return link.core.services(at)
+
         while True:
-            answer = self._told(lambda link, at=at: link.core.services(at), SERVICES)
-            found += (dict(zip(names, row, strict=True)) for row in answer[1])
-            at = answer[2]
+            _, rows, at = self._told(question)
+            found += (dict(zip(names, row, strict=True)) for row in rows)
             if not at:
                 return found
 
@@ -109,7 +98,7 @@ class SharedPool:
         Returns:
             How many were ended, and how many will be.
         """
-        answer = self._told(lambda link: link.core.drain(os.fsencode(name)), DRAINED)
+        answer = self._told(lambda link: link.core.drain(os.fsencode(name)))
         return answer[1], answer[2]
 
     def close(self) -> None:
@@ -171,9 +160,9 @@ class SharedPool:
             self._link.forked()
             self._link = None
 
-    def _told(self, question: Any, expected: int) -> Answer:
+    def _told(self, question: Callable[[Link], int]) -> Answer:
         link = self.link()
-        steps = link.ask(question(link), Deadline(ANSWER_WAIT), expected=expected)
+        steps = link.ask(question(link), Deadline(ANSWER_WAIT))
         answer = block(link, steps)  # type: ignore[arg-type]
         if answer is None:
             raise BrokenError(

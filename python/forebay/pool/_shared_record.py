@@ -51,6 +51,11 @@ class SharedPythonRecord(PythonRecord):
         peer = f"service {kind.name}"
         return cls(kind, handle, _core.Connection.resume(descriptor, peer, met))
 
+    @property
+    def owing(self) -> bool:
+        """Whether an answer is to be read before its use."""
+        return self.pending is not None
+
     def owe(self, call: int) -> None:
         """Its answer to this call, perhaps another program's, is to be read before its use."""
         self._connection.owe(call)
@@ -108,6 +113,11 @@ class SharedProgramRecord(ProgramRecord):
 
     def __init__(self, kind: SharedKind, handle: _core.Handle, descriptor: int) -> None:
         super().__init__(kind, handle, socket.socket(fileno=descriptor))  # type: ignore[arg-type]
+
+    @property
+    def owing(self) -> bool:
+        """Whether the byte that says ready is to be read before its use."""
+        return self.owes
 
     def owe(self, call: int) -> None:
         """The byte that says ready is to be read before its use."""
