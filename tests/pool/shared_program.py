@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import threading
 from typing import Any
@@ -56,6 +58,16 @@ def start() -> None:
         pass
     tell("starting")
     sys.stdin.readline()
+
+
+def fork() -> None:
+    """Hold a service, and have a child that Python knows nothing of."""
+    with pool.acquire(Echo) as echo:
+        child = ctypes.CDLL(None).fork()
+        if child == 0:
+            signal.pause()
+        tell([child, echo.lease.pid])
+        sys.stdin.readline()
 
 
 def cycle(count: str) -> None:

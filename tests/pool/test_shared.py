@@ -18,7 +18,7 @@ import pytest
 import forebay
 from tests.pool.lender import Lending, Program
 from tests.pool.programs import write
-from tests.pool.services import Echo, Notes, Once, Slow, Unmakeable
+from tests.pool.services import Echo, Notes, Once, Owned, Slow, Unmakeable
 
 CONFIRM = """
     import socket, sys
@@ -444,3 +444,47 @@ def test_no_lender_is_told_with_the_next_step(tmp_path: Path) -> None:
         pytest.raises(forebay.BrokenError, match=r"none\.sock; start one: forebay serve"),
     ):
         pool.acquire(Echo).__enter__()
+
+
+THREADS, TASKS, ROUNDS = 8, 8, 40
+
+
+def test_threads_and_loops_of_one_program_wait_side_by_side(
+    one: forebay.SharedPool, other: forebay.SharedPool
+) -> None:
+    """Each of them reads answers of the others; one that is not told of its own waits for ever."""
+    failures: list[BaseException] = []
+
+    def in_threads(pool: forebay.SharedPool, name: str) -> None:
+        try:
+            for number in range(ROUNDS):
+                with pool.acquire(Owned, timeout=20) as owned:
+                    owned.enter(f"{name}-{number}")
+                    owned.leave(f"{name}-{number}")
+        except BaseException as error:
+            failures.append(error)
+
+    async def as_task(name: str) -> None:
+        for number in range(ROUNDS):
+            async with one.acquire(Owned, timeout=20) as owned:
+                await owned.enter(f"{name}-{number}")
+                await owned.leave(f"{name}-{number}")
+
+    async def as_tasks() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(TASKS):
+                tasks.create_task(as_task(f"task {number}"))
+
+    threads = [
+        threading.Thread(target=in_threads, args=(pool, f"thread {number}"))
+        for number in range(THREADS)
+        for pool in (one, other)
+    ]
+    for thread in threads:
+        thread.start()
+    asyncio.run(as_tasks())
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert one.stats()["leases"] == ROUNDS * (2 * THREADS + TASKS)
+    assert one.stats()["starts"] <= 2

@@ -84,19 +84,16 @@ def test_a_program_killed_in_a_start_leaves_nothing(
 def test_a_program_that_leaves_a_forked_child_is_known_to_be_gone(
     lending: Lending, pool: forebay.SharedPool
 ) -> None:
-    """A child holds every descriptor of its parent, the lender's socket as well."""
-    with pool.acquire(Echo) as echo:
-        pid = echo.lease.pid
-    child = os.fork()
-    if child == 0:
-        # Without Python's hooks, as a library in C would fork: keep what was inherited.
-        with Program(lending.path, "hold") as holder:
-            holder.told()
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
-    assert alive(pid)
-    with pool.acquire(Echo, timeout=10) as echo:
-        assert echo.echo(1) == 1
+    """A child forked by a library in C holds every descriptor, the lender's socket as well."""
+    with Program(lending.path, "fork") as program:
+        child, service = program.told()
+        try:
+            program.kill()
+            assert eventually(lambda: not alive(service))
+            assert alive(child)
+            wait_for_programs(pool, 1)
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_a_service_killed_while_idle_is_replaced_in_the_same_call(
