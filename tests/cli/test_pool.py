@@ -89,6 +89,25 @@ def test_serve_takes_times_as_people_write_them(path: Path) -> None:
     assert "write a number and a unit" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("--leases-max", "0"), 2, "leases_max is 0; give a number between 1 and"),
+        (("--waiters-max", "-1"), 2, "waiters_max is -1"),
+        (("--max-size", "99999999999"), 5, "max_size is 2048"),
+        (("--max-size", "many"), 2, "invalid int value: 'many'"),
+    ],
+)
+def test_serve_refuses_limits_that_make_no_sense(
+    path: Path, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    """A lender that lends nothing to anybody would be found out by a program that waits."""
+    done = forebay_command(path, "serve", *arguments)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert not path.exists()
+
+
 def test_a_warmed_service_is_what_a_program_of_this_directory_gets(lending: Lending) -> None:
     """A service that is warm for nobody would be a waste."""
     (told,) = objects(

@@ -9,11 +9,15 @@ from typing import Self
 
 from forebay import _core
 from forebay.config import PoolConfig
+from forebay.errors import ConfigError
 from forebay.pool._keeper import start_keeper
 from forebay.pool._shared_path import shared_path
 
 DESCRIPTORS = 8192
 """Enough for 256 programs and 2,048 services; services inherit the limit, so it is not endless."""
+
+COUNT_MAX = 1_000_000
+"""A count above this is a mistake; more services than a keeper can own are refused by the core."""
 
 
 class Lender:
@@ -28,8 +32,8 @@ class Lender:
         waiters_max: requests of one program that may wait at once; one more is refused.
 
     Raises:
-        ConfigError: another process lends there (the message names it), or the directory is not
-            this user's alone.
+        ConfigError: a limit is below 1; another process lends there (the message names it), or the
+            directory is not this user's alone.
     """
 
     def __init__(
@@ -42,14 +46,19 @@ class Lender:
     ) -> None:
         self.path = shared_path(path)
         self.config = PoolConfig() if config is None else config
+        max_size = min(self.config.max_size, COUNT_MAX)
+        leases_max = max_size if leases_max is None else leases_max
+        for name, value in (("leases_max", leases_max), ("waiters_max", waiters_max)):
+            if not 1 <= value <= COUNT_MAX:
+                raise ConfigError(f"{name} is {value}; give a number between 1 and {COUNT_MAX}")
         _raise_descriptor_limit()
         self._wake, self._stop = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             self._core = _core.Lender(
                 self.path,
                 wake=os.dup(self._wake),
-                max_size=self.config.max_size,
-                leases_max=self.config.max_size if leases_max is None else leases_max,
+                max_size=max_size,
+                leases_max=leases_max,
                 waiters_max=waiters_max,
                 start_ms=int(self.config.start_timeout * 1000),
                 idle_ms=int(self.config.idle_timeout * 1000),

@@ -204,3 +204,104 @@ impl Ledger {
         (rows, left.next().map_or(0, |(&slot, _)| slot))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: Handle = Handle {
+        slot: 3,
+        generation: 7,
+    };
+
+    fn books() -> Ledger {
+        let mut ledger = Ledger::default();
+        for program in [1, 2] {
+            let session = Session {
+                pid: 100 + i32::try_from(program).expect("small"),
+                ..Session::default()
+            };
+            ledger.sessions.insert(program, session);
+        }
+        let kind = Kind {
+            digest: vec![1],
+            name: b"Digits".to_vec(),
+            template: vec![9],
+            ..Kind::default()
+        };
+        let key = ledger.intern(kind);
+        let service = Service {
+            key,
+            pid: 50,
+            owed: 0,
+            met: true,
+            retiring: false,
+            since_ms: 0,
+        };
+        ledger.services.insert(FIRST.slot, service);
+        ledger
+    }
+
+    #[test]
+    fn equal_digests_are_one_kind_and_equal_templates_one_template() {
+        let mut ledger = books();
+        let known = ledger.kinds[0].clone();
+        assert_eq!(ledger.intern(known.clone()), 0);
+        let other = Kind {
+            digest: vec![2],
+            ..known
+        };
+        assert_eq!(ledger.intern(other), 1);
+        assert_eq!(ledger.templates.len(), 1);
+    }
+
+    #[test]
+    fn a_lease_ends_once_and_only_for_who_holds_it() {
+        let mut ledger = books();
+        ledger.hold(1, FIRST, 11, false, 1_000);
+        let later = Handle {
+            generation: 8,
+            ..FIRST
+        };
+        assert!(!ledger.give_up(2, FIRST, 0), "another program's");
+        assert!(!ledger.give_up(1, later, 0), "another lease of the slot");
+        assert!(ledger.give_up(1, FIRST, 2_000));
+        assert!(!ledger.give_up(1, FIRST, 0), "twice");
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_known_to_nobody() {
+        let mut ledger = books();
+        for session in ledger.sessions.values_mut() {
+            session.seen.extend([FIRST.slot, 4]);
+        }
+        ledger.forget(FIRST.slot);
+        assert!(ledger.services.is_empty());
+        assert!(ledger.sessions.values().all(|session| session.seen == [4]));
+    }
+
+    #[test]
+    fn rows_say_who_holds_what_since_when_and_where_to_go_on() {
+        let mut ledger = books();
+        let idle = Service {
+            key: 0,
+            pid: 51,
+            owed: 5,
+            met: true,
+            retiring: false,
+            since_ms: 0,
+        };
+        ledger.services.insert(9, idle);
+        ledger.hold(2, FIRST, 11, false, 1_000);
+
+        let (rows, next) = ledger.rows(0, 1, 3_500);
+        assert_eq!((rows.len(), next), (1, 9));
+        assert_eq!((rows[0].state, rows[0].holder), (Place::Leased, 102));
+        assert_eq!((rows[0].pid, rows[0].age_ms), (50, 2_500));
+        let (rows, next) = ledger.rows(next, 1, 3_500);
+        assert_eq!(
+            (rows[0].state, rows[0].holder, next),
+            (Place::Settling, 0, 0)
+        );
+    }
+}

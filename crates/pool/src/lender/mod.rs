@@ -345,9 +345,7 @@ impl Lender {
             self.end(program);
         }
         if std::mem::take(&mut self.unsettled) {
-            for handle in self.pool.forsaken()? {
-                self.ledger.forget(handle.slot);
-            }
+            self.forget_forsaken()?;
         }
         if !told && self.ledger.asked.is_empty() && self.pending.is_empty() {
             return Ok(()); // nobody waits for anything

@@ -36,12 +36,21 @@ impl Lender {
             }
             Request::Status { ticket } => self.status(program, ticket),
             Request::Services { ticket, from } => {
+                self.forget_forsaken()?;
                 let (rows, next) = self.ledger.rows(from, ROWS_MAX, now_ms());
                 self.tell(program, &Reply::Services { ticket, rows, next }, &[]);
                 Ok(())
             }
             Request::Drain { ticket, name } => self.drain(program, ticket, &name),
         }
+    }
+
+    /// Strike off what ended while nobody held it.
+    pub(super) fn forget_forsaken(&mut self) -> Result<()> {
+        for handle in self.pool.forsaken()? {
+            self.ledger.forget(handle.slot);
+        }
+        Ok(())
     }
 
     fn greet(&mut self, program: Program, ticket: Ticket, version: u32) -> Result<()> {
