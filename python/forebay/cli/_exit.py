@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from typing import Any
 
@@ -52,6 +51,8 @@ def code_of(error: Error) -> int:
 
 def error_text(error: Error, *, as_json: bool) -> str:
     """An error for people, or as one JSON object."""
+    import json
+
     message = str(error)
     if not as_json:
         return f"forebay: {message}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,6 +24,8 @@ def note(text: str) -> None:
 
 def say_json(members: dict[str, Any]) -> None:
     """Print one object in one line."""
+    import json
+
     say(json.dumps({"schema": SCHEMA, **members}))
 
 

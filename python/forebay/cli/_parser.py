@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from typing import Any, NoReturn
 
@@ -38,6 +37,8 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}{self._hint(message)}; see: {self.prog} --help")
 
     def _hint(self, message: str) -> str:
+        import difflib  # only where there is something to mistake
+
         known: list[str] | frozenset[str] = Parser.options
         found = _CHOICE.search(message)
         if found:

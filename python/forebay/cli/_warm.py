@@ -6,8 +6,6 @@ import argparse
 import importlib
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any
 
 from forebay.cli._exit import NoSuchThingError
@@ -38,6 +36,9 @@ def add(parts: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Start services, as many as are missing, and leave them idle."""
+    from concurrent.futures import ThreadPoolExecutor
+    from contextlib import ExitStack
+
     from forebay.config import parse_seconds
     from forebay.pool import SharedPool
 
