@@ -33,12 +33,12 @@ pub(crate) fn pool(error: Pool) -> PyErr {
     let message = error.to_string();
     match error {
         Pool::Closed => plain("ClosedError", message),
-        Pool::Forked { .. } | Pool::Pattern { .. } => config(message),
+        Pool::Forked { .. } | Pool::Pattern { .. } | Pool::Place(_) => config(message),
         Pool::Limit { maximum, value, .. } => raise("LimitError", message, |py| {
             [("limit", maximum), ("value", value)].into_py_dict(py)
         }),
         Pool::Stale { .. } => stale(message),
-        Pool::KeeperLost => raise("BrokenError", message, |py| {
+        Pool::KeeperLost | Pool::Gone(_) => raise("BrokenError", message, |py| {
             [("delivered", "no")].into_py_dict(py)
         }),
         Pool::System { source, .. } => {

@@ -31,7 +31,7 @@ pub struct Entry {
     /// What it wrote, when that was asked for.
     pub output: Option<Vec<u8>>,
     forsaken: bool,
-    pidfd: Option<OwnedFd>,
+    pub pidfd: Option<OwnedFd>,
     begun_ms: u64,
     /// When it is too old to be lent again; 0: never.
     pub expires_ms: u64,
