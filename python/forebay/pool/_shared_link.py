@@ -80,7 +80,7 @@ class Answered:
 
 
 class Lost:
-    """Leases that were collected while they were open; each service is ended at the next acquire."""
+    """Leases that were collected while open; their services are ended at the next acquire."""
 
     __slots__ = ("_link", "_records")
 

@@ -15,6 +15,7 @@ fn requests() -> Vec<Request> {
             arguments: vec![b"python".to_vec()],
             environment: vec![(b"HOME".to_vec(), b"/".to_vec())],
             directory: b"/srv".to_vec(),
+            ..Launch::default()
         },
         setup: b"setup".to_vec(),
     };
