@@ -162,6 +162,26 @@ def test_with_restart_a_lost_environment_is_a_truncated_episode(
     envs.close()
 
 
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
+def test_a_lost_environment_keeps_its_last_words_where_observations_travel(
+    pool: forebay.ServicePool, mode: AutoresetMode
+) -> None:
+    """Observations of no fixed shape: those of the others are of this step, its own is the last."""
+    lossy, sound = (
+        make_vec([worlds.SickWords] * 2, pool=pool, autoreset_mode=mode, restart=True)
+        for _ in range(2)
+    )
+    before, _ = lossy.reset(seed=1)
+    sound.reset(seed=1)
+    expected = sound.step(acts(GOES_ON, GOES_ON))[0]
+    after, _, _, truncated, infos = lossy.step(acts(DIES, GOES_ON))
+    assert (after[1], truncated.tolist()) == (expected[1], [True, False])
+    same_step = mode is AutoresetMode.SAME_STEP
+    assert (infos["final_obs"][0] if same_step else after[0]) == before[0]
+    lossy.close()
+    sound.close()
+
+
 def test_with_restart_a_reset_survives_a_death(pool: forebay.ServicePool) -> None:
     """A process that was killed between two episodes is replaced by the reset that finds it."""
     envs = make_vec(SICK, pool=pool, restart=True)

@@ -121,6 +121,14 @@ class Sick(World):
         return observation, 1.0, False, False, info
 
 
+class SickWords(Sick):
+    """The same with observations that have no fixed shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Text(8)
+
+
 class Unready(World):
     """Its function raises."""
 

@@ -1,4 +1,8 @@
-"""SIGKILL of a client, fifty times: what it had started is gone within 50 ms."""
+"""SIGKILL of a client, fifty times: what it had started is gone within 50 ms.
+
+That is on a machine that has a core for each process that wants one; where more want to run, each
+gets its share, and all has that much longer.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,13 @@ TRIALS = 50
 GONE_MS = 50
 
 
-def survivors(pidfds: dict[int, int], milliseconds: int) -> list[int]:
+def crowding() -> float:
+    """Threads that want to run now for each core; at least 1."""
+    running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    return max(1.0, running / len(os.sched_getaffinity(0)))
+
+
+def survivors(pidfds: dict[int, int], milliseconds: float) -> list[int]:
     """The processes that have not ended after so long, by the pidfds that tell when they do."""
     deadline = time.monotonic() + milliseconds / 1000
     running = dict(pidfds)
@@ -39,18 +49,21 @@ def survivors(pidfds: dict[int, int], milliseconds: int) -> list[int]:
 @pytest.mark.timeout(180)
 def test_nobody_survives_a_killed_client_fifty_times(tmp_path: Path) -> None:
     """Three services with a child each: one as usual, one ignores SIGTERM, one is stopped."""
-    late = []
+    late: list[str] = []
     for trial in range(TRIALS):
         scratch = tmp_path / str(trial)
         scratch.mkdir()
         with client("wait_for_the_end", scratch) as killed:
             pidfds = {pid: os.pidfd_open(pid) for pid in killed.owned}
             try:
+                allowed = GONE_MS * crowding()
                 killed.process.send_signal(signal.SIGKILL)
-                late += [(trial, pid) for pid in survivors(pidfds, GONE_MS)]
+                left = survivors(pidfds, allowed)
+                if left:
+                    late.append(f"trial {trial}: {left} alive after {allowed:.0f} ms")
             finally:
                 for pidfd in pidfds.values():
                     os.close(pidfd)
             killed.expect_nothing_left()
             assert not any(map(alive, killed.owned))
-    assert late == [], f"(trial, process) alive {GONE_MS} ms after its client was killed"
+    assert late == []

@@ -260,7 +260,8 @@ impl Machine {
                 self.put_back(slot, Place::Idle { settled });
             }
             Some((_, Grant::Join { slot })) => {
-                if !self.part(slot, false, actions) {
+                let was_last = !self.part(slot, false, actions);
+                if was_last {
                     self.put_back(slot, Place::Idle { settled: true });
                 }
             }

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+from gymnasium.error import ResetNeeded
+
 from forebay.errors import DeadlineError, Error, RemoteError
 from forebay.gym._loss import advise, name_environment
 from forebay.gym._recipe import Recipe
@@ -72,7 +74,14 @@ class Crew:
             raise
 
     def begin(self, targets: Targets, messages: Sequence[Message]) -> None:
-        """Begin one call on each of `targets`, at most `concurrent` of them now."""
+        """Begin one call on each of `targets`, at most `concurrent` of them now.
+
+        Raises:
+            gymnasium.error.ResetNeeded: one of them was lost; nothing was begun.
+        """
+        lost = [index for index in targets if self.seats[index] is None]
+        if lost:
+            raise ResetNeeded(f"environments {lost} were lost: reset() makes them anew")
         size = self._concurrent
         if len(targets) <= size:
             self._gather_of(targets).begin(list(messages), timeout=self._call_timeout)

@@ -223,7 +223,6 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Begin a call. Its results come from `call_wait`."""
         self._expect(None, "call_async")
-        self._expect_seats()
         self._crew.begin(
             self._everyone, [message("attribute", (name, args, kwargs))] * self.num_envs
         )
@@ -244,7 +243,6 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         import cloudpickle  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         self._expect(None, "set_attr")
-        self._expect_seats()
         each = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(each) != self.num_envs:
             raise ConfigError(
@@ -306,11 +304,6 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         except BaseException:
             self._unready |= dict.fromkeys(targets, "was lost when its call was interrupted")
             raise
-
-    def _expect_seats(self) -> None:
-        lost = [index for index, seat in enumerate(self._crew.seats) if seat is None]
-        if lost:
-            raise ResetNeeded(f"environments {lost} were lost: reset() makes them anew")
 
     def _fill(self, targets: Targets) -> None:
         """Borrow services for targets that have none."""
@@ -404,8 +397,8 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
                 ({}, (last[index], info), None) if same_step else (info, None, last[index])
             )
         if not same_step:
-            for index in errors:
-                self._observed[index] = last[index]
+            if not self._fixed:
+                self._observed = [answer[2] for answer in answers]
             read = self._read()
         for index in errors:
             self._crew.replace(index)

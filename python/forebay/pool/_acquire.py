@@ -75,11 +75,12 @@ class Acquire(Generic[S]):
         if self._lease is not None:
             self._refuse()
         pool = self._pool
-        handle = pool.core.take(self._kind.key)
+        kind = self._kind if self._kind.max_leases == 1 else pool.on_loop(self._kind)
+        handle = pool.core.take(kind.key)
         if handle is not None:  # nothing to wait for
             record = pool.taken(handle)
         else:
-            record = await awaited(pool, Borrow(pool, self._kind, self._timeout).steps())
+            record = await awaited(pool, Borrow(pool, kind, self._timeout).steps())
             pool.refill()
         self._lease = lease = Lease(pool, record, True)
         return self._kind.proxies[1](lease)

@@ -80,7 +80,8 @@ class Branches:
         waited = record
         try:
             with self._lease.lent():
-                copies += [self._pool.branch(record) for _ in range(self._count)]
+                for _ in range(self._count):
+                    copies.append(self._pool.branch(record))
                 channel = record.channel
                 channel.generation = record.handle.tag
                 call = channel.begin("@fork", (self._count, self._same_seed))

@@ -89,7 +89,11 @@ class PythonKind:
     def branch(self, core: _core.Pool, parent: _core.Handle, *, start_ms: int) -> PythonRecord:
         """Have a lent service copied, as its holder will tell it to."""
         handle, descriptor = core.branch(parent, self.key, start_ms=start_ms, idle_ms=0)
-        return self._record(handle, descriptor, "@branched", ())
+        try:
+            return self._record(handle, descriptor, "@branched", ())
+        except BaseException:  # the keeper has given it up already
+            core.discard(handle)
+            raise
 
     def _record(
         self, handle: _core.Handle, descriptor: int, call: str, args: tuple[Any, ...]

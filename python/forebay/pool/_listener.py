@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +39,8 @@ def choose_port() -> int:
     """
     highest = _first_ephemeral()
     for _ in range(PORT_TRIES):
-        port = random.randrange(LOWEST_PORT, highest)
+        # Not by `random`, whose state is the program's, and which takes milliseconds to import.
+        port = LOWEST_PORT + int.from_bytes(os.urandom(4)) % (highest - LOWEST_PORT)
         with socket.socket() as trial, contextlib.suppress(OSError):
             trial.bind((LOOPBACK, port))
             return port

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import logging
 import os
 import threading
@@ -115,6 +116,7 @@ class ServicePool:
         self._kinds: dict[Any, Kind] = {}
         self._templates: dict[tuple[_application.Application, Any], int] = {}
         self._described: set[tuple[int, int]] = set()
+        self._loop_kinds: dict[tuple[int, int], tuple[asyncio.AbstractEventLoop, Kind]] = {}
         self._numbered: list[Kind] = []
         """The kinds by their key."""
         self._records: dict[int, Record] = {}
@@ -281,6 +283,22 @@ class ServicePool:
         if self.watchful:
             self.watched.note(handle)
         return record
+
+    def on_loop(self, kind: Kind) -> Kind:
+        """The kind whose services are shared by leases on the running event loop.
+
+        A connection in use belongs to one loop, so that leases elsewhere share other services.
+        """
+        loop = self.waiter().loop
+        with self._lock:
+            known = self._loop_kinds.get((kind.key, id(loop)))
+            if known is None or known[0] is not loop:
+                twin = copy.copy(kind)
+                twin.key = len(self._numbered)
+                self._numbered.append(twin)
+                self.core.share(twin.key, twin.max_leases)
+                known = self._loop_kinds[kind.key, id(loop)] = (loop, twin)
+            return known[1]
 
     def kind_name(self, key: int) -> str:
         """The name of a kind, for a message."""

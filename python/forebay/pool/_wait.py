@@ -62,7 +62,7 @@ class LoopWaiter:
 
     def __init__(self, core: _core.Pool, loop: asyncio.AbstractEventLoop) -> None:
         self._core = core
-        self._loop = loop
+        self.loop = loop
         self._queue = _core.WakeQueue()
         self._waiting: set[asyncio.Future[None]] = set()
         self._ready = -1
@@ -79,7 +79,7 @@ class LoopWaiter:
         while not found(self._queue):
             if deadline.passed():
                 return False
-            future: asyncio.Future[None] = self._loop.create_future()
+            future: asyncio.Future[None] = self.loop.create_future()
             self._enter(future)
             try:
                 async with asyncio.timeout(deadline.left()):
@@ -93,17 +93,17 @@ class LoopWaiter:
     def _enter(self, future: asyncio.Future[None]) -> None:
         if not self._waiting:
             self._ready = self._core.watch()  # our own: the pool may be closed before we let go
-            self._loop.add_reader(self._queue.fileno(), self._wake)
-            self._loop.add_reader(self._ready, self._drive)
+            self.loop.add_reader(self._queue.fileno(), self._wake)
+            self.loop.add_reader(self._ready, self._drive)
         self._waiting.add(future)
-        self._loop.call_soon(self._drive)  # what came before the loop watched
+        self.loop.call_soon(self._drive)  # what came before the loop watched
 
     def _exit(self, future: asyncio.Future[None]) -> None:
         self._waiting.discard(future)
         if not self._waiting:
-            if not self._loop.is_closed():
-                self._loop.remove_reader(self._queue.fileno())
-                self._loop.remove_reader(self._ready)
+            if not self.loop.is_closed():
+                self.loop.remove_reader(self._queue.fileno())
+                self.loop.remove_reader(self._ready)
             os.close(self._ready)
 
     def _drive(self) -> None:

@@ -30,6 +30,11 @@ fn begin_all<'py>(
 ) -> PyResult<Bound<'py, PyList>> {
     let begun = PyList::empty(py);
     let remaining = to_duration(timeout);
+    // All that can fail comes before the first call is sent.
+    let messages = messages
+        .into_iter()
+        .map(|(head, segments)| Ok((head, lend(segments)?)))
+        .collect::<PyResult<Vec<_>>>()?;
     for ((connection, (head, segments)), generation) in
         connections.iter().zip(messages).zip(generations)
     {
@@ -39,7 +44,7 @@ fn begin_all<'py>(
             remaining,
             generation,
             head: to_head(&head),
-            segments: lend(segments)?,
+            segments,
         };
         match connection.core.start(call, Taker::Thread) {
             Ok(id) => begun.append(id)?,
