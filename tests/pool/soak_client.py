@@ -1,4 +1,4 @@
-"""One client of the soak, `soak_client.py SEED THREADS [PATH]`: threads that lease until told to end.
+"""One client of the soak, `soak_client.py SEED THREADS [PATH]`: threads that lease until its end.
 
 With a path they lease from the shared pool there, which lends to all clients.
 
@@ -239,9 +239,7 @@ def pool_of(seed: str, path: str) -> Pool:
     if path:
         return forebay.SharedPool(path)
     policies = POLICIES if random.Random(seed).random() < 0.5 else {}
-    return forebay.ServicePool(
-        max_size=MAX_SIZE, reset_timeout=0.5, start_timeout=3.0, **policies
-    )
+    return forebay.ServicePool(max_size=MAX_SIZE, reset_timeout=0.5, start_timeout=3.0, **policies)
 
 
 def run(seed: str, threads: int, path: str) -> None:

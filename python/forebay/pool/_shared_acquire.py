@@ -83,7 +83,7 @@ class SharedAcquire(Generic[S]):
             )
         link = self._pool.link()
         if link.watched:
-            link.watched.end()
+            link.watched.end(link)
         borrow = Borrow(link, self._kind, self._timeout)
         try:
             borrow.at_once(patience)

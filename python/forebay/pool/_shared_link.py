@@ -82,10 +82,9 @@ class Answered:
 class Lost:
     """Leases that were collected while open; their services are ended at the next acquire."""
 
-    __slots__ = ("_link", "_records")
+    __slots__ = ("_records",)
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self) -> None:
         self._records: deque[SharedRecord] = deque()
 
     def __bool__(self) -> bool:
@@ -95,18 +94,18 @@ class Lost:
         """A lease was collected. Called at any moment, so it only notes it."""
         self._records.append(record)
 
-    def end(self) -> None:
+    def end(self, link: Link) -> None:
         """Have the services of lost leases ended."""
         while self._records:
             record = self._records.popleft()
             _log.warning(
                 "pool %r: a lease of %s (process %d) was never ended; its service is ended now; "
                 "use `with` or call lease.close()",
-                self._link.name,
+                link.name,
                 record.kind.name,
                 record.pid,
             )
-            self._link.discard(record)
+            link.discard(record)
 
 
 class Link:
@@ -120,10 +119,11 @@ class Link:
     """
 
     def __init__(self, path: Path) -> None:
+        self._inherited = True  # there is nothing to let go of, should connecting fail
         self.core = _core.Borrower(path)
         self.name = f"shared, at {path}"
         self.keys: dict[bytes, int] = {}
-        self.watched = Lost(self)
+        self.watched = Lost()
         self._lock = threading.Lock()
         """Guards the records and the loops; nothing is waited for under it."""
         self._records: dict[int, SharedRecord] = {}
@@ -248,6 +248,14 @@ class Link:
     def close(self) -> None:
         """Let go: the lender ends what this program holds, and keeps the rest. Idempotent."""
         self.core.close()
+        self._part()
+
+    def __del__(self) -> None:
+        # One whose lender is gone is kept by its last leases, and then by nobody.
+        if not self._inherited:  # what a forked child has of it may be locked for good
+            self._part()
+
+    def _part(self) -> None:
         with self._lock:
             records = list(self._records.values())
             self._records.clear()
@@ -258,7 +266,7 @@ class Link:
     def forked(self) -> None:
         """In a forked child: the leases are the parent's."""
         self._inherited = True
-        self.watched = Lost(self)
+        self.watched = Lost()
         self._lock = threading.Lock()  # another thread may have held it
         self.core.forked()
 

@@ -153,9 +153,8 @@ class SharedPool:
             if self._closed:
                 raise ClosedError(f"the shared pool at {self.path} is closed; make a new one")
             if self._link is None or self._link.broken:
-                old, self._link = self._link, None
-                if old is not None:
-                    old.close()
+                # Not closed: who waits on the old one is to learn that the lender is gone.
+                self._link = None
                 self._link = Link(self.path)
             return self._link
 
