@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from forebay.pool._shared_link import START
 from tests.pool.lender import Lending, Program
 from tests.pool.processes import alive, descendants, eventually, parent
 from tests.pool.services import Echo, Notes
@@ -109,6 +110,27 @@ def test_a_service_killed_while_idle_is_replaced_in_the_same_call(
     assert pool.stats()["deaths"] == {"signal": 1}
 
 
+def test_a_death_and_a_question_that_come_together_are_told_apart(path: Path) -> None:
+    """The new service has the place of the dead one, whose end must not be taken for its own."""
+    with Lending(path, "--max-size", "1") as lending, forebay.SharedPool(path) as pool:
+        with pool.acquire(Echo) as echo:
+            pid = echo.lease.pid
+        core, (key,) = pool.link().core, pool.link().keys.values()
+        lending.stop()
+        os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: not alive(pid))
+        ticket = core.take(key, 0.0)
+        assert isinstance(ticket, int)
+        lending.send(signal.SIGCONT)
+        answer = core.wait(ticket, 5.0)
+        assert answer is not None
+        assert answer[0] == START, answer
+        os.close(answer[2])
+        core.discard(answer[1])
+        with pool.acquire(Echo) as echo:
+            assert echo.echo(1) == 1
+
+
 def test_a_call_that_timed_out_ends_its_service(pool: forebay.SharedPool) -> None:
     """Its answer would come to the next holder, in whichever program."""
     with pool.acquire(Echo) as echo:
@@ -147,6 +169,17 @@ def test_a_killed_lender_leaves_nothing_and_another_takes_its_place(path: Path) 
         with Lending(path), pool.acquire(Echo) as echo:
             assert echo.echo(2) == 2
     assert list(path.parent.iterdir()) == []
+
+
+def test_a_lease_of_a_lender_that_is_gone_breaks_beside_one_of_the_next(path: Path) -> None:
+    """Its holder would be told that it had closed the pool itself."""
+    with forebay.SharedPool(path) as pool, Lending(path) as first, pool.acquire(Echo) as old:
+        first.end(signal.SIGKILL)
+        assert eventually(lambda: not alive(old.lease.pid))
+        with Lending(path), pool.acquire(Echo) as new:
+            with pytest.raises(forebay.BrokenError):
+                old.echo(1)
+            assert new.echo(2) == 2
 
 
 def test_who_waits_is_told_of_the_lenders_end(path: Path) -> None:

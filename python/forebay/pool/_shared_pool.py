@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from forebay.errors import BrokenError, ClosedError, ConfigError
 from forebay.pool import _application
@@ -50,13 +50,23 @@ class SharedPool:
         self._owner = os.getpid()
         _pools.add(self)
 
+    @overload
+    def acquire(
+        self, what: Command, *, timeout: float | None = 30.0, by_value: bool = False
+    ) -> SharedAcquire[Any]: ...
+
+    @overload
+    def acquire(
+        self, what: type[S] | Spec[S], *, timeout: float | None = 30.0, by_value: bool = False
+    ) -> SharedAcquire[S]: ...
+
     def acquire(
         self,
         what: type[S] | Spec[S] | Command,
         *,
         timeout: float | None = 30.0,
         by_value: bool = False,
-    ) -> SharedAcquire[S]:
+    ) -> SharedAcquire[Any]:
         """Lend a service for a `with` or `async with` block, as `ServicePool.acquire` does.
 
         A program gives a `Backend` with its `socket`.
