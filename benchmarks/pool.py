@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from benchmarks import pool_acquire, pool_branch, pool_cycle, pool_fork, pool_fresh, pool_gym
+from benchmarks import (
+    pool_acquire,
+    pool_branch,
+    pool_cycle,
+    pool_fork,
+    pool_fresh,
+    pool_gym,
+    pool_shared,
+)
 from benchmarks.claim import Claim
 
 # One line per subject; in each round they run in this order.
@@ -13,6 +21,7 @@ SUBJECTS = (
     pool_fresh,
     pool_branch,
     pool_gym,
+    pool_shared,
 )
 
 CLAIMS: list[Claim] = [claim for subject in SUBJECTS for claim in subject.CLAIMS]

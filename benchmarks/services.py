@@ -36,6 +36,14 @@ class Echo(Service):
         return int(array[::PAGE_BYTES].sum(dtype=np.int64))
 
 
+class Tally(Service):
+    """Keeps nothing that a lease would have to be reset for."""
+
+    def add(self, value: int) -> int:
+        """Return the number after."""
+        return value + 1
+
+
 class Fresh(Service):
     """Is ready once its module, and with it numpy, is imported; every lease gets a new one."""
 

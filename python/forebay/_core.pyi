@@ -11,11 +11,13 @@ from forebay.memory import Reference
 
 __all__ = [
     "Arena",
+    "Borrower",
     "Buffer",
     "Connection",
     "Cradle",
     "Frame",
     "Handle",
+    "Lender",
     "Listener",
     "Nursery",
     "Pool",
@@ -177,6 +179,22 @@ class Connection:
         """The watched peer ended: deliver what it sent, then break."""
     def wants(self) -> tuple[bool, bool]:
         """Whether a selector should watch for readable and for writable."""
+    @staticmethod
+    def resume(descriptor: int, peer: str, met: bool) -> Connection:
+        """Go on as caller with a socket on which another process has said the preface.
+
+        `met`: it has also read the server's.
+        """
+    def at_rest(self, owed: int) -> bool:
+        """Whether another process could go on from here: nothing half said, `owed` calls out."""
+    def is_met(self) -> bool:
+        """Whether the server's preface was read."""
+    def disown(self, id: int) -> None:
+        """Leave the answer to a call to another process."""
+    def owe(self, id: int) -> None:
+        """Wait for the answer to a call of another process from now on."""
+    def part(self) -> None:
+        """Close this duplicate of the socket; other processes keep theirs. Idempotent."""
     def fileno(self) -> int:
         """The socket's descriptor, -1 once closed."""
     def close(self) -> None:
@@ -579,6 +597,121 @@ class Cradle:
         """Whether this is a service, and not the template."""
     def next_call(self) -> _Call | None:
         """Wait for the next call, as `Connection.next_call`; in the template fork until the end."""
+
+_Told = tuple[Any, ...]
+"""An answer of the lender, by the number that it begins with:
+
+1 status: sizes and counters, deaths by cause. 2 kind: its number.
+3 lent: handle, process id (0: not known yet), owed call (0: none), whether its preface was read,
+socket and pidfd (-1 where this program has them). 4 start: handle, socket.
+5 met: process id, pidfd. 6 died: cause, process id, code, text. 7 output: text.
+8 services: rows of slot, process id, name, state, holder and age in seconds; where to go on, or 0.
+9 drained: services ended, services marked. 10 refused: limit, maximum, value, what to do.
+11 failed: why. Descriptors are the caller's to close.
+"""
+
+@final
+class Lender:
+    """A pool and the socket on which it is lent. One thread runs it. Times ending in `_ms` are ms.
+
+    Raises:
+        ConfigError: the directory is not this user's alone, or another process lends there.
+        LimitError: `max_size` is 0 or above half of the services of one keeper.
+        OSError: a system call failed.
+    """
+
+    def __new__(
+        cls,
+        path: str | PathLike[str],
+        *,
+        wake: int,
+        max_size: int,
+        max_running: int,
+        max_uses: int,
+        lifetime_ms: int,
+        spares: int,
+        leases_max: int,
+        waiters_max: int,
+        start_ms: int,
+        idle_ms: int,
+        reset_ms: int,
+    ) -> Lender:
+        """Listen; `wake` is given away, its duplicates make `run` return when readable."""
+    def run(self) -> bool:
+        """Serve without the GIL until a keeper is wanted (True) or `wake` is readable (False)."""
+    def handover(self) -> tuple[int, int, int] | None:
+        """As `Pool.handover`."""
+    def attach(self, pidfd: int) -> int:
+        """As `Pool.attach`."""
+    def close(self, timeout: float) -> None:
+        """End every service, wait for the keeper without the GIL, remove the socket. Idempotent."""
+
+@final
+class Borrower:
+    """A program's connection to a lender.
+
+    Any thread may call any method; only `wait` and `take` wait. What asks returns a ticket, to
+    which the answer comes.
+
+    Raises:
+        BrokenError: no lender is there, or it is gone.
+        ConfigError: it belongs to another user; or this is a forked child's copy.
+        ClosedError: this end was closed.
+        LimitError: a question is longer than a control message.
+    """
+
+    def __new__(cls, path: str | PathLike[str]) -> Borrower: ...
+    def kind(
+        self,
+        digest: bytes,
+        name: bytes,
+        template: bytes,
+        arguments: list[bytes],
+        environment: _Pairs,
+        directory: bytes,
+        setup: bytes,
+    ) -> int:
+        """Ask for the number of a kind; `template` is a digest, empty for a program."""
+    def take(self, key: int, patience: float) -> _Told | int:
+        """Ask for a service and wait so many seconds: the answer, or else the ticket."""
+    def lend(self, handle: Handle) -> int:
+        """Say that a started service is ready: 5 or 6."""
+    def death(self, handle: Handle) -> int:
+        """Ask how a lent service ended: 6, once it has."""
+    def output(self, handle: Handle) -> int:
+        """Ask what a lent service wrote: 7."""
+    def status(self) -> int:
+        """Ask for sizes and counters: 1."""
+    def services(self, from_: int) -> int:
+        """Ask for the services from a slot on: 8."""
+    def drain(self, name: bytes) -> int:
+        """Have the services of a name (empty: all) ended, those on lease when they come back: 9."""
+    def release(self, handle: Handle, owed: int) -> None:
+        """Give a service back; `owed` is the call of its reset, 0 where it had none."""
+    def abandon(self, handle: Handle, owed: int, met: bool) -> None:
+        """Leave a start to whoever comes next; `owed` is the call that makes it, 0: answered."""
+    def discard(self, handle: Handle) -> None:
+        """Have a service ended."""
+    def look(self, ticket: int, queue: WakeQueue | None = None) -> _Told | None:
+        """The answer, where it is there; otherwise `queue` is told the ticket when it is."""
+    def wait(self, ticket: int, timeout: float | None = None) -> _Told | None:
+        """Wait for the answer without the GIL; None after `timeout` seconds. Signals run."""
+    def leave(self, ticket: int) -> _Told | None:
+        """Give a question up; its answer, where it was there already."""
+    def drive(self) -> None:
+        """Take in what has come; never waits."""
+    def watch(self) -> int:
+        """A new descriptor, readable when `drive` has something to do; the caller's to close."""
+    @property
+    def ended(self) -> bool:
+        """Whether the lender is known to be gone."""
+    @property
+    def over(self) -> bool:
+        """The same after a look at the socket."""
+    def close(self) -> None:
+        """Let go; the lender ends what this program holds. Idempotent."""
+    def forked(self) -> None:
+        """In a forked child, before anything else: let go of what is the parent's."""
 
 def run_keeper(control: int, page: int, client: int, scratch: str | PathLike[str]) -> None:
     """Be the keeper until the client is gone; without the GIL, in a process of its own.

@@ -1,4 +1,6 @@
-"""One client of the soak, `soak_client.py SEED THREADS`: threads that lease until told to end.
+"""One client of the soak, `soak_client.py SEED THREADS [PATH]`: threads that lease until its end.
+
+With a path they lease from the shared pool there, which lends to all clients.
 
 One of the threads runs an event loop, on which some leases are cancelled.
 Prints one line for each lease: `ok`, `cancelled`, `failed` with the reason that was given, or
@@ -46,6 +48,8 @@ KINDS: list[tuple[Any, int]] = [
     (ECHO, 0),
 ]
 
+Pool = forebay.ServicePool | forebay.SharedPool
+
 LOOP_KINDS = KINDS[:-2]
 """Without the program, which is spoken to by blocking calls, and without the shared service, which
 threads and a loop cannot use at the same time (test_shared_faces.py)."""
@@ -82,7 +86,7 @@ def expect(answer: object, right: object) -> None:
         raise Wrong(f"{answer!r} is not {right!r}")
 
 
-def use(service: Any, base: int, source: random.Random) -> None:
+def use(service: Any, base: int, source: random.Random, *, forks: float) -> None:
     """Some calls, each answer checked; now and then to two live copies as well."""
     token = token_of(source)
     calls = service.lease.options(timeout=CALL_TIMEOUT_S)
@@ -92,7 +96,7 @@ def use(service: Any, base: int, source: random.Random) -> None:
         method = calls.slow_add if source.random() < 0.3 else calls.add
         expect(method(value), base + value)
     try:
-        if source.random() < FORKS:
+        if source.random() < forks:
             use_copies(service, base, token)
     finally:  # the death of a copy is not the service's, which must be left as it was found
         expect(calls.leave(token), token)
@@ -181,20 +185,22 @@ def wrong(error: BaseException) -> str:
     return "WRONG: " + "".join(traceback.format_exception(error))
 
 
-def work(pool: forebay.ServicePool, seed: str, over: threading.Event) -> None:
+def work(pool: Pool, seed: str, over: threading.Event) -> None:
     """Lease in a thread until it is over."""
     source = random.Random(seed)
+    forks = FORKS if isinstance(pool, forebay.ServicePool) else 0.0
     while not over.is_set():
+        wait_for_lender(pool, over)
         what, base = source.choice(KINDS)
         with Attempt(what) as attempt, pool.acquire(what, timeout=ACQUIRE_TIMEOUT_S) as service:
             attempt.entered()
             if what is ECHO:
                 use_program(service.lease.socket, source)
             else:
-                use(service, base, source)
+                use(service, base, source, forks=forks)
 
 
-async def alease(pool: forebay.ServicePool, source: random.Random) -> None:
+async def alease(pool: Pool, source: random.Random) -> None:
     """One lease on a loop."""
     what, base = source.choice(LOOP_KINDS)
     with Attempt(what) as attempt:
@@ -203,10 +209,11 @@ async def alease(pool: forebay.ServicePool, source: random.Random) -> None:
             await ause(service, base, source)
 
 
-async def awork(pool: forebay.ServicePool, seed: str, over: threading.Event) -> None:
+async def awork(pool: Pool, seed: str, over: threading.Event) -> None:
     """Lease on a loop until it is over; one in ten is cancelled at some moment."""
     source = random.Random(seed)
     while not over.is_set():
+        await asyncio.to_thread(wait_for_lender, pool, over)
         lease = asyncio.ensure_future(alease(pool, source))
         if source.random() < CANCELS:
             asyncio.get_running_loop().call_later(source.uniform(0, 0.01), lease.cancel)
@@ -214,13 +221,31 @@ async def awork(pool: forebay.ServicePool, seed: str, over: threading.Event) -> 
             await lease
 
 
-def run(seed: str, threads: int) -> None:
+def wait_for_lender(pool: Pool, over: threading.Event) -> None:
+    """While no lender is there, wait for one: leases that cannot be had are no leases."""
+    if isinstance(pool, forebay.ServicePool):
+        return
+    while not over.is_set():
+        try:
+            pool.link()
+        except forebay.BrokenError:
+            over.wait(0.02)
+        else:
+            return
+
+
+def pool_of(seed: str, path: str) -> Pool:
+    """The pool of a client: its own, or the one that all share."""
+    if path:
+        return forebay.SharedPool(path)
+    policies = POLICIES if random.Random(seed).random() < 0.5 else {}
+    return forebay.ServicePool(max_size=MAX_SIZE, reset_timeout=0.5, start_timeout=3.0, **policies)
+
+
+def run(seed: str, threads: int, path: str) -> None:
     """Work in threads until the input ends, then close the pool."""
     over = threading.Event()
-    policies = POLICIES if random.Random(seed).random() < 0.5 else {}
-    with forebay.ServicePool(
-        max_size=MAX_SIZE, reset_timeout=0.5, start_timeout=3.0, **policies
-    ) as pool:
+    with pool_of(seed, path) as pool:
         names = [f"{seed}-{number}" for number in range(threads)]
         workers = [threading.Thread(target=work, args=(pool, name, over)) for name in names[1:]]
         loop = awork(pool, names[0], over)
@@ -231,7 +256,8 @@ def run(seed: str, threads: int) -> None:
         over.set()
         for worker in workers:
             worker.join()
-        expect_at_rest(pool)
+        if isinstance(pool, forebay.ServicePool):
+            expect_at_rest(pool)
 
 
 def expect_at_rest(pool: forebay.ServicePool) -> None:
@@ -244,11 +270,15 @@ def expect_at_rest(pool: forebay.ServicePool) -> None:
         tell(f"WRONG: {busy} busy at the end: {stats}")
 
 
-def main(seed: str, threads: str) -> None:
-    """Be a client, and leave nothing."""
+def main(seed: str, threads: str, path: str = "") -> None:
+    """Be a client, and leave nothing.
+
+    What one client of a shared pool leaves is looked for when all are done: the mark by which it
+    is found is a part of the environment, and one of its own would be a kind of its own.
+    """
     try:
-        with chaos.nothing_left():
-            run(seed, int(threads))
+        with contextlib.nullcontext() if path else chaos.nothing_left():
+            run(seed, int(threads), path)
     except AssertionError as left:
         tell(wrong(left))
     tell("end")

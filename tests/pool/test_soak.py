@@ -1,5 +1,6 @@
 """Leases from 16 threads in 4 client processes while everything that can die is killed or stopped.
 
+Once with a pool for each client, once with one that is lent to all, whose lender dies too.
 2,000 leases by default; `make soak` makes all 20,000 (FOREBAY_SOAK_LEASES says how many).
 FOREBAY_SOAK_SEED repeats the decisions of a run.
 """
@@ -22,6 +23,8 @@ import pytest
 
 import forebay
 from forebay.testing import chaos
+from tests.pool.lender import Lending
+from tests.pool.processes import eventually
 from tests.pool.programs import ROOT
 from tests.pool.services import Echo
 
@@ -36,8 +39,9 @@ LAST_S = 60.0
 class Clients:
     """The client processes: those that were killed are started again."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, lender: Lender | None) -> None:
         self._scratch = scratch
+        self._lender = lender
         self._started = 0
         self._selector = selectors.DefaultSelector()
         self._rest: dict[int, bytes] = {}
@@ -47,11 +51,18 @@ class Clients:
         self._errors = (scratch.parent / "errors").open("w+b")
 
     def start(self) -> None:
-        """Start one more."""
+        """Start those that are missing, and the lender where it was killed."""
+        if self._lender is not None:
+            self._lender.start()
+        while len(self.running) < CLIENTS:
+            self._start()
+
+    def _start(self) -> None:
         self._started += 1
         seed = f"{SEED}-{self._started}"
+        path = [] if self._lender is None else [str(self._lender.path)]
         process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests/pool/soak_client.py"), seed, str(THREADS)],
+            [sys.executable, str(ROOT / "tests/pool/soak_client.py"), seed, str(THREADS), *path],
             env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(self._scratch)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -111,21 +122,55 @@ class Clients:
         return [outcome for outcome in self.outcomes if outcome.startswith("WRONG")]
 
     def of(self, *finds: str) -> chaos.Targets:
-        """Targets in the pools of all clients."""
+        """Targets in the pools of all clients, or in the one that is lent to them."""
 
         def find() -> Iterator[chaos.Process]:
-            for pid in list(self.running):
+            for pid in list(self.running) if self._lender is None else self._lender.pids():
                 for what in finds:
                     yield from getattr(chaos, what)(pid).now()
 
         return chaos.Targets(find)
 
 
+class Lender:
+    """The process that lends one pool to all clients; started again where it was killed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lending: Lending | None = None
+
+    def start(self) -> None:
+        """Start it unless it runs."""
+        if self._lending is None or self._lending.process.poll() is not None:
+            self.end()
+            times = ("--reset-timeout", "500ms", "--start-timeout", "3s")
+            self._lending = Lending(self.path, "--max-size", "4", *times)
+
+    def pids(self) -> list[int]:
+        """Its process, where it runs."""
+        lending = self._lending
+        return [] if lending is None else [lending.pid]
+
+    def end(self) -> None:
+        """End it, and with it every service. Idempotent."""
+        lending, self._lending = self._lending, None
+        if lending is not None:
+            lending.__exit__()
+
+    def at_rest(self) -> list[str]:
+        """What must never be once no client is there: somebody who holds something, or waits."""
+        with forebay.SharedPool(self.path) as pool:
+            if eventually(lambda: pool.stats()["programs"] == 1):
+                stats = pool.stats()
+                if stats["live"] == stats["idle"] + stats["settling"] and not stats["waiters"]:
+                    return []
+            return [f"WRONG: the shared pool at the end: {pool.stats()}, {pool.services()}"]
+
+
 @contextlib.contextmanager
-def storms(clients: Clients) -> Iterator[list[chaos.Storm]]:
+def storms(clients: Clients, lender: Lender | None) -> Iterator[list[chaos.Storm]]:
     """One storm for each part, since each dies in its own ways and at its own rate."""
     themselves = chaos.processes("client", lambda: list(clients.running))
-    # A place for the shared pool, whose process is one more target here.
     made = [
         chaos.storm(
             targets=clients.of("services", "templates"),
@@ -148,6 +193,16 @@ def storms(clients: Clients) -> Iterator[list[chaos.Storm]]:
             delay_max=0.5,
         ),
     ]
+    if lender is not None:
+        made += [
+            chaos.storm(
+                targets=chaos.processes("lender", lender.pids),
+                actions=("kill", "delay"),
+                rate=0.7,
+                seed=SEED + 3,
+                delay_max=0.5,
+            )
+        ]
     with contextlib.ExitStack() as stack:
         for storm in made:
             stack.enter_context(storm)
@@ -164,42 +219,54 @@ def sweep(scratch: Path) -> None:
 def all_struck(made: list[chaos.Storm]) -> bool:
     """Whether each kind of strike that matters has come at least once."""
     struck = {key for storm in made for key in storm.counts()}
+    kinds = ("service", "template", "keeper", "client", "lender")
     return {
         f"{kind} {action}"
-        for kind in ("service", "template", "keeper", "client")
+        for kind in kinds[: len(made) + 1]  # one storm strikes services and templates
         for action in ("kill", "delay")
     } <= struck
 
 
-def soak(scratch: Path) -> tuple[Clients, list[chaos.Storm]]:
+def soak(scratch: Path, lender: Lender | None) -> tuple[Clients, list[chaos.Storm]]:
     """Run clients under storms until enough leases ended, then have the clients end in peace."""
-    clients = Clients(scratch)
+    clients = Clients(scratch, lender)
     try:
-        with storms(clients) as made:
+        with storms(clients, lender) as made:
             while not clients.wrong() and not (clients.leases() >= LEASES and all_struck(made)):
-                while len(clients.running) < CLIENTS:
-                    clients.start()
+                clients.start()
                 assert clients.read(SILENCE_S), f"no client said a thing for {SILENCE_S:g} s"
         clients.tell_to_end()
         while clients.running:
             assert clients.read(LAST_S), f"{len(clients.running)} clients do not end"
+        if lender is not None:
+            lender.start()
+            clients.outcomes.update(lender.at_rest())
     finally:
         clients.kill()
+        if lender is not None:
+            lender.end()
     sweep(scratch)
     return clients, made
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(LEASES * 0.1 + 120)
+@pytest.mark.parametrize("shared", [False, True], ids=["pools", "shared"])
 def test_no_death_makes_a_wrong_answer_or_leaves_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    shared: bool,
 ) -> None:
     """No wrong answer, no service in two hands, every waiter served or told why, nothing left."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    lender = Lender(tmp_path / "lent" / "pool.sock") if shared else None
     with chaos.nothing_left(folders=[scratch]):
-        clients, made = soak(scratch)
+        clients, made = soak(scratch, lender)
     report = f"seed {SEED}: {dict(clients.outcomes.most_common())}; " + "; ".join(
         f"{storm.counts()}" for storm in made
     )

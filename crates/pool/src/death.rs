@@ -88,6 +88,11 @@ impl Cause {
             })
     }
 
+    /// From the word that users see.
+    pub fn from_name(name: &str) -> Option<Self> {
+        CAUSES.into_iter().find(|cause| cause.name() == name)
+    }
+
     /// The word that users see.
     pub const fn name(self) -> &'static str {
         match self {

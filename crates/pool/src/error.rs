@@ -72,6 +72,12 @@ pub enum Error {
     /// The keeper is gone; its services were ended with it.
     #[error("the keeper of this pool is gone; the next acquire starts another")]
     KeeperLost,
+    /// The place of a shared pool cannot be used; the message says why, and what to do.
+    #[error("{0}")]
+    Place(String),
+    /// The process that lends services is gone, or does not answer; its services ended with it.
+    #[error("{0}")]
+    Gone(String),
     /// A message of the control protocol could not be read.
     #[error("bad control message: {what}")]
     Malformed {

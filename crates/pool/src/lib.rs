@@ -3,6 +3,7 @@
 //! - [`client`]: the pool as its user's process sees it.
 //! - [`machine`]: who gets which service next.
 //! - [`keeper`]: the process that owns every service of a client.
+//! - [`lender`]: one pool, lent to all programs of a user; its two ends.
 //! - [`template`]: the process that services are forked from.
 //! - [`readiness`]: how a program says that it can serve.
 //! - [`word`]: the shared word that decides who has a service.
@@ -16,6 +17,7 @@ pub mod confine;
 pub mod death;
 pub mod error;
 pub mod keeper;
+pub mod lender;
 pub mod limit;
 pub mod machine;
 pub mod readiness;

@@ -36,3 +36,16 @@ pub const REMOVE_BATCH: usize = 16;
 pub const MEMORY_SCAN_MS: u64 = 1_000;
 /// Services that the keeper measures between two looks at what is more urgent: 0.1 ms each.
 pub const MEMORY_BATCH: usize = 8;
+/// Programs that one shared pool serves at once.
+pub const BORROWERS_MAX: usize = 256;
+/// Kinds of services that one shared pool knows: one for each class and set of arguments, of each version of its code.
+pub const KINDS_MAX: usize = 4096;
+/// Rows of one answer about services: they fit one control message, names cut to `NAME_BYTES_MAX` included.
+pub const ROWS_MAX: usize = 256;
+/// Bytes kept of the name of a kind.
+pub const NAME_BYTES_MAX: usize = 200;
+/// Messages that one program may send before others have their turn.
+pub const TURN_MESSAGES: usize = 32;
+/// How long a lender, and a program that waits for it, looks before it sleeps, in microseconds: as in the transport,
+/// waking a process on another idle core costs about 25.
+pub const SPIN_US: u64 = 20;

@@ -4,6 +4,8 @@
 //! Both ends are the same build and the same user; still every length is checked, because a service that
 //! scribbles on its template's socket must not take the keeper down with it.
 
+pub mod shared;
+
 use crate::confine::{Confinement, Limits};
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};

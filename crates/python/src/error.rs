@@ -34,7 +34,10 @@ pub(crate) fn pool(error: Pool) -> PyErr {
     let message = error.to_string();
     match error {
         Pool::Closed => plain("ClosedError", message),
-        Pool::Forked { .. } | Pool::Pattern { .. } | Pool::Unenforceable { .. } => config(message),
+        Pool::Forked { .. }
+        | Pool::Pattern { .. }
+        | Pool::Unenforceable { .. }
+        | Pool::Place(_) => config(message),
         Pool::Limit { maximum, value, .. } => raise("LimitError", message, |py| {
             [("limit", maximum), ("value", value)].into_py_dict(py)
         }),
@@ -42,7 +45,7 @@ pub(crate) fn pool(error: Pool) -> PyErr {
             [("limit", maximum), ("value", maximum + 1)].into_py_dict(py)
         }),
         Pool::Stale { .. } => stale(message),
-        Pool::KeeperLost => raise("BrokenError", message, |py| {
+        Pool::KeeperLost | Pool::Gone(_) => raise("BrokenError", message, |py| {
             [("delivered", "no")].into_py_dict(py)
         }),
         Pool::System { source, .. } => {

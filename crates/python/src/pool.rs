@@ -1,5 +1,7 @@
 //! The pool's client, keeper and template for Python.
 
+mod shared;
+
 use std::ffi::OsString;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
@@ -672,5 +674,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyPool>()?;
     module.add_class::<Nursery>()?;
     module.add_class::<Cradle>()?;
+    shared::register(module)?;
     module.add_function(wrap_pyfunction!(run_keeper, module)?)
 }

@@ -77,6 +77,45 @@ impl Connection {
         }
     }
 
+    /// Go on with a socket whose preface was said by another process; `met`: and the server's was read.
+    #[staticmethod]
+    fn resume(py: Python<'_>, descriptor: RawFd, peer: &str, met: bool) -> PyResult<Self> {
+        let core = Core::resume(descriptor::take(descriptor)?, options(py, false, peer), met)
+            .map_err(|e| transport_error(py, &e, None))?;
+        Ok(Self { core })
+    }
+
+    /// Whether another process could go on from here, but for `owed` calls.
+    fn at_rest(&self, py: Python<'_>, owed: usize) -> PyResult<bool> {
+        self.core
+            .at_rest(owed)
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Whether the server's preface was read.
+    fn is_met(&self, py: Python<'_>) -> PyResult<bool> {
+        self.core
+            .is_met()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Leave the answer to a call to another process.
+    fn disown(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        self.core
+            .disown(id)
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Wait for the answer to a call of another process from now on.
+    fn owe(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        self.core.owe(id).map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Close our duplicate of the socket; other processes keep theirs.
+    fn part(&self, py: Python<'_>) -> PyResult<()> {
+        self.core.part().map_err(|e| transport_error(py, &e, None))
+    }
+
     /// Call and wait. A plain reply is its head as `bytes`; see `outcome_to_python` for others.
     #[pyo3(signature = (codec, head, segments, timeout, generation))]
     fn call<'py>(

@@ -78,6 +78,16 @@ impl Decoder {
         matches!(self.stage, Stage::Preface | Stage::Header) && self.fixed_len == 0
     }
 
+    /// Whether the peer's preface was read.
+    pub fn is_met(&self) -> bool {
+        self.stage != Stage::Preface
+    }
+
+    /// Go on in a stream whose preface another process has read.
+    pub fn skip_preface(&mut self) {
+        self.stage = Stage::Header;
+    }
+
     /// Consume bytes up to the end of the next event; returns how many, and the event.
     ///
     /// Call again with the rest until it is empty.

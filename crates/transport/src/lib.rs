@@ -11,6 +11,7 @@ pub mod decoder;
 pub mod error;
 pub mod frame;
 pub mod gather;
+mod hand_on;
 pub mod inbox;
 pub mod limit;
 mod look;

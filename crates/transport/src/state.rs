@@ -117,6 +117,14 @@ impl<S: Stream> State<S> {
         self.greeted = false;
     }
 
+    /// Go on in a stream on which another process has said our preface, and read the peer's where they have `met`.
+    pub fn resume(&mut self, met: bool) {
+        self.greeted = true;
+        if met {
+            self.decoder.skip_preface();
+        }
+    }
+
     /// Send the preface, unless that was done. It goes before the first frame at the latest.
     pub fn greet(&mut self) {
         if !std::mem::replace(&mut self.greeted, true) {

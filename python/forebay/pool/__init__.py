@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from forebay.pool._readiness import Accepting, Http, Line, PortFile
     from forebay.pool._reset import Reset
     from forebay.pool._service import Service
+    from forebay.pool._shared_lender import Lender
+    from forebay.pool._shared_pool import SharedPool
     from forebay.pool._spec import Spec
     from forebay.pool._started import Started
 
@@ -48,6 +50,7 @@ __all__ = [
     "JsonRpcClient",
     "JsonRpcError",
     "Lease",
+    "Lender",
     "Limits",
     "Line",
     "NullPool",
@@ -55,6 +58,7 @@ __all__ = [
     "Reset",
     "Service",
     "ServicePool",
+    "SharedPool",
     "Spec",
     "Started",
     "acquire",
@@ -84,6 +88,8 @@ __getattr__, __dir__ = lazy(
         "_readiness": ("Accepting", "Http", "Line", "PortFile"),
         "_reset": ("Reset",),
         "_service": ("Service",),
+        "_shared_lender": ("Lender",),
+        "_shared_pool": ("SharedPool",),
         "_spec": ("Spec",),
         "_started": ("Started",),
     },

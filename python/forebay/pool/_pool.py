@@ -21,7 +21,7 @@ from forebay.pool._events import Events, Journal
 from forebay.pool._keeper import start_keeper
 from forebay.pool._kind import THREAD_VARIABLES, CommandKind, Kind, PythonKind, environment_of
 from forebay.pool._record import PythonRecord, Record
-from forebay.pool._reset import Reset
+from forebay.pool._reset import ENDED, Reset
 from forebay.pool._service import Service
 from forebay.pool._spec import S, Spec
 from forebay.pool._step import Steps, Until
@@ -31,9 +31,6 @@ from forebay.pool._watched import Watched
 if TYPE_CHECKING:
     import asyncio
 
-
-ENDED = (Reset.FORK, Reset.NEVER)
-"""Classes of services that serve one lease."""
 
 DEATH_WAIT = 1.0
 """Seconds that a failed call waits for the keeper to tell the cause; it takes milliseconds."""

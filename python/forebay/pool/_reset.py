@@ -32,6 +32,10 @@ class Reset(enum.Enum):
     """It is ended when it comes back; every lease gets a new one."""
 
 
+ENDED = (Reset.FORK, Reset.NEVER)
+"""Ways of services that serve one lease."""
+
+
 def reset_of(service: type) -> Reset:
     """How services of a class are made clean."""
     declared: Reset | None = getattr(service, "resets", None)

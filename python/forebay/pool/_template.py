@@ -34,12 +34,19 @@ def command_line() -> list[bytes]:
     return [os.fsencode(part) for part in (sys.executable, "-c", code)]
 
 
-def setup_of(application: Application, make: tuple[Any, bytes] | None) -> bytes:
-    """What a template is told first: the application, this process's import path, arguments.
+def setup_of(
+    application: Application,
+    make: tuple[Any, bytes] | None,
+    *,
+    path: list[str] | None = None,
+    argv: list[str] | None = None,
+) -> bytes:
+    """What a template is told first: the application, import path, arguments (this process's).
 
     With `make`, also the service that it makes before it forks, so that each fork finds it made.
     """
-    return marshal.dumps((application.kind, application.target, sys.path, sys.argv, make))
+    path, argv = path or sys.path, argv or sys.argv
+    return marshal.dumps((application.kind, application.target, path, argv, make))
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ pub struct Entry {
     /// Why it is being ended before it could be lent.
     pub refused: Option<Vec<u8>>,
     forsaken: bool,
-    pidfd: Option<OwnedFd>,
+    pub pidfd: Option<OwnedFd>,
     begun_ms: u64,
     /// When it is too old to be lent again; 0: never.
     pub expires_ms: u64,

@@ -12,6 +12,7 @@
 mod ask;
 mod drive;
 mod entry;
+mod hand_out;
 mod journal;
 mod lease;
 mod link;
@@ -33,6 +34,7 @@ use crate::wire::Handle;
 use crate::word::{Stamp, State as Word};
 use drive::tell;
 use entry::Entry;
+pub use hand_out::HandedOut;
 pub use journal::{Note, What};
 pub use link::Handover;
 use link::Link;

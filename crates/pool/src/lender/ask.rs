@@ -1,0 +1,283 @@
+//! From a question to a lease: at once, after a wait, or by a start.
+
+use std::os::fd::AsFd;
+
+use super::ledger::{Asked, Program, Service};
+use super::{Lender, Pending};
+use crate::client::Answer;
+use crate::clock::now_ms;
+use crate::death::Cause;
+use crate::error::{Error, Result};
+use crate::machine;
+use crate::wire::shared::{Reply, Ticket};
+use crate::wire::{Deadlines, Handle};
+
+impl Lender {
+    /// A program asks for a service.
+    pub(super) fn ask(
+        &mut self,
+        program: Program,
+        ticket: Ticket,
+        key: machine::Key,
+    ) -> Result<()> {
+        let config = self.config;
+        let Some(session) = self.ledger.sessions.get_mut(&program) else {
+            return Ok(());
+        };
+        if key as usize >= self.ledger.kinds.len() {
+            self.fail(program, ticket, "an unknown kind was asked for");
+            return Ok(());
+        }
+        if session.leases.len() + session.asked.len() >= config.leases_max {
+            if session.waiting() >= config.waiters_max {
+                self.refuse_waiter(program, ticket);
+            } else {
+                session.parked.push_back((ticket, key));
+            }
+            return Ok(());
+        }
+        self.ask_pool(program, ticket, key)
+    }
+
+    fn ask_pool(&mut self, program: Program, ticket: Ticket, key: machine::Key) -> Result<()> {
+        while let Some(handle) = self.pool.take(key)? {
+            if self.lend(program, ticket, handle)? {
+                return Ok(());
+            }
+        }
+        self.unsettled = true; // the pool looks around, and may end an idle service to make room
+        loop {
+            match self.pool.ask(key)? {
+                Answer::Lent { handle, .. } => {
+                    if self.lend(program, ticket, handle)? {
+                        return Ok(());
+                    }
+                }
+                Answer::Start { handle } => {
+                    return self.grant_start(program, ticket, key, handle);
+                }
+                Answer::Wait {
+                    ticket: asked,
+                    grace_ms,
+                } => return self.wait_for(program, ticket, key, asked, grace_ms),
+            }
+        }
+    }
+
+    fn wait_for(
+        &mut self,
+        program: Program,
+        ticket: Ticket,
+        key: machine::Key,
+        asked: machine::Ticket,
+        grace_ms: u64,
+    ) -> Result<()> {
+        let Some(session) = self.ledger.sessions.get_mut(&program) else {
+            return self.pool.leave(asked);
+        };
+        if session.waiting() >= self.config.waiters_max {
+            self.pool.leave(asked)?;
+            self.refuse_waiter(program, ticket);
+            return Ok(());
+        }
+        session.asked.insert(ticket, asked);
+        let hurry_ms = (grace_ms > 0).then(|| now_ms() + grace_ms);
+        let waiting = Asked {
+            program,
+            ticket,
+            key,
+            hurry_ms,
+        };
+        self.ledger.asked.insert(asked, waiting);
+        self.pool.await_on(asked, &self.queue)
+    }
+
+    /// The pool has something for a ticket.
+    pub(super) fn granted(&mut self, asked: machine::Ticket) -> Result<()> {
+        let Some(&Asked {
+            program,
+            ticket,
+            key,
+            ..
+        }) = self.ledger.asked.get(&asked)
+        else {
+            return Ok(()); // it left
+        };
+        let Some(answer) = self.pool.collect(asked)? else {
+            return self.pool.await_on(asked, &self.queue);
+        };
+        self.ledger.answered(asked);
+        match answer {
+            Answer::Lent { handle, .. } => {
+                if !self.lend(program, ticket, handle)? {
+                    return self.ask_pool(program, ticket, key);
+                }
+            }
+            Answer::Start { handle } => self.grant_start(program, ticket, key, handle)?,
+            Answer::Wait { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Tell a program of its lease; false where the service is not to be lent any more.
+    fn lend(&mut self, program: Program, ticket: Ticket, handle: Handle) -> Result<bool> {
+        let slot = handle.slot;
+        let Some(service) = self
+            .ledger
+            .services
+            .get(&slot)
+            .filter(|service| !service.retiring)
+        else {
+            self.pool.discard(handle, Cause::Discarded)?;
+            self.ledger.forget(slot);
+            return Ok(false);
+        };
+        let (mut pid, owed, met) = (service.pid, service.owed, service.met);
+        let seen = self
+            .ledger
+            .sessions
+            .get(&program)
+            .is_some_and(|session| session.seen.contains(&slot));
+        let given = if seen {
+            None
+        } else {
+            Some(self.pool.hand_out(handle)?)
+        };
+        let mut descriptors = Vec::new();
+        if let Some(given) = &given {
+            descriptors.push(given.socket.as_fd());
+            pid = 0;
+            if let Some((process, pidfd)) = &given.process {
+                pid = *process;
+                descriptors.push(pidfd.as_fd());
+            }
+        }
+        self.ledger
+            .hold(program, handle, ticket, pid == 0, now_ms());
+        if pid != 0 {
+            self.note_process(program, slot, pid);
+        }
+        let reply = Reply::Lent {
+            ticket,
+            handle,
+            pid,
+            owed,
+            met,
+        };
+        self.tell(program, &reply, &descriptors);
+        Ok(true)
+    }
+
+    /// A program has the descriptors of a service now.
+    pub(super) fn note_process(&mut self, program: Program, slot: u32, pid: i32) {
+        if let Some(service) = self.ledger.services.get_mut(&slot) {
+            service.pid = pid;
+            service.owed = 0; // it reads what is owed before anything else
+            service.met = true;
+        }
+        if let Some(session) = self.ledger.sessions.get_mut(&program)
+            && !session.seen.contains(&slot)
+        {
+            session.seen.push(slot);
+        }
+    }
+
+    fn grant_start(
+        &mut self,
+        program: Program,
+        ticket: Ticket,
+        key: machine::Key,
+        handle: Handle,
+    ) -> Result<()> {
+        // Before the slot is somebody else's: what is told of it later is about the new service.
+        self.forget_forsaken()?;
+        self.ledger.forget(handle.slot);
+        let service = Service {
+            key,
+            pid: 0,
+            owed: 0,
+            met: false,
+            retiring: false,
+            since_ms: now_ms(),
+        };
+        self.ledger.services.insert(handle.slot, service);
+        self.ledger.hold(program, handle, ticket, true, now_ms());
+        self.starts.push((program, ticket, handle));
+        Ok(())
+    }
+
+    /// Have the granted starts begun; they wait while no keeper runs.
+    pub(super) fn begin_starts(&mut self) {
+        if self.starts.is_empty() || self.pool.epoch().is_ok_and(|epoch| epoch == 0) {
+            return;
+        }
+        for (program, ticket, handle) in std::mem::take(&mut self.starts) {
+            if self.ledger.lease(program, handle).is_some() {
+                self.begin_start(program, ticket, handle);
+            }
+        }
+    }
+
+    fn begin_start(&mut self, program: Program, ticket: Ticket, handle: Handle) {
+        match self.start(handle) {
+            Ok(socket) => {
+                let reply = Reply::Start { ticket, handle };
+                self.tell(program, &reply, &[socket.as_fd()]);
+            }
+            Err(error) => {
+                self.ledger.give_up(program, handle, now_ms());
+                self.ledger.forget(handle.slot);
+                let _ = self.pool.discard(handle, Cause::Discarded); // a lost keeper took it along
+                self.refuse(program, ticket, &error);
+            }
+        }
+    }
+
+    fn start(&mut self, handle: Handle) -> Result<std::os::fd::OwnedFd> {
+        let service = self.ledger.services.get(&handle.slot);
+        let kind = &self.ledger.kinds[service.ok_or(Error::KeeperLost)?.key as usize];
+        let deadlines = Deadlines {
+            start_ms: self.config.start_ms,
+            idle_ms: self.config.idle_ms,
+            ..Deadlines::default()
+        };
+        let Some(&template) = self.ledger.templates.get(&kind.template) else {
+            return self
+                .pool
+                .launch(handle, kind.launch.clone(), deadlines, None);
+        };
+        let known = (self.pool.epoch()?, template);
+        if !self.described.contains(&known) {
+            let (launch, setup) = (kind.launch.clone(), kind.setup.clone());
+            self.pool
+                .describe(template, launch, setup, self.config.spares)?;
+            self.described.retain(|&(epoch, _)| epoch == known.0);
+            self.described.push(known);
+        }
+        self.pool.fork(handle, template, deadlines)
+    }
+
+    /// The program that starts a service says that it is ready.
+    pub(super) fn lend_started(
+        &mut self,
+        program: Program,
+        ticket: Ticket,
+        handle: Handle,
+    ) -> Result<()> {
+        self.look(program, ticket, handle, Pending::Lend)
+    }
+
+    /// Let the parked questions of a program go on as far as it may.
+    pub(super) fn unpark(&mut self, program: Program) -> Result<()> {
+        while let Some(session) = self.ledger.sessions.get_mut(&program) {
+            if session.leases.len() + session.asked.len() >= self.config.leases_max {
+                break;
+            }
+            let Some((ticket, key)) = session.parked.pop_front() else {
+                break;
+            };
+            self.ask_pool(program, ticket, key)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! The end of leases, questions and programs.
+
+use super::ledger::Program;
+use super::{Lender, Pending};
+use crate::clock::now_ms;
+use crate::death::Cause;
+use crate::error::Result;
+use crate::wire::Handle;
+use crate::wire::shared::Ticket;
+
+impl Lender {
+    /// A program gives a service back.
+    pub(super) fn release(&mut self, program: Program, handle: Handle, owed: u64) -> Result<()> {
+        if !self.ledger.give_up(program, handle, now_ms()) {
+            return Ok(());
+        }
+        let service = self.ledger.services.get_mut(&handle.slot);
+        match service.filter(|service| !service.retiring) {
+            Some(service) => {
+                service.owed = owed;
+                let reset_ms = (owed != 0).then_some(self.config.reset_ms);
+                self.pool.release(handle, reset_ms)?;
+            }
+            None => self.end_service(handle)?,
+        }
+        self.unpark(program)
+    }
+
+    /// A program leaves a start to whoever comes next.
+    pub(super) fn abandon(
+        &mut self,
+        program: Program,
+        handle: Handle,
+        owed: u64,
+        met: bool,
+    ) -> Result<()> {
+        if !self.ledger.give_up(program, handle, now_ms()) {
+            return Ok(());
+        }
+        if let Some(session) = self.ledger.sessions.get_mut(&program) {
+            session.seen.retain(|&seen| seen != handle.slot);
+        }
+        if let Some(service) = self.ledger.services.get_mut(&handle.slot) {
+            (service.owed, service.met) = (owed, met);
+        }
+        self.pool.abandon(handle, owed == 0)?;
+        self.unpark(program)
+    }
+
+    /// A program has a service ended.
+    pub(super) fn discard(&mut self, program: Program, handle: Handle) -> Result<()> {
+        if self.ledger.give_up(program, handle, now_ms()) {
+            self.end_service(handle)?;
+            self.unpark(program)?;
+        }
+        Ok(())
+    }
+
+    fn end_service(&mut self, handle: Handle) -> Result<()> {
+        self.ledger.forget(handle.slot);
+        self.pool.discard(handle, Cause::Discarded)
+    }
+
+    /// A program gives a question up; what it was granted meanwhile goes on.
+    pub(super) fn leave(&mut self, program: Program, ticket: Ticket) -> Result<()> {
+        self.pending
+            .retain(|&(who, which, _, _)| (who, which) != (program, ticket));
+        let Some(session) = self.ledger.sessions.get_mut(&program) else {
+            return Ok(());
+        };
+        session.parked.retain(|&(parked, _)| parked != ticket);
+        if let Some(&asked) = session.asked.get(&ticket) {
+            self.ledger.answered(asked);
+            self.pool.leave(asked)?;
+        }
+        self.take_back(program, ticket)?;
+        self.unpark(program)
+    }
+
+    /// The answer to a question that was given up may be on its way: the program throws it away.
+    fn take_back(&mut self, program: Program, ticket: Ticket) -> Result<()> {
+        let Some(session) = self.ledger.sessions.get_mut(&program) else {
+            return Ok(());
+        };
+        let granted = session
+            .leases
+            .iter()
+            .find(|(_, lease)| lease.ticket == ticket);
+        let Some((&slot, lease)) = granted else {
+            return Ok(());
+        };
+        let generation = lease.generation;
+        session.seen.retain(|&seen| seen != slot);
+        // Whether it owed an answer is not known any more, since the program was to read it.
+        self.discard(program, Handle { slot, generation })
+    }
+
+    /// A program is gone: what it held is ended, what it waited for goes to others.
+    pub(super) fn end(&mut self, program: Program) {
+        self.lines.remove(&program);
+        self.hear_again();
+        self.pending.retain(|&(who, _, _, _)| who != program);
+        let Some(session) = self.ledger.sessions.remove(&program) else {
+            return;
+        };
+        for asked in session.asked.into_values() {
+            self.ledger.asked.remove(&asked);
+            let _ = self.pool.leave(asked); // it fails where the pool is closed, and then it is gone
+        }
+        for (slot, lease) in session.leases {
+            let generation = lease.generation;
+            let _ = self.end_service(Handle { slot, generation });
+        }
+    }
+
+    /// Answer a question about a lease as soon as it can be.
+    pub(super) fn look(
+        &mut self,
+        program: Program,
+        ticket: Ticket,
+        handle: Handle,
+        what: Pending,
+    ) -> Result<()> {
+        let Some(&mut lease) = self.ledger.lease(program, handle) else {
+            self.fail(program, ticket, "the lease has ended");
+            return Ok(());
+        };
+        let answered = match what {
+            Pending::Lend => self.look_started(program, ticket, handle, lease.starting)?,
+            Pending::Death => self.look_dead(program, ticket, handle)?,
+            Pending::Output => self.look_written(program, ticket, handle)?,
+        };
+        if !answered {
+            self.pending.push((program, ticket, handle, what));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! Where a lender is found: a socket of one user alone, in a directory of that user alone.
+//!
+//! A lock beside the socket says that somebody listens, and holds their process id. It ends with its holder, so a
+//! socket whose lock is free was left behind by a killed lender and is replaced.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, chmod, flock};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with,
+};
+
+use crate::error::{Error, Result};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+/// What fits the kernel's address of a Unix socket.
+const PATH_BYTES_MAX: usize = 107;
+
+/// A listening socket, its file and its lock; dropping it removes both files.
+#[derive(Debug)]
+pub struct Place {
+    pub socket: OwnedFd,
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Place {
+    /// Listen at `path`, whose directory is made (0700) where it is missing.
+    ///
+    /// # Errors
+    /// `Place` where the directory is not this user's alone, or another process listens there; the message names it.
+    pub fn take(path: &Path) -> Result<Self> {
+        let address = address(path)?;
+        own_directory(path, true)?;
+        let lock = lock(path)?;
+        remove_stale(path)?;
+        let socket = packet_socket(SocketFlags::NONBLOCK)?;
+        bind(&socket, &address).map_err(Error::system("bind"))?;
+        let place = Self {
+            socket,
+            path: path.to_owned(),
+            _lock: lock,
+        };
+        chmod(path, Mode::RUSR | Mode::WUSR).map_err(Error::system("chmod"))?;
+        listen(&place.socket, BACKLOG).map_err(Error::system("listen"))?;
+        Ok(place)
+    }
+
+    /// A program of this user that wants to connect, and its process id; others are turned away.
+    pub fn accept(&self) -> Result<Option<(OwnedFd, i32)>> {
+        loop {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(&self.socket, flags) {
+                Ok(socket) => {
+                    if let Some(pid) = own_peer(&socket)? {
+                        return Ok(Some((socket, pid)));
+                    }
+                }
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => return Err(Error::system("accept")(errno)),
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(lock_name(&self.path));
+    }
+}
+
+/// Connect to the lender at `path`, which must be this user's.
+///
+/// # Errors
+/// `Gone` where none listens, `Place` where it is another user's.
+pub fn reach(path: &Path) -> Result<OwnedFd> {
+    let address = address(path)?;
+    own_directory(path, false)?;
+    let socket = packet_socket(SocketFlags::empty())?;
+    match connect(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => return Err(nobody(path)),
+        Err(errno) => return Err(Error::system("connect to the shared pool")(errno)),
+    }
+    if own_peer(&socket)?.is_none() {
+        return Err(Error::Place(format!(
+            "{} belongs to another user; give the path of your own: forebay serve --path",
+            path.display()
+        )));
+    }
+    Ok(socket)
+}
+
+/// Nobody lends there.
+pub fn nobody(path: &Path) -> Error {
+    Error::Gone(format!(
+        "no shared pool at {}; start one: forebay serve",
+        path.display()
+    ))
+}
+
+/// The process at the other end, where the kernel says that it is of this user.
+fn own_peer(socket: impl AsFd) -> Result<Option<i32>> {
+    let peer = socket_peercred(socket).map_err(Error::system("getsockopt(SO_PEERCRED)"))?;
+    let own = peer.uid == rustix::process::geteuid();
+    Ok(own.then(|| peer.pid.as_raw_nonzero().get()))
+}
+
+fn address(path: &Path) -> Result<SocketAddrUnix> {
+    let bytes = path.as_os_str().as_bytes().len();
+    if bytes > PATH_BYTES_MAX {
+        return Err(Error::Place(format!(
+            "the socket path {} has {bytes} bytes, the kernel takes {PATH_BYTES_MAX}; give a shorter one: --path",
+            path.display()
+        )));
+    }
+    SocketAddrUnix::new(path).map_err(|errno| Error::Place(format!("{}: {errno}", path.display())))
+}
+
+fn packet_socket(flags: SocketFlags) -> Result<OwnedFd> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(Error::system("socket"))
+}
+
+/// The socket's directory must be this user's alone: whoever may write there could replace the socket.
+fn own_directory(path: &Path, make: bool) -> Result<()> {
+    let parent = path.parent().filter(|name| !name.as_os_str().is_empty());
+    let directory = parent.unwrap_or(Path::new("."));
+    if make && !directory.exists() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(|source| Error::System {
+                what: "make the directory of the shared pool",
+                source,
+            })?;
+    }
+    let Ok(found) = directory.symlink_metadata() else {
+        return Err(nobody(path));
+    };
+    let own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    let others = found.mode() & 0o077;
+    if own && others == 0 {
+        return Ok(());
+    }
+    Err(Error::Place(format!(
+        "{} is not a directory of yours alone (0700), so others could replace the socket in it; \
+         remove it, or give another path: --path",
+        directory.display()
+    )))
+}
+
+fn lock_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
+}
+
+/// Lock the file beside the socket and write our process id into it. The holder before us may remove it at that very
+/// moment, so what was locked must still be what the name stands for.
+fn lock(path: &Path) -> Result<File> {
+    let name = lock_name(path);
+    let failed = |what| move |source| Error::System { what, source };
+    loop {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(&name)
+            .map_err(failed("open the lock of the shared pool"))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(taken(path, &mut file)),
+            Err(errno) => return Err(Error::system("flock")(errno)),
+        }
+        let held = file.metadata().map_err(failed("stat"))?;
+        let named = name.metadata();
+        if named.is_ok_and(|named| (named.ino(), named.dev()) == (held.ino(), held.dev())) {
+            let pid = std::process::id();
+            file.set_len(0).map_err(failed("truncate"))?;
+            file.rewind().map_err(failed("rewind"))?;
+            writeln!(file, "{pid}").map_err(failed("write the lock of the shared pool"))?;
+            return Ok(file);
+        }
+    }
+}
+
+fn taken(path: &Path, lock: &mut File) -> Error {
+    let mut pid = String::new();
+    let _ = lock.read_to_string(&mut pid); // without it the message says less
+    let pid = pid.trim();
+    let by = if pid.is_empty() {
+        "another process".to_owned()
+    } else {
+        format!("process {pid}")
+    };
+    Error::Place(format!(
+        "{by} already lends services at {}; end it first (kill {pid}), or use another path: --path",
+        path.display()
+    ))
+}
+
+fn remove_stale(path: &Path) -> Result<()> {
+    match path.symlink_metadata() {
+        Err(_) => Ok(()),
+        Ok(found) if found.file_type().is_socket() => {
+            std::fs::remove_file(path).map_err(|source| Error::System {
+                what: "remove the stale socket",
+                source,
+            })
+        }
+        Ok(_) => Err(Error::Place(format!(
+            "{} exists and is no socket; give another path: --path",
+            path.display()
+        ))),
+    }
+}

@@ -1,0 +1,271 @@
+//! Requests, and the answers that need no lease.
+
+use std::os::fd::AsFd;
+
+use super::ledger::Program;
+use super::{Lender, Pending};
+use crate::clock::now_ms;
+use crate::death::Cause;
+use crate::error::{Error, Result};
+use crate::limit::{KINDS_MAX, NAME_BYTES_MAX, ROWS_MAX};
+use crate::machine;
+use crate::wire::Handle;
+use crate::wire::shared::{Kind, Reply, Request, STATUS_FIELDS, Ticket, VERSION};
+
+impl Lender {
+    /// Do what a program asks. An error means that it is to be cut off.
+    pub(super) fn serve(&mut self, program: Program, request: Request) -> Result<()> {
+        match request {
+            Request::Ask { ticket, key } => self.ask(program, ticket, key),
+            Request::Release { handle, owed } => self.release(program, handle, owed),
+            Request::Leave { ticket } => self.leave(program, ticket),
+            Request::Lend { ticket, handle } => self.lend_started(program, ticket, handle),
+            Request::Abandon { handle, owed, met } => self.abandon(program, handle, owed, met),
+            Request::Discard { handle } => self.discard(program, handle),
+            Request::Death { ticket, handle } => self.look(program, ticket, handle, Pending::Death),
+            Request::Output { ticket, handle } => {
+                if self.ledger.lease(program, handle).is_some() {
+                    self.pool.ask_output(handle)?;
+                }
+                self.look(program, ticket, handle, Pending::Output)
+            }
+            Request::Hello { ticket, version } => self.greet(program, ticket, version),
+            Request::Kind { ticket, kind } => {
+                self.name_kind(program, ticket, kind);
+                Ok(())
+            }
+            Request::Status { ticket } => self.status(program, ticket),
+            Request::Services { ticket, from } => {
+                self.forget_forsaken()?;
+                let (rows, next) = self.ledger.rows(from, ROWS_MAX, now_ms());
+                self.tell(program, &Reply::Services { ticket, rows, next }, &[]);
+                Ok(())
+            }
+            Request::Drain { ticket, name } => self.drain(program, ticket, &name),
+        }
+    }
+
+    /// Strike off what ended while nobody held it.
+    pub(super) fn forget_forsaken(&mut self) -> Result<()> {
+        for handle in self.pool.forsaken()? {
+            self.ledger.forget(handle.slot);
+        }
+        Ok(())
+    }
+
+    fn greet(&mut self, program: Program, ticket: Ticket, version: u32) -> Result<()> {
+        if version != VERSION {
+            let reason = format!(
+                "the shared pool speaks version {VERSION} and this program version {version}; \
+                 restart forebay serve with the version of Forebay that its programs use"
+            );
+            self.fail(program, ticket, &reason);
+            return Ok(());
+        }
+        if let Some(line) = self.lines.get_mut(&program) {
+            line.greeted = true;
+        }
+        self.status(program, ticket)
+    }
+
+    fn name_kind(&mut self, program: Program, ticket: Ticket, mut kind: Kind) {
+        kind.name.truncate(NAME_BYTES_MAX);
+        let known = self.ledger.keys.contains_key(&kind.digest);
+        if !known && self.ledger.kinds.len() >= KINDS_MAX {
+            let (maximum, value) = (KINDS_MAX as u64, KINDS_MAX as u64 + 1);
+            let next =
+                "restart forebay serve: it has seen too many classes, arguments and versions";
+            let limit = "kinds_max";
+            let error = Error::Limit {
+                limit,
+                maximum,
+                value,
+                next,
+            };
+            self.refuse(program, ticket, &error);
+            return;
+        }
+        let key = self.ledger.intern(kind);
+        self.tell(program, &Reply::Kind { ticket, key }, &[]);
+    }
+
+    fn status(&mut self, program: Program, ticket: Ticket) -> Result<()> {
+        let stats = self.pool.stats()?;
+        let parked: usize = self
+            .ledger
+            .sessions
+            .values()
+            .map(|session| session.parked.len())
+            .sum();
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let own = self.ledger.sessions.get(&program);
+        let fields: [u64; STATUS_FIELDS] = [
+            u64::from(std::process::id()),
+            u64::from(self.config.max_size),
+            count(self.config.leases_max),
+            count(self.config.waiters_max),
+            u64::from(stats.live),
+            count(stats.idle),
+            count(stats.settling),
+            count(stats.waiters + parked),
+            stats.starts,
+            stats.leases,
+            count(self.ledger.sessions.len()),
+            count(own.map_or(0, |session| session.leases.len())),
+        ];
+        let deaths = self.pool.deaths()?;
+        let deaths = deaths
+            .into_iter()
+            .filter_map(|(name, count)| Some((Cause::from_name(name)?, count)));
+        let deaths = deaths.collect();
+        let reply = Reply::Status {
+            ticket,
+            fields,
+            deaths,
+        };
+        self.tell(program, &reply, &[]);
+        Ok(())
+    }
+
+    /// End the services of a name: idle ones now, the others when they come back.
+    fn drain(&mut self, program: Program, ticket: Ticket, name: &[u8]) -> Result<()> {
+        let kinds = &self.ledger.kinds;
+        let mut marked = 0;
+        for service in self.ledger.services.values_mut() {
+            if name.is_empty() || kinds[service.key as usize].name == name {
+                service.retiring = true;
+                marked += 1;
+            }
+        }
+        let mut ended = 0;
+        for key in 0..u32::try_from(self.ledger.kinds.len()).unwrap_or(u32::MAX) {
+            ended += self.end_idle(key)?;
+        }
+        let reply = Reply::Drained {
+            ticket,
+            ended,
+            marked: marked - ended,
+        };
+        self.tell(program, &reply, &[]);
+        Ok(())
+    }
+
+    /// End what is idle and to be ended. What still owes an answer is ended by who would borrow it.
+    fn end_idle(&mut self, key: machine::Key) -> Result<u32> {
+        let mut ended = 0;
+        let mut kept = Vec::new();
+        while let Some(handle) = self.pool.take(key)? {
+            let retiring = self
+                .ledger
+                .services
+                .get(&handle.slot)
+                .is_none_or(|service| service.retiring);
+            if retiring {
+                self.ledger.forget(handle.slot);
+                self.pool.discard(handle, Cause::Discarded)?;
+                ended += 1;
+            } else {
+                kept.push(handle);
+            }
+        }
+        kept.into_iter()
+            .try_for_each(|handle| self.pool.release(handle, None))?;
+        Ok(ended)
+    }
+
+    /// Whether a start was answered: the service is lent, or how it ended.
+    pub(super) fn look_started(
+        &mut self,
+        program: Program,
+        ticket: Ticket,
+        handle: Handle,
+        starting: bool,
+    ) -> Result<bool> {
+        let key = self
+            .ledger
+            .services
+            .get(&handle.slot)
+            .map_or(0, |service| service.key);
+        if starting && self.pool.lend(handle, key)?.is_some() {
+            let given = self.pool.hand_out(handle)?;
+            if let Some((pid, pidfd)) = given.process {
+                if let Some(lease) = self.ledger.lease(program, handle) {
+                    lease.starting = false;
+                }
+                self.note_process(program, handle.slot, pid);
+                self.tell(program, &Reply::Met { ticket, pid }, &[pidfd.as_fd()]);
+                return Ok(true);
+            }
+        }
+        self.look_dead(program, ticket, handle)
+    }
+
+    /// Whether a service ended, and how.
+    pub(super) fn look_dead(
+        &mut self,
+        program: Program,
+        ticket: Ticket,
+        handle: Handle,
+    ) -> Result<bool> {
+        let death = self.pool.death(handle, Some(&self.queue))?;
+        let dead = death.is_some();
+        if let Some(death) = death {
+            self.tell(program, &Reply::Died { ticket, death }, &[]);
+        }
+        Ok(dead)
+    }
+
+    /// Whether the keeper has told what a service wrote.
+    pub(super) fn look_written(
+        &mut self,
+        program: Program,
+        ticket: Ticket,
+        handle: Handle,
+    ) -> Result<bool> {
+        let text = self.pool.output(handle, Some(&self.queue))?;
+        let told = text.is_some();
+        if let Some(text) = text {
+            self.tell(program, &Reply::Output { ticket, text }, &[]);
+        }
+        Ok(told)
+    }
+
+    pub(super) fn fail(&mut self, program: Program, ticket: Ticket, reason: &str) {
+        let reason = reason.as_bytes().to_vec();
+        self.tell(program, &Reply::Failed { ticket, reason }, &[]);
+    }
+
+    /// One question too many.
+    pub(super) fn refuse_waiter(&mut self, program: Program, ticket: Ticket) {
+        let maximum = self.config.waiters_max as u64;
+        let error = Error::Limit {
+            limit: "waiters_max",
+            maximum,
+            value: maximum + 1,
+            next: "let this program ask for fewer at once, or start forebay serve with more: --waiters-max",
+        };
+        self.refuse(program, ticket, &error);
+    }
+
+    /// Tell why something cannot be done.
+    pub(super) fn refuse(&mut self, program: Program, ticket: Ticket, error: &Error) {
+        let Error::Limit {
+            limit,
+            maximum,
+            value,
+            next,
+        } = error
+        else {
+            self.fail(program, ticket, &error.to_string());
+            return;
+        };
+        let reply = Reply::Refused {
+            ticket,
+            limit: limit.as_bytes().to_vec(),
+            maximum: *maximum,
+            value: *value,
+            next: next.as_bytes().to_vec(),
+        };
+        self.tell(program, &reply, &[]);
+    }
+}

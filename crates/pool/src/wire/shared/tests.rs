@@ -1,0 +1,120 @@
+use super::*;
+
+const HANDLE: Handle = Handle {
+    slot: 3,
+    generation: 1 << 40,
+};
+
+fn requests() -> Vec<Request> {
+    let (ticket, handle) = (9, HANDLE);
+    let kind = Kind {
+        digest: vec![1; 32],
+        name: b"Digits".to_vec(),
+        template: vec![2; 32],
+        launch: Launch {
+            arguments: vec![b"python".to_vec()],
+            environment: vec![(b"HOME".to_vec(), b"/".to_vec())],
+            directory: b"/srv".to_vec(),
+            ..Launch::default()
+        },
+        setup: b"setup".to_vec(),
+    };
+    let name = b"Digits".to_vec();
+    let (owed, met, key, from) = (77, true, 5, 6);
+    vec![
+        Request::Hello { ticket, version: 1 },
+        Request::Kind { ticket, kind },
+        Request::Ask { ticket, key },
+        Request::Lend { ticket, handle },
+        Request::Death { ticket, handle },
+        Request::Output { ticket, handle },
+        Request::Status { ticket },
+        Request::Services { ticket, from },
+        Request::Drain { ticket, name },
+        Request::Leave { ticket },
+        Request::Release { handle, owed },
+        Request::Abandon { handle, owed, met },
+        Request::Discard { handle },
+    ]
+}
+
+fn replies() -> Vec<Reply> {
+    let (ticket, handle, pid) = (9, HANDLE, 12);
+    let (owed, met, key, next) = (77, true, 5, 6);
+    let text = b"text".to_vec();
+    let death = Death {
+        cause: Cause::Signal,
+        pid,
+        code: 9,
+        text: text.clone(),
+    };
+    let row = Row {
+        slot: 3,
+        pid,
+        name: text.clone(),
+        state: Place::Settling,
+        holder: 4,
+        age_ms: 5,
+    };
+    let deaths = vec![(Cause::Exit, 2)];
+    let fields = std::array::from_fn(|index| index as u64);
+    let (limit, reason) = (text.clone(), text.clone());
+    vec![
+        Reply::Status {
+            ticket,
+            fields,
+            deaths,
+        },
+        Reply::Kind { ticket, key },
+        Reply::Lent {
+            ticket,
+            handle,
+            pid,
+            owed,
+            met,
+        },
+        Reply::Start { ticket, handle },
+        Reply::Met { ticket, pid },
+        Reply::Died { ticket, death },
+        Reply::Output {
+            ticket,
+            text: text.clone(),
+        },
+        Reply::Services {
+            ticket,
+            rows: vec![row],
+            next,
+        },
+        Reply::Drained {
+            ticket,
+            ended: 1,
+            marked: 2,
+        },
+        Reply::Refused {
+            ticket,
+            limit,
+            maximum: 1,
+            value: 2,
+            next: text,
+        },
+        Reply::Failed { ticket, reason },
+    ]
+}
+
+#[test]
+fn every_message_survives_the_wire_and_none_is_read_when_cut_short() {
+    for request in requests() {
+        let bytes = request.encode();
+        assert_eq!(Request::decode(&bytes).expect("whole"), request);
+        for end in 0..bytes.len() {
+            assert!(Request::decode(&bytes[..end]).is_err(), "{request:?}");
+        }
+    }
+    for reply in replies() {
+        let bytes = reply.encode();
+        assert_eq!(Reply::decode(&bytes).expect("whole"), reply);
+        for end in 0..bytes.len() {
+            assert!(Reply::decode(&bytes[..end]).is_err(), "{reply:?}");
+        }
+    }
+}

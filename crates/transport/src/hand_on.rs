@@ -1,0 +1,163 @@
+//! Handing a live connection to another process at the border between two frames.
+//!
+//! Several processes may hold duplicates of one caller's socket and use it one after another; who may is for them to
+//! agree on. Whoever leaves it makes sure that nothing is half written or half read ([`Connection::at_rest`]), and tells
+//! the next one whether the server's preface was read and which call is still owed an answer. The next one goes on from
+//! there: it says no preface of its own, and reads the owed answer as if it had called itself.
+//!
+//! Ids may repeat between processes: the server knows a call by its id only until it has answered it, and nobody calls
+//! before the owed answer was read.
+
+use std::os::fd::OwnedFd;
+
+use crate::call::Taker;
+use crate::connection::{Connection, Options};
+use crate::error::{Fault, Result};
+
+impl Connection {
+    /// Take over the socket of a caller that has said its preface; `met`: the server's preface was read too.
+    ///
+    /// # Errors
+    /// `Config` if the descriptor is no connected Unix socket.
+    pub fn resume(socket: OwnedFd, options: Options, met: bool) -> Result<Self> {
+        let connection = Self::unconnected(options);
+        connection.adopt(socket)?;
+        connection.step(|state| state.resume(met))?;
+        Ok(connection)
+    }
+
+    /// Whether another process could go on from here: nothing is half written or half read, and no call is in flight
+    /// but those that are owed. `owed` is the number of these.
+    pub fn at_rest(&self, owed: usize) -> Result<bool> {
+        self.step(|state| {
+            state.fault.is_none()
+                && state.outbox.is_empty()
+                && state.decoder.at_boundary()
+                && state.calls.in_flight() == owed
+        })
+    }
+
+    /// Whether the server's preface was read.
+    pub fn is_met(&self) -> Result<bool> {
+        self.step(|state| state.decoder.is_met())
+    }
+
+    /// Forget a call whose answer another process will read; the server is told nothing.
+    pub fn disown(&self, id: u64) -> Result<()> {
+        self.step(|state| {
+            state.calls.cancel(id);
+        })
+    }
+
+    /// Close our duplicate of the socket, and leave those of other processes connected. Idempotent.
+    ///
+    /// For a connection [at rest](Self::at_rest) on which nobody waits; `close` ends it for all.
+    pub fn part(&self) -> Result<()> {
+        self.step(|state| {
+            state.break_with(Fault::Closed);
+            state.pidfd = None;
+            state.stream = None;
+        })
+    }
+
+    /// Wait from now on for the answer to a call that another process made; take it as that of a call of our own.
+    pub fn owe(&self, id: u64) -> Result<()> {
+        self.step(|state| state.calls.begin(id, Taker::Thread, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::call::Outcome;
+    use crate::connection::Outgoing;
+    use crate::frame::Codec;
+    use crate::outbox::Head;
+    use crate::preface::Role;
+    use crate::unix;
+
+    fn call(connection: &Connection) -> u64 {
+        let call = Outgoing {
+            codec: Codec::Msgpack,
+            one_way: false,
+            remaining: None,
+            generation: 0,
+            head: Head::Borrowed(b"question"),
+            segments: Vec::new(),
+        };
+        connection.start(call, Taker::Thread).expect("sent")
+    }
+
+    fn answer(server: &Connection) {
+        let deadline = Some(Instant::now() + Duration::from_secs(5));
+        let call = server.next_call(deadline).expect("alive").expect("a call");
+        server
+            .reply(
+                call.id,
+                Codec::Msgpack,
+                Head::Borrowed(b"answer"),
+                Vec::new(),
+            )
+            .expect("sent");
+    }
+
+    fn reply_of(connection: &Connection, id: u64) -> bool {
+        let deadline = Some(Instant::now() + Duration::from_secs(5));
+        matches!(connection.wait(id, deadline), Ok(Outcome::Reply(_)))
+    }
+
+    fn served() -> (Connection, OwnedFd, Connection) {
+        let (ours, theirs) = unix::pair().expect("a pair");
+        let duplicate = ours.try_clone().expect("a duplicate");
+        let server = Connection::new(theirs, Options::new(Role::Server, "caller"));
+        let first = Connection::new(ours, Options::new(Role::Caller, "service"));
+        (first.expect("first"), duplicate, server.expect("server"))
+    }
+
+    fn resume(socket: OwnedFd, met: bool) -> Connection {
+        let options = Options::new(Role::Caller, "service");
+        Connection::resume(socket, options, met).expect("second")
+    }
+
+    #[test]
+    fn an_owed_answer_is_read_by_whoever_is_next() {
+        let (first, socket, server) = served();
+        let id = call(&first);
+        answer(&server);
+        assert!(reply_of(&first, id));
+
+        let owed = call(&first);
+        assert!(first.at_rest(1).expect("open"));
+        first.disown(owed).expect("open");
+        assert!(first.at_rest(0).expect("open"));
+        answer(&server);
+        let second = resume(socket, first.is_met().expect("open"));
+        second.owe(owed).expect("open");
+        assert!(reply_of(&second, owed));
+        let own = call(&second);
+        answer(&server);
+        assert!(reply_of(&second, own), "ids of the first serve again");
+
+        second.part().expect("open");
+        let again = call(&first);
+        answer(&server);
+        assert!(reply_of(&first, again), "the first goes on where it was");
+    }
+
+    #[test]
+    fn a_start_that_nobody_waited_for_is_read_with_the_preface() {
+        let (first, socket, server) = served();
+        let owed = call(&first);
+        assert!(!first.at_rest(0).expect("open"), "a call is in flight");
+        first.disown(owed).expect("open");
+        let met = first.is_met().expect("open");
+        assert!(!met);
+        let second = resume(socket, met);
+        second.owe(owed).expect("open");
+        answer(&server);
+        assert!(reply_of(&second, owed));
+        assert!(second.is_met().expect("open"));
+    }
+}

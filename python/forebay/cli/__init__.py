@@ -1,0 +1,7 @@
+"""The `forebay` command: one module for each of its commands."""
+
+from __future__ import annotations
+
+from forebay.cli._main import main
+
+__all__ = ["main"]

@@ -1,0 +1,9 @@
+"""`python -m forebay.cli` is the same as `forebay`."""
+
+from __future__ import annotations
+
+import sys
+
+from forebay.cli._main import main
+
+sys.exit(main())

@@ -1,0 +1,60 @@
+"""A parser that knows the nearest name for a mistyped one, and ends its help with examples."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any, NoReturn
+
+from forebay.errors import ConfigError
+
+_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
+_UNKNOWN = re.compile(r"unrecognized arguments: (?P<given>\S+)")
+
+
+class UsageError(ConfigError):
+    """The command line is wrong; nothing was done."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser without abbreviations, whose mistakes are raised as UsageError."""
+
+    options: frozenset[str] = frozenset()
+    """Every option of every command so far: what a mistyped one may have meant."""
+
+    def __init__(self, *, examples: str = "", **settings: Any) -> None:
+        epilog = f"examples:\n{examples}" if examples else None
+        formatter = argparse.RawDescriptionHelpFormatter
+        super().__init__(allow_abbrev=False, formatter_class=formatter, epilog=epilog, **settings)
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """As of any parser; the options are remembered."""
+        Parser.options |= {name for name in names if name.startswith("--")}
+        return super().add_argument(*names, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the message, with the nearest name where there is one."""
+        raise UsageError(f"{message}{self._hint(message)}; see: {self.prog} --help")
+
+    def _hint(self, message: str) -> str:
+        import difflib  # only where there is something to mistake
+
+        known: list[str] | frozenset[str] = Parser.options
+        found = _CHOICE.search(message)
+        if found:
+            known = re.findall(r"'([^']*)'", found["known"])
+        else:
+            found = _UNKNOWN.search(message)
+        near = difflib.get_close_matches(found["given"], known, 1) if found else []
+        return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def common(parser: Parser, *, path: bool = True) -> None:
+    """Options that commands have in common."""
+    parser.add_argument("--json", action="store_true", help="print JSON: an object a line")
+    if path:
+        parser.add_argument(
+            "--path",
+            metavar="SOCKET",
+            help="socket of the shared pool (default: FOREBAY_POOL_PATH, or the usual one)",
+        )

@@ -1,0 +1,163 @@
+"""What makes services of a shared pool interchangeable, and how the lender starts one.
+
+The key is a digest of content, because programs that know nothing of each other compute it.
+What a service is made with is covered by it but does not go to the lender, which must never
+unpickle anything: whoever starts a service sends that over the service's own socket.
+Of a class that is forked for each lease (`Reset.FORK`) it does go there, for the template, which
+makes the service; to the lender it is bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from forebay.errors import ConfigError
+from forebay.pool import _identity, _template
+from forebay.pool._application import Application, application_of, reference_of
+from forebay.pool._backend import Backend
+from forebay.pool._command import Command
+from forebay.pool._factory import Factory
+from forebay.pool._kind import THREAD_VARIABLES
+from forebay.pool._proxy import proxy_classes, public_methods
+from forebay.pool._reset import Reset
+from forebay.pool._spec import Spec
+
+Pairs = list[tuple[bytes, bytes]]
+
+
+class SharedKind:
+    """One kind of service of a shared pool.
+
+    A service has one lease at a time, whatever `max_leases` its class allows.
+
+    Attributes:
+        digest: of everything that makes two services interchangeable.
+        name: stands in messages.
+        resets: how a service is made clean.
+        proxies: what holders of a lease see: of the blocking face, of the asyncio face.
+        make: arguments of the call that makes a Python service; None for a program.
+        told: what the lender is told: digest, name, digest of the template (empty for a program),
+            command line, environment, directory, what a template is to import.
+    """
+
+    speaks_on_link = True
+    """All that a program is given is its socket."""
+
+    faces = None
+    """A program has no client."""
+
+    def __init__(
+        self,
+        name: str,
+        resets: Reset,
+        *,
+        proxies: tuple[type[Any], type[Any]] = (Backend, Backend),
+        make: tuple[Any, ...] | None = None,
+        template: bytes = b"",
+        launch: tuple[list[bytes], Pairs, bytes],
+        setup: bytes = b"",
+        identity: Any,
+    ) -> None:
+        self.name = name
+        self.resets = resets
+        self.proxies = proxies
+        self.make = make
+        self.digest = _digest(template, identity)
+        self.told = (self.digest, os.fsencode(name), template, *launch, setup)
+
+
+def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
+    """The kind of a spec or of a command.
+
+    Raises:
+        ConfigError: another process could not import the class, there is no such program, or it
+            needs what only a pool of its own offers.
+    """
+    if isinstance(spec, Command):
+        return _program_kind(spec)
+    if isinstance(spec, Factory):
+        raise _not_offered(
+            f"{spec!r}: a program could not know the methods of what another one made"
+        )
+    service = spec.service
+    application = application_of(service, by_value=by_value)
+    made = (reference_of(service, by_value=by_value), spec.arguments)
+    in_template = made if spec.resets is Reset.FORK else None
+    launch = (_template.command_line(), _environment(dict.fromkeys(THREAD_VARIABLES, "1")), _here())
+    path, argv = _import_path(), _arguments(application)
+    # Of the values: the bytes that a template is told depend on who else holds an object.
+    template = (launch, tuple(application), path, argv, _source(service), in_template)
+    return SharedKind(
+        service.__name__,
+        spec.resets,
+        proxies=proxy_classes(service.__name__, public_methods(service)),
+        make=(*made, False, False),  # without a canary; the methods are known
+        template=_digest(*template),
+        launch=launch,
+        setup=_template.setup_of(application, in_template, path=path, argv=argv),
+        identity=made,
+    )
+
+
+def _program_kind(command: Command) -> SharedKind:
+    name = os.path.basename(command.arguments[0])
+    if not command.speaks_on_link:
+        raise _not_offered(
+            f"Command {list(command.arguments)}: a program that is not ready by a byte to {{fd}}, "
+            "or that has connect=, stdio=True, or a directory, socket or port of its own,"
+        )
+    program = command.program()
+    arguments = [os.fsencode(program)]
+    arguments += [command.filled(argument, None) for argument in command.arguments[1:]]
+    env = {variable: command.filled(value, None) for variable, value in command.env.items()}
+    launch = (arguments, _environment(env), command.filled(command.cwd or os.getcwd(), None))
+    return SharedKind(
+        name,
+        Reset.STATELESS if command.reuse else Reset.NEVER,
+        launch=launch,
+        identity=(launch, _identity.executable(program), command.reuse),
+    )
+
+
+def _not_offered(what: str) -> ConfigError:
+    return ConfigError(f"{what} is not offered by the shared pool; use a ServicePool")
+
+
+def _environment(extra: Mapping[str, str | bytes]) -> Pairs:
+    """What of this process's environment matters, with `extra` on top, in one order."""
+    merged: dict[str, str | bytes] = {**dict(_identity.environment_that_matters()), **extra}
+    return sorted((os.fsencode(name), os.fsencode(value)) for name, value in merged.items())
+
+
+def _here() -> bytes:
+    return os.fsencode(os.getcwd())
+
+
+def _import_path() -> list[str]:
+    """`sys.path` in absolute terms, each once, so that programs of one directory agree on it."""
+    return list(dict.fromkeys(os.path.abspath(entry) for entry in sys.path))
+
+
+def _arguments(application: Application) -> list[str]:
+    """Command lines differ between programs; a module that they share is not to depend on one."""
+    return sys.argv if application.kind in ("path", "main") else [""]
+
+
+def _source(service: type) -> tuple[Any, ...]:
+    """The version of a class's source: services of another are another kind.
+
+    Nothing for one that goes by value, which is part of the key itself.
+    """
+    name = _identity.defined(service)
+    return () if name == (service,) else name
+
+
+def _digest(*parts: Any) -> bytes:
+    # marshal writes equal values alike where they are made of tuples, lists, bytes, str and int;
+    # version 2 has no references, which depend on who else holds an object.
+    return hashlib.blake2b(marshal.dumps(parts, 2), digest_size=32).digest()

@@ -1,0 +1,31 @@
+"""Where the shared pool of this user is found."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from forebay.errors import ConfigError
+
+VARIABLE = "FOREBAY_POOL_PATH"
+"""Names another socket than the usual one, for lender and programs alike."""
+
+
+def shared_path(path: str | os.PathLike[str] | None = None) -> Path:
+    """The socket of the shared pool: `path`, `FOREBAY_POOL_PATH`, or the usual one of this user.
+
+    The usual one is `forebay/pool.sock` in `$XDG_RUNTIME_DIR`, or in a directory under /tmp that
+    has the user's id in its name where there is no such variable.
+
+    Raises:
+        ConfigError: the path is empty.
+    """
+    named = os.environ.get(VARIABLE) if path is None else os.fspath(path)
+    if named == "":
+        raise ConfigError(f"the path of the shared pool is empty; give one, or unset {VARIABLE}")
+    if named is not None:
+        return Path(os.path.abspath(named))
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return Path(runtime) / "forebay" / "pool.sock"
+    return Path("/tmp") / f"forebay-{os.geteuid()}" / "pool.sock"

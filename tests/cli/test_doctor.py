@@ -1,0 +1,75 @@
+"""`forebay doctor` tells what works here, and what to change."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from forebay.cli import _doctor_checks, main
+from tests.pool.lender import Lending
+
+
+def told(capsys: pytest.CaptureFixture[str], path: Path) -> dict[str, dict[str, str | None]]:
+    main(["doctor", "--json", "--path", str(path)])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(row["schema"] == 1 for row in rows)
+    return {row["name"]: row for row in rows}
+
+
+def test_what_the_pool_needs_works_here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """These tests run on such a machine, so nothing that is needed may be missing."""
+    rows = told(capsys, tmp_path / "none.sock")
+    for name in ("python", "extension", "kernel", "pidfd", "memfd", "descriptor passing"):
+        assert rows[name]["state"] == "ok", rows[name]
+    assert not [row for row in rows.values() if row["state"] == "missing"]
+
+
+def test_limits_are_those_of_this_process(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A limit that is told wrongly sends its reader the wrong way."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        row = told(capsys, tmp_path / "none.sock")["open files"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert row["state"] == "note"
+    assert str(row["value"]).startswith("512 ")
+    assert row["next"] == "raise it: ulimit -n 1024"
+
+
+def test_a_lender_is_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The first question of whoever gets no service is whether one runs."""
+    path = tmp_path / "lent" / "pool.sock"
+    row = told(capsys, path)["shared pool"]
+    assert (row["state"], row["next"]) == (
+        "note",
+        f"no shared pool at {path}; start one: forebay serve",
+    )
+    with Lending(path) as lending:
+        row = told(capsys, path)["shared pool"]
+    assert row["state"] == "ok"
+    assert f"process {lending.pid}" in str(row["value"])
+
+
+def test_what_is_missing_is_an_exit_code_with_a_next_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A script that prepares a machine stops there."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "not" / "there"))
+    assert main(["doctor", "--path", str(tmp_path / "none.sock")]) == 1
+    shown = capsys.readouterr()
+    assert "missing  runtime directory" in shown.out
+    assert "runtime directory: unset XDG_RUNTIME_DIR" in shown.err
+
+
+def test_an_old_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs one learns which version to go to."""
+    monkeypatch.setattr(_doctor_checks.platform, "release", lambda: "5.10.0-9-amd64")
+    rows = {row.name: row for row in _doctor_checks.findings(os.devnull + "/none")}
+    assert (rows["kernel"].state, rows["kernel"].next) == ("missing", "use Linux 5.15 or later")

@@ -1,0 +1,290 @@
+"""The shared pool while programs, services, keeper and lender are killed or stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import forebay
+from forebay.pool._shared_link import START
+from tests.pool.lender import Lending, Program
+from tests.pool.processes import alive, descendants, eventually, parent
+from tests.pool.services import Echo, Notes
+
+PROGRAMS = 4
+CYCLES = 1000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "lent" / "pool.sock"
+
+
+@pytest.fixture
+def lending(path: Path) -> Iterator[Lending]:
+    with Lending(path, "--max-size", "2") as made:
+        yield made
+
+
+@pytest.fixture
+def pool(lending: Lending) -> Iterator[forebay.SharedPool]:
+    with forebay.SharedPool(lending.path) as made:
+        yield made
+
+
+def wait_for_programs(pool: forebay.SharedPool, count: int) -> None:
+    assert eventually(lambda: pool.stats()["programs"] == count), pool.stats()
+
+
+def test_a_killed_holder_takes_its_service_along(lending: Lending) -> None:
+    """What it left half done would be found by the next program."""
+    with Program(lending.path, "hold") as holder:
+        pid = holder.told()
+        holder.kill()
+        assert eventually(lambda: not alive(pid))
+    with Program(lending.path, "use") as next_one:
+        assert next_one.told()[1] != pid
+
+
+def test_a_killed_waiter_makes_room_for_the_next(path: Path) -> None:
+    """Its turn would be waited for by everybody behind it."""
+    with Lending(path, "--max-size", "1") as lending, forebay.SharedPool(path) as pool:
+        with Program(path, "hold") as holder:
+            pid = holder.told()
+            with Program(path, "wait") as waiter:
+                waiter.told()
+                assert eventually(lambda: pool.stats()["waiters"] == 1)
+            assert eventually(lambda: pool.stats()["waiters"] == 0)
+            holder.go_on()
+            assert holder.told() == "released"
+            with Program(path, "use") as next_one:
+                assert next_one.told()[1] == pid
+        assert lending.process.poll() is None
+
+
+def test_a_program_killed_in_a_start_leaves_nothing(
+    lending: Lending, pool: forebay.SharedPool
+) -> None:
+    """Its start would keep a place in the pool for as long as the deadline is."""
+    with Program(lending.path, "start") as starter:
+        assert starter.told() == "starting"
+        starter.kill()
+    assert eventually(lambda: pool.services() == [])
+    with pool.acquire(Echo.spec(1)), pool.acquire(Echo.spec(2)):
+        assert len(pool.services()) == 2
+
+
+def test_a_program_that_leaves_a_forked_child_is_known_to_be_gone(
+    lending: Lending, pool: forebay.SharedPool
+) -> None:
+    """A child forked by a library in C holds every descriptor, the lender's socket as well."""
+    with Program(lending.path, "fork") as program:
+        child, service = program.told()
+        try:
+            program.kill()
+            assert eventually(lambda: not alive(service))
+            assert alive(child)
+            wait_for_programs(pool, 1)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_service_killed_while_idle_is_replaced_in_the_same_call(
+    pool: forebay.SharedPool,
+) -> None:
+    """Its next holder would get a broken connection."""
+    with pool.acquire(Echo) as echo:
+        pid = echo.lease.pid
+    os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: not alive(pid))
+    with pool.acquire(Echo) as echo:
+        assert echo.lease.pid != pid
+    assert pool.stats()["deaths"] == {"signal": 1}
+
+
+def test_a_death_and_a_question_that_come_together_are_told_apart(path: Path) -> None:
+    """The new service has the place of the dead one, whose end must not be taken for its own."""
+    with Lending(path, "--max-size", "1") as lending, forebay.SharedPool(path) as pool:
+        with pool.acquire(Echo) as echo:
+            pid = echo.lease.pid
+        core, (key,) = pool.link().core, pool.link().keys.values()
+        lending.stop()
+        os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: not alive(pid))
+        ticket = core.take(key, 0.0)
+        assert isinstance(ticket, int)
+        lending.send(signal.SIGCONT)
+        answer = core.wait(ticket, 5.0)
+        assert answer is not None
+        assert answer[0] == START, answer
+        os.close(answer[2])
+        core.discard(answer[1])
+        with pool.acquire(Echo) as echo:
+            assert echo.echo(1) == 1
+
+
+def test_a_call_that_timed_out_ends_its_service(pool: forebay.SharedPool) -> None:
+    """Its answer would come to the next holder, in whichever program."""
+    with pool.acquire(Echo) as echo:
+        pid = echo.lease.pid
+        with pytest.raises(forebay.DeadlineError):
+            echo.lease.options(timeout=0.05).hang()
+    with pool.acquire(Echo) as echo:
+        assert echo.lease.pid != pid
+
+
+def test_a_killed_keeper_is_replaced(pool: forebay.SharedPool) -> None:
+    """The lender would lend processes that nobody watches."""
+    with pool.acquire(Echo) as echo:
+        keeper, pid = parent(echo.lease.pid), echo.lease.pid
+        os.kill(keeper, signal.SIGKILL)
+        with pytest.raises(forebay.DiedError) as caught:
+            echo.hang()
+    assert caught.value.cause == "keeper_lost"
+    with pool.acquire(Echo, timeout=20) as echo:
+        assert parent(echo.lease.pid) != keeper
+        assert echo.lease.pid != pid
+
+
+def test_a_killed_lender_leaves_nothing_and_another_takes_its_place(path: Path) -> None:
+    """Services would outlive everybody, and the socket would be in the way of the next lender."""
+    with forebay.SharedPool(path) as pool:
+        with Lending(path) as first:
+            with pool.acquire(Echo) as echo:
+                family = [echo.lease.pid, *descendants(first.pid)]
+                assert first.end(signal.SIGKILL) == -signal.SIGKILL
+                assert eventually(lambda: not any(map(alive, family)))
+                with pytest.raises(forebay.BrokenError):
+                    echo.echo(1)
+            with pytest.raises(forebay.BrokenError, match="start one: forebay serve"):
+                pool.acquire(Echo).__enter__()
+        with Lending(path), pool.acquire(Echo) as echo:
+            assert echo.echo(2) == 2
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_lease_of_a_lender_that_is_gone_breaks_beside_one_of_the_next(path: Path) -> None:
+    """Its holder would be told that it had closed the pool itself."""
+    with forebay.SharedPool(path) as pool, Lending(path) as first, pool.acquire(Echo) as old:
+        first.end(signal.SIGKILL)
+        assert eventually(lambda: not alive(old.lease.pid))
+        with Lending(path), pool.acquire(Echo) as new:
+            with pytest.raises(forebay.BrokenError):
+                old.echo(1)
+            assert new.echo(2) == 2
+
+
+def test_who_waits_is_told_of_the_lenders_end(path: Path) -> None:
+    """A thread and a loop would wait for ever."""
+    told: list[str] = []
+
+    def ask() -> None:
+        try:
+            pool.acquire(Echo, timeout=None).__enter__()
+        except forebay.BrokenError as error:
+            told.append(str(error))
+
+    async def aask() -> None:
+        with pytest.raises(forebay.BrokenError, match="forebay serve"):
+            await pool.acquire(Echo, timeout=None).__aenter__()
+
+    with Lending(path, "--max-size", "1") as lending, forebay.SharedPool(path) as pool:
+        with pool.acquire(Echo):
+            waiters = [threading.Thread(target=ask) for _ in range(3)]
+            waiters.append(threading.Thread(target=asyncio.run, args=(aask(),)))
+            for waiter in waiters:
+                waiter.start()
+            assert eventually(lambda: pool.stats()["waiters"] == 4)
+            lending.end(signal.SIGKILL)
+            for waiter in waiters:
+                waiter.join(10)
+        assert len(told) == 3
+        assert all(re.search("start one: forebay serve", text) for text in told)
+
+
+def test_a_stopped_lender_does_not_break_a_callers_timeout(
+    lending: Lending, pool: forebay.SharedPool
+) -> None:
+    """A caller would wait for as long as the lender is stopped; calls go on without it."""
+    with pool.acquire(Echo) as echo:
+        lending.stop()
+        assert echo.echo(1) == 1
+        begun = time.monotonic()
+        with pytest.raises(forebay.DeadlineError, match="the lender does not answer"):
+            pool.acquire(Echo.spec(2), timeout=0.2).__enter__()
+        assert time.monotonic() - begun < 2
+
+        async def on_a_loop() -> None:
+            with pytest.raises(forebay.DeadlineError):
+                await pool.acquire(Echo, timeout=0.2).__aenter__()
+
+        asyncio.run(on_a_loop())
+    lending.send(signal.SIGCONT)
+    with pool.acquire(Echo, timeout=10) as echo:
+        assert echo.echo(3) == 3
+    assert pool.stats()["held"] == 0
+
+
+def test_much_that_is_said_to_a_stopped_lender_is_heard_when_it_goes_on(
+    lending: Lending, pool: forebay.SharedPool
+) -> None:
+    """Its socket is full by then: a release that did not fit would be lost, and its service."""
+    with pool.acquire(Notes) as notes:
+        assert notes.note("x") == 1
+        lending.stop()
+        core = pool.link().core
+        tickets = [core.take(0, 0.0) for _ in range(400)]  # asked, and not waited for
+        assert all(isinstance(ticket, int) for ticket in tickets)
+    lending.send(signal.SIGCONT)
+    with forebay.SharedPool(lending.path) as other:
+        assert eventually(lambda: pool.stats()["held"] <= 2)
+        pool.close()
+        with other.acquire(Notes, timeout=10) as notes:
+            assert notes.read() == []
+
+
+def test_programs_by_the_thousand_cycles_leave_no_descriptor(path: Path) -> None:
+    """A lender that runs for weeks would run out of them; and no service is in two hands."""
+    with Lending(path, "--max-size", "2") as lending, forebay.SharedPool(path) as pool:
+
+        def beside_services() -> int:
+            return lending.descriptors() - 2 * len(pool.services())
+
+        with Program(path, "cycle", 20) as warm:
+            warm.told()
+            warm.process.wait()
+        wait_for_programs(pool, 1)
+        before = beside_services()
+        programs = [Program(path, "cycle", CYCLES) for _ in range(PROGRAMS)]
+        for program in programs:
+            with program:
+                assert program.told() <= 2  # the other service's socket and process, seen late
+                assert program.process.wait(30) == 0
+        wait_for_programs(pool, 1)
+        assert beside_services() == before
+        assert pool.stats()["leases"] >= PROGRAMS * CYCLES
+
+
+@pytest.mark.slow
+def test_killed_programs_leave_a_pool_that_works(path: Path) -> None:
+    """Whatever a program was doing when it was killed, the others go on."""
+    with Lending(path, "--max-size", "2") as lending, forebay.SharedPool(path) as pool:
+        for number in range(30):
+            with Program(path, "cycle", 1_000_000) as program:
+                assert eventually(lambda: pool.stats()["programs"] == 2)
+                wanted = pool.stats()["leases"] + number
+                assert eventually(lambda wanted=wanted: pool.stats()["leases"] > wanted)  # type: ignore[misc]
+                program.kill()
+        wait_for_programs(pool, 1)
+        assert eventually(lambda: all(not one["holder"] for one in pool.services()))
+        with pool.acquire(Echo, timeout=10) as echo:
+            assert echo.echo(1) == 1
+        assert lending.process.poll() is None
