@@ -107,6 +107,8 @@ def multiprocessing_fork() -> None:
 
 
 if __name__ == "__main__":
+    # What a shell starts in the background ignores it, and so would we.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     pool = forebay.ServicePool(max_size=3, name="client")
     services = [pool.acquire(Echo.spec(base=base)).__enter__() for base in range(3)]
     services[0].ignore_termination()

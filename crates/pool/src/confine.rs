@@ -155,8 +155,9 @@ mod tests {
     #[test]
     fn mapped_data_grows_by_what_is_mapped() {
         let before = mapped_data().expect("statm");
-        let block = std::hint::black_box(vec![1u8; 64 << 20]);
+        let block = std::hint::black_box(vec![1u8; 256 << 20]);
         let after = mapped_data().expect("statm");
-        assert!(after >= before + block.len() as u64);
+        // Other tests map and unmap a few MB meanwhile.
+        assert!(after + (64 << 20) >= before + block.len() as u64);
     }
 }

@@ -55,7 +55,7 @@ pub enum Grant {
 pub enum Action {
     /// Tell a waiting ticket.
     Wake(Ticket, Grant),
-    /// End an idle service, to make room.
+    /// End a service that nobody has: to make room, or because its last holder left before it came.
     Evict(Slot),
 }
 
@@ -213,16 +213,30 @@ impl Machine {
         }
     }
 
+    /// Nobody joins a lent service any more; it ends with its last lease.
+    pub fn close(&mut self, slot: Slot) {
+        let service = &mut self.services[slot as usize];
+        service.closed = true;
+        let kind = self.keys.entry(service.key).or_default();
+        kind.joinable.retain(|&joinable| joinable != slot);
+    }
+
+    /// A grant to join a service is not taken up: it has ended.
+    pub fn unjoin(&mut self, slot: Slot) {
+        self.services[slot as usize].users -= 1;
+    }
+
     /// One of several leases of a service ends; false where it is the last, which is then released or lost.
     /// With `closed` nobody joins it any more.
     pub fn part(&mut self, slot: Slot, closed: bool, actions: &mut Vec<Action>) -> bool {
         let service = &mut self.services[slot as usize];
         service.closed |= closed;
-        if service.closed {
+        let is_last = service.users <= 1;
+        if service.closed || is_last {
             let kind = self.keys.entry(service.key).or_default();
             kind.joinable.retain(|&joinable| joinable != slot);
         }
-        if service.users <= 1 {
+        if is_last {
             return false;
         }
         service.users -= 1;
@@ -262,7 +276,7 @@ impl Machine {
             Some((_, Grant::Join { slot })) => {
                 let was_last = !self.part(slot, false, actions);
                 if was_last {
-                    self.put_back(slot, Place::Idle { settled: true });
+                    self.end(slot, actions); // its last holder left without resetting it
                 }
             }
             Some((_, Grant::Start { slot })) => self.vacate(slot),
@@ -318,7 +332,9 @@ impl Machine {
         };
         let holders: Vec<Ticket> = self.granted.iter().rev().filter_map(holds).collect();
         for ticket in holders {
-            self.granted.remove(&ticket);
+            if let Some((_, Grant::Join { .. })) = self.granted.remove(&ticket) {
+                self.services[slot as usize].users -= 1; // it has nothing to part from
+            }
             self.waiting.push_front(Waiter {
                 ticket,
                 key,
@@ -418,10 +434,14 @@ impl Machine {
             return None;
         }
         let slot = kind.idle.remove(0);
+        self.end(slot, actions);
+        Some(())
+    }
+
+    fn end(&mut self, slot: Slot, actions: &mut Vec<Action>) {
         self.put(slot, Place::Dying);
         self.live -= 1;
         actions.push(Action::Evict(slot));
-        Some(())
     }
 
     fn occupy(&mut self, key: Key) -> Slot {

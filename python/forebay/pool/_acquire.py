@@ -32,6 +32,9 @@ LENT, START, WAIT = range(3)
 QUIET = 2
 """Of a lent service: settled, but idle for so long that it is asked whether it answers."""
 
+LOOK_S = 1.0
+"""Seconds between two looks of a waiter at leases that were lost."""
+
 TRIES = 3
 """Starts of one acquire: no caller is blamed for a killed template or keeper; but it ends."""
 
@@ -62,8 +65,9 @@ class Acquire(Generic[S]):
             record = pool.taken(handle)
         else:
             record = block(pool, Borrow(pool, self._kind, self._timeout).steps())
-            pool.refill()
         self._lease = lease = Lease(pool, record, False)
+        if pool.watchful:
+            pool.attend(record)
         return self._kind.proxies[0](lease)  # type: ignore[no-any-return]
 
     def __exit__(self, *_: object) -> None:
@@ -81,8 +85,9 @@ class Acquire(Generic[S]):
             record = pool.taken(handle)
         else:
             record = await awaited(pool, Borrow(pool, kind, self._timeout).steps())
-            pool.refill()
         self._lease = lease = Lease(pool, record, True)
+        if pool.watchful:
+            pool.attend(record)
         return self._kind.proxies[1](lease)
 
     async def __aexit__(self, *_: object) -> None:
@@ -131,7 +136,11 @@ class Borrow:
                 if attempt == TRIES:
                     raise
                 continue  # the keeper was lost meanwhile; the next try starts another
-            quiet = settled == QUIET and record.begin_ping()
+            try:
+                quiet = settled == QUIET and record.begin_ping()
+            except (BrokenError, OSError):
+                self._pool.discard(record)
+                continue  # it ended while it was idle
             if settled and not quiet:
                 return record
             try:
@@ -168,8 +177,10 @@ class Borrow:
                 yield Until(granted, self._deadline.within(grace_ms / 1000))
                 if self._answer is None:
                     self._core.hurry(ticket)
-            if self._answer is None:
-                yield Until(granted, self._deadline)
+            while self._answer is None and not self._deadline.passed():
+                yield Until(granted, self._deadline.within(LOOK_S))
+                if self._pool.watchful:
+                    self._pool.watched.look()  # what was lost may be what is waited for
         except BaseException:
             with contextlib.suppress(ClosedError):  # nothing is left to hand on
                 if self._answer is None:
@@ -186,7 +197,8 @@ class Borrow:
         """What was granted at the very moment of leaving."""
         handle = answer[1]
         if answer[0] == LENT and handle is not None and answer[2]:
-            self._core.release(handle)
+            if self._kind.max_leases == 1 or not self._core.part(handle, False):
+                self._core.release(handle)
         elif handle is not None:
             self._core.discard(handle)
 

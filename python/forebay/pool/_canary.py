@@ -69,12 +69,29 @@ def _digests(
 
 def _digest(value: Any) -> str:
     sink = _Sink()
+    pickler = pickle.Pickler(sink, protocol=5)
+    pickler.fast = True  # equal values alike, whether or not they share objects
     try:
-        pickle.Pickler(sink, protocol=5).dump(value)
+        pickler.dump(_ordered(value))
     except Exception:  # whatever a class of the user raises: it cannot be looked at closer
-        length = len(value) if hasattr(value, "__len__") else ""
-        return f"{type(value).__qualname__} {length}"
+        return f"{type(value).__qualname__} {_length(value)}"
     return sink.digest.hexdigest()
+
+
+def _ordered(value: Any) -> Any:
+    """Plain sets and dictionaries in one order."""
+    if type(value) in (set, frozenset):
+        return sorted(value, key=repr)
+    if type(value) is dict:
+        return sorted(value.items(), key=repr)
+    return value
+
+
+def _length(value: Any) -> str:
+    try:
+        return str(len(value))
+    except Exception:
+        return ""
 
 
 class _Sink:

@@ -7,9 +7,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from forebay.errors import ClosedError
+from forebay.errors import ClosedError, Error
 from forebay.pool._step import Until, awaited, block
 from forebay.pool._wait import Deadline
 
@@ -71,7 +71,8 @@ class Events:
 
     def taken(self) -> Iterator[Event]:
         """What has happened and was not read yet; never waits."""
-        self._pool.journal.collect()
+        with contextlib.suppress(ClosedError):
+            self._pool.journal.collect()
         while self.waiting:
             yield self.waiting.popleft()
 
@@ -139,25 +140,44 @@ class Journal:
             if reader in self._readers:
                 self._readers.remove(reader)
             if not self._readers and not self._logs:
-                with contextlib.suppress(ClosedError):  # it keeps none any more
+                with contextlib.suppress(Error):  # closed, or a forked child's: it keeps none
                     self._pool.core.keep_notes(False)
 
     def collect(self, queue: _core.WakeQueue | None = None) -> None:
         """Take what happened and hand it on; else `queue` is told when there may be something."""
         with self._lock:
-            for at_ms, what, key, pid, slot, generation, cause in self._pool.core.take_notes(queue):
-                name = self._pool.kind_name(key)
-                event = Event(at_ms / 1000, what, name, pid, (slot, generation), cause)  # type: ignore[arg-type]
-                for reader in self._readers:
-                    reader.waiting.append(event)
-                if self._logs:
-                    _log.debug(
-                        "pool %r: %s of %s (process %d), lease %d/%d%s",
-                        self._pool.name,
-                        what,
-                        name,
-                        pid,
-                        slot,
-                        generation,
-                        f": {cause}" if cause else "",
-                    )
+            events = [self._event(*note) for note in self._pool.core.take_notes(queue)]
+            for reader in self._readers:
+                reader.waiting.extend(events)
+        if self._logs:  # not under the lock: a handler may read the pool's events
+            for event in events:
+                self._log(event)
+
+    def close(self) -> None:
+        """Hand on what happened until now, the last before the pool is closed."""
+        if self._readers or self._logs:
+            with contextlib.suppress(Error):
+                self.collect()
+
+    def forked(self) -> None:
+        """In a forked child: the readers are the parent's."""
+        self._lock = threading.Lock()  # another thread may have held it
+        self._readers.clear()
+        self._logs = False
+
+    def _event(
+        self, at_ms: int, what: Any, key: int, pid: int, slot: int, generation: int, cause: Any
+    ) -> Event:
+        name = self._pool.kind_name(key)
+        return Event(at_ms / 1000, what, name, pid, (slot, generation), cause)
+
+    def _log(self, event: Event) -> None:
+        _log.debug(
+            "pool %r: %s of %s (process %d), lease %d/%d%s",
+            self._pool.name,
+            event.what,
+            event.service,
+            event.pid,
+            *event.lease,
+            f": {event.cause}" if event.cause else "",
+        )

@@ -25,4 +25,5 @@ class NullPool(ServicePool):
     def _new_kind(self, spec: Spec[Any] | Command, *, by_value: bool) -> Kind:
         kind = copy.copy(super()._new_kind(spec, by_value=by_value))
         kind.resets = Reset.NEVER
+        kind.max_leases = 1
         return kind

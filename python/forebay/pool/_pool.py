@@ -25,6 +25,7 @@ from forebay.pool._reset import ENDED, Reset
 from forebay.pool._service import Service
 from forebay.pool._spec import S, Spec
 from forebay.pool._step import Steps, Until
+from forebay.pool._stock import Stocks
 from forebay.pool._wait import Deadline, LoopWaiter
 from forebay.pool._watched import Watched
 
@@ -128,6 +129,7 @@ class ServicePool:
         """Leases that are out for too long, or that nobody will end."""
         self.journal = Journal(self)
         """Who is told what happens."""
+        self._stocks = Stocks(self)
         self._warm: list[Kind] = []
         """Kinds that are kept ready."""
         self.watchful = self.config.leak_after > 0 or self.journal.logs
@@ -226,8 +228,8 @@ class ServicePool:
 
     def close(self, timeout: float = 5.0) -> None:
         """End every service and wait at most `timeout` seconds for them to be gone. Idempotent."""
-        if self.journal.logs and not self._closed:
-            self.journal.collect()
+        if not self._closed:
+            self.journal.close()
         self._closed = True
         self.core.close(timeout)
         _pools.discard(self)
@@ -260,15 +262,16 @@ class ServicePool:
 
     # What follows is for the modules of this package.
 
+    def attend(self, record: Record) -> None:
+        """A lease begins in a pool that keeps kinds ready, or an eye on its leases."""
+        self.watched.note(record)
+        self._stocks.thrive(record.kind)
+        self.refill()
+
     def refill(self) -> None:
         """Start what is missing of the kinds that are kept ready, and leave it to settle."""
         for kind in self._warm:
-            try:
-                while (handle := self.core.refill(kind.key)) is not None:
-                    self.abandon(self.start(kind, handle))
-            except (Error, OSError) as error:
-                # Who acquires one is told why; this is only ahead of it.
-                _log.warning("pool %r: %s cannot be kept ready: %s", self.name, kind.name, error)
+            self._stocks.fill(kind)
 
     def start(self, kind: Kind, handle: _core.Handle) -> Record:
         """Have a service started, and before it keeper and template where they are missing."""
@@ -290,8 +293,6 @@ class ServicePool:
             raise
         with self._lock:
             self._records[handle.slot] = record
-        if self.watchful:
-            self.watched.note(handle)
         return record
 
     def on_loop(self, kind: Kind) -> Kind:
@@ -326,9 +327,6 @@ class ServicePool:
         """The record of a service under its new lease."""
         record = self._records[handle.slot]
         record.handle = handle  # its generation travels with every call that the lease makes
-        if self.watchful:
-            self.watched.note(handle)
-            self.refill()
         return record
 
     def give_back(self, record: Record, dirty: bool) -> None:
@@ -513,6 +511,7 @@ def forget_all() -> None:
     for pool in _pools:
         pool.core.forked()
         pool._lock = threading.Lock()  # another thread may have held it
+        pool.journal.forked()
         pool._inherited = True
     _pools.clear()
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
+import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from forebay.errors import Error
+
 if TYPE_CHECKING:
-    from forebay import _core
     from forebay.pool._pool import ServicePool
     from forebay.pool._record import Record
 
@@ -32,7 +35,7 @@ class Watched:
         leaks: leases reported so far, of both sorts.
     """
 
-    __slots__ = ("_after_ms", "_lost", "_places", "_pool", "_told", "leaks")
+    __slots__ = ("_after_ms", "_looking", "_lost", "_places", "_pool", "_told", "leaks")
 
     def __init__(self, pool: ServicePool) -> None:
         self._pool = pool
@@ -40,12 +43,13 @@ class Watched:
         self._places: dict[tuple[int, int], str] = {}
         self._told: set[tuple[int, int]] = set()
         self._lost: deque[Record] = deque()
+        self._looking = threading.Lock()
         self.leaks = 0
 
-    def note(self, handle: _core.Handle) -> None:
+    def note(self, record: Record) -> None:
         """A lease begins: remember the place, and look at the others."""
-        if self._after_ms:
-            self._places[handle.slot, handle.generation] = _place()
+        if self._after_ms and record.kind.max_leases == 1:
+            self._places[record.handle.slot, record.handle.generation] = _place()
         self.look()
 
     def lose(self, record: Record) -> None:
@@ -54,24 +58,32 @@ class Watched:
         self._pool.watchful = True
 
     def look(self) -> None:
-        """Report what is out for too long; end what was lost."""
-        while self._lost:
-            record = self._lost.popleft()
-            handle = record.handle
-            self.leaks += 1
-            _log.warning(
-                "pool %r: a lease of %s (process %d)%s was never ended; its service is ended now; "
-                "use `with` or call lease.close()",
-                self._pool.name,
-                record.kind.name,
-                record.pid,
-                self._where(handle.slot, handle.generation),
-            )
-            self._pool.discard(record)
-        if self._after_ms:
-            self._look_at_ages()
+        """Report what is out for too long; end what was lost. One thread does it at a time."""
+        if not self._looking.acquire(blocking=False):
+            return
+        try:
+            with contextlib.suppress(Error):  # the pool is closed, or its keeper is gone
+                while self._lost:
+                    self._end(self._lost.popleft())
+                if self._after_ms:
+                    self._look_at_ages()
+        finally:
+            self._looking.release()
         if self._pool.journal.logs:
             self._pool.journal.collect()
+
+    def _end(self, record: Record) -> None:
+        handle = record.handle
+        self.leaks += 1
+        _log.warning(
+            "pool %r: a lease of %s (process %d)%s was never ended; its service is not lent again; "
+            "use `with` or call lease.close()",
+            self._pool.name,
+            record.kind.name,
+            record.pid,
+            self._where(handle.slot, handle.generation),
+        )
+        self._pool.give_back(record, True)
 
     def holders(self) -> str:
         """Who holds what for how long, for a message; empty where nothing is leased."""
@@ -89,12 +101,13 @@ class Watched:
     def _look_at_ages(self) -> None:
         services = self._pool.core.services()
         out = {service[:2] for service in services if service[3]}
-        for lease in [lease for lease in self._places if lease not in out]:
+        for lease in [lease for lease in list(self._places) if lease not in out]:
             self._places.pop(lease, None)
             self._told.discard(lease)
         for slot, generation, pid, lent, key, held_ms in services:
             lease = slot, generation
-            if lent and held_ms > self._after_ms and lease not in self._told:
+            known = lease in self._places and lease not in self._told
+            if lent and known and held_ms > self._after_ms:
                 self._told.add(lease)
                 self.leaks += 1
                 _log.warning(

@@ -8,7 +8,7 @@ use super::drive::tell;
 use super::{Answer, Client, State, Wake};
 use crate::clock::now_ms;
 use crate::death::Cause;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::machine::{Grant, Key, Ticket};
 use crate::wire::{Handle, Request};
 
@@ -65,6 +65,7 @@ impl Client {
                     if let Some(lent) = state.join(slot) {
                         return Ok(lent);
                     }
+                    state.machine.unjoin(slot);
                     self.drop_service(&mut state, slot, Cause::Discarded);
                     grant = state.machine.ask(ticket, key, &mut actions);
                     self.act(&mut state, &mut actions);
@@ -154,6 +155,9 @@ impl Client {
     }
 
     fn open_slot(&self, state: &mut State, slot: u32) {
+        if state.worn(slot, now_ms()).is_some() {
+            return; // it ends with the lease that it has
+        }
         let mut actions = Vec::new();
         state.machine.open(slot, &mut actions);
         self.act(state, &mut actions);
@@ -184,7 +188,10 @@ impl Client {
         let mut state = self.enter()?;
         state.keep.insert(key, min_idle);
         if state.link.control().is_some() {
-            state.link.send(&Request::Keep { key, min_idle }, &[])?;
+            match state.link.send(&Request::Keep { key, min_idle }, &[]) {
+                Ok(()) | Err(Error::KeeperLost) => {} // the next keeper is told all of them
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }

@@ -189,7 +189,10 @@ impl Client {
                         tell(&queue, ticket);
                     }
                 }
-                Action::Evict(slot) => self.drop_service(state, slot, Cause::Evicted),
+                Action::Evict(slot) => {
+                    state.entry_of(slot).lent = false;
+                    self.drop_service(state, slot, Cause::Evicted);
+                }
             }
         }
     }

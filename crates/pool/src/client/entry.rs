@@ -181,10 +181,14 @@ impl State {
     /// A place beside the other leases of a service, if it lives.
     pub fn join(&mut self, slot: u32) -> Option<Answer> {
         let entry = self.entry_of(slot);
-        if !entry.lent || entry.death.is_some() {
+        if !entry.lent || entry.death.is_some() || !entry.is_silent(false) {
             return None;
         }
         let handle = entry.handle(slot);
+        entry.uses += 1;
+        if self.worn(slot, now_ms()).is_some() {
+            self.machine.close(slot);
+        }
         self.stats.leases += 1;
         self.note(slot, What::Lease);
         Some(Answer::Lent {

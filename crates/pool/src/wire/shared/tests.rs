@@ -46,6 +46,8 @@ fn replies() -> Vec<Reply> {
         cause: Cause::Signal,
         pid,
         code: 9,
+        peak_bytes: 1,
+        limit_bytes: 2,
         text: text.clone(),
     };
     let row = Row {
