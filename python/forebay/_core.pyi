@@ -168,6 +168,9 @@ class Connection:
         """Say that no new calls are taken."""
     def ping(self) -> None:
         """Ask for a sign of life, counted in `pongs`."""
+    @property
+    def generation(self) -> int:
+        """The newest generation of a call that came, which is that of the call taken last."""
     def set_generation(self, generation: int) -> None:
         """Refuse calls of older generations."""
     def watch(self, pidfd: int) -> None:
@@ -266,6 +269,8 @@ def connect_unix(path: str | PathLike[str]) -> int:
 
 _Answer = tuple[int, Handle | None, int, int]
 _Pairs = list[tuple[bytes, bytes]]
+_Limits = tuple[int, int, int, int, bool]
+"""Bytes of memory, thousandths of a core, open files, processes (0: none), only advice."""
 
 @final
 class Handle:
@@ -388,6 +393,8 @@ class Pool:
         *,
         start_ms: int,
         idle_ms: int,
+        private_bytes_max: int = 0,
+        limits: _Limits | None = None,
     ) -> int:
         """Have a service forked from a template that was described.
 
@@ -396,12 +403,20 @@ class Pool:
             template: its number.
             start_ms: after this the keeper ends a service that was not lent.
             idle_ms: after this the keeper ends it when it is idle; 0: never.
+            private_bytes_max: above this it is not lent again; 0: no limit.
+            limits: what it may use; None: nothing is limited.
 
         Returns:
             The caller's end of the service's socket, given away.
         """
     def branch(
-        self, parent: Handle, key: int, *, start_ms: int, idle_ms: int
+        self,
+        parent: Handle,
+        key: int,
+        *,
+        start_ms: int,
+        idle_ms: int,
+        limits: _Limits | None = None,
     ) -> tuple[Handle, int]:
         """Have a copy of a lent service made; the holder tells the service itself to fork.
 
@@ -421,6 +436,8 @@ class Pool:
         caller_looks: bool = False,
         own: int | None = ...,
         stdio: bool = False,
+        private_bytes_max: int = 0,
+        limits: _Limits | None = None,
     ) -> int:
         """Have a program started as a service.
 
@@ -443,6 +460,8 @@ class Pool:
                 by `lend` when its deadline comes is ended.
             own: a socket that becomes its descriptor 3; given away.
             stdio: that socket becomes its stdin and stdout instead.
+            private_bytes_max: as for `fork`.
+            limits: as for `fork`.
 
         Raises:
             LimitError: arguments and environment are longer than a control message.
@@ -474,11 +493,27 @@ class Pool:
         """Have a service ended; its successor may start at once."""
     def death(
         self, handle: Handle, queue: WakeQueue | None = None
-    ) -> tuple[str, int, int, bytes] | None:
+    ) -> tuple[str, int, int, bytes, int, int] | None:
         """How a lent service ended; None where that is not known, then `queue` is told of news.
 
         Returns:
-            Cause, process id (0: there was none), exit code or signal, output.
+            Cause, process id (0: there was none), exit code or signal, output, and in bytes the
+            most memory that it used and its limit (0: not known).
+        """
+    def end_overdue(self, handle: Handle) -> None:
+        """Have a service ended because a call took too long; its holder keeps the lease."""
+    def heavy(self) -> int:
+        """Leased services that have more private memory than the pool keeps."""
+    def directory(self, handle: Handle) -> str:
+        """The directory of a lent service; empty until the keeper has told it."""
+    def follow(self, handle: Handle, beyond: int) -> None:
+        """Ask the keeper for what a service writes beyond so many bytes; it comes to `written`."""
+    def written(
+        self, handle: Handle, beyond: int, queue: WakeQueue | None = None
+    ) -> tuple[int, bytes] | None:
+        """How many bytes a service wrote in all, and the newest of them.
+
+        None while they are not more than `beyond`, then `queue` is told of news.
         """
     def ask_output(self, handle: Handle) -> None:
         """Ask the keeper for what a service wrote; the answer comes to `output`."""
@@ -594,6 +629,7 @@ class Lender:
         max_running: int,
         max_uses: int,
         lifetime_ms: int,
+        private_bytes_max: int,
         spares: int,
         leases_max: int,
         waiters_max: int,
@@ -635,6 +671,7 @@ class Borrower:
         environment: _Pairs,
         directory: bytes,
         setup: bytes,
+        limits: _Limits | None,
     ) -> int:
         """Ask for the number of a kind; `template` is a digest, empty for a program."""
     def take(self, key: int, patience: float) -> _Told | int:
@@ -655,6 +692,8 @@ class Borrower:
         """Give a service back; `owed` is the call of its reset, 0 where it had none."""
     def abandon(self, handle: Handle, owed: int, met: bool) -> None:
         """Leave a start to whoever comes next; `owed` is the call that makes it, 0: answered."""
+    def end_overdue(self, handle: Handle) -> None:
+        """As `Pool.end_overdue`."""
     def discard(self, handle: Handle) -> None:
         """Have a service ended."""
     def look(self, ticket: int, queue: WakeQueue | None = None) -> _Told | None:

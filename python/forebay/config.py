@@ -151,6 +151,9 @@ class PoolConfig:
     start_timeout: float = 120.0
     """A start that takes longer is given up: imports of minutes are real, endless ones are not."""
 
+    max_memory: int = 0
+    """A service with more private bytes is ended once it is idle, so that a leak ends; 0: never."""
+
     def __post_init__(self) -> None:
         if self.max_size == 0:
             object.__setattr__(self, "max_size", len(os.sched_getaffinity(0)))

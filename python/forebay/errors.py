@@ -199,10 +199,15 @@ def _remote_class(builtin: str) -> type[RemoteError]:
     base = getattr(builtins, builtin, None)
     if not isinstance(base, type) or not issubclass(base, Exception) or base is Exception:
         return RemoteError
-    try:
-        return type(f"Remote{builtin}", (RemoteError, base), {"__module__": __name__})
-    except TypeError:  # a builtin whose layout cannot be combined
-        return RemoteError
+    # MemoryError wants to come first, because it is made by a function of its own.
+    for bases in ((RemoteError, base), (base, RemoteError)):
+        try:
+            made = type(f"Remote{builtin}", bases, {"__module__": __name__})
+            made.__new__(made, "")
+        except TypeError:
+            continue
+        return made
+    return RemoteError  # a builtin whose layout cannot be combined, or that needs arguments
 
 
 def remote_error(builtin: str, type_name: str, message: str, traceback_text: str) -> RemoteError:

@@ -21,7 +21,7 @@ use crate::limit::{CONTROL_BYTES_MAX, CONTROL_FDS_MAX};
 pub struct Packet {
     /// Its bytes; empty at end of file.
     pub bytes: Vec<u8>,
-    /// Its descriptors, in the order sent.
+    /// Its descriptors, in the order sent; fewer where this process could not have so many.
     pub descriptors: Vec<OwnedFd>,
 }
 
@@ -104,10 +104,9 @@ impl Receiver {
                 descriptors.extend(received);
             }
         }
-        if message
-            .flags
-            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-        {
+        // `CTRUNC` says that descriptors were lost, which the reader of the message notices: it must not take down
+        // what else it serves.
+        if message.flags.contains(ReturnFlags::TRUNC) {
             return Err(Error::Malformed {
                 what: "a message was cut short",
             });

@@ -3,10 +3,11 @@
 use crate::error::{Error, Result};
 
 /// The reason, in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Cause {
     /// It exited by itself; the code says how.
+    #[default]
     Exit = 0,
     /// A signal that was not ours ended it; the code says which.
     Signal = 1,
@@ -36,9 +37,19 @@ pub enum Cause {
     Evicted = 13,
     /// We ended it: state of one lease was found in it after it was reset.
     Contaminated = 14,
+    /// The kernel ended it: it reached its memory limit, or the machine had none left.
+    OutOfMemory = 15,
+    /// The kernel ended it: it used the processor time that a resource limit allows.
+    Cpu = 16,
+    /// We ended it: it used more private memory than its pool keeps.
+    Memory = 17,
+    /// We ended it: a call took longer than its limits allow.
+    CallDeadline = 18,
+    /// A limit that it asked for cannot be enforced here: the text says which.
+    Unenforceable = 19,
 }
 
-const CAUSES: [Cause; 15] = [
+const CAUSES: [Cause; 20] = [
     Cause::Exit,
     Cause::Signal,
     Cause::NotStarted,
@@ -54,6 +65,11 @@ const CAUSES: [Cause; 15] = [
     Cause::Uses,
     Cause::Evicted,
     Cause::Contaminated,
+    Cause::OutOfMemory,
+    Cause::Cpu,
+    Cause::Memory,
+    Cause::CallDeadline,
+    Cause::Unenforceable,
 ];
 
 impl Cause {
@@ -95,12 +111,17 @@ impl Cause {
             Self::Uses => "uses",
             Self::Evicted => "evicted",
             Self::Contaminated => "contaminated",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+            Self::CallDeadline => "call_deadline",
+            Self::Unenforceable => "limit_not_enforceable",
         }
     }
 }
 
 /// The end of a service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Death {
     /// Why.
     pub cause: Cause,
@@ -108,6 +129,10 @@ pub struct Death {
     pub pid: i32,
     /// Exit code with `Exit`, signal number with every other cause that has a process, else 0.
     pub code: i32,
+    /// The most memory that it used, where a cgroup counted it, else 0.
+    pub peak_bytes: u64,
+    /// Its memory limit, 0 where it had none.
+    pub limit_bytes: u64,
     /// The last of what it wrote, or why it could not start.
     pub text: Vec<u8>,
 }

@@ -2,6 +2,10 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
+use crate::sys::descriptors_max;
+
 /// Errors of the pool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,6 +32,31 @@ pub enum Error {
         value: u64,
         /// What to do.
         next: &'static str,
+    },
+    /// A limit of a service that nothing here can hold it to.
+    #[error("limit {limit} cannot be enforced here: {why}; {next}")]
+    Unenforceable {
+        /// Name of the limit.
+        limit: &'static str,
+        /// What is missing.
+        why: &'static str,
+        /// What to do.
+        next: &'static str,
+    },
+    /// No descriptor is left to this process.
+    #[error(
+        "{what}: all {maximum} descriptors of {whose} are in use; \
+        raise the limit (ulimit -n {twice}) or keep fewer services at once"
+    )]
+    Descriptors {
+        /// What was attempted.
+        what: &'static str,
+        /// Which process.
+        whose: &'static str,
+        /// Its limit.
+        maximum: u64,
+        /// A better one.
+        twice: u64,
     },
     /// The lease is from before a release.
     #[error("lease {generation} of service {slot} has ended; acquire a new one")]
@@ -79,11 +108,54 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// A want of descriptors, from a kernel error that says so; anything else as it is.
+    #[must_use]
+    pub fn explained(self) -> Self {
+        match self {
+            Self::System { what, source } if is_want(&source) => Self::descriptors(what),
+            other => other,
+        }
+    }
+
+    /// This process has no descriptor left for what was attempted.
+    pub fn descriptors(what: &'static str) -> Self {
+        let (whose, maximum) = descriptors_max();
+        Self::Descriptors {
+            what,
+            whose,
+            maximum,
+            twice: maximum.saturating_mul(2),
+        }
+    }
+
     /// Name the attempted call in a kernel error.
     pub fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
         move |errno| Self::System {
             what,
             source: errno.into(),
         }
+    }
+}
+
+fn is_want(source: &io::Error) -> bool {
+    let want = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    source
+        .raw_os_error()
+        .is_some_and(|errno| want.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_want_of_descriptors_names_the_limit_and_the_next_step() {
+        let error = Error::system("pipe2")(Errno::MFILE).explained();
+        let (whose, maximum) = descriptors_max();
+        let expected =
+            format!("pipe2: all {maximum} descriptors of {whose} are in use; raise the limit");
+        assert!(error.to_string().starts_with(&expected), "{error}");
+        let other = Error::system("pipe2")(Errno::NOMEM).explained();
+        assert!(matches!(other, Error::System { .. }));
     }
 }

@@ -7,11 +7,13 @@
 //! - [`template`]: the process that services are forked from.
 //! - [`readiness`]: how a program says that it can serve.
 //! - [`word`]: the shared word that decides who has a service.
+//! - [`confine`]: what a service may use, and how it is held to it.
 //! - [`wire`], [`channel`]: what client, keeper and template say to each other.
 
 pub mod channel;
 pub mod client;
 pub mod clock;
+pub mod confine;
 pub mod death;
 pub mod error;
 pub mod keeper;

@@ -41,3 +41,11 @@ pub const TURN_MESSAGES: usize = 32;
 /// How long a lender, and a program that waits for it, looks before it sleeps, in microseconds: as in the transport,
 /// waking a process on another idle core costs about 25.
 pub const SPIN_US: u64 = 20;
+/// Longest time until the directories of ended leases are looked for, in milliseconds, while the keeper is awake.
+pub const DIRECTORY_SCAN_MS: u64 = 1_000;
+/// Files and directories that the keeper removes between two looks at what is more urgent.
+pub const REMOVE_BATCH: usize = 16;
+/// Time between two rounds of measuring the memory of services, in milliseconds; only where a pool limits it.
+pub const MEMORY_SCAN_MS: u64 = 1_000;
+/// Services that the keeper measures between two looks at what is more urgent: 0.1 ms each.
+pub const MEMORY_BATCH: usize = 8;

@@ -14,9 +14,13 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, set
 use rustix::thread::set_name;
 
 use crate::channel::{self, Packet, Receiver};
+use crate::confine::{Cell, Confinement};
 use crate::error::{Error, Result};
 use crate::sys::{self, Hooks, fork_sibling};
 use crate::wire::{Handle, Order, Report};
+
+/// Descriptors that an order to fork brings: the service's socket, its output and its nursery.
+const FORK_FDS: usize = 3;
 
 /// The template's end of its socket to the keeper.
 #[derive(Debug)]
@@ -90,8 +94,12 @@ impl Nursery {
         let Some((order, descriptors)) = self.next_order()? else {
             return Ok(None);
         };
-        let (handle, next) = match order {
-            Order::Fork { handle, next } => (handle, next),
+        let (handle, next, confinement) = match order {
+            Order::Fork {
+                handle,
+                next,
+                confinement,
+            } => (handle, next, confinement),
             Order::Spare { number, next } => return self.spare(hooks, number, next, descriptors),
             _ => {
                 return Err(Error::Malformed {
@@ -99,7 +107,7 @@ impl Nursery {
                 });
             }
         };
-        match self.split(hooks, handle, descriptors)? {
+        match self.split(hooks, handle, descriptors, confinement.as_ref())? {
             Some(socket) => Ok(Some(Forked::Service(socket))),
             None => Ok(Some(Forked::Template(OsString::from_vec(next).into()))),
         }
@@ -129,11 +137,12 @@ impl Nursery {
     /// In a spare: wait until it is a service. None at the end of the keeper, or when it is not needed.
     pub fn serve(&mut self) -> Result<Option<OwnedFd>> {
         match self.next_order()? {
-            Some((Order::Serve { .. }, descriptors)) => {
+            Some((Order::Serve { confinement, .. }, descriptors)) => {
                 let Ok::<[OwnedFd; 2], _>([socket, output]) = descriptors.try_into() else {
                     return Err(WITHOUT_DESCRIPTORS);
                 };
                 write_to(&output)?;
+                confine(confinement.as_ref())?;
                 Ok(Some(socket))
             }
             Some(_) => Err(Error::Malformed {
@@ -148,8 +157,15 @@ impl Nursery {
     /// In the copy its socket and directory; None in the original, also where the keeper could not order it.
     pub fn branch(&mut self, hooks: Hooks) -> Result<Option<(OwnedFd, PathBuf)>> {
         match self.next_order()? {
-            Some((Order::Branch { handle, directory }, descriptors)) => {
-                let socket = self.split(hooks, handle, descriptors)?;
+            Some((
+                Order::Branch {
+                    handle,
+                    directory,
+                    confinement,
+                },
+                descriptors,
+            )) => {
+                let socket = self.split(hooks, handle, descriptors, confinement.as_ref())?;
                 Ok(socket.map(|socket| (socket, OsString::from_vec(directory).into())))
             }
             Some((Order::Skip { .. }, _)) => Ok(None),
@@ -178,9 +194,19 @@ impl Nursery {
         hooks: Hooks,
         handle: Handle,
         descriptors: Vec<OwnedFd>,
+        confinement: Option<&Confinement>,
     ) -> Result<Option<OwnedFd>> {
-        let report = match fork_sibling(hooks) {
-            Ok(sys::Forked::Child) => return self.born(descriptors).map(Some),
+        let forked = if descriptors.len() < FORK_FDS {
+            Err(Errno::MFILE) // the kernel dropped what this process could not have
+        } else {
+            fork_sibling(hooks)
+        };
+        let report = match forked {
+            Ok(sys::Forked::Child) => {
+                let socket = self.born(descriptors)?;
+                confine(confinement)?; // before anything of the user's runs
+                return Ok(Some(socket));
+            }
             Ok(sys::Forked::Parent(pid)) => Report::Forked { handle, pid },
             Err(errno) => Report::NotForked {
                 handle,
@@ -245,4 +271,16 @@ const WITHOUT_DESCRIPTORS: Error = Error::Malformed {
 fn write_to(output: &OwnedFd) -> Result<()> {
     rustix::stdio::dup2_stdout(output).map_err(Error::system("dup2"))?;
     rustix::stdio::dup2_stderr(output).map_err(Error::system("dup2"))
+}
+
+/// Hold this process, which is a service from now on, to its limits.
+fn confine(confinement: Option<&Confinement>) -> Result<()> {
+    let Some(confinement) = confinement else {
+        return Ok(());
+    };
+    let entered = Cell::for_fork(confinement).and_then(|cell| cell.enter());
+    entered.map_err(|source| Error::System {
+        what: "the service cannot be held to its limits",
+        source,
+    })
 }

@@ -6,6 +6,7 @@
 
 pub mod shared;
 
+use crate::confine::{Confinement, Limits};
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::readiness::Readiness;
@@ -40,7 +41,7 @@ pub struct Launch {
 /// stands for the service's own directory.
 pub const OWN_DIRECTORY: u8 = 0;
 
-/// Deadlines that the keeper holds for one service, in milliseconds; 0 is none.
+/// What the keeper holds a service to: deadlines in milliseconds, and what it may use; 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deadlines {
     /// From start to ready.
@@ -51,6 +52,10 @@ pub struct Deadlines {
     pub lifetime_ms: u64,
     /// What it is interchangeable with: of these so many idle ones stay (`Request::Keep`).
     pub key: u32,
+    /// Private bytes until it is not lent again.
+    pub private_bytes_max: u64,
+    /// What it may use.
+    pub limits: Limits,
 }
 
 /// From client to keeper.
@@ -92,17 +97,31 @@ pub enum Request {
     Keep { key: u32, min_idle: u32 },
     /// End everything.
     Shutdown,
+    /// Ask for what a service writes, told as soon as it is more than so many bytes in all.
+    Follow { handle: Handle, beyond: u64 },
 }
 
 /// From keeper to client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A service's process exists; its pidfd comes along.
-    Started { handle: Handle, pid: i32 },
+    Started {
+        handle: Handle,
+        pid: i32,
+        directory: Vec<u8>,
+    },
     /// A service ended, or never started.
     Died { slot: u32, death: Death },
     /// What a service wrote lately.
     Output { handle: Handle, text: Vec<u8> },
+    /// A leased service has more private memory than its pool keeps: it is not to be lent again.
+    Heavy { slot: u32 },
+    /// What a service has written: the newest bytes that are kept, and how many there were in all.
+    Written {
+        handle: Handle,
+        total: u64,
+        text: Vec<u8>,
+    },
 }
 
 /// From keeper to template.
@@ -111,13 +130,24 @@ pub enum Order {
     /// First message: what to import, and the directory of the first service.
     Setup { setup: Vec<u8>, directory: Vec<u8> },
     /// Fork a service; its socket, output and nursery come along. The directory is the one of the next.
-    Fork { handle: Handle, next: Vec<u8> },
+    Fork {
+        handle: Handle,
+        next: Vec<u8>,
+        confinement: Option<Confinement>,
+    },
     /// Fork a process that will be a service when it is told; its nursery comes along.
     Spare { number: u64, next: Vec<u8> },
     /// To a spare: be a service; its socket and output come along.
-    Serve { handle: Handle },
+    Serve {
+        handle: Handle,
+        confinement: Option<Confinement>,
+    },
     /// To a service: fork a copy of itself; the same comes along. The directory is the copy's.
-    Branch { handle: Handle, directory: Vec<u8> },
+    Branch {
+        handle: Handle,
+        directory: Vec<u8>,
+        confinement: Option<Confinement>,
+    },
     /// To a service: a copy that was asked for is not to be made.
     Skip { handle: Handle },
 }
@@ -172,6 +202,26 @@ impl Writer {
             .u64(deadlines.idle_ms)
             .u64(deadlines.lifetime_ms)
             .u32(deadlines.key)
+            .u64(deadlines.private_bytes_max)
+            .limits(&deadlines.limits)
+    }
+    fn limits(self, limits: &Limits) -> Self {
+        self.u64(limits.memory_bytes)
+            .u32(limits.cpu_millis)
+            .u32(limits.open_files)
+            .u32(limits.processes)
+            .u8(limits.advisory.into())
+    }
+    fn confinement(self, confinement: Option<&Confinement>) -> Self {
+        match confinement {
+            None => self.u8(0),
+            Some(given) => self
+                .u8(1)
+                .bytes(&given.group)
+                .u64(given.data_bytes)
+                .u32(given.open_files)
+                .u8(given.alone.into()),
+        }
     }
     fn launch(self, launch: &Launch) -> Self {
         let mut written = self.u32(u32::try_from(launch.arguments.len()).unwrap_or(u32::MAX));
@@ -234,7 +284,29 @@ impl<'a> Reader<'a> {
             idle_ms: self.u64()?,
             lifetime_ms: self.u64()?,
             key: self.u32()?,
+            private_bytes_max: self.u64()?,
+            limits: self.limits()?,
         })
+    }
+    fn limits(&mut self) -> Result<Limits> {
+        Ok(Limits {
+            memory_bytes: self.u64()?,
+            cpu_millis: self.u32()?,
+            open_files: self.u32()?,
+            processes: self.u32()?,
+            advisory: self.u8()? != 0,
+        })
+    }
+    fn confinement(&mut self) -> Result<Option<Confinement>> {
+        if self.u8()? == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Confinement {
+            group: self.bytes()?,
+            data_bytes: self.u64()?,
+            open_files: self.u32()?,
+            alone: self.u8()? != 0,
+        }))
     }
     fn launch(&mut self) -> Result<Launch> {
         let mut launch = Launch::default();
@@ -316,6 +388,7 @@ impl Request {
                 .handle(*handle)
                 .handle(*parent)
                 .deadlines(*deadlines),
+            Self::Follow { handle, beyond } => writer.u8(10).handle(*handle).u64(*beyond),
         }
         .0
     }
@@ -361,6 +434,10 @@ impl Request {
                 parent: reader.handle()?,
                 deadlines: reader.deadlines()?,
             },
+            10 => Self::Follow {
+                handle: reader.handle()?,
+                beyond: reader.u64()?,
+            },
             _ => return Err(UNKNOWN),
         };
         reader.end(request)
@@ -372,15 +449,27 @@ impl Event {
     pub fn encode(&self) -> Vec<u8> {
         let writer = Writer::default();
         match self {
-            Self::Started { handle, pid } => writer.u8(1).handle(*handle).i32(*pid),
+            Self::Started {
+                handle,
+                pid,
+                directory,
+            } => writer.u8(1).handle(*handle).i32(*pid).bytes(directory),
             Self::Died { slot, death } => writer
                 .u8(2)
                 .u32(*slot)
                 .u8(death.cause.code())
                 .i32(death.pid)
                 .i32(death.code)
+                .u64(death.peak_bytes)
+                .u64(death.limit_bytes)
                 .bytes(&death.text),
             Self::Output { handle, text } => writer.u8(3).handle(*handle).bytes(text),
+            Self::Heavy { slot } => writer.u8(4).u32(*slot),
+            Self::Written {
+                handle,
+                total,
+                text,
+            } => writer.u8(5).handle(*handle).u64(*total).bytes(text),
         }
         .0
     }
@@ -392,6 +481,7 @@ impl Event {
             1 => Self::Started {
                 handle: reader.handle()?,
                 pid: reader.i32()?,
+                directory: reader.bytes()?,
             },
             2 => {
                 let slot = reader.u32()?;
@@ -400,12 +490,22 @@ impl Event {
                     cause,
                     pid: reader.i32()?,
                     code: reader.i32()?,
+                    peak_bytes: reader.u64()?,
+                    limit_bytes: reader.u64()?,
                     text: reader.bytes()?,
                 };
                 Self::Died { slot, death }
             }
             3 => Self::Output {
                 handle: reader.handle()?,
+                text: reader.bytes()?,
+            },
+            4 => Self::Heavy {
+                slot: reader.u32()?,
+            },
+            5 => Self::Written {
+                handle: reader.handle()?,
+                total: reader.u64()?,
                 text: reader.bytes()?,
             },
             _ => return Err(UNKNOWN),
@@ -420,11 +520,33 @@ impl Order {
         let writer = Writer::default();
         match self {
             Self::Setup { setup, directory } => writer.u8(1).bytes(setup).bytes(directory),
-            Self::Fork { handle, next } => writer.u8(2).handle(*handle).bytes(next),
-            Self::Branch { handle, directory } => writer.u8(3).handle(*handle).bytes(directory),
+            Self::Fork {
+                handle,
+                next,
+                confinement,
+            } => writer
+                .u8(2)
+                .handle(*handle)
+                .bytes(next)
+                .confinement(confinement.as_ref()),
+            Self::Branch {
+                handle,
+                directory,
+                confinement,
+            } => writer
+                .u8(3)
+                .handle(*handle)
+                .bytes(directory)
+                .confinement(confinement.as_ref()),
             Self::Skip { handle } => writer.u8(4).handle(*handle),
             Self::Spare { number, next } => writer.u8(5).u64(*number).bytes(next),
-            Self::Serve { handle } => writer.u8(6).handle(*handle),
+            Self::Serve {
+                handle,
+                confinement,
+            } => writer
+                .u8(6)
+                .handle(*handle)
+                .confinement(confinement.as_ref()),
         }
         .0
     }
@@ -440,10 +562,12 @@ impl Order {
             2 => Self::Fork {
                 handle: reader.handle()?,
                 next: reader.bytes()?,
+                confinement: reader.confinement()?,
             },
             3 => Self::Branch {
                 handle: reader.handle()?,
                 directory: reader.bytes()?,
+                confinement: reader.confinement()?,
             },
             4 => Self::Skip {
                 handle: reader.handle()?,
@@ -454,6 +578,7 @@ impl Order {
             },
             6 => Self::Serve {
                 handle: reader.handle()?,
+                confinement: reader.confinement()?,
             },
             _ => return Err(UNKNOWN),
         };
@@ -502,160 +627,4 @@ impl Report {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fmt::Debug;
-
-    use super::*;
-
-    const HANDLE: Handle = Handle {
-        slot: 7,
-        generation: u64::MAX - 1,
-    };
-    const DEADLINES: Deadlines = Deadlines {
-        start_ms: 120_000,
-        idle_ms: 1 << 40,
-        lifetime_ms: 1,
-        key: 9,
-    };
-
-    fn launch() -> Launch {
-        Launch {
-            arguments: vec![b"python".to_vec(), Vec::new(), b"-c".to_vec()],
-            environment: vec![(b"NAME".to_vec(), b"\xff=value".to_vec())],
-            directory: b"/tmp".to_vec(),
-            readiness: Readiness::Line(b"ready".to_vec()),
-            caller_looks: true,
-            stdio: true,
-        }
-    }
-
-    /// What is written is read, and nothing that is shorter or longer.
-    fn check<M: PartialEq + Debug>(message: &M, bytes: &[u8], decode: fn(&[u8]) -> Result<M>) {
-        assert_eq!(&decode(bytes).expect("as it was written"), message);
-        for end in 0..bytes.len() {
-            assert!(decode(&bytes[..end]).is_err(), "{message:?} cut at {end}");
-        }
-        let longer = [bytes, b"x"].concat();
-        assert!(decode(&longer).is_err(), "{message:?} with a byte too many");
-    }
-
-    #[test]
-    fn requests() {
-        let (handle, deadlines) = (HANDLE, DEADLINES);
-        let messages = [
-            Request::Template {
-                template: 3,
-                launch: launch(),
-                setup: b"setup".to_vec(),
-                spares: 2,
-            },
-            Request::Branch {
-                handle,
-                parent: HANDLE,
-                deadlines,
-            },
-            Request::Keep {
-                key: 3,
-                min_idle: 2,
-            },
-            Request::Fork {
-                handle,
-                template: 3,
-                deadlines,
-            },
-            Request::Start {
-                handle,
-                launch: launch(),
-                deadlines,
-            },
-            Request::Reset {
-                handle,
-                deadline_ms: 1_000,
-            },
-            Request::Kill {
-                handle,
-                cause: Cause::Discarded,
-            },
-            Request::Output { handle },
-            Request::Shutdown,
-        ];
-        for message in messages {
-            check(&message, &message.encode(), Request::decode);
-        }
-    }
-
-    #[test]
-    fn events() {
-        let death = Death {
-            cause: Cause::Signal,
-            pid: 4711,
-            code: 9,
-            text: b"last words".to_vec(),
-        };
-        let (handle, text) = (HANDLE, b"said".to_vec());
-        let messages = [
-            Event::Started { handle, pid: 4711 },
-            Event::Died { slot: 7, death },
-            Event::Output { handle, text },
-        ];
-        for message in messages {
-            check(&message, &message.encode(), Event::decode);
-        }
-    }
-
-    #[test]
-    fn orders() {
-        let (setup, directory) = (b"setup".to_vec(), b"/tmp/1".to_vec());
-        let (handle, next) = (HANDLE, b"/tmp/2".to_vec());
-        let messages = [
-            Order::Setup { setup, directory },
-            Order::Branch {
-                handle,
-                directory: b"/tmp/3".to_vec(),
-            },
-            Order::Skip { handle },
-            Order::Spare {
-                number: 9,
-                next: b"/tmp/4".to_vec(),
-            },
-            Order::Serve { handle },
-            Order::Fork { handle, next },
-        ];
-        for message in messages {
-            check(&message, &message.encode(), Order::decode);
-        }
-    }
-
-    #[test]
-    fn reports() {
-        let (handle, reason) = (HANDLE, b"has threads".to_vec());
-        let messages = [
-            Report::Ready,
-            Report::Unfit { reason },
-            Report::Forked { handle, pid: -1 },
-            Report::Spared {
-                number: 9,
-                pid: 4711,
-            },
-            Report::NotForked { handle, errno: 11 },
-        ];
-        for message in messages {
-            check(&message, &message.encode(), Report::decode);
-        }
-    }
-
-    #[test]
-    fn unknown_messages_and_absurd_lengths_are_errors() {
-        for kind in [0, 8, 255] {
-            assert!(Request::decode(&[kind]).is_err());
-            assert!(Event::decode(&[kind]).is_err());
-            assert!(Order::decode(&[kind]).is_err());
-            assert!(Report::decode(&[kind]).is_err());
-        }
-        let unknown_cause = [&[5][..], &[0; 12], &[255]].concat();
-        assert!(Request::decode(&unknown_cause).is_err());
-        assert!(Report::decode(&[2, 255, 255, 255, 255]).is_err());
-        let endless = [&[1, 0, 0, 0, 0][..], &[255; 4]].concat();
-        assert!(Request::decode(&endless).is_err());
-    }
-}
+mod tests;

@@ -30,12 +30,19 @@ pub(crate) fn memory(error: Memory) -> PyErr {
 
 /// The exception for an error of the pool.
 pub(crate) fn pool(error: Pool) -> PyErr {
+    let error = error.explained();
     let message = error.to_string();
     match error {
         Pool::Closed => plain("ClosedError", message),
-        Pool::Forked { .. } | Pool::Pattern { .. } | Pool::Place(_) => config(message),
+        Pool::Forked { .. }
+        | Pool::Pattern { .. }
+        | Pool::Unenforceable { .. }
+        | Pool::Place(_) => config(message),
         Pool::Limit { maximum, value, .. } => raise("LimitError", message, |py| {
             [("limit", maximum), ("value", value)].into_py_dict(py)
+        }),
+        Pool::Descriptors { maximum, .. } => raise("LimitError", message, |py| {
+            [("limit", maximum), ("value", maximum + 1)].into_py_dict(py)
         }),
         Pool::Stale { .. } => stale(message),
         Pool::KeeperLost | Pool::Gone(_) => raise("BrokenError", message, |py| {

@@ -4,11 +4,13 @@ mod shared;
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_pool::client::{Answer, Client, Policy, Wake};
+use forebay_pool::confine::Limits;
 use forebay_pool::death::Cause;
 use forebay_pool::keeper::{self, Inherited};
 use forebay_pool::readiness::{self, Readiness};
@@ -100,8 +102,22 @@ pub struct PyPool(Client);
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Cause, process id, exit code or signal, text.
-type PyDeath<'py> = (&'static str, i32, i32, Bound<'py, PyBytes>);
+/// Cause, process id, exit code or signal, text, most memory used, memory allowed.
+type PyDeath<'py> = (&'static str, i32, i32, Bound<'py, PyBytes>, u64, u64);
+
+/// Bytes of memory, thousandths of a core, open files, processes, and whether they are only advice.
+type PyLimits = (u64, u32, u32, u32, bool);
+
+fn limits_of(limits: Option<PyLimits>) -> Limits {
+    let (memory_bytes, cpu_millis, open_files, processes, advisory) = limits.unwrap_or_default();
+    Limits {
+        memory_bytes,
+        cpu_millis,
+        open_files,
+        processes,
+        advisory,
+    }
+}
 
 /// Slot, generation, process id, lent or not, key, milliseconds of the lease that is out.
 type PySeen = (u32, u64, i32, bool, u32, u64);
@@ -223,29 +239,40 @@ impl PyPool {
     }
 
     /// Returns the caller's end of the service's socket, given away.
-    #[pyo3(signature = (handle, template, *, start_ms, idle_ms))]
+    #[pyo3(signature = (handle, template, *, start_ms, idle_ms, private_bytes_max=0, limits=None))]
+    #[allow(clippy::too_many_arguments)] // named ones, for one message
     fn fork(
         &self,
         handle: &PyHandle,
         template: u32,
         start_ms: u64,
         idle_ms: u64,
+        private_bytes_max: u64,
+        limits: Option<PyLimits>,
     ) -> PyResult<RawFd> {
-        let deadlines = deadlines(start_ms, idle_ms);
+        let deadlines = Deadlines {
+            private_bytes_max,
+            limits: limits_of(limits),
+            ..deadlines(start_ms, idle_ms)
+        };
         let socket = self.0.fork(handle.0, template, deadlines);
         socket.map(IntoRawFd::into_raw_fd).map_err(error::pool)
     }
 
     /// Returns the handle of the copy and the caller's end of its socket, given away.
-    #[pyo3(signature = (parent, key, *, start_ms, idle_ms))]
+    #[pyo3(signature = (parent, key, *, start_ms, idle_ms, limits=None))]
     fn branch(
         &self,
         parent: &PyHandle,
         key: u32,
         start_ms: u64,
         idle_ms: u64,
+        limits: Option<PyLimits>,
     ) -> PyResult<(PyHandle, RawFd)> {
-        let deadlines = deadlines(start_ms, idle_ms);
+        let deadlines = Deadlines {
+            limits: limits_of(limits),
+            ..deadlines(start_ms, idle_ms)
+        };
         let (handle, socket) = self
             .0
             .branch(parent.0, key, deadlines)
@@ -255,7 +282,8 @@ impl PyPool {
 
     /// Returns the caller's end of the program's socket, given away; `own` is taken.
     #[pyo3(signature = (handle, arguments, environment, directory, *, start_ms, idle_ms,
-        readiness=(0, Vec::new()), caller_looks=false, own=None, stdio=false))]
+        readiness=(0, Vec::new()), caller_looks=false, own=None, stdio=false,
+        private_bytes_max=0, limits=None))]
     #[allow(clippy::too_many_arguments)] // keywords in Python
     fn launch(
         &self,
@@ -269,6 +297,8 @@ impl PyPool {
         caller_looks: bool,
         own: Option<RawFd>,
         stdio: bool,
+        private_bytes_max: u64,
+        limits: Option<PyLimits>,
     ) -> PyResult<RawFd> {
         let own: Option<OwnedFd> = own.map(take).transpose()?;
         let (code, text) = readiness;
@@ -280,7 +310,11 @@ impl PyPool {
             caller_looks,
             stdio,
         };
-        let deadlines = deadlines(start_ms, idle_ms);
+        let deadlines = Deadlines {
+            private_bytes_max,
+            limits: limits_of(limits),
+            ..deadlines(start_ms, idle_ms)
+        };
         let own = own.as_ref().map(AsFd::as_fd);
         let socket = self.0.launch(handle.0, launch, deadlines, own);
         socket.map(IntoRawFd::into_raw_fd).map_err(error::pool)
@@ -321,7 +355,42 @@ impl PyPool {
         self.0.discard(handle.0, cause).map_err(error::pool)
     }
 
-    /// (cause, pid, code, text), or None where it has not been told.
+    /// End a service whose holder keeps the lease: a call took longer than its limits allow.
+    fn end_overdue(&self, handle: &PyHandle) -> PyResult<()> {
+        self.0
+            .end(handle.0, Cause::CallDeadline)
+            .map_err(error::pool)
+    }
+
+    fn heavy(&self) -> PyResult<usize> {
+        self.0.heavy().map_err(error::pool)
+    }
+
+    fn directory(&self, handle: &PyHandle) -> PyResult<OsString> {
+        let path = self.0.directory(handle.0).map_err(error::pool)?;
+        Ok(OsString::from_vec(path))
+    }
+
+    fn follow(&self, handle: &PyHandle, beyond: u64) -> PyResult<()> {
+        self.0.follow(handle.0, beyond).map_err(error::pool)
+    }
+
+    #[pyo3(signature = (handle, beyond, queue=None))]
+    fn written<'py>(
+        &self,
+        py: Python<'py>,
+        handle: &PyHandle,
+        beyond: u64,
+        queue: Option<&WakeQueue>,
+    ) -> PyResult<Option<(u64, Bound<'py, PyBytes>)>> {
+        let written = self
+            .0
+            .written(handle.0, beyond, queue.map(|queue| &queue.0))
+            .map_err(error::pool)?;
+        Ok(written.map(|(total, text)| (total, PyBytes::new(py, &text))))
+    }
+
+    /// (cause, pid, code, text, peak, limit), or None where it has not been told.
     #[pyo3(signature = (handle, queue=None))]
     fn death<'py>(
         &self,
@@ -339,6 +408,8 @@ impl PyPool {
                 death.pid,
                 death.code,
                 PyBytes::new(py, &death.text),
+                death.peak_bytes,
+                death.limit_bytes,
             )
         }))
     }

@@ -364,6 +364,12 @@ impl Connection {
         self.core.ping().map_err(|e| transport_error(py, &e, None))
     }
 
+    /// That of the call that was taken last.
+    #[getter]
+    fn generation(&self) -> u32 {
+        self.core.generation()
+    }
+
     /// Refuse calls of older generations.
     fn set_generation(&self, py: Python<'_>, generation: u32) -> PyResult<()> {
         self.core

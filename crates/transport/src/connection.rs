@@ -360,6 +360,11 @@ impl Connection {
         })
     }
 
+    /// The newest generation seen: that of the call that was taken last.
+    pub fn generation(&self) -> u32 {
+        self.lock_any().inbox.generation()
+    }
+
     /// Refuse calls of generations older than this one.
     pub fn set_generation(&self, generation: u32) -> Result<()> {
         self.step(|state| state.inbox.set_generation(generation))

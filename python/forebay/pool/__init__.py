@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from forebay.pool._grpc import Grpc
     from forebay.pool._json_rpc import AsyncJsonRpcClient, JsonRpc, JsonRpcClient, JsonRpcError
     from forebay.pool._lease import Lease
+    from forebay.pool._limits import Limits
     from forebay.pool._null import NullPool
     from forebay.pool._pool import ServicePool
     from forebay.pool._readiness import Accepting, Http, Line, PortFile
@@ -50,6 +51,7 @@ __all__ = [
     "JsonRpcError",
     "Lease",
     "Lender",
+    "Limits",
     "Line",
     "NullPool",
     "PortFile",
@@ -80,6 +82,7 @@ __getattr__, __dir__ = lazy(
         "_json_rpc": ("AsyncJsonRpcClient", "JsonRpc", "JsonRpcClient", "JsonRpcError"),
         "_gather": ("call_many",),
         "_lease": ("Lease",),
+        "_limits": ("Limits",),
         "_null": ("NullPool",),
         "_pool": ("ServicePool",),
         "_readiness": ("Accepting", "Http", "Line", "PortFile"),

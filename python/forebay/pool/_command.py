@@ -12,6 +12,7 @@ from typing import Any
 from forebay.errors import ConfigError
 from forebay.pool import _identity
 from forebay.pool._connect import Connect, Connector
+from forebay.pool._limits import Limits
 from forebay.pool._readiness import Accepting, Http, Line, PortFile, Ready
 
 INHERITED_FD = "3"
@@ -57,6 +58,7 @@ class Command:
             serves both faces and runs in a thread where an event loop waits; a coroutine function
             serves `async with`, once per loop. A client's `close` is called when the service ends.
             Define it once, at the top level: it is part of what makes programs interchangeable.
+        limits: what its processes may use.
 
     Raises:
         ConfigError: there is no such program, or its readiness cannot be seen.
@@ -69,6 +71,7 @@ class Command:
     reuse: bool = True
     stdio: bool = False
     connect: Connect | None = None
+    limits: Limits | None = None
     _fixed: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -198,4 +201,5 @@ class Command:
                 self.connect, "__qualname__"
             )
             connect = _identity.defined(self.connect) if named else (self.connect,)
-        return "command", self.arguments, env, ready, self.stdio, self.reuse, connect
+        limits = None if self.limits is None else self.limits.terms
+        return "command", self.arguments, env, ready, self.stdio, self.reuse, connect, limits

@@ -10,8 +10,11 @@ from forebay.errors import ConfigError, DiedError
 if TYPE_CHECKING:
     from forebay import _core
 
-Told = tuple[str, int, int, bytes]
-"""A death as the keeper tells it: cause, process id, exit code or signal, output."""
+Told = tuple[str, int, int, bytes, int, int]
+"""A death as the keeper tells it.
+
+Cause, process id, exit code or signal, output, most memory used, memory allowed (bytes; 0: none).
+"""
 
 _WORDS = {
     "not_started": "could not be started",
@@ -26,6 +29,10 @@ _WORDS = {
     "evicted": "was ended to make room for another kind",
     "contaminated": "was ended: state of one lease was found in it after its reset",
     "keeper_lost": "was ended because the keeper of the pool was killed",
+    "out_of_memory": "was ended by the kernel for want of memory",
+    "cpu": "was ended by the kernel: it used the processor time that ulimit -t allows",
+    "memory": "was ended: it used more private memory than max_memory of its pool",
+    "call_deadline": "was ended: a call took longer than call_timeout of its limits",
 }
 
 TAIL_LINES = 20
@@ -34,14 +41,16 @@ TAIL_LINES = 20
 
 def died_error(name: str, told: Told) -> DiedError | ConfigError:
     """The exception for the death of service `name`, given cause, process id, code and output."""
-    cause, pid, code, text = told
+    cause, pid, code, text, peak_bytes, limit_bytes = told
     output = text.decode(errors="replace").rstrip()
-    if cause == "template_unfit":
+    if cause in ("template_unfit", "limit_not_enforceable"):
         return ConfigError(f"service {name} cannot be started: {output}")
     exit_code = code if cause == "exit" else None
     number = code if cause != "exit" and pid and code else None
     process = f"{name} (process {pid})" if pid else name
     message = f"service {process} {_how(cause, code)}"
+    if limit_bytes:
+        message += _memory(cause, peak_bytes, limit_bytes)
     if output:
         message += "; the last that it wrote:\n" + "\n".join(output.splitlines()[-TAIL_LINES:])
     never_ran = cause in ("not_started", "template_died")
@@ -51,6 +60,8 @@ def died_error(name: str, told: Told) -> DiedError | ConfigError:
         pid=pid or None,
         exit_code=exit_code,
         signal=number,
+        peak_bytes=peak_bytes or None,
+        limit_bytes=limit_bytes or None,
         stderr_tail=output,
         delivered="no" if never_ran else "maybe",
     )
@@ -65,6 +76,15 @@ def _how(cause: str, code: int) -> str:
         except ValueError:
             return f"was killed by signal {code}"
     return _WORDS.get(cause, cause)
+
+
+def _memory(cause: str, peak_bytes: int, limit_bytes: int) -> str:
+    """What is known of its memory; what to do where that was the cause."""
+    used = f"used {peak_bytes / 1e6:.0f} MB of " if peak_bytes else ""
+    text = f" ({used}at most {limit_bytes / 1e6:.0f} MB)"
+    if cause == "out_of_memory":
+        text += "; raise memory of its Limits, or give it less to do at once"
+    return text
 
 
 class Obituary:

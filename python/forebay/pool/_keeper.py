@@ -25,7 +25,7 @@ The keeper is an entry point of the extension because the wheel of an extension 
 program.
 """
 
-_ABOVE = 16
+_ABOVE = 6
 """Descriptors are moved up here first, so that placing one at 3 to 5 cannot overwrite another."""
 
 

@@ -9,16 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from forebay import _core
+from forebay.errors import BrokenError
 from forebay.pool._acquire import Acquire
 from forebay.pool._backend import Backend, ProgramAcquire
 from forebay.pool._command import Command
 from forebay.pool._connect import Faces
 from forebay.pool._factory import Factory
+from forebay.pool._limits import Limits, Terms
 from forebay.pool._listener import choose_port
 from forebay.pool._program import ProgramRecord
 from forebay.pool._proxy import proxy_classes, public_methods
 from forebay.pool._readiness import Accepting, Http, Line, PortFile
-from forebay.pool._record import PythonRecord
+from forebay.pool._record import NEVER_BEGUN, PythonRecord
 from forebay.pool._reset import Reset
 from forebay.pool._spec import Spec
 from forebay.rpc import Channel
@@ -43,6 +45,8 @@ class PythonKind:
         max_leases: leases that one service may have at once.
         copies: the kind of copies of its services, which end with their lease.
         acquires: how one is acquired.
+        limits: what the keeper enforces on each process; None: nothing.
+        call_timeout: seconds that a call may take unless its caller says otherwise; None: for ever.
     """
 
     acquires: type[Acquire[Any]] = Acquire
@@ -61,7 +65,8 @@ class PythonKind:
         self.name = service.__name__
         told_at_start = isinstance(spec, Factory)
         self.methods = frozenset() if told_at_start else public_methods(service)
-        self.proxies = proxy_classes(self.name, self.methods)
+        self.limits, self.call_timeout = parts_of(getattr(service, "limits", None))
+        self.proxies = proxy_classes(self.name, self.methods, self.call_timeout)
         self.resets = spec.resets
         self.max_leases = getattr(service, "max_leases", 1)
         self.template = template
@@ -77,22 +82,39 @@ class PythonKind:
         """A new service tells its methods, where what makes it does not say them."""
         if self.methods != frozenset(methods):
             self.methods = self.copies.methods = frozenset(methods)
-            self.proxies = self.copies.proxies = proxy_classes(self.name, self.methods)
+            self.proxies = self.copies.proxies = proxy_classes(
+                self.name, self.methods, self.call_timeout
+            )
 
     def start(
-        self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int
+        self,
+        core: _core.Pool,
+        handle: _core.Handle,
+        *,
+        start_ms: int,
+        idle_ms: int,
+        private_bytes_max: int,
     ) -> PythonRecord:
         """Have the template fork; what to make travels over the service's own socket."""
-        descriptor = core.fork(handle, self.template, start_ms=start_ms, idle_ms=idle_ms)
+        descriptor = core.fork(
+            handle,
+            self.template,
+            start_ms=start_ms,
+            idle_ms=idle_ms,
+            private_bytes_max=private_bytes_max,
+            limits=self.limits,
+        )
         return self._record(handle, descriptor, "@start", self._make)
 
     def branch(self, core: _core.Pool, parent: _core.Handle, *, start_ms: int) -> PythonRecord:
         """Have a lent service copied, as its holder will tell it to."""
-        handle, descriptor = core.branch(parent, self.key, start_ms=start_ms, idle_ms=0)
+        handle, descriptor = core.branch(
+            parent, self.key, start_ms=start_ms, idle_ms=0, limits=self.limits
+        )
         try:
             return self._record(handle, descriptor, "@branched", ())
-        except BaseException:  # the keeper has given it up already
-            core.discard(handle)
+        except BaseException:
+            core.discard(handle)  # its room is nobody's else
             raise
 
     def _record(
@@ -102,7 +124,11 @@ class PythonKind:
         connection = _core.Connection(descriptor, peer=f"service {self.name}")
         channel = Channel(connection, codec="pickle", name=self.name)
         channel.generation = handle.tag
-        return PythonRecord(self, handle, channel, channel.begin(call, args))
+        try:
+            begun = channel.begin(call, args)
+        except BrokenError:
+            begun = NEVER_BEGUN  # it has ended already: whoever takes its answer learns why
+        return PythonRecord(self, handle, channel, begun)
 
 
 class CommandKind:
@@ -123,12 +149,19 @@ class CommandKind:
         self.key = key
         self.name = os.path.basename(command.arguments[0])
         self.resets = Reset.STATELESS if command.reuse else Reset.NEVER
+        self.limits, self.call_timeout = parts_of(command.limits)
         self.command = command
         self.speaks_on_link = command.speaks_on_link
         self.faces = None if command.connect is None else Faces(command.connect)
 
     def start(
-        self, core: _core.Pool, handle: _core.Handle, *, start_ms: int, idle_ms: int
+        self,
+        core: _core.Pool,
+        handle: _core.Handle,
+        *,
+        start_ms: int,
+        idle_ms: int,
+        private_bytes_max: int,
     ) -> ProgramRecord:
         """Have the keeper start the program, with its end of a socket where it has one."""
         command = self.command
@@ -147,6 +180,8 @@ class CommandKind:
                 caller_looks=self._caller_looks(),
                 own=own,
                 stdio=command.stdio,
+                private_bytes_max=private_bytes_max,
+                limits=self.limits,
             )
         except BaseException:
             if stream is not None:
@@ -187,6 +222,11 @@ class CommandKind:
 
 
 Kind = PythonKind | CommandKind
+
+
+def parts_of(limits: Limits | None) -> tuple[Terms | None, float | None]:
+    """What the keeper enforces, and the time of a call, which the client watches over."""
+    return (None, None) if limits is None else (limits.terms, limits.call_seconds)
 
 
 def environment_of(extra: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, StaleError
+from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error, StaleError
+from forebay.pool._directory import LeaseDirectory
 from forebay.pool._program import ProgramRecord
 from forebay.pool._record import PythonRecord, Record, socket_of
 from forebay.pool._step import awaited, block
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import socket
 
     from forebay.pool._branch import Branches
+    from forebay.pool._follow import Follow
     from forebay.pool._pool import ServicePool
 
 
@@ -30,7 +33,10 @@ class Lease:
 
     """
 
-    __slots__ = ("_asyncio", "_dirty", "_handle", "_open", "_pool", "_record")
+    __slots__ = ("_asyncio", "_directory", "_dirty", "_handle", "_open", "_pool", "_record")
+
+    _directory: Path
+    """There from the first time on that it is asked for."""
 
     def __init__(self, pool: ServicePool, record: Record, asyncio: bool) -> None:
         self._pool = pool
@@ -62,6 +68,50 @@ class Lease:
         """
         self._check()
         return block(self._pool, self._pool.output(self._handle))
+
+    async def aread_stderr(self) -> str:
+        """The same on the running loop. Cancellation: safe."""
+        self._check()
+        return await awaited(self._pool, self._pool.output(self._handle))
+
+    def follow(self) -> Follow:
+        """The lines that the service writes, as it writes them; see `Follow`.
+
+        Example: `for line in lease.follow(): ...` or `async for line in lease.follow(): ...`
+        """
+        self._check()
+        return self._pool.follow(self._handle)
+
+    @property
+    def directory(self) -> Path:
+        """A directory of this lease's own, empty when it begins and removed after it.
+
+        A Python service has it as `TMPDIR`, and with `chdir = True` as its current directory; to a
+        program its holder may tell it.
+        The first use asks a Python service, which answers between two calls.
+
+        Raises:
+            ConfigError: the lease is one of an event loop; await `adirectory()`. Or the service is
+                shared by several leases.
+        """
+        if not hasattr(self, "_directory"):
+            self._check()
+            if self._asyncio and isinstance(self._record, PythonRecord):
+                raise ConfigError(
+                    f"the lease of {self._record.kind.name} belongs to an event loop; "
+                    "use await lease.adirectory()"
+                )
+            told = self._own_directory() or self.call("@directory", (), {}, None)
+            self._directory = self._expect_directory(told)
+        return self._directory
+
+    async def adirectory(self) -> Path:
+        """The same on the running loop. Cancellation: the service will be ended, as by any call."""
+        if not hasattr(self, "_directory"):
+            self._check()
+            told = self._own_directory() or await self.acall("@directory", (), {}, None)
+            self._directory = self._expect_directory(told)
+        return self._directory
 
     @property
     def socket(self) -> socket.socket:
@@ -132,8 +182,9 @@ class Lease:
             ConfigError: the lease is of a program.
         """
         self._check()
-        future: Future[Any] = self._python().channel.submit(
-            method, args, kwargs, generation=self._handle.tag
+        record = self._python()
+        future: Future[Any] = record.channel.submit(
+            method, args, kwargs, record.kind.call_timeout, generation=self._handle.tag
         )
         future.add_done_callback(self._judge)
         return future
@@ -230,6 +281,23 @@ class Lease:
         if not self._open:
             self._check()
 
+    def _expect_directory(self, told: str) -> Path:
+        if not told:
+            raise ConfigError(
+                f"service {self._record.kind.name} is shared by several leases (max_leases), which "
+                "have no directory of their own; make one in a method of the service"
+            )
+        return Path(told)
+
+    def _own_directory(self) -> str | None:
+        """The directory of a program's lease, which this side looks after; None for others."""
+        if isinstance(self._record, PythonRecord):
+            return None
+        service = self._pool.directory(self._handle)
+        own = LeaseDirectory(service)
+        own.begin(self._handle.generation)
+        return own.path
+
     def _python(self) -> PythonRecord:
         if not isinstance(self._record, PythonRecord):
             raise ConfigError(f"{self._record.kind.name} is a program; speak to it over its socket")
@@ -251,6 +319,15 @@ class Lease:
         left = isinstance(error, (DeadlineError, BrokenError, ClosedError))
         if left or (error is not None and not isinstance(error, Exception)):
             self._dirty = True
+        limit = self._record.kind.call_timeout
+        if limit is not None and isinstance(error, DeadlineError) and error.timeout == limit:
+            # It must not go on until the lease ends; what comes next on this lease says why.
+            with contextlib.suppress(Error):
+                self._pool.core.end_overdue(self._handle)
+            error.add_note(
+                f"its service (process {self.pid}) is ended: call_timeout of the limits of "
+                f"{self._record.kind.name} is {limit:g} s; raise it, or call by options(timeout=)"
+            )
 
     def _judge(self, future: Future[Any]) -> None:
         if future.cancelled():

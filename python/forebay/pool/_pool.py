@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from forebay import _core
-from forebay.config import PoolConfig
+from forebay.config import PoolConfig, parse_bytes
 from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitError
 from forebay.pool import _application, _template
 from forebay.pool._acquire import Acquire
@@ -18,6 +18,7 @@ from forebay.pool._backend import ProgramAcquire
 from forebay.pool._command import Command
 from forebay.pool._death import Obituary, died_error
 from forebay.pool._events import Events, Journal
+from forebay.pool._follow import Follow
 from forebay.pool._keeper import start_keeper
 from forebay.pool._kind import THREAD_VARIABLES, CommandKind, Kind, PythonKind, environment_of
 from forebay.pool._record import PythonRecord, Record
@@ -67,6 +68,8 @@ class ServicePool:
             acquired it; 0: none is.
         reset_timeout: seconds that a reset may take before its service is replaced.
         start_timeout: seconds that a start may take before it is given up.
+        max_memory: bytes, or text such as "300MB", of private memory above which a service is
+            ended once it is idle; default: none.
         name: stands in messages.
     """
 
@@ -85,6 +88,7 @@ class ServicePool:
         leak_after: float | None = None,
         reset_timeout: float | None = None,
         start_timeout: float | None = None,
+        max_memory: str | int | None = None,
         name: str = "default",
     ) -> None:
         self.config = PoolConfig.given(
@@ -100,6 +104,7 @@ class ServicePool:
             leak_after=leak_after,
             reset_timeout=reset_timeout,
             start_timeout=start_timeout,
+            max_memory=None if max_memory is None else parse_bytes(max_memory),
         )
         self.name = name
         self._canary_every = self.config.canary_every
@@ -274,7 +279,13 @@ class ServicePool:
             with self._lock:
                 self._close_forsaken()
                 self._prepare(kind)
-            record = kind.start(self.core, handle, start_ms=start_ms, idle_ms=idle_ms)
+            record = kind.start(
+                self.core,
+                handle,
+                start_ms=start_ms,
+                idle_ms=idle_ms,
+                private_bytes_max=self.config.max_memory,
+            )
         except BaseException:
             self.core.discard(handle)
             raise
@@ -403,6 +414,14 @@ class ServicePool:
                 f"pool {self.name!r}: its keeper did not answer within {DEATH_WAIT:g} s"
             )
         return told[0].decode(errors="replace")
+
+    def follow(self, handle: _core.Handle) -> Follow:
+        """What a service writes, as it writes it."""
+        return Follow(self, handle)
+
+    def directory(self, handle: _core.Handle) -> str:
+        """The directory of a service."""
+        return self.core.directory(handle)
 
     def waiter(self) -> LoopWaiter:
         """The waiter of the running event loop."""

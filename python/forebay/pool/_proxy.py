@@ -41,13 +41,27 @@ class Proxy:
         return f"<{self.kind_name} on lease: {self.lease!r}>"
 
 
-def proxy_classes(name: str, methods: frozenset[str]) -> tuple[type[Any], type[Any]]:
-    """The classes of the proxies of one kind: of the blocking and of the asyncio face."""
-    common = {"__slots__": (), "kind_name": name, "methods": methods}
+def proxy_classes(
+    name: str, methods: frozenset[str], call_timeout: float | None = None
+) -> tuple[type[Any], type[Any]]:
+    """The classes of the proxies of one kind: of the blocking and of the asyncio face.
+
+    Their calls take at most `call_timeout` seconds, unless one of another timeout is made.
+    """
+    common: dict[str, Any] = {"__slots__": (), "kind_name": name, "methods": methods}
+    if call_timeout is not None:
+        common["__init__"] = _timed(call_timeout)
     names = methods - {RESERVED}
     blocking = {method: _blocking(method) for method in names}
     awaiting = {method: _awaiting(method) for method in names}
     return type(name, (Proxy,), common | blocking), type(name, (Proxy,), common | awaiting)
+
+
+def _timed(call_timeout: float) -> Callable[..., None]:
+    def initialise(self: Proxy, lease: Lease, timeout: float | None = None) -> None:
+        Proxy.__init__(self, lease, call_timeout if timeout is None else timeout)
+
+    return initialise
 
 
 def _blocking(name: str) -> Callable[..., Any]:

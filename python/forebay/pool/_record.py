@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BusyError, DeadlineError
+from forebay.errors import BrokenError, BusyError, DeadlineError
 from forebay.pool._program import ProgramRecord
 from forebay.pool._reset import Reset
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 GENERATION_MASK = 0xFFFF_FFFF
 """A call carries 32 bits of its lease's generation."""
+
+
+NEVER_BEGUN = 0
+"""The id of no call: it stands for one that could not be sent, because the service had ended."""
 
 
 class PythonRecord:
@@ -46,11 +50,13 @@ class PythonRecord:
     def finish(self, timeout: float | None) -> None:
         """Take the answer that is owed. Raises what the service raised, or that it broke."""
         if self.pending is not None:
+            self._expect_begun()
             self._take(self.channel.finish(self.pending, timeout=timeout))
 
     async def afinish(self, timeout: float | None) -> None:
         """The same on the running loop. Cancellation: safe; the answer is still owed."""
         if self.pending is not None:
+            self._expect_begun()
             self._take(await self.channel.afinish(self.pending, timeout=timeout))
 
     def _take(self, answer: list[str] | None) -> None:
@@ -60,6 +66,12 @@ class PythonRecord:
             self.found = answer
         elif answer is not None:
             self.kind.learn(answer)
+
+    def _expect_begun(self) -> None:
+        if self.pending == NEVER_BEGUN:
+            raise BrokenError(
+                f"service {self.kind.name} ended before it was told what to be", delivered="no"
+            )
 
     def begin_reset(self, *, check: bool = False) -> None:
         """Tell the service to reset itself, or to look at itself too; it owes an answer then."""

@@ -10,6 +10,7 @@ from forebay.pool._spec import Spec
 
 if TYPE_CHECKING:
     from forebay.pool._lease import Lease
+    from forebay.pool._limits import Limits
 
 
 class Service:
@@ -43,6 +44,15 @@ class Service:
 
     canary_ignores: ClassVar[Collection[str]] = ()
     """Attributes, and variables of its module, that a lease may leave changed, such as caches."""
+
+    limits: ClassVar[Limits | None] = None
+    """What each process of the service may use; None: nothing is limited."""
+
+    chdir: ClassVar[bool] = False
+    """Whether the directory of the lease, which is `TMPDIR`, is also the current directory.
+
+    Not for the constructor, which runs where the program of the pool runs.
+    """
 
     lease: Lease
     """On a proxy: the lease that it stands for.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import pickle
 import signal
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 from forebay import _core
 from forebay.errors import ConfigError
 from forebay.pool._application import resolve
+from forebay.pool._directory import LeaseDirectory, move_in
 from forebay.pool._threads import extra_threads
 from forebay.rpc._codec import by_name
 from forebay.rpc._serve import serve_connection
@@ -25,6 +25,7 @@ FORK = "@fork"
 BRANCHED = "@branched"
 PING = "@ping"
 STOP = "@stop"
+DIRECTORY = "@directory"
 
 WARM_ROUNDS = 32
 """Enough for the interpreter to have specialised what a service runs."""
@@ -33,14 +34,26 @@ WARM_ROUNDS = 32
 class Target:
     """What calls are made on: the service, once it is made. Its own names are private."""
 
-    __slots__ = ("_canary", "_service")
+    __slots__ = ("_canary", "_connection", "_directory", "_service")
+
+    _connection: _core.Connection
+    """Where the calls come from, once there are any."""
 
     def __init__(self) -> None:
+        self._directory = LeaseDirectory()
         self._service: Any = None
         self._canary: Any = None
 
     def __getattr__(self, name: str) -> Any:
+        if self._directory.generation != self._connection.generation:
+            self._directory.begin(self._connection.generation)
         return getattr(self._service, name)
+
+    def _lease_directory(self) -> str:
+        """The path of the lease's directory, which is empty where this is its first call."""
+        if self._directory.generation != self._connection.generation:
+            self._directory.begin(self._connection.generation)
+        return self._directory.path
 
     def _control(self, name: str, args: tuple[Any, ...]) -> Any:
         """Do what the pool itself asks: make the service, reset it, look at it."""
@@ -51,7 +64,9 @@ class Target:
         elif name in (PING, BRANCHED):
             pass  # it is asked only whether it is there
         elif name == RESET:
-            self._service.reset()
+            self._reset()
+        elif name == DIRECTORY:
+            return self._lease_directory()
         elif name == STOP:
             raise SystemExit
         else:
@@ -69,16 +84,31 @@ class Target:
             self._service = make(reference, arguments)
         elif hasattr(self._service, "reseed"):
             self._service.reseed()  # made in the template: each fork starts from the same state
+        self._settle()
         if canary:
             from forebay.pool._canary import Canary
 
             self._canary = Canary(self._service)
         return _methods(self._service) if tell_methods else None
 
+    def _settle(self) -> None:
+        """What is put into the temporary directory from now on is a lease's.
+
+        Not where several leases share the service: then it is the service's, for its life.
+        """
+        if getattr(self._service, "max_leases", 1) > 1:
+            return
+        self._directory.found(enters=getattr(self._service, "chdir", None) is True)
+
+    def _reset(self) -> None:
+        self._service.reset()
+        if self._directory.path:
+            self._directory.end()  # here it costs no caller anything
+
     def _check(self, reset: bool) -> list[str]:
         """Reset it, where it has a reset, and say what is not as it was when it was new."""
         if reset:
-            self._service.reset()
+            self._reset()
         found: list[str] = self._canary.differences(self._service)
         return found
 
@@ -113,6 +143,7 @@ def warm() -> None:
     connection = _core.Connection(theirs, server=True, peer="warm-up")
     codec = by_name("pickle")
     target = Target()
+    target._connection = connection
     reference, arguments = (__name__, "_Warm"), pickle.dumps(((), []), protocol=5)
     calls = [(START, (reference, arguments)), ("ping", ()), (RESET, ())] * WARM_ROUNDS
     for name, args in [*calls, (STOP, ())]:
@@ -140,10 +171,7 @@ def prepare(directory: str) -> None:
     That is its place for temporary files, and random numbers of its own: `random` reseeds itself
     after a fork, numpy does not. Done right after the fork before, when nobody waits for it.
     """
-    os.environ["TMPDIR"] = directory
-    tempfile: Any = sys.modules.get("tempfile")
-    if tempfile is not None:
-        tempfile.tempdir = directory
+    move_in(directory)
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
@@ -210,7 +238,7 @@ def main(nursery: _core.Nursery, target: Target) -> None:
     The loop waits for its first call in the template; a child is forked out of that wait, and
     finds everything made: what it would make itself, it would make on pages that it has to copy.
     """
-    connection = _core.Connection.unconnected("the client")
+    target._connection = connection = _core.Connection.unconnected("the client")
     cradle = _core.Cradle(nursery, connection, prepare)
     next_call: Any = cradle.next_call
 
@@ -227,7 +255,9 @@ def main(nursery: _core.Nursery, target: Target) -> None:
             break
         except Branched as copy:
             connection.close()
-            connection, next_call = copy.connection, None
+            target._connection = connection = copy.connection
+            target._settle()
+            next_call = None
     # The client of a service is gone or has given it up. Whether and when it ends is the keeper's
     # affair alone: a second authority in here would race with it (see the concept page).
     while cradle.born:

@@ -74,11 +74,31 @@ impl Client {
     fn take_events(&self, state: &mut State) -> Result<()> {
         while let Some((event, descriptor)) = state.link.receive()? {
             match event {
-                Some(Event::Started { handle, pid }) => state.started(handle, pid, descriptor),
+                Some(Event::Started {
+                    handle,
+                    pid,
+                    directory,
+                }) => {
+                    state.entry_of(handle.slot).directory = directory;
+                    if descriptor.is_none() {
+                        refuse(state, handle); // the kernel dropped what this process could not have
+                    }
+                    state.started(handle, pid, descriptor);
+                }
                 Some(Event::Died { slot, death }) => self.died(state, slot, death),
                 Some(Event::Output { handle, text }) => {
                     if let Ok(entry) = state.entry(handle) {
                         entry.output = Some(text);
+                    }
+                }
+                Some(Event::Heavy { slot }) => state.entry_of(slot).heavy = true,
+                Some(Event::Written {
+                    handle,
+                    total,
+                    text,
+                }) => {
+                    if let Ok(entry) = state.entry(handle) {
+                        entry.written = Some((total, text));
                     }
                 }
                 None => {
@@ -91,7 +111,10 @@ impl Client {
         Ok(())
     }
 
-    fn died(&self, state: &mut State, slot: u32, death: Death) {
+    fn died(&self, state: &mut State, slot: u32, mut death: Death) {
+        if let Some(reason) = state.entry_of(slot).refused.take() {
+            death.text = reason;
+        }
         *state.deaths.entry(death.cause.name()).or_default() += 1;
         state.note(slot, What::Death(death.cause));
         let mut actions = Vec::new();
@@ -122,8 +145,8 @@ impl Client {
                 Death {
                     cause: Cause::KeeperLost,
                     pid,
-                    code: 0,
                     text,
+                    ..Death::default()
                 },
             );
         }
@@ -145,8 +168,8 @@ impl Client {
             state.entry_of(slot).death.get_or_insert(Death {
                 cause: Cause::NotStarted,
                 pid: 0,
-                code: 0,
                 text,
+                ..Death::default()
             });
         }
         if state.entry_of(slot).death.is_none() {
@@ -199,4 +222,13 @@ impl Client {
 /// A queue that is full is being drained, and one that is closed has nobody left.
 pub fn tell(queue: &Queue<Wake>, wake: Wake) {
     let _ = queue.push(wake);
+}
+
+/// Have a service ended that this process cannot watch, because it has no descriptor left for it.
+fn refuse(state: &mut State, handle: Handle) {
+    let reason = Error::descriptors("receiving the pidfd of a service").to_string();
+    state.entry_of(handle.slot).refused = Some(reason.into_bytes());
+    let cause = Cause::NotStarted;
+    // Where the keeper is gone, its loss is handled by the next drive.
+    let _ = state.link.send(&Request::Kill { handle, cause }, &[]);
 }

@@ -30,6 +30,14 @@ pub struct Entry {
     pub death: Option<Death>,
     /// What it wrote, when that was asked for.
     pub output: Option<Vec<u8>>,
+    /// It has more private memory than its pool keeps, and is not lent again.
+    pub heavy: bool,
+    /// Its own directory.
+    pub directory: Vec<u8>,
+    /// The newest that it wrote, and how many bytes there were in all; where somebody follows it.
+    pub written: Option<(u64, Vec<u8>)>,
+    /// Why it is being ended before it could be lent.
+    pub refused: Option<Vec<u8>>,
     forsaken: bool,
     pub pidfd: Option<OwnedFd>,
     begun_ms: u64,
@@ -134,6 +142,9 @@ impl State {
         let entry = self.entry_of(slot);
         if max_uses > 0 && entry.uses >= max_uses {
             return Some(Cause::Uses);
+        }
+        if entry.heavy {
+            return Some(Cause::Memory);
         }
         (entry.expires_ms > 0 && now >= entry.expires_ms).then_some(Cause::Lifetime)
     }

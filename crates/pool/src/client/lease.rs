@@ -119,7 +119,7 @@ impl Client {
         self.drive_with(&mut state)?;
         let death = state.entry(handle)?.death.clone();
         if death.is_none() {
-            state.watchers.extend(queue.cloned());
+            state.watch(queue);
         }
         Ok(death)
     }
@@ -141,7 +141,7 @@ impl Client {
         self.drive_with(&mut state)?;
         let output = state.entry(handle)?.output.take();
         if output.is_none() {
-            state.watchers.extend(queue.cloned());
+            state.watch(queue);
         }
         Ok(output)
     }

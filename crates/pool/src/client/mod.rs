@@ -17,6 +17,7 @@ mod journal;
 mod lease;
 mod link;
 mod start;
+mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -37,6 +38,7 @@ pub use hand_out::HandedOut;
 pub use journal::{Note, What};
 pub use link::Handover;
 use link::Link;
+pub use watch::Written;
 
 /// How a caller's question was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

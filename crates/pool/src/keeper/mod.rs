@@ -15,11 +15,15 @@
 //! | deadline passes | the word's swap decides; if the keeper wins, the group is killed |
 //! | client does not read | events wait in a queue; one death per service bounds it |
 
+mod cgroup;
 mod deadline;
+mod limits;
+mod memory;
 mod output;
 mod poller;
 mod process;
 mod registry;
+mod removal;
 mod scratch;
 mod service;
 mod template;
@@ -38,7 +42,7 @@ use crate::channel::{self, Receiver};
 use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::{Error, Result};
-use crate::sys::{Page, close_inherited};
+use crate::sys::{Page, close_inherited, raise_open_files};
 use crate::wire::{Event, Report, Request};
 use deadline::Deadlines;
 use poller::{Poller, Token};
@@ -66,6 +70,7 @@ pub fn run(inherited: Inherited) -> Result<()> {
     let _ = setsid();
     let _ = set_name(c"fb keeper"); // for ps and top
     close_inherited(&[&inherited.control, &inherited.page, &inherited.client])?;
+    raise_open_files();
     set_child_subreaper(Pid::from_raw(1))
         .map_err(Error::system("prctl(PR_SET_CHILD_SUBREAPER)"))?;
     let mut keeper = Keeper::new(inherited)?;
@@ -106,7 +111,9 @@ impl Keeper {
     /// Handle events until the client is gone or asks for the end.
     fn serve(&mut self) -> Result<()> {
         loop {
-            let tokens = self.poller.wait(self.registry.wait_ms(now_ms()))?;
+            let now = now_ms();
+            let wait = soonest(self.registry.wait_ms(now), self.registry.chores_ms(now));
+            let tokens = self.poller.wait(wait)?;
             for token in tokens {
                 match token {
                     Token::Client => return Ok(()),
@@ -120,6 +127,7 @@ impl Keeper {
             }
             self.registry.expire(now_ms());
             self.registry.tend_orphans(now_ms());
+            self.registry.do_chores(now_ms());
             self.outbox.extend(self.registry.take_events());
             self.flush()?;
         }
@@ -184,8 +192,15 @@ impl Keeper {
                 self.registry.handle(&self.poller, token);
             }
             self.registry.kill_orphans();
+            self.registry.do_chores(now_ms()); // while the others die
         }
+        self.registry.finish_chores(&self.poller, deadline);
     }
+}
+
+/// The earlier of two waits; None is none.
+fn soonest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }
 
 /// Decode what a template said; what cannot be read makes it unfit.

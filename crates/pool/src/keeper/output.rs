@@ -14,6 +14,10 @@ use crate::limit::OUTPUT_BYTES_MAX;
 pub struct Output {
     pipe: OwnedFd,
     newest: VecDeque<u8>,
+    total: u64,
+    /// Followers are told once there is more than so many bytes in all.
+    followed: Option<u64>,
+    was_followed: bool,
 }
 
 impl Output {
@@ -29,6 +33,9 @@ impl Output {
             Self {
                 pipe: read,
                 newest: VecDeque::new(),
+                total: 0,
+                followed: None,
+                was_followed: false,
             },
             write,
         ))
@@ -59,8 +66,27 @@ impl Output {
 
     fn keep(&mut self, bytes: &[u8]) {
         self.newest.extend(bytes);
+        self.total += bytes.len() as u64;
         let excess = self.newest.len().saturating_sub(OUTPUT_BYTES_MAX);
         self.newest.drain(..excess);
+    }
+
+    /// Have more than `beyond` bytes told. Where several follow, the one that knows least decides when, and all are
+    /// told: each finds its place by the total.
+    pub fn follow(&mut self, beyond: u64) {
+        self.was_followed = true;
+        self.followed = Some(self.followed.map_or(beyond, |other| other.min(beyond)));
+    }
+
+    /// What followers are to be told now: how many bytes there were in all, and the newest.
+    pub fn news(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.followed.take_if(|beyond| self.total > *beyond)?;
+        Some((self.total, self.text()))
+    }
+
+    /// What those who ever followed are told at the end.
+    pub fn last_news(&self) -> Option<(u64, Vec<u8>)> {
+        self.was_followed.then(|| (self.total, self.text()))
     }
 
     /// A copy of the newest bytes.
@@ -92,5 +118,21 @@ mod tests {
         let text = output.text();
         assert_eq!(text.len(), OUTPUT_BYTES_MAX);
         assert!(text.ends_with(b"aend"));
+    }
+
+    #[test]
+    fn followers_are_told_once_there_is_more() {
+        let (mut output, write) = Output::new().expect("a pipe");
+        rustix::io::write(&write, b"one").expect("room in the pipe");
+        output.drain();
+        output.follow(3);
+        assert_eq!(output.news(), None);
+        output.follow(0);
+        assert_eq!(output.news(), Some((3, b"one".to_vec())));
+        rustix::io::write(&write, b"two").expect("room in the pipe");
+        output.drain();
+        assert_eq!(output.news(), None, "who wants more asks again");
+        output.follow(3);
+        assert_eq!(output.news(), Some((6, b"onetwo".to_vec())));
     }
 }

@@ -1,34 +1,62 @@
 //! Directories that end with their processes.
 //!
-//! One directory per keeper, one in it per service; it is the service's `TMPDIR`. The keeper holds a lock on its
-//! own, and a later keeper removes what it finds unlocked: the directory of one that was killed.
+//! One directory per keeper, one in it per service. The keeper holds a lock on its own, and a later keeper removes
+//! what it finds unlocked: the directory of one that was killed.
+//!
+//! A service's directory is its `TMPDIR`, and that of whoever has its lease. The service itself empties it between
+//! two leases, because it alone knows, without asking and without a race, that a lease's first call has come: it puts
+//! a used one aside, into the keeper's, under a name that begins with `ended-`, which the keeper removes when there is
+//! time. An unused one stays: its time of change is still the one that it was made with, the epoch, so that one look
+//! is all that a lease costs which needs no directory.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::fs::{
+    AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps, flock, fstat, open, utimensat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::removal::Removal;
+
 const PREFIX: &str = "forebay-keeper-";
+/// How the names of directories begin whose lease has ended.
+const ENDED: &[u8] = b"ended-";
+/// The times of a directory in which nothing was ever made.
+const UNUSED: Timestamps = Timestamps {
+    last_access: EPOCH,
+    last_modification: EPOCH,
+};
+const EPOCH: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// What is to be removed; the keeper has one thread.
+pub type Trash = Rc<RefCell<Removal>>;
 
 /// The keeper's own directory; removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
     reserved: u64,
+    removal: Trash,
     /// Held locked while the keeper lives.
     _lock: File,
 }
 
 impl Scratch {
     /// Make a private directory under `base`, and remove what dead keepers left there.
-    pub fn create(base: &Path) -> io::Result<Self> {
-        sweep(base);
+    pub fn create(base: &Path, removal: &Trash) -> io::Result<Self> {
+        sweep(base, removal);
         let name = format!("{PREFIX}{}-{}", std::process::id(), crate::clock::now_ms());
         let path = base.join(&name);
         // Under another name until it is locked, so that no sweep takes it for a dead keeper's.
@@ -40,6 +68,7 @@ impl Scratch {
         Ok(Self {
             path,
             reserved: 0,
+            removal: Rc::clone(removal),
             _lock: lock,
         })
     }
@@ -47,30 +76,45 @@ impl Scratch {
     /// Another directory for a service; it is not made yet.
     pub fn reserve(&mut self) -> Directory {
         self.reserved += 1;
-        Directory(self.path.join(self.reserved.to_string()))
+        let path = self.path.join(self.reserved.to_string());
+        let removal = Rc::clone(&self.removal);
+        Directory { path, removal }
+    }
+
+    /// Have the directories of ended leases removed.
+    pub fn collect_ended(&self) {
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            if entry.file_name().as_bytes().starts_with(ENDED) {
+                self.removal.borrow_mut().push(entry.path(), None);
+            }
+        }
     }
 }
 
-/// The directory of one service; removed when dropped, with all that is in it.
+/// The directory of one service; it goes when this is dropped, with all that is in it.
 #[derive(Debug)]
-pub struct Directory(PathBuf);
+pub struct Directory {
+    path: PathBuf,
+    removal: Trash,
+}
 
 impl Directory {
     /// Make it; only this user can enter it.
     pub fn make(&self) -> io::Result<()> {
-        make(&self.0)
+        make(&self.path)?;
+        utimensat(CWD, &self.path, &UNUSED, AtFlags::empty())?;
+        Ok(())
     }
 
     /// Its path.
     pub fn path(&self) -> &OsStr {
-        self.0.as_os_str()
+        self.path.as_os_str()
     }
 }
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // It may be gone already; what cannot be removed now goes with the keeper's own directory.
-        let _ = fs::remove_dir_all(&self.0);
+        self.removal.borrow_mut().push(self.path.clone(), None);
     }
 }
 
@@ -80,11 +124,11 @@ fn make(path: &Path) -> io::Result<()> {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        self.removal.borrow_mut().push(self.path.clone(), None);
     }
 }
 
-fn sweep(base: &Path) {
+fn sweep(base: &Path, removal: &Trash) {
     let Ok(entries) = fs::read_dir(base) else {
         return;
     };
@@ -94,7 +138,8 @@ fn sweep(base: &Path) {
                 continue;
             };
             if flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                let _ = fs::remove_dir_all(entry.path());
+                // Locked until it is gone, so that no other keeper begins with it too.
+                removal.borrow_mut().push(entry.path(), Some(directory));
             }
         }
     }
@@ -118,7 +163,7 @@ fn is_ours(name: &OsStr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{CWD, FileType, mknodat};
+    use rustix::fs::{FileType, mknodat};
 
     use super::*;
 
@@ -134,13 +179,17 @@ mod tests {
         std::os::unix::fs::symlink(base.join("elsewhere"), &link).expect("a link");
         make(&dead).expect("a directory");
 
-        let living = Scratch::create(&base).expect("does not wait at the FIFO");
-        sweep(&base);
+        let removal = Trash::default();
+        let living = Scratch::create(&base, &removal).expect("does not wait at the FIFO");
+        sweep(&base, &removal);
+        removal.borrow_mut().finish();
 
         assert!(fifo.exists() && link.exists() && living.path.exists());
         assert!(base.join("elsewhere").exists());
         assert!(!dead.exists(), "nobody holds its lock");
         drop(living);
+        removal.borrow_mut().finish();
+        assert_eq!(fs::read_dir(&base).expect("ours").count(), 3);
         fs::remove_dir_all(&base).expect("ours");
     }
 }

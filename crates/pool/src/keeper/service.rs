@@ -5,15 +5,18 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use rustix::process::Signal;
 
 use crate::clock::wait_of;
 use crate::death::{Cause, Death};
+use crate::keeper::cgroup::Group;
 use crate::keeper::output::Output;
 use crate::keeper::process::Process;
 use crate::keeper::scratch::Directory;
 use crate::keeper::watch::Watch;
 use crate::readiness::report;
 use crate::wire::{Deadlines, Handle};
+use crate::word::Stamp;
 
 /// A service, from the request to start it until its death is told.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub struct Service {
     pub process: Option<Process>,
     /// What it writes.
     pub output: Output,
+    /// The lease whose holder follows that.
+    pub followed_by: Handle,
     /// Its own directory, removed with it.
     pub directory: Option<Directory>,
     /// A duplicate of the client's end of its socket: readable once it has answered its start or
@@ -43,6 +48,11 @@ pub struct Service {
     pub caller_looks: bool,
     /// Its time limits.
     pub deadlines: Deadlines,
+    /// Its cgroup, where it is limited and there is one; ended and removed with it.
+    pub group: Option<Group>,
+    /// Its word when its memory was last measured, and the private bytes that it had.
+    pub measured: Option<Stamp>,
+    pub private_bytes: u64,
     /// Why it is being ended, where that is our doing.
     pub ending: Option<Cause>,
 }
@@ -93,6 +103,9 @@ impl Service {
         if let Some(process) = &self.process {
             process.kill();
         }
+        if let Some(group) = &self.group {
+            group.kill();
+        }
     }
 
     /// Its death, given how its process ended.
@@ -102,11 +115,33 @@ impl Service {
             .process
             .as_ref()
             .map_or(0, |process| process.pid.as_raw_nonzero().get());
+        let (peak_bytes, limit_bytes) = self.memory();
         Death {
-            cause: self.ending.unwrap_or(how),
+            cause: self.ending.unwrap_or_else(|| self.cause_of(how, code)),
             pid,
             code,
+            peak_bytes,
+            limit_bytes,
             text: self.output.text(),
+        }
+    }
+
+    /// The most memory that it used, and what it was allowed.
+    fn memory(&self) -> (u64, u64) {
+        if self.ending == Some(Cause::Memory) {
+            return (self.private_bytes, self.deadlines.private_bytes_max);
+        }
+        let peak = self.group.as_ref().map_or(0, Group::peak_bytes);
+        (peak, self.deadlines.limits.memory_bytes)
+    }
+
+    /// Which limit a signal of the kernel's stands for.
+    fn cause_of(&self, how: Cause, code: i32) -> Cause {
+        let starved = || self.group.as_ref().is_some_and(Group::ran_out_of_memory);
+        match how {
+            Cause::Signal if code == Signal::KILL.as_raw() && starved() => Cause::OutOfMemory,
+            Cause::Signal if code == Signal::XCPU.as_raw() => Cause::Cpu,
+            how => how,
         }
     }
 }

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::channel;
+use crate::confine::Confinement;
 use crate::error::{Error, Result};
 use crate::keeper::output::Output;
 use crate::keeper::process::Process;
@@ -140,11 +141,13 @@ impl Running {
         handle: Handle,
         next: Directory,
         descriptors: &[BorrowedFd<'_>],
+        confinement: Option<Confinement>,
     ) -> std::result::Result<Directory, Errno> {
         let next_bytes = next.path().as_encoded_bytes().to_vec();
         let order = Order::Fork {
             handle,
             next: next_bytes,
+            confinement,
         };
         // Never waits: a template that takes no orders is stopped or hung, and the keeper must
         // not hang with it.
@@ -171,5 +174,6 @@ pub fn program_of(launch: &Launch) -> Program {
             .map(|(name, value)| (text(name), text(value)))
             .collect(),
         directory: text(&launch.directory),
+        confinement: None,
     }
 }

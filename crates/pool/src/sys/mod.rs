@@ -7,7 +7,7 @@ mod fork;
 mod group;
 mod page;
 
-pub use descriptors::close_inherited;
+pub use descriptors::{close_inherited, descriptors_max, raise_open_files};
 pub use exec::{Program, spawn};
 pub use fork::{Forked, Hooks, fork_sibling};
 pub use group::kill_group;

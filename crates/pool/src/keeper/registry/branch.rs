@@ -9,6 +9,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::Pid;
 
 use super::Registry;
+use super::end::not_forked;
 use super::start::NO_DIRECTORY;
 use crate::channel;
 use crate::death::Cause;
@@ -49,6 +50,7 @@ impl Registry {
         let directory = self.reserve()?;
         directory.make().map_err(NO_DIRECTORY)?;
         let (ours, theirs) = channel::pair()?;
+        let confinement = self.confine(handle)?;
         let gone = Error::Malformed {
             what: "the service to be copied has ended",
         };
@@ -58,6 +60,7 @@ impl Registry {
         let order = Order::Branch {
             handle,
             directory: directory.path().as_encoded_bytes().to_vec(),
+            confinement,
         };
         let descriptors = [socket.as_fd(), write.as_fd(), theirs.as_fd()];
         channel::send(nursery, &order.encode(), &descriptors, SendFlags::DONTWAIT)
@@ -112,8 +115,7 @@ impl Registry {
                 }
                 Report::NotForked { handle, errno } => {
                     self.copied(poller, slot, handle);
-                    let errno = std::io::Error::from_raw_os_error(errno);
-                    self.not_copied(handle, &format!("the service could not fork: {errno}"));
+                    self.not_copied(handle, &not_forked("the service", errno));
                 }
                 Report::Ready | Report::Unfit { .. } | Report::Spared { .. } => {} // a template's words
             }

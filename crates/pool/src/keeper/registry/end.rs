@@ -52,9 +52,8 @@ impl Registry {
                 Report::Spared { pid, .. } => self.spared(id, pid),
                 Report::NotForked { handle, errno } => {
                     running.pending.remove(&handle);
-                    let errno = std::io::Error::from_raw_os_error(errno);
                     self.services.remove(&handle.slot);
-                    let text = format!("the template could not fork: {errno}").into_bytes();
+                    let text = not_forked("the template", errno).into_bytes();
                     self.tell_not_started(handle.slot, Cause::NotStarted, text);
                 }
             }
@@ -136,6 +135,16 @@ impl Registry {
             return;
         };
         let death = service.death(status);
+        let last_words = service
+            .output
+            .last_news()
+            .map(|(total, text)| Event::Written {
+                handle: service.followed_by,
+                total,
+                text,
+            });
+        self.events
+            .extend(last_words.map(|written| (written, None)));
         poller.remove(&service.output);
         if let Some(process) = &service.process {
             poller.remove(process);
@@ -298,4 +307,15 @@ fn end_of_template(how: &str, output: &[u8]) -> Vec<u8> {
         text.extend(output);
     }
     text
+}
+
+/// Why a process could not make another, and what to do.
+pub fn not_forked(who: &str, errno: i32) -> String {
+    let told = std::io::Error::from_raw_os_error(errno);
+    let next = match rustix::io::Errno::from_raw_os_error(errno) {
+        rustix::io::Errno::MFILE => "; raise ulimit -n, or open fewer files there",
+        rustix::io::Errno::AGAIN => "; raise ulimit -u, or keep fewer services at once",
+        _ => "",
+    };
+    format!("{who} could not fork: {told}{next}")
 }

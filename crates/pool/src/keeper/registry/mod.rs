@@ -1,7 +1,10 @@
 //! Every process of the keeper, by slot and by template.
 
 mod branch;
+mod chores;
+mod confine;
 mod end;
+mod follow;
 mod orphans;
 mod spare;
 mod start;
@@ -10,17 +13,19 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use super::scratch::Scratch;
+use super::limits::Warden;
+use super::scratch::{Scratch, Trash};
 use super::service::Service;
 use super::template::Template;
 use super::{Deadlines, Poller, Token, deadline};
 use crate::channel::Receiver;
 use crate::clock::now_ms;
 use crate::death::{Cause, Death};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limit::{ORPHAN_SCAN_MS, TEMPLATES_MAX};
 use crate::sys::Page;
 use crate::wire::{Event, Handle, Request};
+use chores::Chores;
 
 type Events = Vec<(Event, Option<OwnedFd>)>;
 
@@ -37,6 +42,9 @@ pub struct Registry {
     events: Events,
     scanned_ms: u64,
     receiver: Receiver,
+    removal: Trash,
+    warden: Warden,
+    chores: Chores,
 }
 
 impl Registry {
@@ -53,6 +61,9 @@ impl Registry {
             events: Vec::new(),
             scanned_ms: 0,
             receiver: Receiver::default(),
+            removal: Trash::default(),
+            warden: Warden::default(),
+            chores: Chores::default(),
         }
     }
 
@@ -147,18 +158,19 @@ impl Registry {
             Request::Keep { key, min_idle } => {
                 self.keep.insert(key, min_idle);
             }
+            Request::Follow { handle, beyond } => self.follow(handle, beyond),
             Request::Shutdown => {} // the keeper's own affair
         }
     }
 
     fn tell_failure(&mut self, handle: Handle, done: Result<()>) {
-        if let Err(error) = done {
+        if let Err(error) = done.map_err(Error::explained) {
             self.services.remove(&handle.slot);
-            self.tell_not_started(
-                handle.slot,
-                Cause::NotStarted,
-                error.to_string().into_bytes(),
-            );
+            let cause = match error {
+                Error::Unenforceable { .. } => Cause::Unenforceable,
+                _ => Cause::NotStarted,
+            };
+            self.tell_not_started(handle.slot, cause, error.to_string().into_bytes());
         }
     }
 
@@ -169,8 +181,8 @@ impl Registry {
                 death: Death {
                     cause,
                     pid: 0,
-                    code: 0,
                     text,
+                    ..Death::default()
                 },
             },
             None,
@@ -206,6 +218,7 @@ impl Registry {
                 {
                     poller.remove(&service.output);
                 }
+                self.tell_followers(slot);
             }
             Token::File(slot, serial) => self.look_at_file(poller, slot, serial),
         }

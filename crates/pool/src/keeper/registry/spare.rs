@@ -11,6 +11,7 @@ use rustix::process::Pid;
 use super::Registry;
 use crate::channel;
 use crate::clock::now_ms;
+use crate::confine::Confinement;
 use crate::error::Result;
 use crate::keeper::process::Process;
 use crate::keeper::template::{Running, Spare};
@@ -26,10 +27,16 @@ impl Registry {
         handle: Handle,
         id: u32,
         descriptors: &[BorrowedFd<'_>],
+        confinement: Option<&Confinement>,
     ) -> Option<Result<()>> {
         loop {
             let spare = self.template_running(id)?.spares.pop()?;
-            let order = Order::Serve { handle }.encode();
+            let confinement = confinement.cloned();
+            let order = Order::Serve {
+                handle,
+                confinement,
+            };
+            let order = order.encode();
             let Some(process) = spare.process else {
                 continue;
             };

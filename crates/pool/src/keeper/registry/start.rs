@@ -12,6 +12,7 @@ use rustix::process::Pid;
 use super::Registry;
 use crate::channel;
 use crate::clock::now_ms;
+use crate::confine::Confinement;
 use crate::error::{Error, Result};
 use crate::keeper::output::Output;
 use crate::keeper::process::Process;
@@ -44,14 +45,21 @@ impl Registry {
     ) -> Result<()> {
         let write = self.enter(poller, handle, deadlines)?;
         let socket = self.keep_answers(handle, sockets)?;
-        let spare = self.serve_spare(poller, handle, id, &[socket.as_fd(), write.as_fd()]);
+        let confinement = self.confine(handle)?;
+        let spare = self.serve_spare(
+            poller,
+            handle,
+            id,
+            &[socket.as_fd(), write.as_fd()],
+            confinement.as_ref(),
+        );
         if let Some(served) = spare {
             self.plan_spare(id);
             return served;
         }
         let (nursery, cradle) = channel::pair()?;
         let descriptors = [socket.as_fd(), write.as_fd(), cradle.as_fd()];
-        let directory = self.order(poller, handle, id, &descriptors)?;
+        let directory = self.order(poller, handle, id, &descriptors, confinement.as_ref())?;
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.directory = Some(directory);
             service.nursery = Some(nursery);
@@ -68,12 +76,13 @@ impl Registry {
         handle: Handle,
         id: u32,
         descriptors: &[BorrowedFd<'_>],
+        confinement: Option<&Confinement>,
     ) -> Result<Directory> {
         let mut lost = false;
         loop {
             let next = self.reserve()?;
             let running = self.running(poller, id)?;
-            match running.fork(handle, next, descriptors) {
+            match running.fork(handle, next, descriptors, confinement.cloned()) {
                 Err(Errno::PIPE | Errno::CONNRESET) if !lost => {
                     self.template_lost(poller, id);
                     lost = true;
@@ -124,8 +133,9 @@ impl Registry {
         let write = self.enter(poller, handle, deadlines)?;
         let directory = self.reserve()?;
         directory.make().map_err(NO_DIRECTORY)?;
-        let program = at_home(program_of(launch), directory.path());
+        let mut program = at_home(program_of(launch), directory.path());
         let watch = Watch::new(&launch.readiness, Path::new(directory.path()))?;
+        program.confinement = self.confine(handle)?;
         let socket = self.keep_answers(handle, sockets)?;
         let itself = launch.readiness == Readiness::Itself;
         if let Some(service) = self.services.get_mut(&handle.slot) {
@@ -187,6 +197,7 @@ impl Registry {
             serial,
             process: None,
             output,
+            followed_by: handle,
             directory: None,
             answers: None,
             nursery: None,
@@ -195,6 +206,9 @@ impl Registry {
             watch: Watch::Nothing,
             caller_looks: false,
             deadlines,
+            group: None,
+            measured: None,
+            private_bytes: 0,
             ending: None,
         };
         self.services.insert(handle.slot, service);
@@ -212,9 +226,7 @@ impl Registry {
         sockets: &'a [OwnedFd],
     ) -> Result<&'a OwnedFd> {
         let [theirs, ours, ..] = sockets else {
-            return Err(Error::Malformed {
-                what: "a service was asked for without its sockets",
-            });
+            return Err(Error::descriptors("receiving the service's sockets"));
         };
         let answers = copy_of(ours)?;
         if let Some(service) = self.services.get_mut(&handle.slot) {
@@ -277,10 +289,13 @@ impl Registry {
             let due = now_ms() + service.deadlines.lifetime_ms;
             self.deadlines.push(due, deadline::Kind::Lifetime, handle);
         }
+        let directory = service.directory.as_ref();
+        let directory = directory.map_or_else(Vec::new, |own| own.path().as_bytes().to_vec());
         self.events.push((
             Event::Started {
                 handle,
                 pid: pid.as_raw_nonzero().get(),
+                directory,
             },
             Some(pidfd),
         ));
@@ -291,7 +306,7 @@ impl Registry {
     pub(super) fn reserve(&mut self) -> Result<Directory> {
         let scratch = match self.scratch.take() {
             Some(scratch) => scratch,
-            None => Scratch::create(&self.scratch_base).map_err(NO_DIRECTORY)?,
+            None => Scratch::create(&self.scratch_base, &self.removal).map_err(NO_DIRECTORY)?,
         };
         Ok(self.scratch.insert(scratch).reserve())
     }
@@ -338,6 +353,7 @@ mod tests {
             arguments: vec![text(b"serve"), text(b"--at=unix:\0/socket"), text(b"\0:\0")],
             environment: vec![(text(b"WHERE"), text(b"\0/port"))],
             directory: text(b"\0"),
+            confinement: None,
         };
         let program = at_home(program, OsStr::new("/tmp/7"));
         let arguments = ["serve", "--at=unix:/tmp/7/socket", "/tmp/7:/tmp/7"];

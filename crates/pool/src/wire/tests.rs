@@ -1,0 +1,202 @@
+//! What is written is read, message by message.
+
+use std::fmt::Debug;
+
+use super::*;
+
+const HANDLE: Handle = Handle {
+    slot: 7,
+    generation: u64::MAX - 1,
+};
+const DEADLINES: Deadlines = Deadlines {
+    start_ms: 120_000,
+    idle_ms: 1 << 40,
+    lifetime_ms: 1,
+    key: 9,
+    private_bytes_max: 1 << 29,
+    limits: Limits {
+        memory_bytes: 1 << 33,
+        cpu_millis: 1_500,
+        open_files: 256,
+        processes: 64,
+        advisory: true,
+    },
+};
+
+fn launch() -> Launch {
+    Launch {
+        arguments: vec![b"python".to_vec(), Vec::new(), b"-c".to_vec()],
+        environment: vec![(b"NAME".to_vec(), b"\xff=value".to_vec())],
+        directory: b"/tmp".to_vec(),
+        readiness: Readiness::Line(b"ready".to_vec()),
+        caller_looks: true,
+        stdio: true,
+    }
+}
+
+/// What is written is read, and nothing that is shorter or longer.
+fn check<M: PartialEq + Debug>(message: &M, bytes: &[u8], decode: fn(&[u8]) -> Result<M>) {
+    assert_eq!(&decode(bytes).expect("as it was written"), message);
+    for end in 0..bytes.len() {
+        assert!(decode(&bytes[..end]).is_err(), "{message:?} cut at {end}");
+    }
+    let longer = [bytes, b"x"].concat();
+    assert!(decode(&longer).is_err(), "{message:?} with a byte too many");
+}
+
+#[test]
+fn requests() {
+    let (handle, deadlines) = (HANDLE, DEADLINES);
+    let messages = [
+        Request::Template {
+            template: 3,
+            launch: launch(),
+            setup: b"setup".to_vec(),
+            spares: 2,
+        },
+        Request::Branch {
+            handle,
+            parent: HANDLE,
+            deadlines,
+        },
+        Request::Keep {
+            key: 3,
+            min_idle: 2,
+        },
+        Request::Fork {
+            handle,
+            template: 3,
+            deadlines,
+        },
+        Request::Start {
+            handle,
+            launch: launch(),
+            deadlines,
+        },
+        Request::Reset {
+            handle,
+            deadline_ms: 1_000,
+        },
+        Request::Kill {
+            handle,
+            cause: Cause::Discarded,
+        },
+        Request::Output { handle },
+        Request::Shutdown,
+        Request::Follow {
+            handle,
+            beyond: 1 << 40,
+        },
+    ];
+    for message in messages {
+        check(&message, &message.encode(), Request::decode);
+    }
+}
+
+#[test]
+fn events() {
+    let death = Death {
+        cause: Cause::Signal,
+        pid: 4711,
+        code: 9,
+        peak_bytes: 1 << 31,
+        limit_bytes: 1 << 30,
+        text: b"last words".to_vec(),
+    };
+    let (handle, text) = (HANDLE, b"said".to_vec());
+    let directory = b"/tmp/1".to_vec();
+    let started = Event::Started {
+        handle,
+        pid: 4711,
+        directory,
+    };
+    let written = Event::Written {
+        handle,
+        total: 1 << 33,
+        text: text.clone(),
+    };
+    let messages = [
+        started,
+        Event::Died { slot: 7, death },
+        Event::Output { handle, text },
+        Event::Heavy { slot: 7 },
+        written,
+    ];
+    for message in messages {
+        check(&message, &message.encode(), Event::decode);
+    }
+}
+
+#[test]
+fn orders() {
+    let (setup, directory) = (b"setup".to_vec(), b"/tmp/1".to_vec());
+    let (handle, next) = (HANDLE, b"/tmp/2".to_vec());
+    let confinement = Some(Confinement {
+        group: b"/sys/fs/cgroup/1".to_vec(),
+        data_bytes: 1 << 33,
+        open_files: 256,
+        alone: true,
+    });
+    let fork = |confinement| Order::Fork {
+        handle,
+        next: next.clone(),
+        confinement,
+    };
+    let branch = Order::Branch {
+        handle,
+        directory: directory.clone(),
+        confinement: None,
+    };
+    let serve = Order::Serve {
+        handle,
+        confinement: confinement.clone(),
+    };
+    let messages = [
+        Order::Setup { setup, directory },
+        Order::Skip { handle },
+        Order::Spare {
+            number: 9,
+            next: b"/tmp/4".to_vec(),
+        },
+        fork(None),
+        fork(confinement),
+        branch,
+        serve,
+    ];
+    for message in messages {
+        check(&message, &message.encode(), Order::decode);
+    }
+}
+
+#[test]
+fn reports() {
+    let (handle, reason) = (HANDLE, b"has threads".to_vec());
+    let messages = [
+        Report::Ready,
+        Report::Unfit { reason },
+        Report::Forked { handle, pid: -1 },
+        Report::Spared {
+            number: 9,
+            pid: 4711,
+        },
+        Report::NotForked { handle, errno: 11 },
+    ];
+    for message in messages {
+        check(&message, &message.encode(), Report::decode);
+    }
+}
+
+#[test]
+fn unknown_messages_and_absurd_lengths_are_errors() {
+    for kind in [0, 11, 255] {
+        assert!(Request::decode(&[kind]).is_err());
+        assert!(Event::decode(&[kind]).is_err());
+        assert!(Order::decode(&[kind]).is_err());
+        assert!(Report::decode(&[kind]).is_err());
+    }
+    let unknown_cause = [&[5][..], &[0; 12], &[255]].concat();
+    assert!(Request::decode(&unknown_cause).is_err());
+    assert!(Report::decode(&[2, 255, 255, 255, 255]).is_err());
+    let endless = [&[1, 0, 0, 0, 0][..], &[255; 4]].concat();
+    assert!(Request::decode(&endless).is_err());
+}
