@@ -117,6 +117,24 @@ class Confined(Hog):
         return self.born
 
 
+class ConfinedPerLease(Confined):
+    """Is made in its template."""
+
+    resets = forebay.Reset.FORK
+
+
+class Foreign:
+    """Nobody's service, with attributes that say something else here."""
+
+    limits = "none of ours"
+
+    def open_files(self) -> tuple[int, int]:
+        return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def hang(self) -> None:
+        time.sleep(3600)
+
+
 class Writer(forebay.Service):
     """Writes files in its directories."""
 
@@ -176,6 +194,27 @@ class Common(Writer):
     """Serves two leases at once."""
 
     max_leases = 2
+
+
+class CommonTidy(Common):
+    """Is reset when the last of them ends."""
+
+    def reset(self) -> None:
+        pass
+
+
+class Seeded(Plain):
+    """Writes something when it is to have random numbers of its own."""
+
+    def __init__(self) -> None:
+        self._seeds = 0
+
+    def reseed(self) -> None:
+        self._seeds += 1
+        self.write("reseeded")
+
+    def seeds(self) -> int:
+        return self._seeds
 
 
 class Settled(Writer):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.pool.limited import Common, Plain, Settled, Tidy, Writer
+from tests.pool.limited import Common, CommonTidy, Plain, Seeded, Settled, Tidy, Writer
 from tests.pool.processes import eventually, parent
 from tests.pool.test_command import ECHO, python
 
@@ -179,15 +179,36 @@ def test_a_directory_after_the_lease_is_stale(pool: forebay.ServicePool) -> None
         _ = lease.directory
 
 
-def test_leases_that_share_a_service_have_no_directory(base: Path) -> None:
-    """One of them would take the other's files away; what they write stays with the service."""
-    with forebay.ServicePool(max_size=1) as pool, pool.acquire(Common) as one:
-        one.write("of one")
-        with pool.acquire(Common) as other:
-            assert other.lease.pid == one.lease.pid
-            assert "of one" in other.listing()
-            with pytest.raises(forebay.ConfigError, match="max_leases"):
-                _ = other.lease.directory
+@pytest.mark.parametrize("shared", [Common, CommonTidy], ids=["stateless", "reset"])
+def test_leases_that_share_a_service_share_its_directory(base: Path, shared: type[Writer]) -> None:
+    """None of them takes the other's files away; the reset after the last of them does."""
+    with forebay.ServicePool(max_size=1) as pool:
+        with pool.acquire(shared) as one:
+            one.write("of one")
+            with pool.acquire(shared) as other:
+                pid, directory = other.lease.pid, other.lease.directory
+                assert pid == one.lease.pid
+                assert directory == one.lease.directory
+                other.write("of other")
+            with pool.acquire(shared) as third:
+                assert third.listing() == one.listing() == ["of one", "of other"]
+        with pool.acquire(shared) as later:
+            assert (later.lease.pid, later.lease.directory) == (pid, directory)
+            kept = [] if shared is CommonTidy else ["of one", "of other"]
+            assert later.listing() == kept
+            assert later.cached() == "made once"
+
+
+def test_copying_a_service_leaves_its_directory_alone(pool: forebay.ServicePool) -> None:
+    """A copy that reseeds itself first does not do that in the place of its original."""
+    with pool.acquire(Seeded) as seeded:
+        seeded.write("of the lease before")
+    with pool.acquire(Seeded) as seeded, seeded.lease.fork(3) as copies:
+        assert seeded.listing() == []
+        seeded.write("original")
+        assert [copied.seeds() for copied in copies] == [1, 1, 1]
+        assert [copied.listing() for copied in copies] == [[]] * 3
+        assert seeded.listing() == ["original"]
 
 
 def test_a_copy_has_a_directory_of_its_own(pool: forebay.ServicePool) -> None:

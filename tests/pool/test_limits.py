@@ -20,8 +20,10 @@ import forebay
 from tests.pool.limited import (
     Advised,
     Confined,
+    ConfinedPerLease,
     Files,
     FilesOnce,
+    Foreign,
     Half,
     Hasty,
     Hog,
@@ -64,13 +66,19 @@ def needs(controller: str) -> pytest.MarkDecorator:
 
 def left_in_tree() -> list[str]:
     """Cgroups of keepers that have ended."""
-    made = [] if TREE is None else TREE.rglob("forebay-keeper-*")
+    made = (path for path in cgroups() if path.name.startswith("forebay-keeper-"))
     return sorted(str(path) for path in made if not alive(int(path.name.split("-")[2])))
 
 
 def groups_of(keeper: int) -> list[Path]:
     """The cgroups of a keeper's services."""
-    return [] if TREE is None else list(TREE.rglob(f"forebay-keeper-{keeper}-*/*/"))
+    return [path for path in cgroups() if path.parent.name.startswith(f"forebay-keeper-{keeper}-")]
+
+
+def cgroups() -> Iterator[Path]:
+    """All that there are, and some that go meanwhile."""
+    if TREE is not None:
+        yield from (Path(path) for path, _, _ in os.walk(TREE))
 
 
 @pytest.fixture
@@ -376,13 +384,64 @@ def test_submitted_and_awaited_calls_have_their_time(pool: forebay.ServicePool) 
 
 def test_the_time_of_a_call_makes_no_other_service() -> None:
     """What the client alone watches over does not split a pool."""
-    arguments = ["cat", "{fd}"]
-    patient, hasty = (
-        forebay.Command(arguments, limits=forebay.Limits(memory="1GB", call_timeout=seconds))
-        for seconds in (1, 60)
-    )
-    small = forebay.Command(arguments, limits=forebay.Limits(memory="2MB"))
-    assert patient.key == hasty.key != small.key
+    patient, hasty = (forebay.Limits(memory="1GB", call_timeout=each) for each in (1, 60))
+    small = forebay.Limits(memory="2MB")
+    assert patient.terms == hasty.terms != small.terms
+
+
+def test_a_program_has_no_time_of_a_call() -> None:
+    """What a call of it is only its client knows; a limit that nobody watches over is refused."""
+    with pytest.raises(forebay.ConfigError, match=r"call_timeout=5.*options\(timeout=\)"):
+        forebay.Command(["cat", "{fd}"], limits=forebay.Limits(call_timeout=5))
+
+
+def test_limits_are_part_of_what_makes_services_interchangeable(
+    pool: forebay.ServicePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody gets a service that was started with other limits than it is asked for."""
+    with pool.acquire(Files.spec()) as files:
+        pid = files.lease.pid
+    monkeypatch.setattr(Files, "limits", forebay.Limits(open_files=65))
+    with pool.acquire(Files.spec()) as files:
+        assert files.lease.pid != pid
+        assert files.resource_limit("RLIMIT_NOFILE") == (65, 65)
+
+
+def test_what_a_factory_makes_is_limited(pool: forebay.ServicePool) -> None:
+    """Any object can be held to limits, and an attribute of its own of that name is none."""
+    made = forebay.factory(Foreign)
+    with pool.acquire(made) as foreign:
+        pid, (soft, _) = foreign.lease.pid, foreign.open_files()
+        assert soft != 77
+    limited = made.limited(forebay.Limits(open_files=77, call_timeout=1))
+    with pool.acquire(limited) as foreign:
+        assert foreign.lease.pid != pid
+        assert foreign.open_files() == (77, 77)
+        with pytest.raises(forebay.DeadlineError):
+            foreign.hang()
+
+
+def test_a_service_forked_per_lease_is_limited(pool: forebay.ServicePool) -> None:
+    """Its constructor ran in the template, which nothing limits; each of its forks is confined."""
+    with pool.acquire(ConfinedPerLease) as one, pool.acquire(ConfinedPerLease) as other:
+        cgroup, (soft, _) = one.birth()
+        assert soft != 99
+        assert "/forebay-keeper-" not in cgroup
+        for service in (one, other):
+            assert service.resource_limit("RLIMIT_NOFILE") == (99, 99)
+            assert TREE is None or "/forebay-keeper-" in service.cgroup()
+        assert TREE is None or one.cgroup() != other.cgroup()
+
+
+def test_calls_of_many_have_their_time(pool: forebay.ServicePool) -> None:
+    """A batch of calls is no way round the time of a call."""
+    with pool.acquire(Hasty) as hasty, pool.acquire(Files) as files:
+        calls = [(hasty, "hang", ()), (files, "grow", (1,))]
+        late, grown = forebay.pool.call_many(calls, return_errors=True)
+        assert isinstance(late, forebay.DeadlineError)
+        assert grown == 1
+        with pytest.raises(forebay.DiedError, match="call_timeout"):
+            hasty.hang()
 
 
 @pytest.mark.parametrize(

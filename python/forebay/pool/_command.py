@@ -58,10 +58,12 @@ class Command:
             serves both faces and runs in a thread where an event loop waits; a coroutine function
             serves `async with`, once per loop. A client's `close` is called when the service ends.
             Define it once, at the top level: it is part of what makes programs interchangeable.
-        limits: what its processes may use.
+        limits: what its processes may use; without `call_timeout`, for what a call is only its
+            client knows.
 
     Raises:
-        ConfigError: there is no such program, or its readiness cannot be seen.
+        ConfigError: there is no such program, its readiness cannot be seen, or its limits name the
+            time of a call.
     """
 
     arguments: Sequence[str]
@@ -128,6 +130,11 @@ class Command:
             )
         if not isinstance(ready, PortFile) and self.takes("{port_file}"):
             raise ConfigError(f"'{{port_file}}' in {shown} needs ready=PortFile(...)")
+        if self.limits is not None and self.limits.call_timeout is not None:
+            raise ConfigError(
+                f"limits of {shown} have call_timeout={self.limits.call_timeout!r}, and calls of a"
+                " program are its client's; give that the timeout, as in lease.options(timeout=)"
+            )
 
     def _texts(self) -> list[str]:
         return [*self.arguments, *self.env.values(), *([] if self.cwd is None else [self.cwd])]

@@ -48,7 +48,7 @@ class LeaseDirectory:
         path: its path, "" before the service was made.
     """
 
-    __slots__ = ("_ended", "_enters", "_service", "generation", "path")
+    __slots__ = ("_ended", "_enters", "_service", "_shared", "generation", "path")
 
     def __init__(self, service: str = "") -> None:
         """`service`: the directory of the program that this one is for."""
@@ -57,18 +57,22 @@ class LeaseDirectory:
         self._service = service
         self._ended = 0
         self._enters = False
+        self._shared = False
 
-    def found(self, *, enters: bool) -> None:
+    def found(self, *, enters: bool, shared: bool = False) -> None:
         """The service was made: what it makes from now on is a lease's.
 
         What its constructor made stays where it is for the life of the service; only then leases
         have another directory, in that one.
         `enters`: leases also find it as the current directory.
+        `shared`: several leases have it at once, so that only a reset, which comes with the last of
+        them, empties it.
         """
         if not _home:
             return
         self._service = self.path = _home
         self._enters = enters
+        self._shared = shared
         self.generation = -1
         if self._is_used():
             self.path = os.path.join(_home, NAME)
@@ -80,6 +84,8 @@ class LeaseDirectory:
     def begin(self, generation: int) -> None:
         """The first call of a lease has come. Cost: one system call where it was not used."""
         self.generation = generation
+        if self._shared:
+            return
         if self.path:
             self.end()
         if self._enters:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from forebay.errors import ConfigError
+from forebay.pool._limits import Limits
 from forebay.pool._reset import Reset
 from forebay.pool._spec import Spec
 
@@ -16,7 +17,7 @@ class Factory(Spec[Any]):
     Immutable. See `factory`.
     """
 
-    __slots__ = ("_resets",)
+    __slots__ = ("_limits", "_resets")
 
     def __init__(
         self,
@@ -24,12 +25,15 @@ class Factory(Spec[Any]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         resets: Reset = Reset.STATELESS,
+        limits: Limits | None = None,
     ) -> None:
         if not callable(make) or not hasattr(make, "__qualname__"):
             raise ConfigError(f"factory needs a top-level function or a class, not {make!r}")
         self._resets = resets
+        self._limits = limits
         super().__init__(make, args, kwargs)  # type: ignore[arg-type]  # any callable will do
-        self.key = ("factory", *self.key, resets)
+        # The time of a call too: no class says it for all of them.
+        self.key = ("factory", *self.key, resets, limits and limits.call_seconds)
 
     @property
     def resets(self) -> Reset:
@@ -39,9 +43,29 @@ class Factory(Spec[Any]):
     def resetting(self, resets: Reset) -> Self:
         """The same, made clean in another way.
 
-        XX
+        Example:
+            >>> import collections, forebay
+            >>> counter = forebay.factory(collections.Counter).resetting(forebay.Reset.NEVER)
+            >>> counter.resets
+            <Reset.NEVER: 'never'>
         """
-        return type(self)(self.service, self.args, self.kwargs, resets)
+        return type(self)(self.service, self.args, self.kwargs, resets, self._limits)
+
+    @property
+    def limits(self) -> Limits | None:
+        """What its services may use."""
+        return self._limits
+
+    def limited(self, limits: Limits | None) -> Self:
+        """The same, whose services may use no more than `limits`.
+
+        Example:
+            >>> import collections, forebay
+            >>> counter = forebay.factory(collections.Counter)
+            >>> counter.limited(forebay.Limits(memory="1GB")) == counter
+            False
+        """
+        return type(self)(self.service, self.args, self.kwargs, self._resets, limits)
 
     def __repr__(self) -> str:
         shown = [*map(repr, self.args), *(f"{name}={it!r}" for name, it in self.kwargs.items())]
@@ -56,7 +80,8 @@ def factory(make: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Factory:
     It must stand at the top level of a module that can be imported; that import is paid once, in
     the template that its processes are forked from.
     Two factories of one function with equal arguments name interchangeable services.
-    A service is lent on as it comes back (`Reset.STATELESS`) unless `resetting` says otherwise.
+    A service is lent on as it comes back (`Reset.STATELESS`) unless `resetting` says otherwise, and
+    limited only where `limited` says so.
 
     Args:
         make: a function or a class; it may be anybody's.

@@ -29,12 +29,14 @@ class LeaseGather:
     Thread affinity: none, one thread at a time.
     """
 
-    __slots__ = ("_gather", "_leases")
+    __slots__ = ("_call_timeout", "_gather", "_leases")
 
     def __init__(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
             lease._check()
         self._leases = list(leases)
+        limits = (lease._python().kind.call_timeout for lease in leases)
+        self._call_timeout = min((limit for limit in limits if limit is not None), default=None)
         self._gather = Gather(
             [lease._python().channel for lease in leases],
             [lease._handle.tag for lease in leases],
@@ -43,12 +45,16 @@ class LeaseGather:
     def begin(self, messages: list[Message], *, timeout: float | None = None) -> None:
         """Begin one call on each lease, in their order; arguments as of `rpc.Gather.begin`.
 
+        Without a timeout they have, together, the shortest `call_timeout` of their limits.
+
         Raises:
             StaleError: a lease has ended.
         """
         for lease in self._leases:
             if not lease._open:
                 lease._check()
+        if timeout is None:
+            timeout = self._call_timeout
         self._gather.begin(messages, timeout=timeout)
 
     def finish(
@@ -90,7 +96,8 @@ def call_many(
     Args:
         calls: a proxy from a blocking acquire, the name of a method and its arguments, for each;
             no service twice.
-        timeout: seconds from now until all answers.
+        timeout: seconds from now until all answers; None: the shortest `call_timeout` of the limits
+            of these services, where one has any.
         return_errors: put an exception where the result would stand, rather than raise the first.
 
     Returns:

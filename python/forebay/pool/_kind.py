@@ -65,7 +65,7 @@ class PythonKind:
         self.name = service.__name__
         told_at_start = isinstance(spec, Factory)
         self.methods = frozenset() if told_at_start else public_methods(service)
-        self.limits, self.call_timeout = parts_of(getattr(service, "limits", None))
+        self.limits, self.call_timeout = parts_of(spec.limits)
         self.proxies = proxy_classes(self.name, self.methods, self.call_timeout)
         self.resets = spec.resets
         self.max_leases = getattr(service, "max_leases", 1)
@@ -76,7 +76,7 @@ class PythonKind:
             self.copies.resets = Reset.NEVER
             self.copies.max_leases = 1
             self.copies.copies = self.copies
-        self._make = (*make, canary, told_at_start)
+        self._make = (*make, canary, told_at_start, self.max_leases > 1)
 
     def learn(self, methods: list[str]) -> None:
         """A new service tells its methods, where what makes it does not say them."""

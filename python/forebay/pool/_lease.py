@@ -90,9 +90,11 @@ class Lease:
         program its holder may tell it.
         The first use asks a Python service, which answers between two calls.
 
+        Leases that share a service (`max_leases`) share its directory, which a reset empties: that
+        comes with the last of them.
+
         Raises:
-            ConfigError: the lease is one of an event loop; await `adirectory()`. Or the service is
-                shared by several leases.
+            ConfigError: the lease is one of an event loop; await `adirectory()`.
         """
         if not hasattr(self, "_directory"):
             self._check()
@@ -102,7 +104,7 @@ class Lease:
                     "use await lease.adirectory()"
                 )
             told = self._own_directory() or self.call("@directory", (), {}, None)
-            self._directory = self._expect_directory(told)
+            self._directory = Path(told)
         return self._directory
 
     async def adirectory(self) -> Path:
@@ -110,7 +112,7 @@ class Lease:
         if not hasattr(self, "_directory"):
             self._check()
             told = self._own_directory() or await self.acall("@directory", (), {}, None)
-            self._directory = self._expect_directory(told)
+            self._directory = Path(told)
         return self._directory
 
     @property
@@ -280,14 +282,6 @@ class Lease:
         """Raise StaleError where the lease has ended."""
         if not self._open:
             self._check()
-
-    def _expect_directory(self, told: str) -> Path:
-        if not told:
-            raise ConfigError(
-                f"service {self._record.kind.name} is shared by several leases (max_leases), which "
-                "have no directory of their own; make one in a method of the service"
-            )
-        return Path(told)
 
     def _own_directory(self) -> str | None:
         """The directory of a program's lease, which this side looks after; None for others."""

@@ -23,7 +23,9 @@ class Reset(enum.Enum):
 
     It starts where `__init__` left off, in about a millisecond, whatever `__init__` took, and
     is ended when it comes back: the class for untrusted code, and for state that no `reset` can
-    clean. A method `reseed` is called in each fork, where the class has one.
+    clean. A method `reseed` is called in each fork, where the class has one. Each fork is held to
+    the class's limits; `__init__` is not, for it runs in the template, with the `TMPDIR` of your
+    program.
     """
 
     NEVER = "never"

@@ -102,7 +102,7 @@ def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
         service.__name__,
         spec.resets,
         methods=public_methods(service),
-        limits=service.limits,
+        limits=spec.limits,
         make=(*made, False, False),  # without a canary; the methods are known
         template=_digest(*template),
         launch=launch,

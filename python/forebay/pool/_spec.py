@@ -10,6 +10,7 @@ from forebay.pool import _identity
 from forebay.pool._reset import Reset, reset_of
 
 if TYPE_CHECKING:
+    from forebay.pool._limits import Limits
     from forebay.pool._service import Service
 
 S = TypeVar("S", bound="Service")
@@ -27,12 +28,19 @@ class Spec(Generic[S]):
         self.arguments = pickled(
             (args, sorted(kwargs.items())), what=f"the arguments of {service.__name__}.spec()"
         )
-        self.key: tuple[Any, ...] = (*_identity.defined(service), self.arguments)
+        limits = self.limits
+        terms = None if limits is None else limits.terms
+        self.key: tuple[Any, ...] = (*_identity.defined(service), self.arguments, terms)
 
     @property
     def resets(self) -> Reset:
         """How its services are made clean."""
         return reset_of(self.service)
+
+    @property
+    def limits(self) -> Limits | None:
+        """What its services may use."""
+        return self.service.limits
 
     def __repr__(self) -> str:
         shown = [

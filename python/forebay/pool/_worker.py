@@ -34,7 +34,7 @@ WARM_ROUNDS = 32
 class Target:
     """What calls are made on: the service, once it is made. Its own names are private."""
 
-    __slots__ = ("_canary", "_connection", "_directory", "_service")
+    __slots__ = ("_canary", "_connection", "_directory", "_service", "_shared")
 
     _connection: _core.Connection
     """Where the calls come from, once there are any."""
@@ -42,6 +42,7 @@ class Target:
     def __init__(self) -> None:
         self._directory = LeaseDirectory()
         self._service: Any = None
+        self._shared = False
         self._canary: Any = None
 
     def __getattr__(self, name: str) -> Any:
@@ -79,11 +80,13 @@ class Target:
         arguments: bytes,
         canary: bool = False,
         tell_methods: bool = False,
+        shared: bool = False,
     ) -> list[str] | None:
         if self._service is None:
             self._service = make(reference, arguments)
-        elif hasattr(self._service, "reseed"):
-            self._service.reseed()  # made in the template: each fork starts from the same state
+        else:
+            self._reseed()  # made in the template: each fork starts from the same state
+        self._shared = shared
         self._settle()
         if canary:
             from forebay.pool._canary import Canary
@@ -92,13 +95,14 @@ class Target:
         return _methods(self._service) if tell_methods else None
 
     def _settle(self) -> None:
-        """What is put into the temporary directory from now on is a lease's.
+        """What is put into the temporary directory from now on is a lease's."""
+        enters = getattr(self._service, "chdir", None) is True
+        self._directory.found(enters=enters, shared=self._shared)
 
-        Not where several leases share the service: then it is the service's, for its life.
-        """
-        if getattr(self._service, "max_leases", 1) > 1:
-            return
-        self._directory.found(enters=getattr(self._service, "chdir", None) is True)
+    def _reseed(self) -> None:
+        """Have a service whose state is another's too draw random numbers of its own."""
+        if hasattr(self._service, "reseed"):
+            self._service.reseed()
 
     def _reset(self) -> None:
         self._service.reset()
@@ -211,8 +215,8 @@ def branch(nursery: _core.Nursery, target: Target, count: int, same_seed: bool) 
             prepare(directory)
             if state is not None:
                 restore_random(state)
-            elif hasattr(target, "reseed"):
-                target.reseed()
+            else:
+                target._reseed()  # not as a call, which would empty the original's directory
             raise Branched(connection)
 
 

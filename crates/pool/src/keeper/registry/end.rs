@@ -314,7 +314,10 @@ pub fn not_forked(who: &str, errno: i32) -> String {
     let told = std::io::Error::from_raw_os_error(errno);
     let next = match rustix::io::Errno::from_raw_os_error(errno) {
         rustix::io::Errno::MFILE => "; raise ulimit -n, or open fewer files there",
-        rustix::io::Errno::AGAIN => "; raise ulimit -u, or keep fewer services at once",
+        rustix::io::Errno::AGAIN => {
+            "; raise ulimit -u, or processes of its limits (a copy is first a process of its original), \
+             or keep fewer services at once"
+        }
         _ => "",
     };
     format!("{who} could not fork: {told}{next}")
