@@ -98,11 +98,13 @@ def forebay_acquires(acquires: int, clients: int) -> Figures:
         command = [*serve, "--max-size", str(clients)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as lender:
             assert lender.stdout is not None
-            lender.stdout.readline()
-            with forebay.SharedPool(path) as pool:
-                _warm(pool, clients)
-            taken, cycles = in_processes(clients, measure)
-            lender.terminate()
+            try:
+                lender.stdout.readline()
+                with forebay.SharedPool(path) as pool:
+                    _warm(pool, clients)
+                taken, cycles = in_processes(clients, measure)
+            finally:
+                lender.terminate()
     return summary(taken, unit_ns=US) | {"cycle_p50": summary(cycles, unit_ns=US)["p50"]}
 
 

@@ -629,6 +629,7 @@ class Lender:
         max_running: int,
         max_uses: int,
         lifetime_ms: int,
+        private_bytes_max: int,
         spares: int,
         leases_max: int,
         waiters_max: int,
@@ -670,6 +671,7 @@ class Borrower:
         environment: _Pairs,
         directory: bytes,
         setup: bytes,
+        limits: _Limits | None,
     ) -> int:
         """Ask for the number of a kind; `template` is a digest, empty for a program."""
     def take(self, key: int, patience: float) -> _Told | int:
@@ -690,6 +692,8 @@ class Borrower:
         """Give a service back; `owed` is the call of its reset, 0 where it had none."""
     def abandon(self, handle: Handle, owed: int, met: bool) -> None:
         """Leave a start to whoever comes next; `owed` is the call that makes it, 0: answered."""
+    def end_overdue(self, handle: Handle) -> None:
+        """As `Pool.end_overdue`."""
     def discard(self, handle: Handle) -> None:
         """Have a service ended."""
     def look(self, ticket: int, queue: WakeQueue | None = None) -> _Told | None:

@@ -18,6 +18,7 @@ import pytest
 import forebay
 from forebay.config import PoolConfig
 from tests.pool.lender import Lending, Program
+from tests.pool.limited import Files, Hasty
 from tests.pool.processes import alive, eventually
 from tests.pool.programs import write
 from tests.pool.services import Echo
@@ -203,3 +204,44 @@ def test_a_lender_replaces_services_as_a_pool_does(path: Path) -> None:
         finally:
             os.write(lender.stop_fd, b".")
             serving.join()
+
+
+def test_limits_hold_whoever_starts_the_service(pool: forebay.SharedPool) -> None:
+    """Without them, one program's service could take the machine from all."""
+    with pool.acquire(Files) as files:
+        assert files.open_many(20) == 20
+        with pytest.raises(OSError, match="Too many open files"):
+            files.open_many(100)
+
+
+def test_a_call_past_its_limit_ends_the_service(pool: forebay.SharedPool) -> None:
+    """It would go on until the lease ends, which may be much later."""
+    with pool.acquire(Hasty) as hasty:
+        with pytest.raises(forebay.DeadlineError):
+            hasty.hang()
+        with pytest.raises(forebay.DiedError) as caught:
+            hasty.grow(1)
+        assert caught.value.cause == "call_deadline"
+
+
+def test_each_lease_has_a_directory_of_its_own(pool: forebay.SharedPool, path: Path) -> None:
+    """One program would find the files of the one before."""
+    with forebay.SharedPool(path) as other:
+        with pool.acquire(Echo) as echo:
+            pid, first = echo.lease.pid, Path(echo.temporary_file())
+            assert first.parent == echo.lease.directory
+        with other.acquire(Echo) as echo:
+            assert echo.lease.pid == pid
+            assert list(echo.lease.directory.iterdir()) == []
+            assert not first.exists()
+
+
+def test_what_only_a_pool_can_tell_of_a_lease_is_refused(
+    pool: forebay.SharedPool, command: forebay.Command
+) -> None:
+    """An AttributeError from inside would say nothing."""
+    with pool.acquire(command) as backend:
+        with pytest.raises(forebay.ConfigError, match="directory of a program"):
+            _ = backend.lease.directory
+        with pytest.raises(forebay.ConfigError, match=r"lease\.follow"):
+            backend.lease.follow()

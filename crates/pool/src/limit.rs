@@ -28,14 +28,6 @@ pub const LIFETIME_LOOK_MS: u64 = 1_000;
 pub const SPARES_FROM: u64 = 2;
 /// Time from a start to the fork of a spare, in milliseconds, so that it delays no burst of starts.
 pub const SPARE_DELAY_MS: u64 = 10;
-/// Longest time until the directories of ended leases are looked for, in milliseconds, while the keeper is awake.
-pub const DIRECTORY_SCAN_MS: u64 = 1_000;
-/// Files and directories that the keeper removes between two looks at what is more urgent.
-pub const REMOVE_BATCH: usize = 16;
-/// Time between two rounds of measuring the memory of services, in milliseconds; only where a pool limits it.
-pub const MEMORY_SCAN_MS: u64 = 1_000;
-/// Services that the keeper measures between two looks at what is more urgent: 0.1 ms each.
-pub const MEMORY_BATCH: usize = 8;
 /// Programs that one shared pool serves at once.
 pub const BORROWERS_MAX: usize = 256;
 /// Kinds of services that one shared pool knows: one for each class and set of arguments, of each version of its code.
@@ -49,3 +41,11 @@ pub const TURN_MESSAGES: usize = 32;
 /// How long a lender, and a program that waits for it, looks before it sleeps, in microseconds: as in the transport,
 /// waking a process on another idle core costs about 25.
 pub const SPIN_US: u64 = 20;
+/// Longest time until the directories of ended leases are looked for, in milliseconds, while the keeper is awake.
+pub const DIRECTORY_SCAN_MS: u64 = 1_000;
+/// Files and directories that the keeper removes between two looks at what is more urgent.
+pub const REMOVE_BATCH: usize = 16;
+/// Time between two rounds of measuring the memory of services, in milliseconds; only where a pool limits it.
+pub const MEMORY_SCAN_MS: u64 = 1_000;
+/// Services that the keeper measures between two looks at what is more urgent: 0.1 ms each.
+pub const MEMORY_BATCH: usize = 8;

@@ -65,7 +65,7 @@ class PythonKind:
         self.name = service.__name__
         told_at_start = isinstance(spec, Factory)
         self.methods = frozenset() if told_at_start else public_methods(service)
-        self.limits, self.call_timeout = _parts(spec.limits)
+        self.limits, self.call_timeout = parts_of(spec.limits)
         self.proxies = proxy_classes(self.name, self.methods, self.call_timeout)
         self.resets = spec.resets
         self.max_leases = getattr(service, "max_leases", 1)
@@ -149,7 +149,7 @@ class CommandKind:
         self.key = key
         self.name = os.path.basename(command.arguments[0])
         self.resets = Reset.STATELESS if command.reuse else Reset.NEVER
-        self.limits, self.call_timeout = _parts(command.limits)
+        self.limits, self.call_timeout = parts_of(command.limits)
         self.command = command
         self.speaks_on_link = command.speaks_on_link
         self.faces = None if command.connect is None else Faces(command.connect)
@@ -224,7 +224,7 @@ class CommandKind:
 Kind = PythonKind | CommandKind
 
 
-def _parts(limits: Limits | None) -> tuple[Terms | None, float | None]:
+def parts_of(limits: Limits | None) -> tuple[Terms | None, float | None]:
     """What the keeper enforces, and the time of a call, which the client watches over."""
     return (None, None) if limits is None else (limits.terms, limits.call_seconds)
 

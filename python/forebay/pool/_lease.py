@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error, StaleError
 from forebay.pool._directory import LeaseDirectory
-from forebay.pool._follow import Follow
 from forebay.pool._program import ProgramRecord
 from forebay.pool._record import PythonRecord, Record, socket_of
 from forebay.pool._step import awaited, block
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     import socket
 
     from forebay.pool._branch import Branches
+    from forebay.pool._follow import Follow
     from forebay.pool._pool import ServicePool
 
 
@@ -80,7 +80,7 @@ class Lease:
         Example: `for line in lease.follow(): ...` or `async for line in lease.follow(): ...`
         """
         self._check()
-        return Follow(self._pool, self._handle)
+        return self._pool.follow(self._handle)
 
     @property
     def directory(self) -> Path:
@@ -287,7 +287,7 @@ class Lease:
         """The directory of a program's lease, which this side looks after; None for others."""
         if isinstance(self._record, PythonRecord):
             return None
-        service = self._pool.core.directory(self._handle)
+        service = self._pool.directory(self._handle)
         own = LeaseDirectory(service)
         own.begin(self._handle.generation)
         return own.path

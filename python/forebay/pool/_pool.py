@@ -18,6 +18,7 @@ from forebay.pool._backend import ProgramAcquire
 from forebay.pool._command import Command
 from forebay.pool._death import Obituary, died_error
 from forebay.pool._events import Events, Journal
+from forebay.pool._follow import Follow
 from forebay.pool._keeper import start_keeper
 from forebay.pool._kind import THREAD_VARIABLES, CommandKind, Kind, PythonKind, environment_of
 from forebay.pool._record import PythonRecord, Record
@@ -411,6 +412,14 @@ class ServicePool:
                 f"pool {self.name!r}: its keeper did not answer within {DEATH_WAIT:g} s"
             )
         return told[0].decode(errors="replace")
+
+    def follow(self, handle: _core.Handle) -> Follow:
+        """What a service writes, as it writes it."""
+        return Follow(self, handle)
+
+    def directory(self, handle: _core.Handle) -> str:
+        """The directory of a service."""
+        return self.core.directory(handle)
 
     def waiter(self) -> LoopWaiter:
         """The waiter of the running event loop."""

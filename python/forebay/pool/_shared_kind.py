@@ -22,7 +22,8 @@ from forebay.pool._application import Application, application_of, reference_of
 from forebay.pool._backend import Backend
 from forebay.pool._command import Command
 from forebay.pool._factory import Factory
-from forebay.pool._kind import THREAD_VARIABLES
+from forebay.pool._kind import THREAD_VARIABLES, parts_of
+from forebay.pool._limits import Limits
 from forebay.pool._proxy import proxy_classes, public_methods
 from forebay.pool._reset import Reset
 from forebay.pool._spec import Spec
@@ -40,9 +41,10 @@ class SharedKind:
         name: stands in messages.
         resets: how a service is made clean.
         proxies: what holders of a lease see: of the blocking face, of the asyncio face.
+        call_timeout: seconds that a call may take unless its caller says otherwise; None: for ever.
         make: arguments of the call that makes a Python service; None for a program.
         told: what the lender is told: digest, name, digest of the template (empty for a program),
-            command line, environment, directory, what a template is to import.
+            command line, environment, directory, what a template is to import, limits.
     """
 
     speaks_on_link = True
@@ -56,7 +58,8 @@ class SharedKind:
         name: str,
         resets: Reset,
         *,
-        proxies: tuple[type[Any], type[Any]] = (Backend, Backend),
+        methods: frozenset[str] | None = None,
+        limits: Limits | None = None,
         make: tuple[Any, ...] | None = None,
         template: bytes = b"",
         launch: tuple[list[bytes], Pairs, bytes],
@@ -65,10 +68,13 @@ class SharedKind:
     ) -> None:
         self.name = name
         self.resets = resets
-        self.proxies = proxies
+        terms, self.call_timeout = parts_of(limits)
+        self.proxies: tuple[type[Any], type[Any]] = (Backend, Backend)
+        if methods is not None:
+            self.proxies = proxy_classes(name, methods, self.call_timeout)
         self.make = make
-        self.digest = _digest(template, identity)
-        self.told = (self.digest, os.fsencode(name), template, *launch, setup)
+        self.digest = _digest(template, identity, terms)
+        self.told = (self.digest, os.fsencode(name), template, *launch, setup, terms)
 
 
 def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
@@ -81,7 +87,7 @@ def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
     if isinstance(spec, Command):
         return _program_kind(spec)
     if isinstance(spec, Factory):
-        raise _not_offered(
+        raise not_offered(
             f"{spec!r}: a program could not know the methods of what another one made"
         )
     service = spec.service
@@ -95,7 +101,8 @@ def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
     return SharedKind(
         service.__name__,
         spec.resets,
-        proxies=proxy_classes(service.__name__, public_methods(service)),
+        methods=public_methods(service),
+        limits=spec.limits,
         make=(*made, False, False),  # without a canary; the methods are known
         template=_digest(*template),
         launch=launch,
@@ -107,7 +114,7 @@ def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
 def _program_kind(command: Command) -> SharedKind:
     name = os.path.basename(command.arguments[0])
     if not command.speaks_on_link:
-        raise _not_offered(
+        raise not_offered(
             f"Command {list(command.arguments)}: a program that is not ready by a byte to {{fd}}, "
             "or that has connect=, stdio=True, or a directory, socket or port of its own,"
         )
@@ -119,12 +126,14 @@ def _program_kind(command: Command) -> SharedKind:
     return SharedKind(
         name,
         Reset.STATELESS if command.reuse else Reset.NEVER,
+        limits=command.limits,
         launch=launch,
         identity=(launch, _identity.executable(program), command.reuse),
     )
 
 
-def _not_offered(what: str) -> ConfigError:
+def not_offered(what: str) -> ConfigError:
+    """What a pool of one's own has, and the shared pool has not."""
     return ConfigError(f"{what} is not offered by the shared pool; use a ServicePool")
 
 

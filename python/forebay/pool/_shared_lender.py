@@ -63,6 +63,7 @@ class Lender:
                 max_running=min(self.config.max_running, max_size),
                 max_uses=min(self.config.max_uses, COUNT_MAX),
                 lifetime_ms=int(self.config.max_lifetime * 1000),
+                private_bytes_max=self.config.max_memory,
                 spares=min(self.config.spares, COUNT_MAX),
                 leases_max=leases_max,
                 waiters_max=waiters_max,

@@ -14,9 +14,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitError
+from forebay.errors import BrokenError, ClosedError, Error, LimitError
 from forebay.pool._death import died_error
 from forebay.pool._reset import ENDED
+from forebay.pool._shared_kind import not_offered
 from forebay.pool._shared_record import SharedRecord, begun, taken_on
 from forebay.pool._step import Steps
 from forebay.pool._wait import Deadline, LoopWaiter
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import asyncio
     from pathlib import Path
 
+    from forebay.pool._follow import Follow
     from forebay.pool._record import PythonRecord
     from forebay.pool._shared_kind import SharedKind
 
@@ -205,11 +207,17 @@ class Link:
         self._forget(record)
         record.part()
 
+    def follow(self, handle: _core.Handle) -> Follow:
+        """Refuse to follow a service."""
+        raise not_offered("lease.follow")
+
+    def directory(self, handle: _core.Handle) -> str:
+        """Refuse to tell the directory of a program."""
+        raise not_offered("lease.directory of a program")
+
     def branch(self, record: PythonRecord) -> PythonRecord:
         """Refuse to copy a service: the lender could not tell a copy from what it lends."""
-        raise ConfigError(
-            f"lease.fork of {record.kind.name} is not offered by the shared pool; use a ServicePool"
-        )
+        raise not_offered(f"lease.fork of {record.kind.name}")
 
     def explain(
         self, handle: _core.Handle, name: str, error: BaseException

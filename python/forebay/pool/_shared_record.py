@@ -13,8 +13,9 @@ import socket
 from typing import TYPE_CHECKING
 
 from forebay import _core
+from forebay.errors import BrokenError
 from forebay.pool._program import ProgramRecord
-from forebay.pool._record import PythonRecord
+from forebay.pool._record import NEVER_BEGUN, PythonRecord
 from forebay.pool._reset import Reset
 from forebay.rpc import Channel
 
@@ -41,7 +42,12 @@ class SharedPythonRecord(PythonRecord):
         """A service that this program makes; the descriptor is given away."""
         record = cls(kind, handle, _core.Connection(descriptor, peer=f"service {kind.name}"))
         assert kind.make is not None
-        record.pending = record.channel.begin("@start", kind.make)
+        try:
+            record.pending = record.channel.begin("@start", kind.make)
+        except BrokenError:
+            record.pending = (
+                NEVER_BEGUN  # it has ended already: whoever takes its answer learns why
+            )
         return record
 
     @classmethod

@@ -239,6 +239,8 @@ impl Lender {
         let deadlines = Deadlines {
             start_ms: self.config.start_ms,
             idle_ms: self.config.idle_ms,
+            private_bytes_max: self.config.private_bytes_max,
+            limits: kind.limits,
             ..Deadlines::default()
         };
         let Some(&template) = self.ledger.templates.get(&kind.template) else {

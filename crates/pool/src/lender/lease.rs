@@ -56,6 +56,14 @@ impl Lender {
         Ok(())
     }
 
+    /// A call took longer than the limits of its service allow: it ends, and its holder keeps the lease.
+    pub(super) fn end_overdue(&mut self, program: Program, handle: Handle) -> Result<()> {
+        match self.ledger.lease(program, handle) {
+            Some(_) => self.pool.end(handle, Cause::CallDeadline),
+            None => Ok(()),
+        }
+    }
+
     fn end_service(&mut self, handle: Handle) -> Result<()> {
         self.ledger.forget(handle.slot);
         self.pool.discard(handle, Cause::Discarded)

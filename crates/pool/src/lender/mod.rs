@@ -52,6 +52,8 @@ pub struct Config {
     pub max_uses: u32,
     /// How long a service lives, in milliseconds, a tenth more or less; 0: for ever.
     pub lifetime_ms: u64,
+    /// Private bytes of a service until it is not lent again; 0: any number.
+    pub private_bytes_max: u64,
     /// Processes that each template keeps forked ahead.
     pub spares: u32,
     /// Services that one program may hold at once.

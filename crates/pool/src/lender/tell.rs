@@ -22,6 +22,7 @@ impl Lender {
             Request::Lend { ticket, handle } => self.lend_started(program, ticket, handle),
             Request::Abandon { handle, owed, met } => self.abandon(program, handle, owed, met),
             Request::Discard { handle } => self.discard(program, handle),
+            Request::Overdue { handle } => self.end_overdue(program, handle),
             Request::Death { ticket, handle } => self.look(program, ticket, handle, Pending::Death),
             Request::Output { ticket, handle } => {
                 if self.ledger.lease(program, handle).is_some() {
@@ -31,7 +32,7 @@ impl Lender {
             }
             Request::Hello { ticket, version } => self.greet(program, ticket, version),
             Request::Kind { ticket, kind } => {
-                self.name_kind(program, ticket, kind);
+                self.name_kind(program, ticket, *kind);
                 Ok(())
             }
             Request::Status { ticket } => self.status(program, ticket),

@@ -5,6 +5,7 @@
 //! version of this they speak.
 
 use super::{Handle, Launch, Reader, UNKNOWN, Writer};
+use crate::confine::Limits;
 use crate::death::{Cause, Death};
 use crate::error::Result;
 
@@ -28,6 +29,8 @@ pub struct Kind {
     pub launch: Launch,
     /// What the template is told first.
     pub setup: Vec<u8>,
+    /// What each process may use.
+    pub limits: Limits,
 }
 
 /// From a program.
@@ -36,7 +39,7 @@ pub enum Request {
     /// The first message.
     Hello { ticket: Ticket, version: u32 },
     /// Give a number to a kind of services.
-    Kind { ticket: Ticket, kind: Kind },
+    Kind { ticket: Ticket, kind: Box<Kind> },
     /// Lend a service of a kind.
     Ask { ticket: Ticket, key: u32 },
     /// A service that the program started is ready: lend it.
@@ -64,6 +67,8 @@ pub enum Request {
     },
     /// Have a service ended.
     Discard { handle: Handle },
+    /// Have a service ended whose holder keeps the lease: a call took longer than its limits allow.
+    Overdue { handle: Handle },
 }
 
 /// Sizes and counters, in an order of their own; see `Lender::status`.
@@ -172,6 +177,7 @@ impl Writer {
             .bytes(&kind.template)
             .launch(&kind.launch)
             .bytes(&kind.setup)
+            .limits(&kind.limits)
     }
     fn row(self, row: &Row) -> Self {
         self.u32(row.slot)
@@ -194,6 +200,7 @@ impl Reader<'_> {
             template: self.bytes()?,
             launch: self.launch()?,
             setup: self.bytes()?,
+            limits: self.limits()?,
         })
     }
     fn flag(&mut self) -> Result<bool> {
@@ -231,7 +238,11 @@ impl Request {
     pub const fn is_question(&self) -> bool {
         !matches!(
             self,
-            Self::Leave { .. } | Self::Release { .. } | Self::Abandon { .. } | Self::Discard { .. }
+            Self::Leave { .. }
+                | Self::Release { .. }
+                | Self::Abandon { .. }
+                | Self::Discard { .. }
+                | Self::Overdue { .. }
         )
     }
 
@@ -255,6 +266,7 @@ impl Request {
                 writer.u8(u8::from(*met))
             }
             Self::Discard { handle } => writer.u8(13).handle(*handle),
+            Self::Overdue { handle } => writer.u8(14).handle(*handle),
         }
         .0
     }
@@ -279,6 +291,7 @@ impl Request {
                     met: reader.flag()?,
                 },
                 13 => Self::Discard { handle },
+                14 => Self::Overdue { handle },
                 _ => return Err(UNKNOWN),
             }
         };
@@ -293,7 +306,7 @@ impl Request {
             },
             2 => Self::Kind {
                 ticket,
-                kind: reader.kind()?,
+                kind: Box::new(reader.kind()?),
             },
             3 => Self::Ask {
                 ticket,

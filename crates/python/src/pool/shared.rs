@@ -15,7 +15,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use super::{Pairs, PyHandle, WakeQueue, milliseconds};
+use super::{Pairs, PyHandle, PyLimits, WakeQueue, limits_of, milliseconds};
 use crate::error;
 use crate::sys::descriptor::take;
 
@@ -39,7 +39,7 @@ impl Lender {
 #[pymethods]
 impl Lender {
     #[new]
-    #[pyo3(signature = (path, *, wake, max_size, max_running, max_uses, lifetime_ms, spares, leases_max, waiters_max, start_ms, idle_ms, reset_ms))]
+    #[pyo3(signature = (path, *, wake, max_size, max_running, max_uses, lifetime_ms, private_bytes_max, spares, leases_max, waiters_max, start_ms, idle_ms, reset_ms))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
         path: PathBuf,
@@ -48,6 +48,7 @@ impl Lender {
         max_running: u32,
         max_uses: u32,
         lifetime_ms: u64,
+        private_bytes_max: u64,
         spares: u32,
         leases_max: usize,
         waiters_max: usize,
@@ -60,6 +61,7 @@ impl Lender {
             max_running,
             max_uses,
             lifetime_ms,
+            private_bytes_max,
             spares,
             leases_max,
             waiters_max,
@@ -138,6 +140,7 @@ impl Borrower {
         environment: Pairs,
         directory: Vec<u8>,
         setup: Vec<u8>,
+        limits: Option<PyLimits>,
     ) -> PyResult<u64> {
         let launch = Launch {
             arguments,
@@ -151,7 +154,9 @@ impl Borrower {
             template,
             launch,
             setup,
+            limits: limits_of(limits),
         };
+        let kind = Box::new(kind);
         self.ask(|ticket| Request::Kind { ticket, kind })
     }
 
@@ -213,6 +218,11 @@ impl Borrower {
     fn discard(&self, handle: &PyHandle) -> PyResult<()> {
         let handle = handle.0;
         self.say(&Request::Discard { handle })
+    }
+
+    fn end_overdue(&self, handle: &PyHandle) -> PyResult<()> {
+        let handle = handle.0;
+        self.say(&Request::Overdue { handle })
     }
 
     /// The answer, where it is there; otherwise `queue` is told of it.
@@ -297,8 +307,9 @@ fn told(py: Python<'_>, answer: Answer) -> PyResult<Bound<'_, PyTuple>> {
         Reply::Met { pid, .. } => (5, pid, next()).into_pyobject(py),
         Reply::Died { death, .. } => {
             let text = PyBytes::new(py, &death.text);
-            let (peak, limit) = (death.peak_bytes, death.limit_bytes);
-            let death = (death.cause.name(), death.pid, death.code, text, peak, limit);
+            let cause = death.cause.name();
+            let memory = (death.peak_bytes, death.limit_bytes);
+            let death = (cause, death.pid, death.code, text, memory.0, memory.1);
             (6, death).into_pyobject(py)
         }
         Reply::Kind { key, .. } => (2, key).into_pyobject(py),

@@ -18,12 +18,22 @@ fn requests() -> Vec<Request> {
             ..Launch::default()
         },
         setup: b"setup".to_vec(),
+        limits: Limits {
+            memory_bytes: 1 << 40,
+            cpu_millis: 500,
+            open_files: 64,
+            processes: 4,
+            advisory: true,
+        },
     };
     let name = b"Digits".to_vec();
     let (owed, met, key, from) = (77, true, 5, 6);
     vec![
         Request::Hello { ticket, version: 1 },
-        Request::Kind { ticket, kind },
+        Request::Kind {
+            ticket,
+            kind: Box::new(kind),
+        },
         Request::Ask { ticket, key },
         Request::Lend { ticket, handle },
         Request::Death { ticket, handle },
@@ -35,6 +45,7 @@ fn requests() -> Vec<Request> {
         Request::Release { handle, owed },
         Request::Abandon { handle, owed, met },
         Request::Discard { handle },
+        Request::Overdue { handle },
     ]
 }
 
@@ -46,8 +57,8 @@ fn replies() -> Vec<Reply> {
         cause: Cause::Signal,
         pid,
         code: 9,
-        peak_bytes: 1,
-        limit_bytes: 2,
+        peak_bytes: 1 << 33,
+        limit_bytes: 1 << 34,
         text: text.clone(),
     };
     let row = Row {
