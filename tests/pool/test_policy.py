@@ -7,12 +7,13 @@ import logging
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import forebay
-from tests.pool.processes import alive, eventually
+from tests.pool.processes import alive, eventually, parent
 from tests.pool.services import Echo, Notes, Tree
 
 
@@ -180,3 +181,34 @@ def test_a_tree_of_copies_leaves_the_counts_alone() -> None:
         with tree.lease.fork(2):
             assert pool.stats()["live"] == 1
         assert pool.stats()["leased"] == 1
+
+
+def test_a_new_kind_is_kept_ready_after_the_keeper_died() -> None:
+    with pool_of(max_size=4, min_idle=1) as pool:
+        with pool.acquire(Echo) as echo:
+            os.kill(parent(echo.lease.pid), signal.SIGKILL)
+        with pool.acquire(Notes, timeout=10) as notes:
+            assert notes.read() == []
+            assert idle(pool) >= 1
+
+
+def test_a_kind_that_cannot_start_is_not_started_over_and_over() -> None:
+    with pool_of(max_size=8) as pool:
+        pool.warm(Echo.spec("no such argument", "there"), 4)
+        for _ in range(60):
+            with pool.acquire(Echo):
+                pass
+        assert pool.stats()["starts"] < 40
+
+
+def test_threads_that_look_for_leaks_do_not_disturb_each_other() -> None:
+    with pool_of(max_size=4, leak_after=30) as pool, ThreadPoolExecutor(4) as executor:
+
+        def cycles(_: int) -> int:
+            for _ in range(300):
+                with pool.acquire(Echo, timeout=30):
+                    pass
+            return pool.stats()["leaks"]
+
+        assert set(executor.map(cycles, range(4))) == {0}
+        assert pool.stats()["leased"] == 0

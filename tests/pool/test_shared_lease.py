@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -107,3 +109,66 @@ def test_threads_share_services(pool: forebay.ServicePool) -> None:
     with ThreadPoolExecutor(8) as executor:
         assert all(executor.map(episode, range(64)))
     assert pool.stats()["leased"] == 0
+
+
+def test_nobody_joins_a_service_that_its_last_holder_is_giving_back(
+    pool: forebay.ServicePool,
+) -> None:
+    with pool.acquire(Sessions) as one:
+        assert not pool.core.part(one.lease._handle, False), "it was the last"
+        with pool.acquire(Sessions) as other:
+            assert other.lease.pid != one.lease.pid
+
+
+def test_a_lost_lease_leaves_the_others_alone(pool: forebay.ServicePool) -> None:
+    with pool.acquire(Sessions) as kept:
+        lost: Any = pool.acquire(Sessions).__enter__()
+        pid = lost.lease.pid
+        assert pid == kept.lease.pid
+        del lost
+        gc.collect()
+        with pool.acquire(Sessions, timeout=10) as other:
+            assert other.lease.pid != pid, "what a lost lease may still be calling is not joined"
+        assert kept.step("a", 1) == [1]
+    assert eventually(lambda: not alive(pid))
+
+
+async def leave_what_was_granted(pool: forebay.ServicePool) -> None:
+    held = [pool.acquire(Sessions) for _ in range(3)]
+    sessions = [await acquire.__aenter__() for acquire in held]
+    waiting = asyncio.create_task(pool.acquire(Sessions).__aenter__())
+    await asyncio.sleep(0)
+    assert pool.stats()["waiters"] == 1
+    for session in sessions:  # the first grants its place to the waiter, which never looks
+        session.lease.close()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+def test_a_waiter_that_leaves_what_it_was_granted_leaks_nothing() -> None:
+    with forebay.ServicePool(max_size=1) as pool:
+        for _ in range(3):
+            asyncio.run(leave_what_was_granted(pool))
+        assert eventually(lambda: pool.stats()["live"] == len(pool.core.services()) <= 1)
+        with pool.acquire(Sessions, timeout=10) as again:
+            assert again.step("a", 1) == [1]
+
+
+def test_a_null_pool_shares_nothing() -> None:
+    with (
+        forebay.NullPool(max_size=2) as pool,
+        pool.acquire(Sessions) as one,
+        pool.acquire(Sessions) as other,
+    ):
+        assert one.lease.pid != other.lease.pid
+
+
+def test_joins_count_as_uses() -> None:
+    with (
+        forebay.ServicePool(max_size=2, max_uses=2) as pool,
+        pool.acquire(Sessions) as first,
+        pool.acquire(Sessions) as second,
+        pool.acquire(Sessions) as third,
+    ):
+        assert first.lease.pid == second.lease.pid != third.lease.pid
