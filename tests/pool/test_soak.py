@@ -34,6 +34,7 @@ LEASES = int(os.environ.get("FOREBAY_SOAK_LEASES", "2000"))
 SEED = int(os.environ.get("FOREBAY_SOAK_SEED", str(secrets.randbits(16))))
 SILENCE_S = 30.0  # beyond every timeout of a client: then it hangs
 LAST_S = 60.0
+NO_LENDER = "failed: no shared pool at "
 
 
 class Clients:
@@ -114,8 +115,9 @@ class Clients:
         self._errors.close()
 
     def leases(self) -> int:
-        """Leases that came to an end of some kind."""
-        return self.outcomes.total() - self.outcomes["end"]
+        """Leases that came to an end of some kind; where no lender was there, none was begun."""
+        none = (self.outcomes[one] for one in self.outcomes if one.startswith(NO_LENDER))
+        return self.outcomes.total() - self.outcomes["end"] - sum(none)
 
     def wrong(self) -> list[str]:
         """What must never be."""
