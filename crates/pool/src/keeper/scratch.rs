@@ -133,6 +133,7 @@ fn sweep(base: &Path, removal: &Trash) {
         return;
     };
     for entry in entries.flatten() {
+        remove_unborn(&entry);
         if is_ours(&entry.file_name()) {
             let Ok(directory) = open_own(&entry.path()) else {
                 continue;
@@ -142,6 +143,19 @@ fn sweep(base: &Path, removal: &Trash) {
                 removal.borrow_mut().push(entry.path(), Some(directory));
             }
         }
+    }
+}
+
+/// Remove the empty directory of a keeper that was killed before it had locked and named it.
+fn remove_unborn(entry: &fs::DirEntry) {
+    let name = entry.file_name();
+    let unborn = name.to_str().and_then(|name| name.strip_prefix('.'));
+    let pid = unborn.and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+    if let Some(pid) = pid
+        && pid.parse::<u32>().is_ok()
+        && !Path::new("/proc").join(pid).exists()
+    {
+        let _ = fs::remove_dir(entry.path()); // empty, or not what it seems
     }
 }
 
@@ -178,6 +192,10 @@ mod tests {
         make(&base.join("elsewhere")).expect("a directory");
         std::os::unix::fs::symlink(base.join("elsewhere"), &link).expect("a link");
         make(&dead).expect("a directory");
+        let unborn = |pid: u32| base.join(format!(".{PREFIX}{pid}-1"));
+        let (gone, coming) = (unborn(u32::MAX), unborn(std::process::id()));
+        make(&gone).expect("a directory");
+        make(&coming).expect("a directory");
 
         let removal = Trash::default();
         let living = Scratch::create(&base, &removal).expect("does not wait at the FIFO");
@@ -187,6 +205,8 @@ mod tests {
         assert!(fifo.exists() && link.exists() && living.path.exists());
         assert!(base.join("elsewhere").exists());
         assert!(!dead.exists(), "nobody holds its lock");
+        assert!(!gone.exists() && coming.exists(), "no such keeper");
+        fs::remove_dir(coming).expect("empty");
         drop(living);
         removal.borrow_mut().finish();
         assert_eq!(fs::read_dir(&base).expect("ours").count(), 3);
