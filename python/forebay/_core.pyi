@@ -575,6 +575,8 @@ class Nursery:
         """
     def refuse(self) -> None:
         """In a service: take an order for a copy and do not make it."""
+    def await_end(self) -> None:
+        """In a service: wait, without the GIL, until the keeper has let go of it."""
 
 @final
 class Cradle:

@@ -270,6 +270,28 @@ def test_forks_of_forks_are_not_orphaned(env: WalkEnv) -> None:
     env.step(1)
 
 
+def test_a_fork_samples_actions_of_its_own(env: WalkEnv) -> None:
+    env.action_space = gymnasium.spaces.Discrete(HUGE)
+    env.action_space.seed(3)
+    env.reset()
+    same, other, another = env.fork(same_seed=True), env.fork(), env.fork()
+    try:
+        sampled = [forked.action_space.sample() for forked in (env, same, other, another)]
+        assert sampled[0] == sampled[1]
+        assert len(set(sampled)) == 3
+    finally:
+        for forked in (same, other, another):
+            forked.close()
+
+
+def test_a_fork_leaves_a_space_of_the_class_alone(env: WalkEnv) -> None:
+    first, second = WalkEnv.action_space, gymnasium.spaces.Discrete(100)
+    first.seed(3)
+    second.seed(3)
+    env.fork().close()
+    assert [first.sample() for _ in range(3)] == [second.sample() for _ in range(3)]
+
+
 def test_a_fork_keeps_its_numbers_where_asked_for(env: WalkEnv) -> None:
     env.reset(seed=3)
     same, other = env.fork(same_seed=True), env.fork()

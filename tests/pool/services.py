@@ -184,6 +184,13 @@ class Tree(forebay.Service):
         return os.getpid(), tempfile.mkdtemp()
 
 
+class Barren(Tree):
+    """Its copies cannot be told apart from it."""
+
+    def reseed(self) -> None:
+        raise ValueError(f"no seed after {self.path}")
+
+
 class Costly(Tree):
     """Made once, forked for each lease."""
 

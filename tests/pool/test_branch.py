@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import signal
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 
 import pytest
 
 import forebay
-from tests.pool.processes import alive, eventually, parent
-from tests.pool.services import Costly, Tree
+from tests.pool.processes import alive, children, eventually, parent
+from tests.pool.services import Barren, Costly, Tree
 
 
 @pytest.fixture
 def pool():
     with forebay.ServicePool(max_size=2, name="tests") as pool:
+        yield pool
+
+
+@pytest.fixture
+def spareless():
+    """A pool whose keeper has no processes of services but those that are lent or idle."""
+    with forebay.ServicePool(max_size=2, spares=0, name="tests") as pool:
         yield pool
 
 
@@ -142,6 +154,82 @@ def test_a_service_that_is_stopped_is_not_waited_for_longer_than_asked(
     assert eventually(lambda: not alive(pid)), "a service that did not answer is ended"
     with pool.acquire(Tree, timeout=10) as tree:
         assert tree.step(1) == [1]
+
+
+def test_more_copies_than_the_socket_holds_orders(pool: forebay.ServicePool) -> None:
+    with pool.acquire(Tree) as tree:
+        tree.step(1)
+        with tree.lease.fork(300, timeout=60) as copies:
+            assert [copied.step(2) for copied in copies] == [[1, 2]] * 300
+            assert len({copied.lease.pid for copied in copies}) == 300
+
+
+@contextlib.contextmanager
+def free_descriptors(count: int) -> Iterator[None]:
+    """No more than `count` others can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = set(map(int, os.listdir("/proc/self/fd")))
+    free = (number for number in range(soft) if number not in taken)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next(islice(free, count, None)), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_service_that_was_half_copied_is_not_lent_on(pool: forebay.ServicePool) -> None:
+    with pool.acquire(Tree) as tree:
+        pid = tree.lease.pid
+        with free_descriptors(12), pytest.raises(forebay.LimitError), tree.lease.fork(20):
+            pass
+        assert tree.step(1) == [1], "its holder may go on"
+    assert eventually(lambda: not alive(pid))
+    with pool.acquire(Tree) as tree, tree.lease.fork(1, timeout=10) as [copied]:
+        assert tree.lease.pid != pid
+        assert copied.step(1) == [1]
+
+
+def test_a_copy_that_cannot_be_reseeded_says_why(spareless: forebay.ServicePool) -> None:
+    with spareless.acquire(Barren) as barren:
+        barren.step(1)
+        with pytest.raises(ValueError, match=r"no seed after \[1\]"), barren.lease.fork(2):
+            pass
+        keeper = parent(barren.lease.pid)
+        assert barren.step(2) == [1, 2]
+        assert eventually(lambda: len(services_of(keeper)) == 1), "a copy is left"
+        with barren.lease.fork(2, same_seed=True) as copies:
+            assert [copied.step(3) for copied in copies] == [[1, 2, 3]] * 2
+
+
+def services_of(keeper: int) -> list[int]:
+    """Processes of services, whether the keeper knows them or not."""
+    found = []
+    for pid in children(keeper):
+        with contextlib.suppress(FileNotFoundError):
+            if Path(f"/proc/{pid}/comm").read_text() == "fb service\n":
+                found.append(pid)
+    return found
+
+
+def test_no_copy_outlives_an_original_that_ends_while_it_forks(
+    spareless: forebay.ServicePool,
+) -> None:
+    with spareless.acquire(Tree) as other:
+        keeper = parent(other.lease.pid)
+        for attempt in range(60):
+            with (
+                contextlib.suppress(forebay.Error),
+                spareless.acquire(Tree) as tree,
+                tree.lease.fork(30, timeout=0.004 + attempt % 10 * 0.001),
+            ):
+                pass
+
+        def only_known() -> bool:
+            found = services_of(keeper)
+            known = {service[2] for service in spareless.core.services()}
+            return spareless.stats()["starting"] == 0 and known.issuperset(found)
+
+        assert eventually(only_known), "copies are left that nobody owns"
 
 
 def test_a_copy_that_dies_leaves_the_others_alone(pool: forebay.ServicePool) -> None:

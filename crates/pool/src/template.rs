@@ -188,6 +188,19 @@ impl Nursery {
         }
     }
 
+    /// In a service that nobody calls any more: wait until the keeper has let go of it.
+    ///
+    /// `Interrupted` at a signal.
+    pub fn await_end(&mut self) -> Result<()> {
+        while let Some(socket) = &self.socket {
+            match self.receiver.receive(socket, RecvFlags::empty())? {
+                Some(Packet { bytes, .. }) if bytes.is_empty() => break,
+                _ => {} // an order for a copy comes too late: who gave it has left
+            }
+        }
+        Ok(())
+    }
+
     /// Fork and report it. The socket, in the child alone.
     fn split(
         &mut self,

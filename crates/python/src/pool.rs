@@ -605,6 +605,16 @@ impl Nursery {
     fn refuse(&self) -> PyResult<()> {
         self.core().refuse().map_err(error::pool)
     }
+
+    /// In a service: wait without the GIL until the keeper has let go of it.
+    fn await_end(&self, py: Python<'_>) -> PyResult<()> {
+        loop {
+            match py.detach(|| self.core().await_end()) {
+                Err(forebay_pool::Error::Interrupted) => py.check_signals()?,
+                done => return done.map_err(error::pool),
+            }
+        }
+    }
 }
 
 /// Where the calls of a service come from that is not born yet.

@@ -156,20 +156,24 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
         what it was given (`acquire`, the spec) is shared.
 
         Args:
-            same_seed: keep the state of the service's random generators and of `np_random`;
-                otherwise the copy gets new ones.
+            same_seed: keep the state of the service's random generators, of `np_random` and of the
+                environment's own spaces; otherwise the copy gets new ones.
 
         Raises:
             As `lease.fork`.
         """
         kept = ("service_spec", "spec", "_acquire", "_lease", "_service")
         forked = copy.copy(self)
+        memo: dict[int, Any] = {}  # what two attributes share is shared in the copy too
         for name, value in vars(self).items():
             if name not in kept:
-                setattr(forked, name, copy.deepcopy(value))
+                setattr(forked, name, copy.deepcopy(value, memo))
         forked._service = forked._lease = None
         if not same_seed:
             forked._np_random = None  # made anew on first use
+            for name in ("action_space", "observation_space"):
+                if name in vars(forked):  # a space of the class has one generator for all
+                    vars(forked)[name].seed()
         if self._service is not None:
             stack = ExitStack()
             copies = self._service.lease.fork(1, same_seed=same_seed, timeout=self._acquire_timeout)

@@ -16,11 +16,22 @@ if TYPE_CHECKING:
     from forebay.pool._pool import ServicePool
 
 
+COPIES_ORDERED_MAX = 32
+"""Copies that are ordered before the service is told to make them.
+
+An order lies in the service's socket until then, with three descriptors; the socket holds some 270.
+"""
+
+
 class Branches:
     """Copies to be. `with` gives a list of blocking proxies, `async with` one of asyncio ones.
 
     Each copy has the state that the original had, and a lease of its own; they end with the block,
     or one by one with `copy.lease.close()`. The original goes on, and may be given back earlier.
+    More than `COPIES_ORDERED_MAX` are made in several calls, between which other threads' calls on
+    the lease may come.
+    Where making them fails, the original may still hold orders for copies that nobody waits for:
+    it is ended with its lease rather than lent on.
     """
 
     __slots__ = ("_count", "_lease", "_leases", "_pool", "_record", "_same_seed", "_timeout")
@@ -80,12 +91,8 @@ class Branches:
         waited = record
         try:
             with self._lease.lent():
-                for _ in range(self._count):
-                    copies.append(self._pool.branch(record))
-                channel = record.channel
-                channel.generation = record.handle.tag
-                call = channel.begin("@fork", (self._count, self._same_seed))
-                yield Answer(channel, call, deadline.left())
+                while len(copies) < self._count:
+                    yield from self._order(copies, deadline)
             for waited in copies:
                 yield Settle(waited, deadline.left())
                 yield from meet(self._pool, waited, deadline)
@@ -107,6 +114,21 @@ class Branches:
             self._discard(copies)
             raise
         return copies
+
+    def _order(self, copies: list[PythonRecord], deadline: Deadline) -> Steps[None]:
+        """Order some of the copies, and have the original make them."""
+        record, channel = self._record, self._record.channel
+        before = len(copies)
+        count = min(self._count - before, COPIES_ORDERED_MAX)
+        try:
+            while len(copies) < before + count:
+                copies.append(self._pool.branch(record))
+            channel.generation = record.handle.tag
+            call = channel.begin("@fork", (count, self._same_seed))
+            yield Answer(channel, call, deadline.left())
+        except BaseException:
+            self._lease.discard()  # its next holder's fork would take the orders that are left
+            raise
 
     def _discard(self, copies: Iterable[PythonRecord]) -> None:
         for copied in copies:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import pickle
 import signal
 import sys
@@ -34,7 +35,7 @@ WARM_ROUNDS = 32
 class Target:
     """What calls are made on: the service, once it is made. Its own names are private."""
 
-    __slots__ = ("_canary", "_connection", "_directory", "_service", "_shared")
+    __slots__ = ("_canary", "_connection", "_directory", "_failure", "_service", "_shared")
 
     _connection: _core.Connection
     """Where the calls come from, once there are any."""
@@ -44,6 +45,8 @@ class Target:
         self._service: Any = None
         self._shared = False
         self._canary: Any = None
+        self._failure: Exception | None = None
+        """Why a copy is of no use: what its caller is told first."""
 
     def __getattr__(self, name: str) -> Any:
         if self._directory.generation != self._connection.generation:
@@ -62,8 +65,11 @@ class Target:
             return self._start(*args)
         elif name == CHECK:
             return self._check(*args)
-        elif name in (PING, BRANCHED):
+        elif name == PING:
             pass  # it is asked only whether it is there
+        elif name == BRANCHED:
+            if self._failure is not None:
+                raise self._failure
         elif name == RESET:
             self._reset()
         elif name == DIRECTORY:
@@ -187,9 +193,10 @@ class Branched(BaseException):
     It is no `Exception`: no handler in between is to take it for the failure of that call.
     """
 
-    def __init__(self, connection: _core.Connection) -> None:
+    def __init__(self, connection: _core.Connection, failure: Exception | None) -> None:
         super().__init__()
         self.connection = connection
+        self.failure = failure
 
 
 def branch(nursery: _core.Nursery, target: Target, count: int, same_seed: bool) -> None:
@@ -211,13 +218,24 @@ def branch(nursery: _core.Nursery, target: Target, count: int, same_seed: bool) 
         state = random_state() if same_seed else None
         directory = nursery.branch(connection)
         if directory is not None:
-            gc.freeze()  # what it shares with the original stays shared
-            prepare(directory)
-            if state is not None:
-                restore_random(state)
-            else:
-                target._reseed()  # not as a call, which would empty the original's directory
-            raise Branched(connection)
+            raise Branched(connection, _settled(target, directory, state))
+
+
+def _settled(target: Target, directory: str, state: tuple[Any, Any] | None) -> Exception | None:
+    """Make a copy ready for its first call, with its own random numbers or `state`.
+
+    What that raises is returned: here it would be answered to the caller of the original.
+    """
+    try:
+        gc.freeze()  # what it shares with the original stays shared
+        prepare(directory)
+        if state is not None:
+            restore_random(state)
+        else:
+            target._reseed()  # not as a call, which would empty the original's directory
+    except Exception as error:
+        return error
+    return None
 
 
 def random_state() -> tuple[Any, Any]:
@@ -260,9 +278,14 @@ def main(nursery: _core.Nursery, target: Target) -> None:
         except Branched as copy:
             connection.close()
             target._connection = connection = copy.connection
+            target._failure = copy.failure
             target._settle()
             next_call = None
     # The client of a service is gone or has given it up. Whether and when it ends is the keeper's
-    # affair alone: a second authority in here would race with it (see the concept page).
-    while cradle.born:
-        signal.pause()
+    # affair alone: a second authority in here would race with it (see the concept page). The end
+    # of file does not: the keeper drops its end of the nursery once it has reaped this process, or
+    # where it will never know it (who forked it died before telling), or by dying itself. Then
+    # nobody else kills this group, which is this process's own since it leads its session.
+    if cradle.born:
+        nursery.await_end()
+        os.killpg(0, signal.SIGKILL)

@@ -27,14 +27,26 @@ impl Registry {
         sockets: &[OwnedFd],
     ) -> Result<()> {
         let ordered = self.order_copy(poller, handle, parent, deadlines, sockets);
-        if ordered.is_err()
-            && let Some(nursery) = self.nursery_of(parent.slot)
-        {
-            // Its holder has told it to expect an order, and it would wait for ever.
-            let skip = Order::Skip { handle }.encode();
-            let _ = channel::send(nursery, &skip, &[], SendFlags::DONTWAIT);
+        if ordered.is_err() {
+            self.copied(poller, parent.slot, handle);
+            self.skip(parent.slot, handle);
         }
         ordered
+    }
+
+    /// Tell a service not to wait for an order. Its holder has told it to expect one, and it would wait for
+    /// ever; so one that cannot even be told this, its socket full of what it does not take, is ended.
+    fn skip(&mut self, slot: u32, handle: Handle) {
+        let Some(nursery) = self.nursery_of(slot) else {
+            return;
+        };
+        let skip = Order::Skip { handle }.encode();
+        let told = channel::send(nursery, &skip, &[], SendFlags::DONTWAIT);
+        if told.is_err()
+            && let Some(service) = self.services.get_mut(&slot)
+        {
+            service.end(Cause::Discarded);
+        }
     }
 
     fn order_copy(
@@ -51,12 +63,11 @@ impl Registry {
         directory.make().map_err(NO_DIRECTORY)?;
         let (ours, theirs) = channel::pair()?;
         let confinement = self.confine(handle)?;
+        self.expect_copy(poller, parent.slot, handle)?;
         let gone = Error::Malformed {
             what: "the service to be copied has ended",
         };
-        let Some(nursery) = self.nursery_of(parent.slot) else {
-            return Err(gone);
-        };
+        let nursery = self.nursery_of(parent.slot).ok_or(gone)?;
         let order = Order::Branch {
             handle,
             directory: directory.path().as_encoded_bytes().to_vec(),
@@ -69,7 +80,7 @@ impl Registry {
             service.directory = Some(directory);
             service.nursery = Some(ours);
         }
-        self.expect_copy(poller, parent.slot, handle)
+        Ok(())
     }
 
     /// Watch for what a service reports, from its first copy on.
