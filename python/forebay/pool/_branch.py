@@ -127,7 +127,8 @@ class Branches:
             call = channel.begin("@fork", (count, self._same_seed))
             yield Answer(channel, call, deadline.left())
         except BaseException:
-            self._lease.discard()  # its next holder's fork would take the orders that are left
+            if len(copies) > before:
+                self._lease.discard()  # its next holder's fork would take the orders that are left
             raise
 
     def _discard(self, copies: Iterable[PythonRecord]) -> None:
