@@ -77,8 +77,9 @@ impl Nursery {
         }
     }
 
-    /// Say that imports are done.
+    /// Say that imports are done. What is in memory by now is shared with all that is forked.
     pub fn ready(&self) -> Result<()> {
+        sys::collapse_heap();
         self.report(&Report::Ready)
     }
 

@@ -30,10 +30,12 @@ pub const PIECES_MAX: usize = 64;
 pub const UNIX_PATH_BYTES_MAX: usize = 107;
 /// A reading thread looks and yields for this long before it sleeps.
 ///
-/// Waking a sleeper on another core costs about 25 us each way. A sequential call of 100 bytes on
-/// two idle cores: 57 us without, 9 us with 20 us of it; both ends on one core: 15 us with and
-/// without, because each look yields the core.
-pub const SPIN_US: u64 = 20;
+/// Waking a sleeper on another core costs 25 to 50 us each way: the answer of a service that slept
+/// comes after that, and must be found by who still looks. A lease of a service that resets (acquire,
+/// call, release) on two idle cores: 112 to 120 us with 20 us of it, 40 us with 60, 40 to 90 with
+/// 100; a sequential call of 100 bytes: 57 us without, 10 us with 20 or 60. Where both ends have one
+/// core nothing is lost, because each look yields it.
+pub const SPIN_US: u64 = 60;
 /// Looks in a row that found nothing, after which a thread sleeps at once.
 pub const LOOK_MISSES_MAX: u32 = 4;
 /// Sleeps after which it looks again, once.
