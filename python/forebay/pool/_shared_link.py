@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.errors import BrokenError, ClosedError, Error, LimitError
+from forebay.errors import BrokenError, ClosedError, DiedError, Error, LimitError
 from forebay.pool._death import died_error
 from forebay.pool._reset import ENDED
 from forebay.pool._shared_kind import not_offered
@@ -223,6 +223,8 @@ class Link:
         self, handle: _core.Handle, name: str, error: BaseException
     ) -> Steps[BaseException]:
         """Why a service broke: its death where the lender tells it in time, else `error`."""
+        if isinstance(error, DiedError):
+            return error  # the lender has told it already
         try:
             question = self.ask(self.core.death(handle), Deadline(EXPLAIN_WAIT))
             answer = yield from question
