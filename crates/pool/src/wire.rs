@@ -136,7 +136,7 @@ pub enum Order {
         confinement: Option<Confinement>,
     },
     /// Fork a process that will be a service when it is told; its nursery comes along.
-    Spare { number: u64, next: Vec<u8> },
+    Spare { next: Vec<u8> },
     /// To a spare: be a service; its socket and output come along.
     Serve {
         handle: Handle,
@@ -164,7 +164,7 @@ pub enum Report {
     /// It could not be.
     NotForked { handle: Handle, errno: i32 },
     /// A spare was forked; 0: it could not be.
-    Spared { number: u64, pid: i32 },
+    Spared { pid: i32 },
 }
 
 /// Append fields to a message.
@@ -539,7 +539,7 @@ impl Order {
                 .bytes(directory)
                 .confinement(confinement.as_ref()),
             Self::Skip { handle } => writer.u8(4).handle(*handle),
-            Self::Spare { number, next } => writer.u8(5).u64(*number).bytes(next),
+            Self::Spare { next } => writer.u8(5).bytes(next),
             Self::Serve {
                 handle,
                 confinement,
@@ -573,7 +573,6 @@ impl Order {
                 handle: reader.handle()?,
             },
             5 => Self::Spare {
-                number: reader.u64()?,
                 next: reader.bytes()?,
             },
             6 => Self::Serve {
@@ -595,7 +594,7 @@ impl Report {
             Self::Unfit { reason } => writer.u8(2).bytes(reason),
             Self::Forked { handle, pid } => writer.u8(3).handle(*handle).i32(*pid),
             Self::NotForked { handle, errno } => writer.u8(4).handle(*handle).i32(*errno),
-            Self::Spared { number, pid } => writer.u8(5).u64(*number).i32(*pid),
+            Self::Spared { pid } => writer.u8(5).i32(*pid),
         }
         .0
     }
@@ -617,7 +616,6 @@ impl Report {
                 errno: reader.i32()?,
             },
             5 => Self::Spared {
-                number: reader.u64()?,
                 pid: reader.i32()?,
             },
             _ => return Err(UNKNOWN),

@@ -49,7 +49,7 @@ impl Registry {
                         .and_then(|pid| self.started(poller, handle, pid));
                     self.tell_failure(handle, done);
                 }
-                Report::Spared { pid, .. } => self.spared(id, pid),
+                Report::Spared { pid } => self.spared(id, pid),
                 Report::NotForked { handle, errno } => {
                     running.pending.remove(&handle);
                     self.services.remove(&handle.slot);
