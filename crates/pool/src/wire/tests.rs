@@ -3,6 +3,9 @@
 use std::fmt::Debug;
 
 use super::*;
+use crate::confine::Confinement;
+use crate::death::{Cause, Death};
+use crate::error::Result;
 
 const HANDLE: Handle = Handle {
     slot: 7,
