@@ -31,9 +31,8 @@ from tests.pool.limited import (
     Processes,
 )
 from tests.pool.processes import alive, descendants, eventually, parent
-from tests.pool.programs import ROOT
+from tests.pool.programs import ECHO, ROOT, python
 from tests.pool.services import Echo, Once
-from tests.pool.test_command import ECHO, python
 
 MEBIBYTE = 1 << 20
 
