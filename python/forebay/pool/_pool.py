@@ -16,7 +16,7 @@ from forebay.pool import _application
 from forebay.pool._acquire import Acquire
 from forebay.pool._backend import ProgramAcquire
 from forebay.pool._command import Command
-from forebay.pool._death import Obituary, died_error
+from forebay.pool._death import KEEPER_WAIT, LastWords, Obituary, died_error
 from forebay.pool._events import Events, Journal
 from forebay.pool._follow import Follow
 from forebay.pool._keeper import start_keeper
@@ -34,9 +34,6 @@ from forebay.pool._watched import Watched
 if TYPE_CHECKING:
     import asyncio
 
-
-DEATH_WAIT = 1.0
-"""Seconds that a failed call waits for the keeper to tell the cause; it takes milliseconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -392,26 +389,19 @@ class ServicePool:
     ) -> Steps[BaseException]:
         """Why a service broke: its death where the keeper tells it in time, else `error`."""
         obituary = Obituary(self.core, handle)
-        yield Until(obituary.found, Deadline(DEATH_WAIT))
+        yield Until(obituary.found, Deadline(KEEPER_WAIT))
         return error if obituary.told is None else died_error(name, obituary.told)
 
     def output(self, handle: _core.Handle) -> Steps[str]:
         """What a service wrote lately."""
-        told: list[bytes] = []
-
-        def found(queue: _core.WakeQueue) -> bool:
-            text = self.core.output(handle, queue)
-            if text is not None:
-                told.append(text)
-            return text is not None
-
         self.core.ask_output(handle)
-        yield Until(found, Deadline(DEATH_WAIT))
-        if not told:
+        words = LastWords(self.core, handle)
+        yield Until(words.found, Deadline(KEEPER_WAIT))
+        if words.told is None:
             raise BrokenError(
-                f"pool {self.name!r}: its keeper did not answer within {DEATH_WAIT:g} s"
+                f"pool {self.name!r}: its keeper did not answer within {KEEPER_WAIT:g} s"
             )
-        return told[0].decode(errors="replace")
+        return words.told.decode(errors="replace")
 
     def follow(self, handle: _core.Handle) -> Follow:
         """What a service writes, as it writes it."""
