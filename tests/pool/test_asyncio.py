@@ -15,8 +15,8 @@ import uvloop
 
 import forebay
 from tests.pool.processes import alive, eventually
+from tests.pool.programs import DELAYED, python
 from tests.pool.services import Echo, Notes, Owned, Slow
-from tests.pool.test_command import DELAYED, python
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,17 +12,7 @@ import pytest
 
 import forebay
 from tests.pool.processes import alive, children, eventually, parent
-from tests.pool.programs import write
-
-PYTHON = (sys.executable, "-I", "-S")
-
-ECHO = """
-    import os, socket, sys
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    connection.send(b"!")
-    while data := connection.recv(4096):
-        connection.sendall(data)
-"""
+from tests.pool.programs import DELAYED, ECHO, PYTHON, python, write
 
 ECHO_IN_C = """
     #include <stdlib.h>
@@ -41,14 +30,6 @@ ECHO_IN_C = """
     }
 """
 
-DELAYED = """
-    import socket, sys, time
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    time.sleep(float(sys.argv[2]))
-    connection.send(b"!")
-    connection.recv(1)
-"""
-
 LAST_WORDS = """
     import sys
     print("cannot open the data base", file=sys.stderr)
@@ -60,12 +41,6 @@ LAST_WORDS = """
 def echo(tmp_path: Path) -> forebay.Command:
     """A program that echoes."""
     return python(tmp_path, ECHO)
-
-
-def python(directory: Path, program: str, *arguments: str, reuse: bool = True) -> forebay.Command:
-    """A Python program as a command."""
-    path = write(directory / "backend.py", program)
-    return forebay.Command([*PYTHON, str(path), "{fd}", *arguments], reuse=reuse)
 
 
 def ask(connection: socket.socket, text: bytes) -> bytes:

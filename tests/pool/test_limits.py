@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import itertools
 import os
 import resource
 import shutil
@@ -11,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,9 +29,8 @@ from tests.pool.limited import (
     Processes,
 )
 from tests.pool.processes import alive, descendants, eventually, parent
-from tests.pool.programs import ROOT
-from tests.pool.services import Echo, Once
-from tests.pool.test_command import ECHO, python
+from tests.pool.programs import ECHO, ROOT, python
+from tests.pool.services import Echo
 
 MEBIBYTE = 1 << 20
 
@@ -343,58 +340,6 @@ def test_a_directory_that_is_no_cgroup_is_refused(
     assert caught.value.cause == "not_started"
 
 
-def test_a_call_past_its_time_ends_its_service(pool: forebay.ServicePool) -> None:
-    """A runaway call stops at once, not when its lease ends; both calls say why."""
-    with pool.acquire(Hasty) as hog:
-        pid = hog.lease.pid
-        with pytest.raises(forebay.DeadlineError) as late:
-            hog.hang()
-        assert "call_timeout" in late.value.__notes__[0]
-        assert eventually(lambda: not alive(pid))
-        with pytest.raises(forebay.DiedError, match="call_timeout") as died:
-            hog.grow(1)
-        assert died.value.cause == "call_deadline"
-    with pool.acquire(Hasty) as successor:
-        assert successor.grow(1) == 1
-
-
-def test_a_caller_may_give_a_call_more_time(pool: forebay.ServicePool) -> None:
-    """What one call is known to need is no reason to loosen all."""
-    with pool.acquire(Hasty) as hog:
-        assert hog.lease.options(timeout=10.0).spin(1.2) > 0
-        assert hog.grow(1) == 1
-
-
-def test_submitted_and_awaited_calls_have_their_time(pool: forebay.ServicePool) -> None:
-    """Every way of calling is held to it."""
-    with pool.acquire(Hasty) as hog:
-        pid = hog.lease.pid
-        assert isinstance(hog.lease.submit("hang").exception(10), forebay.DeadlineError)
-        assert eventually(lambda: not alive(pid))
-
-    async def main() -> int:
-        async with pool.acquire(Hasty) as hog:
-            with pytest.raises(forebay.DeadlineError):
-                await hog.hang()
-            return int(hog.lease.pid)
-
-    pid = asyncio.run(main())
-    assert eventually(lambda: not alive(pid))
-
-
-def test_the_time_of_a_call_makes_no_other_service() -> None:
-    """What the client alone watches over does not split a pool."""
-    patient, hasty = (forebay.Limits(memory="1GB", call_timeout=each) for each in (1, 60))
-    small = forebay.Limits(memory="2MB")
-    assert patient.terms == hasty.terms != small.terms
-
-
-def test_a_program_has_no_time_of_a_call() -> None:
-    """What a call of it is only its client knows; a limit that nobody watches over is refused."""
-    with pytest.raises(forebay.ConfigError, match=r"call_timeout=5.*options\(timeout=\)"):
-        forebay.Command(["cat", "{fd}"], limits=forebay.Limits(call_timeout=5))
-
-
 def test_limits_are_part_of_what_makes_services_interchangeable(
     pool: forebay.ServicePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -462,105 +407,6 @@ def test_limits_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None
     """A mistake is told where it is made."""
     with pytest.raises(forebay.ConfigError):
         forebay.Limits(**wrong)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def few_descriptors() -> Iterator[Callable[[int], None]]:
-    """Sets this process's limit so that it can open so many more files."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-
-    def limit(room: int) -> None:
-        taken = set(map(int, os.listdir("/proc/self/fd")[:-1]))
-        free = (number for number in range(before[0]) if number not in taken)
-        highest = list(itertools.islice(free, room + 1))[-1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, before[1]))
-
-    yield limit
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_a_client_without_descriptors_is_told_the_limit(
-    pool: forebay.ServicePool, few_descriptors: Callable[[int], None]
-) -> None:
-    """The message names the limit and what to do; later the same pool works."""
-    with pool.acquire(Echo):
-        pass
-    few_descriptors(1)
-    with (
-        pytest.raises(forebay.LimitError, match=r"all \d+ descriptors of this process.*ulimit -n"),
-        pool.acquire(Hog),
-    ):
-        pass
-    few_descriptors(100)
-    with pool.acquire(Echo) as echo:
-        assert echo.echo(1) == 1
-
-
-def test_a_client_that_cannot_watch_its_service_is_told(
-    pool: forebay.ServicePool, few_descriptors: Callable[[int], None]
-) -> None:
-    """A pidfd that the kernel had to drop costs one start, not a hang."""
-    with pool.acquire(Echo):
-        pass
-    told = []
-    for room in range(1, 8):
-        few_descriptors(room)
-        try:
-            with pool.acquire(Once, timeout=10) as once:
-                once.echo(1)
-        except (forebay.LimitError, forebay.DiedError) as error:
-            told.append(str(error))
-    assert any("receiving the pidfd" in text for text in told), told
-    assert all("descriptors of this process are in use; raise" in text for text in told), told
-    few_descriptors(100)
-    with pool.acquire(Hog) as hog:
-        assert hog.grow(1) == 1
-
-
-def test_a_keeper_without_descriptors_lives_and_says_so(pool: forebay.ServicePool) -> None:
-    """The services that run are not lost because one more cannot be started."""
-    with pool.acquire(Echo) as echo:
-        keeper = parent(echo.lease.pid)
-        most = max(map(int, os.listdir(f"/proc/{keeper}/fd")))
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        told = []
-        for room in range(1, 6):
-            limit = most + room
-            resource.prlimit(keeper, resource.RLIMIT_NOFILE, (limit, hard))
-            with pytest.raises(forebay.DiedError, match="of the keeper are in use") as caught:
-                pool.acquire(Hog).__enter__()
-            assert f"all {limit} descriptors" in str(caught.value)
-            assert f"ulimit -n {2 * limit}" in str(caught.value)
-            told.append(caught.value.cause)
-        assert set(told) == {"not_started"}
-        assert echo.echo(1) == 1
-        resource.prlimit(keeper, resource.RLIMIT_NOFILE, (hard, hard))
-        with pool.acquire(Hog) as hog:
-            assert hog.grow(1) == 1
-
-
-def test_a_pool_works_under_a_very_low_limit(tmp_path: Path) -> None:
-    """`ulimit -n 32` is enough for a keeper, its template, a service and a program."""
-    program = """
-import forebay
-from tests.pool.services import Echo
-with forebay.ServicePool(max_size=1) as pool:
-    with pool.acquire(Echo) as echo:
-        print(echo.echo("hello"))
-"""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
-
-    def lower() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
-
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        preexec_fn=lower,
-        capture_output=True,
-        text=True,
-    )
-    assert (ended.stdout, ended.stderr) == ("hello\n", "")
 
 
 def test_a_leak_ends_where_the_pool_limits_memory() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 import forebay
 from tests.pool.processes import parent
+from tests.pool.programs import ECHO, python
 from tests.pool.services import Echo, Once
-from tests.pool.test_command import ECHO, python
 
 
 def test_output_is_read_without_blocking_the_loop(pool: forebay.ServicePool) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import stat
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,27 +16,8 @@ import pytest
 
 import forebay
 from tests.pool.lender import Lending, Program
-from tests.pool.programs import write
+from tests.pool.programs import ECHO, python
 from tests.pool.services import Echo, Notes, Once, Owned, Slow, Unmakeable
-
-CONFIRM = """
-    import socket, sys
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    connection.send(b"!")
-    while data := connection.recv(4096):
-        connection.sendall(data)
-"""
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "lent" / "pool.sock"
-
-
-@pytest.fixture
-def lending(path: Path) -> Iterator[Lending]:
-    with Lending(path, "--max-size", "2") as made:
-        yield made
 
 
 @pytest.fixture
@@ -292,8 +272,7 @@ def test_a_program_is_lent_to_several(
     one: forebay.SharedPool, other: forebay.SharedPool, tmp_path: Path
 ) -> None:
     """Any executable is shared, not only a class."""
-    file = write(tmp_path / "confirm.py", CONFIRM)
-    command = forebay.Command([sys.executable, "-I", "-S", str(file), "{fd}"])
+    command = python(tmp_path, ECHO)
     pids = set()
     for pool, text in ((one, b"first"), (other, b"second"), (one, b"third")):
         with pool.acquire(command) as backend:

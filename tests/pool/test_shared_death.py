@@ -24,17 +24,6 @@ CYCLES = 1000
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "lent" / "pool.sock"
-
-
-@pytest.fixture
-def lending(path: Path) -> Iterator[Lending]:
-    with Lending(path, "--max-size", "2") as made:
-        yield made
-
-
-@pytest.fixture
 def pool(lending: Lending) -> Iterator[forebay.SharedPool]:
     with forebay.SharedPool(lending.path) as made:
         yield made

@@ -7,7 +7,6 @@ import gc
 import logging
 import os
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,34 +19,20 @@ from forebay.config import PoolConfig
 from tests.pool.lender import Lending, Program
 from tests.pool.limited import Files, Hasty
 from tests.pool.processes import alive, eventually
-from tests.pool.programs import write
+from tests.pool.programs import ECHO, python
 from tests.pool.services import Echo
 from tests.pool.soak_services import Forked, Shared
 
-ECHO = """
-    import socket, sys
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    connection.send(b"!")
-    while data := connection.recv(4096):
-        connection.sendall(data)
-"""
-
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "lent" / "pool.sock"
-
-
-@pytest.fixture
-def pool(path: Path) -> Iterator[forebay.SharedPool]:
-    with Lending(path, "--max-size", "2"), forebay.SharedPool(path) as made:
+def pool(lending: Lending) -> Iterator[forebay.SharedPool]:
+    with forebay.SharedPool(lending.path) as made:
         yield made
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> forebay.Command:
-    file = write(tmp_path / "echo.py", ECHO)
-    return forebay.Command([sys.executable, "-I", "-S", str(file), "{fd}"])
+    return python(tmp_path, ECHO)
 
 
 def test_each_lease_of_a_forked_class_gets_a_fork_of_its_own(

@@ -19,7 +19,11 @@
 //! - first come, first served: a newcomer overtakes, whatever key each wants, only those who chose to wait for a
 //!   settling service rather than take what there is.
 
+mod place;
+
 use std::collections::{BTreeMap, VecDeque};
+
+use place::{Kind, Place, Service};
 
 /// One caller.
 pub type Ticket = u64;
@@ -57,40 +61,6 @@ pub enum Action {
     Wake(Ticket, Grant),
     /// End a service that nobody has: to make room, or because its last holder left before it came.
     Evict(Slot),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Free,
-    Lent,
-    Idle { settled: bool },
-    Settling,
-    Dying,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Service {
-    key: Key,
-    place: Place,
-    /// Whether it counts against `max_size`: not where a lease's holder had its service copied.
-    counts: bool,
-    /// Leases that it has.
-    users: u32,
-    /// Nobody may join it, and it is ended with its last lease.
-    closed: bool,
-}
-
-/// The services of one key.
-#[derive(Debug, Default)]
-struct Kind {
-    /// Idle slots, the one used last on top.
-    idle: Vec<Slot>,
-    /// How many owe an answer.
-    settling: usize,
-    /// Leases that one service may have at once; 0 is 1.
-    share: u32,
-    /// Lent slots that may be joined.
-    joinable: Vec<Slot>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -436,64 +406,6 @@ impl Machine {
         let slot = kind.idle.remove(0);
         self.end(slot, actions);
         Some(())
-    }
-
-    fn end(&mut self, slot: Slot, actions: &mut Vec<Action>) {
-        self.put(slot, Place::Dying);
-        self.live -= 1;
-        actions.push(Action::Evict(slot));
-    }
-
-    fn occupy(&mut self, key: Key) -> Slot {
-        let service = Service {
-            key,
-            place: Place::Lent,
-            counts: true,
-            users: 1,
-            closed: false,
-        };
-        self.live += 1;
-        self.running += 1;
-        if let Some(slot) = self.free.pop() {
-            self.services[slot as usize] = service;
-            return slot;
-        }
-        self.services.push(service);
-        // Bounded by `max_size` and the dying, far below 2^32.
-        u32::try_from(self.services.len() - 1).unwrap_or(u32::MAX)
-    }
-
-    fn vacate(&mut self, slot: Slot) {
-        self.put(slot, Place::Free);
-        self.free.push(slot);
-        self.live -= 1;
-    }
-
-    fn put_back(&mut self, slot: Slot, place: Place) {
-        self.put(slot, place);
-        if matches!(place, Place::Idle { .. }) {
-            let key = self.services[slot as usize].key;
-            self.keys.entry(key).or_default().idle.push(slot);
-        }
-    }
-
-    /// Move a service to another place, counting those that settle.
-    fn put(&mut self, slot: Slot, place: Place) {
-        let service = &mut self.services[slot as usize];
-        if service.counts {
-            self.running -= u32::from(service.place == Place::Lent);
-            self.running += u32::from(place == Place::Lent);
-        }
-        let kind = self.keys.entry(service.key).or_default();
-        kind.settling -= usize::from(service.place == Place::Settling);
-        kind.settling += usize::from(place == Place::Settling);
-        if service.place == Place::Lent {
-            kind.joinable.retain(|&joinable| joinable != slot);
-        }
-        if place != Place::Dying {
-            service.users = u32::from(place == Place::Lent); // of a dying one each learns by itself
-        }
-        service.place = place;
     }
 
     /// Grant what can be granted, in the order of asking.

@@ -101,7 +101,7 @@ impl Nursery {
                 next,
                 confinement,
             } => (handle, next, confinement),
-            Order::Spare { number, next } => return self.spare(hooks, number, next, descriptors),
+            Order::Spare { next } => return self.spare(hooks, next, descriptors),
             _ => {
                 return Err(Error::Malformed {
                     what: "an order that is not for a template",
@@ -118,7 +118,6 @@ impl Nursery {
     fn spare(
         &mut self,
         hooks: Hooks,
-        number: u64,
         next: Vec<u8>,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Option<Forked>> {
@@ -131,7 +130,7 @@ impl Nursery {
             Ok(sys::Forked::Parent(pid)) => pid,
             Err(_) => 0,
         };
-        self.report(&Report::Spared { number, pid })?;
+        self.report(&Report::Spared { pid })?;
         Ok(Some(Forked::Template(OsString::from_vec(next).into())))
     }
 

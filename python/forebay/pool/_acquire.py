@@ -11,12 +11,12 @@ from forebay.errors import (
     BusyError,
     ClosedError,
     DeadlineError,
-    DiedError,
     RemoteError,
 )
 from forebay.pool._lease import Lease
 from forebay.pool._meet import meet
 from forebay.pool._record import Record
+from forebay.pool._setback import TRIES, exhausted, leave, set_back
 from forebay.pool._spec import S
 from forebay.pool._step import Settle, Steps, Until, awaited, block
 from forebay.pool._wait import Deadline
@@ -34,9 +34,6 @@ QUIET = 2
 
 LOOK_S = 1.0
 """Seconds between two looks of a waiter at leases that were lost."""
-
-TRIES = 3
-"""Starts of one acquire: no caller is blamed for a killed template or keeper; but it ends."""
 
 _log = logging.getLogger(__name__)
 
@@ -152,10 +149,7 @@ class Borrow:
                 if self._kind.max_leases > 1:
                     self._core.open(record.handle)
                 return record
-        raise BrokenError(
-            f"pool {self._pool.name!r}: {self._kind.name} ended {TRIES} times before it could be"
-            " lent"
-        )
+        raise exhausted(self._pool, self._kind.name)
 
     def _take(self, answer: int, handle: _core.Handle) -> Record:
         if answer == START:
@@ -223,33 +217,13 @@ class Borrow:
                 )
                 return False
             late = self._too_late(waiting=False)
-            self._leave(record, starting)
+            leave(self._pool, record, starting=starting)
             raise late from None
-        except RemoteError:
-            self._pool.discard(record)
-            if starting:
-                raise  # its constructor raised
-            _log.warning(
-                "service %s (process %d) failed to reset and is replaced",
-                self._kind.name,
-                record.pid,
-            )
-            return False
-        except (BrokenError, OSError) as error:
-            try:
-                told = yield from self._pool.explain(record.handle, self._kind.name, error)
-            finally:  # a cancellation may come meanwhile
-                self._pool.discard(record)
-            blameless = isinstance(told, DiedError) and told.cause in (
-                "template_died",
-                "keeper_lost",
-            )
-            if last or (starting and not blameless):
-                raise told from None
-            _log.warning("%s; another is tried", told)
+        except (RemoteError, BrokenError, OSError) as error:
+            yield from set_back(self._pool, record, error, last=last, starting=starting)
             return False
         except BaseException:
-            self._leave(record, starting)
+            leave(self._pool, record, starting=starting)
             raise
         if record.found:
             self._pool.discard(record, contaminated=True)
@@ -262,12 +236,6 @@ class Borrow:
             )
             return False
         return True
-
-    def _leave(self, record: Record, starting: bool) -> None:
-        if starting:
-            self._pool.abandon(record)
-        else:
-            self._pool.discard(record)
 
     def _too_late(self, *, waiting: bool) -> DeadlineError:
         stats = self._pool.stats()

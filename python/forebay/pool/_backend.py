@@ -6,8 +6,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ConfigError, DeadlineError, StaleError
-from forebay.pool._acquire import TRIES, Acquire
+from forebay.pool._acquire import Acquire
 from forebay.pool._program import ProgramRecord
+from forebay.pool._setback import TRIES
 from forebay.pool._step import Steps, awaited, block
 from forebay.pool._wait import Deadline
 

@@ -10,6 +10,9 @@ from forebay.errors import ConfigError, DiedError
 if TYPE_CHECKING:
     from forebay import _core
 
+KEEPER_WAIT = 1.0
+"""Seconds that the keeper has to tell of a death or of output; it takes milliseconds."""
+
 Told = tuple[str, int, int, bytes, int, int]
 """A death as the keeper tells it.
 
@@ -100,4 +103,20 @@ class Obituary:
     def found(self, queue: _core.WakeQueue) -> bool:
         """Look for it; `queue` is told when it pays to look again."""
         self.told = self._core.death(self._handle, queue)
+        return self.told is not None
+
+
+class LastWords:
+    """What one lease's service wrote lately, once it is told."""
+
+    __slots__ = ("_core", "_handle", "told")
+
+    def __init__(self, core: _core.Pool, handle: _core.Handle) -> None:
+        self._core = core
+        self._handle = handle
+        self.told: bytes | None = None
+
+    def found(self, queue: _core.WakeQueue) -> bool:
+        """Look for it; `queue` is told when it pays to look again."""
+        self.told = self._core.output(self._handle, queue)
         return self.told is not None

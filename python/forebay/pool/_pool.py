@@ -12,30 +12,28 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from forebay import _core
 from forebay.config import PoolConfig, parse_bytes
 from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitError
-from forebay.pool import _application, _template
+from forebay.pool import _application
 from forebay.pool._acquire import Acquire
 from forebay.pool._backend import ProgramAcquire
 from forebay.pool._command import Command
-from forebay.pool._death import Obituary, died_error
+from forebay.pool._death import KEEPER_WAIT, LastWords, Obituary, died_error
 from forebay.pool._events import Events, Journal
 from forebay.pool._follow import Follow
 from forebay.pool._keeper import start_keeper
-from forebay.pool._kind import THREAD_VARIABLES, CommandKind, Kind, PythonKind, environment_of
+from forebay.pool._kind import CommandKind, Kind, PythonKind
 from forebay.pool._record import PythonRecord, Record
 from forebay.pool._reset import ENDED, Reset
 from forebay.pool._service import Service
 from forebay.pool._spec import S, Spec
 from forebay.pool._step import Steps, Until
 from forebay.pool._stock import Stocks
-from forebay.pool._wait import Deadline, LoopWaiter
+from forebay.pool._templates import Templates
+from forebay.pool._wait import Deadline, LoopWaiter, LoopWaiters
 from forebay.pool._watched import Watched
 
 if TYPE_CHECKING:
     import asyncio
 
-
-DEATH_WAIT = 1.0
-"""Seconds that a failed call waits for the keeper to tell the cause; it takes milliseconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -120,8 +118,7 @@ class ServicePool:
         self._lock = threading.Lock()
         """Guards the kinds and the start of the keeper; never held while anything is waited for."""
         self._kinds: dict[Any, Kind] = {}
-        self._templates: dict[tuple[_application.Application, Any], int] = {}
-        self._described: set[tuple[int, int]] = set()
+        self._templates = Templates(self.core, self.config.spares)
         self._loop_kinds: dict[tuple[int, int], tuple[asyncio.AbstractEventLoop, Kind]] = {}
         self._numbered: list[Kind] = []
         """The kinds by their key."""
@@ -138,7 +135,7 @@ class ServicePool:
         self._closed = False
         self._inherited = False
         """Whether this is a forked child's copy of its parent's pool."""
-        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, LoopWaiter]] = {}
+        self._waiters = LoopWaiters(self.core)
         _pools.add(self)
 
     @overload
@@ -392,26 +389,19 @@ class ServicePool:
     ) -> Steps[BaseException]:
         """Why a service broke: its death where the keeper tells it in time, else `error`."""
         obituary = Obituary(self.core, handle)
-        yield Until(obituary.found, Deadline(DEATH_WAIT))
+        yield Until(obituary.found, Deadline(KEEPER_WAIT))
         return error if obituary.told is None else died_error(name, obituary.told)
 
     def output(self, handle: _core.Handle) -> Steps[str]:
         """What a service wrote lately."""
-        told: list[bytes] = []
-
-        def found(queue: _core.WakeQueue) -> bool:
-            text = self.core.output(handle, queue)
-            if text is not None:
-                told.append(text)
-            return text is not None
-
         self.core.ask_output(handle)
-        yield Until(found, Deadline(DEATH_WAIT))
-        if not told:
+        words = LastWords(self.core, handle)
+        yield Until(words.found, Deadline(KEEPER_WAIT))
+        if words.told is None:
             raise BrokenError(
-                f"pool {self.name!r}: its keeper did not answer within {DEATH_WAIT:g} s"
+                f"pool {self.name!r}: its keeper did not answer within {KEEPER_WAIT:g} s"
             )
-        return told[0].decode(errors="replace")
+        return words.told.decode(errors="replace")
 
     def follow(self, handle: _core.Handle) -> Follow:
         """What a service writes, as it writes it."""
@@ -423,17 +413,7 @@ class ServicePool:
 
     def waiter(self) -> LoopWaiter:
         """The waiter of the running event loop."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        known = self._loops.get(id(loop))
-        if known is None or known[0] is not loop:
-            known = (loop, LoopWaiter(self.core, loop))
-            with self._lock:
-                kept = self._loops.items()
-                self._loops = {key: other for key, other in kept if not other[0].is_closed()}
-                self._loops[id(loop)] = known
-        return known[1]
+        return self._waiters.here()
 
     def _kind_of(self, what: Any, *, by_value: bool) -> Kind:
         _application.refuse_in_template()
@@ -468,8 +448,7 @@ class ServicePool:
         application = _application.application_of(spec.service, by_value=by_value)
         make = (_application.reference_of(spec.service, by_value=by_value), spec.arguments)
         per_lease = spec.resets is Reset.FORK
-        forked = (application, make if per_lease else None)
-        template = self._templates.setdefault(forked, len(self._templates))
+        template = self._templates.number(application, make if per_lease else None)
         canary = self.config.canary_every > 0
         return PythonKind(number, spec, make, template, canary=canary)
 
@@ -485,20 +464,8 @@ class ServicePool:
         if epoch == 0:
             process = start_keeper(self.core)
             epoch = self.core.epoch() if process is None else self.core.attach(process)
-        if isinstance(kind, PythonKind) and (epoch, kind.template) not in self._described:
-            application, make = list(self._templates)[kind.template]
-            command_line = _template.command_line()
-            environment = environment_of(dict.fromkeys(THREAD_VARIABLES, "1"))
-            setup = _template.setup_of(application, make)
-            self.core.describe(
-                kind.template,
-                command_line,
-                environment,
-                os.fsencode(os.getcwd()),
-                setup,
-                self.config.spares,
-            )
-            self._described.add((epoch, kind.template))
+        if isinstance(kind, PythonKind):
+            self._templates.describe(kind.template, epoch)
 
     def _close_forsaken(self) -> None:
         """Close what is kept for services that ended while nobody held them."""
@@ -520,6 +487,7 @@ def forget_all() -> None:
     for pool in _pools:
         pool.core.forked()
         pool._lock = threading.Lock()  # another thread may have held it
+        pool._waiters.forked()
         pool.journal.forked()
         pool._inherited = True
     _pools.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from typing import TYPE_CHECKING, Any, Generic, cast
 
@@ -12,12 +11,12 @@ from forebay.errors import (
     BusyError,
     ClosedError,
     DeadlineError,
-    DiedError,
     RemoteError,
     StaleError,
 )
 from forebay.pool._death import died_error
 from forebay.pool._lease import Lease
+from forebay.pool._setback import TRIES, exhausted, leave, set_back
 from forebay.pool._shared_link import DIED, LENT, Answer, Link, check, status_of
 from forebay.pool._spec import S
 from forebay.pool._step import Settle, Steps, awaited, block
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from forebay.pool._shared_kind import SharedKind
     from forebay.pool._shared_pool import SharedPool
     from forebay.pool._shared_record import SharedRecord
-
-TRIES = 3
-"""Starts of one acquire: no caller is blamed for a killed template or keeper; but it ends."""
 
 THREAD_PATIENCE = 0.001
 """Seconds that a thread waits for an answer before it goes the longer way, which costs 20 us."""
@@ -42,8 +38,6 @@ ASK_WAIT = 0.25
 
 HOLDERS_TOLD = 5
 """Programs that a message names, those that hold most first."""
-
-_log = logging.getLogger(__name__)
 
 
 class SharedAcquire(Generic[S]):
@@ -161,10 +155,7 @@ class Borrow:
                     continue
             self.record = record
             return
-        raise BrokenError(
-            f"pool {self.link.name!r}: {self._kind.name} ended {TRIES} times before it could be"
-            " lent"
-        )
+        raise exhausted(self.link, self._kind.name)
 
     def _answer(self) -> Steps[Answer]:
         """The lender's answer to this caller's question."""
@@ -204,38 +195,16 @@ class Borrow:
             if starting:
                 yield from self._meet(record)
         except DeadlineError:
-            self._leave(record, starting)
+            leave(self.link, record, starting=starting)
             raise (yield from self._too_late()) from None
-        except RemoteError:
-            self.link.discard(record)
-            if starting:
-                raise  # its constructor raised
-            _log.warning(
-                "service %s (process %d) failed to reset and is replaced",
-                self._kind.name,
-                record.pid,
-            )
-            return False
-        except (BrokenError, OSError) as error:
-            try:
-                told: BaseException = error
-                if not isinstance(error, DiedError):
-                    told = yield from self.link.explain(record.handle, self._kind.name, error)
-            finally:  # a cancellation may come meanwhile
-                self.link.discard(record)
-            blameless = isinstance(told, DiedError) and told.cause in (
-                "template_died",
-                "keeper_lost",
-            )
-            if last or (starting and not blameless):
-                raise told from None
-            _log.warning("%s; another is tried", told)
+        except (RemoteError, BrokenError, OSError) as error:
+            yield from set_back(self.link, record, error, last=last, starting=starting)
             return False
         except ClosedError:
             record.close()
             raise
         except BaseException:
-            self._leave(record, starting)
+            leave(self.link, record, starting=starting)
             raise
         return True
 
@@ -250,12 +219,6 @@ class Borrow:
             raise died_error(self._kind.name, answer[1])
         _, pid, process = answer
         known(record, pid, process)
-
-    def _leave(self, record: SharedRecord, starting: bool) -> None:
-        if starting:
-            self.link.abandon(record)
-        else:
-            self.link.discard(record)
 
     def _too_late(self) -> Steps[DeadlineError]:
         """Why nobody was free: who holds what, as the lender tells it now."""

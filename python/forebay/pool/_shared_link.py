@@ -14,16 +14,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.errors import BrokenError, ClosedError, Error, LimitError
+from forebay.errors import BrokenError, ClosedError, DiedError, Error, LimitError
 from forebay.pool._death import died_error
 from forebay.pool._reset import ENDED
 from forebay.pool._shared_kind import not_offered
 from forebay.pool._shared_record import SharedRecord, begun, taken_on
 from forebay.pool._step import Steps
-from forebay.pool._wait import Deadline, LoopWaiter
+from forebay.pool._wait import Deadline, LoopWaiter, LoopWaiters
 
 if TYPE_CHECKING:
-    import asyncio
     from pathlib import Path
 
     from forebay.pool._follow import Follow
@@ -127,9 +126,9 @@ class Link:
         self.keys: dict[bytes, int] = {}
         self.watched = Lost()
         self._lock = threading.Lock()
-        """Guards the records and the loops; nothing is waited for under it."""
+        """Guards the records; nothing is waited for under it."""
         self._records: dict[int, SharedRecord] = {}
-        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, LoopWaiter]] = {}
+        self._waiters = LoopWaiters(self.core)  # type: ignore[arg-type]
         self._inherited = False
 
     @property
@@ -223,6 +222,8 @@ class Link:
         self, handle: _core.Handle, name: str, error: BaseException
     ) -> Steps[BaseException]:
         """Why a service broke: its death where the lender tells it in time, else `error`."""
+        if isinstance(error, DiedError):
+            return error  # the lender has told it already
         try:
             question = self.ask(self.core.death(handle), Deadline(EXPLAIN_WAIT))
             answer = yield from question
@@ -241,17 +242,7 @@ class Link:
 
     def waiter(self) -> LoopWaiter:
         """The waiter of the running event loop."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        known = self._loops.get(id(loop))
-        if known is None or known[0] is not loop:
-            known = (loop, LoopWaiter(self.core, loop))  # type: ignore[arg-type]
-            with self._lock:
-                kept = self._loops.items()
-                self._loops = {key: other for key, other in kept if not other[0].is_closed()}
-                self._loops[id(loop)] = known
-        return known[1]
+        return self._waiters.here()
 
     def close(self) -> None:
         """Let go: the lender ends what this program holds, and keeps the rest. Idempotent."""
@@ -276,6 +267,7 @@ class Link:
         self._inherited = True
         self.watched = Lost()
         self._lock = threading.Lock()  # another thread may have held it
+        self._waiters.forked()
         self.core.forked()
 
     def _is_over(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -117,3 +118,32 @@ class LoopWaiter:
             for future in self._waiting:
                 if not future.done():
                     future.set_result(None)
+
+
+class LoopWaiters:
+    """The waiters of one pool, by their event loop. Thread-safe."""
+
+    __slots__ = ("_core", "_known", "_lock")
+
+    def __init__(self, core: _core.Pool) -> None:
+        self._core = core
+        self._lock = threading.Lock()
+        self._known: dict[int, LoopWaiter] = {}
+
+    def here(self) -> LoopWaiter:
+        """The waiter of the running event loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        known = self._known.get(id(loop))
+        if known is None or known.loop is not loop:
+            known = LoopWaiter(self._core, loop)
+            with self._lock:
+                kept = self._known.items()
+                self._known = {key: other for key, other in kept if not other.loop.is_closed()}
+                self._known[id(loop)] = known
+        return known
+
+    def forked(self) -> None:
+        """In a forked child: another thread may have held the lock."""
+        self._lock = threading.Lock()

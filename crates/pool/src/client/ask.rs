@@ -44,42 +44,26 @@ impl Client {
         let mut actions = Vec::new();
         let mut grant = state.machine.ask(ticket, key, &mut actions);
         self.act(&mut state, &mut actions);
-        loop {
-            match grant {
-                None => {
-                    // Where no start has ended yet, what settles was started earlier than anything
-                    // that could be started now: no grace ends the wait for it.
-                    let known = state.start_ms.get(&key).map_or(0, |&known| known.max(1));
-                    let settling = state.machine.settling_of(key) > 0;
-                    state.stats.waits += 1;
-                    return Ok(Answer::Wait {
-                        ticket,
-                        grace_ms: if settling { known } else { 0 },
-                    });
-                }
-                Some(Grant::Start { slot }) => {
-                    let handle = state.begin(slot);
-                    return Ok(Answer::Start { handle });
-                }
-                Some(Grant::Join { slot }) => {
-                    if let Some(lent) = state.join(slot) {
-                        return Ok(lent);
-                    }
-                    state.machine.unjoin(slot);
-                    self.drop_service(&mut state, slot, Cause::Discarded);
-                    grant = state.machine.ask(ticket, key, &mut actions);
-                    self.act(&mut state, &mut actions);
-                }
-                Some(Grant::Take { slot, settled }) => {
-                    if let Some(lent) = self.lend_granted(&mut state, slot, settled) {
-                        return Ok(lent);
-                    }
-                    self.drop_service(&mut state, slot, Cause::Discarded);
-                    grant = state.machine.ask(ticket, key, &mut actions);
-                    self.act(&mut state, &mut actions);
-                }
+        while let Some(granted) = grant {
+            if let Some(answer) = self.answer(&mut state, granted) {
+                return Ok(answer);
             }
+            if let Grant::Join { slot } = granted {
+                state.machine.unjoin(slot);
+            }
+            self.drop_service(&mut state, granted.slot(), Cause::Discarded);
+            grant = state.machine.ask(ticket, key, &mut actions);
+            self.act(&mut state, &mut actions);
         }
+        // Where no start has ended yet, what settles was started earlier than anything that could be
+        // started now: no grace ends the wait for it.
+        let known = state.start_ms.get(&key).map_or(0, |&known| known.max(1));
+        let settling = state.machine.settling_of(key) > 0;
+        state.stats.waits += 1;
+        Ok(Answer::Wait {
+            ticket,
+            grace_ms: if settling { known } else { 0 },
+        })
     }
 
     /// Say where a waiting ticket is to be told; told at once where it has been granted already.
@@ -97,30 +81,25 @@ impl Client {
     pub fn collect(&self, ticket: Ticket) -> Result<Option<Answer>> {
         let mut state = self.enter()?;
         while let Some(grant) = state.machine.granted(ticket) {
-            match grant {
-                Grant::Start { slot } => {
-                    state.machine.collect(ticket);
-                    let handle = state.begin(slot);
-                    return Ok(Some(Answer::Start { handle }));
-                }
-                Grant::Join { slot } => {
-                    if let Some(lent) = state.join(slot) {
-                        state.machine.collect(ticket);
-                        return Ok(Some(lent));
-                    }
-                    self.drop_service(&mut state, slot, Cause::Discarded);
-                }
-                Grant::Take { slot, settled } => {
-                    if let Some(lent) = self.lend_granted(&mut state, slot, settled) {
-                        state.machine.collect(ticket);
-                        return Ok(Some(lent));
-                    }
-                    // The ticket goes back to the head of the queue, and may be granted again at once.
-                    self.drop_service(&mut state, slot, Cause::Discarded);
-                }
+            if let Some(answer) = self.answer(&mut state, grant) {
+                state.machine.collect(ticket);
+                return Ok(Some(answer));
             }
+            // The ticket goes back to the head of the queue, and may be granted again at once.
+            self.drop_service(&mut state, grant.slot(), Cause::Discarded);
         }
         Ok(None)
+    }
+
+    /// What a grant comes to; None where its service has ended meanwhile.
+    fn answer(&self, state: &mut State, grant: Grant) -> Option<Answer> {
+        match grant {
+            Grant::Start { slot } => Some(Answer::Start {
+                handle: state.begin(slot),
+            }),
+            Grant::Join { slot } => state.join(slot),
+            Grant::Take { slot, settled } => self.lend_granted(state, slot, settled),
+        }
     }
 
     fn lend_granted(&self, state: &mut State, slot: u32, settled: bool) -> Option<Answer> {

@@ -112,9 +112,7 @@ impl Running {
     /// Ask for a spare, and say which directory the service after it gets.
     pub fn fork_spare(&mut self, next: Directory) -> Result<()> {
         let (nursery, cradle) = channel::pair()?;
-        let number = self.forks;
         let order = Order::Spare {
-            number,
             next: next.path().as_encoded_bytes().to_vec(),
         };
         channel::send(

@@ -3,6 +3,9 @@
 use std::fmt::Debug;
 
 use super::*;
+use crate::confine::Confinement;
+use crate::death::{Cause, Death};
+use crate::error::Result;
 
 const HANDLE: Handle = Handle {
     slot: 7,
@@ -155,7 +158,6 @@ fn orders() {
         Order::Setup { setup, directory },
         Order::Skip { handle },
         Order::Spare {
-            number: 9,
             next: b"/tmp/4".to_vec(),
         },
         fork(None),
@@ -175,10 +177,7 @@ fn reports() {
         Report::Ready,
         Report::Unfit { reason },
         Report::Forked { handle, pid: -1 },
-        Report::Spared {
-            number: 9,
-            pid: 4711,
-        },
+        Report::Spared { pid: 4711 },
         Report::NotForked { handle, errno: 11 },
     ];
     for message in messages {

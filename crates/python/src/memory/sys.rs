@@ -12,14 +12,13 @@
 #![allow(unsafe_code)]
 #![allow(clippy::doc_markdown, clippy::needless_pass_by_value)] // Python docstrings; signatures that PyO3 asks for
 mod rows;
+mod view;
 mod window;
 
 use std::ffi::c_int;
-use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 use forebay_memory::Lease;
-use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -138,26 +137,17 @@ impl Buffer {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        if view.is_null() {
-            return Err(PyBufferError::new_err("a view is needed"));
-        }
-        // SAFETY: not null, so Python passes a view of its own; on failure it wants a null object in it.
-        unsafe { (*view).obj = ptr::null_mut() };
-        let (start, length) = slf.get().with(|held| {
+        // SAFETY: Python passes a view to fill or null.
+        unsafe { view::clear(view) }?;
+        let span = slf.get().with(|held| {
             let span = held.span()?;
             held.exports += 1;
             Ok(span)
         })?;
-        let length = ffi::Py_ssize_t::try_from(length).expect("a mapped block is below 2^63 bytes");
-        // SAFETY: the block is mapped for `length` bytes while the lease lives; the count taken above keeps `free` away,
+        // SAFETY: the block is mapped for its length while the lease lives; the count taken above keeps `free` away,
         // and the view's reference to this object, taken here, keeps the drop away.
-        if unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast(), length, 0, flags) }
-            != 0
-        {
-            slf.get().release();
-            return Err(PyErr::fetch(slf.py()));
-        }
-        Ok(())
+        unsafe { view::fill(view, slf.as_any(), span, view::Access::Write, flags) }
+            .inspect_err(|_| slf.get().release())
     }
 
     /// Count a view as gone.

@@ -15,7 +15,9 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use super::{Pairs, PyHandle, PyLimits, WakeQueue, limits_of, milliseconds};
+use super::argument::{Pairs, PyLimits, limits_of, milliseconds};
+use super::handle::PyHandle;
+use super::wake_queue::WakeQueue;
 use crate::error;
 use crate::sys::descriptor::take;
 

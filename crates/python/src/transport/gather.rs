@@ -9,12 +9,10 @@ use forebay_transport::{Connection as Core, Error, Result as CoreResult, gather}
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use super::{
-    Connection, Stop, lend, outcome_to_python, raise, retry, to_codec, to_duration, to_head,
-};
+use super::connection::Connection;
+use super::conversion::{Segments, lend, outcome_to_python, to_codec, to_duration, to_head};
+use super::wait::{Stop, raise, retry};
 use crate::error::transport_error;
-
-type Segments<'py> = Option<Vec<Bound<'py, PyAny>>>;
 
 /// Begin one call on each connection; returns each call's id, or the exception that it ended with.
 ///

@@ -6,7 +6,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::process::Pid;
 
 use super::Registry;
 use super::end::not_forked;
@@ -117,12 +116,7 @@ impl Registry {
             match report {
                 Report::Forked { handle, pid } => {
                     self.copied(poller, slot, handle);
-                    let done = Pid::from_raw(pid)
-                        .ok_or(Error::Malformed {
-                            what: "a process id of 0",
-                        })
-                        .and_then(|pid| self.started(poller, handle, pid));
-                    self.tell_failure(handle, done);
+                    self.forked(poller, handle, pid);
                 }
                 Report::NotForked { handle, errno } => {
                     self.copied(poller, slot, handle);

@@ -1,7 +1,6 @@
 //! How a process leaves the registry: told by its template, by its exit, or by a deadline.
 
 use rustix::net::RecvFlags;
-use rustix::process::Pid;
 
 use super::Registry;
 use super::spare::end_spares;
@@ -42,14 +41,9 @@ impl Registry {
                 Report::Unfit { reason } => running.unfit = Some(reason),
                 Report::Forked { handle, pid } => {
                     running.pending.remove(&handle);
-                    let done = Pid::from_raw(pid)
-                        .ok_or(Error::Malformed {
-                            what: "a process id of 0",
-                        })
-                        .and_then(|pid| self.started(poller, handle, pid));
-                    self.tell_failure(handle, done);
+                    self.forked(poller, handle, pid);
                 }
-                Report::Spared { pid, .. } => self.spared(id, pid),
+                Report::Spared { pid } => self.spared(id, pid),
                 Report::NotForked { handle, errno } => {
                     running.pending.remove(&handle);
                     self.services.remove(&handle.slot);

@@ -235,8 +235,18 @@ impl Registry {
         Ok(theirs)
     }
 
+    /// A template, or a service that was to be copied, has reported the process of a new one.
+    pub(super) fn forked(&mut self, poller: &Poller, handle: Handle, pid: i32) {
+        let done = Pid::from_raw(pid)
+            .ok_or(Error::Malformed {
+                what: "a process id of 0",
+            })
+            .and_then(|pid| self.started(poller, handle, pid));
+        self.tell_failure(handle, done);
+    }
+
     /// A service's process exists.
-    pub(super) fn started(&mut self, poller: &Poller, handle: Handle, pid: Pid) -> Result<()> {
+    fn started(&mut self, poller: &Poller, handle: Handle, pid: Pid) -> Result<()> {
         let process = Process::adopt(pid)?;
         self.register(poller, handle, process)
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::death::{Cause, Death};
 
 const HANDLE: Handle = Handle {
     slot: 3,

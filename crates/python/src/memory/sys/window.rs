@@ -5,12 +5,11 @@
 #![allow(clippy::doc_markdown, clippy::needless_pass_by_value)] // Python docstrings; signatures that PyO3 asks for
 use std::ffi::c_int;
 use std::os::fd::RawFd;
-use std::ptr;
 
-use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use super::view;
 use crate::error;
 use crate::sys::descriptor;
 
@@ -40,21 +39,13 @@ impl Window {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        if view.is_null() {
-            return Err(PyBufferError::new_err("a view is needed"));
-        }
-        // SAFETY: not null, so Python passes a view of its own; on failure it wants a null object in it.
-        unsafe { (*view).obj = ptr::null_mut() };
+        // SAFETY: Python passes a view to fill or null.
+        unsafe { view::clear(view) }?;
         let core = &slf.get().core;
-        let length =
-            ffi::Py_ssize_t::try_from(core.len()).expect("a mapped chunk is below 2^63 bytes");
-        let start = core.as_ptr().cast_mut().cast();
-        // SAFETY: the chunk is mapped for `length` bytes while this object lives, to which the view gets a reference here;
+        let span = (core.as_ptr().cast_mut(), core.len());
+        // SAFETY: the chunk is mapped for its length while this object lives, to which the view gets a reference here;
         // it is marked read-only, so that nobody writes through the address.
-        if unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, 1, flags) } != 0 {
-            return Err(PyErr::fetch(slf.py()));
-        }
-        Ok(())
+        unsafe { view::fill(view, slf.as_any(), span, view::Access::Read, flags) }
     }
 
     fn __len__(&self) -> usize {

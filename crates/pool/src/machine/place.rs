@@ -1,0 +1,97 @@
+//! Where each service is: the bookkeeping under the decisions.
+
+use super::{Action, Key, Machine, Slot};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Free,
+    Lent,
+    Idle { settled: bool },
+    Settling,
+    Dying,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    pub key: Key,
+    pub place: Place,
+    /// Whether it counts against `max_size`: not where a lease's holder had its service copied.
+    pub counts: bool,
+    /// Leases that it has.
+    pub users: u32,
+    /// Nobody may join it, and it is ended with its last lease.
+    pub closed: bool,
+}
+
+/// The services of one key.
+#[derive(Debug, Default)]
+pub struct Kind {
+    /// Idle slots, the one used last on top.
+    pub idle: Vec<Slot>,
+    /// How many owe an answer.
+    pub settling: usize,
+    /// Leases that one service may have at once; 0 is 1.
+    pub share: u32,
+    /// Lent slots that may be joined.
+    pub joinable: Vec<Slot>,
+}
+
+impl Machine {
+    pub(super) fn end(&mut self, slot: Slot, actions: &mut Vec<Action>) {
+        self.put(slot, Place::Dying);
+        self.live -= 1;
+        actions.push(Action::Evict(slot));
+    }
+
+    pub(super) fn occupy(&mut self, key: Key) -> Slot {
+        let service = Service {
+            key,
+            place: Place::Lent,
+            counts: true,
+            users: 1,
+            closed: false,
+        };
+        self.live += 1;
+        self.running += 1;
+        if let Some(slot) = self.free.pop() {
+            self.services[slot as usize] = service;
+            return slot;
+        }
+        self.services.push(service);
+        // Bounded by `max_size` and the dying, far below 2^32.
+        u32::try_from(self.services.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn vacate(&mut self, slot: Slot) {
+        self.put(slot, Place::Free);
+        self.free.push(slot);
+        self.live -= 1;
+    }
+
+    pub(super) fn put_back(&mut self, slot: Slot, place: Place) {
+        self.put(slot, place);
+        if matches!(place, Place::Idle { .. }) {
+            let key = self.services[slot as usize].key;
+            self.keys.entry(key).or_default().idle.push(slot);
+        }
+    }
+
+    /// Move a service to another place, counting those that settle.
+    pub(super) fn put(&mut self, slot: Slot, place: Place) {
+        let service = &mut self.services[slot as usize];
+        if service.counts {
+            self.running -= u32::from(service.place == Place::Lent);
+            self.running += u32::from(place == Place::Lent);
+        }
+        let kind = self.keys.entry(service.key).or_default();
+        kind.settling -= usize::from(service.place == Place::Settling);
+        kind.settling += usize::from(place == Place::Settling);
+        if service.place == Place::Lent {
+            kind.joinable.retain(|&joinable| joinable != slot);
+        }
+        if place != Place::Dying {
+            service.users = u32::from(place == Place::Lent); // of a dying one each learns by itself
+        }
+        service.place = place;
+    }
+}

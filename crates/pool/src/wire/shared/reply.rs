@@ -1,0 +1,227 @@
+//! What the lender tells a program.
+
+use super::{Handle, Row, Ticket};
+use crate::death::{Cause, Death};
+use crate::error::Result;
+use crate::wire::field::{Reader, UNKNOWN, Writer};
+
+/// Sizes and counters, in an order of their own; see `Lender::status`.
+pub const STATUS_FIELDS: usize = 12;
+
+/// To a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To `Hello` and `Status`; the second list is of deaths by cause.
+    Status {
+        ticket: Ticket,
+        fields: [u64; STATUS_FIELDS],
+        deaths: Vec<(Cause, u64)>,
+    },
+    /// The number of a kind.
+    Kind { ticket: Ticket, key: u32 },
+    /// A service is lent. Its socket and pidfd come along where the program does not know this process yet; the
+    /// socket alone where the pid is 0, that is not known yet, which `Lend` mends.
+    Lent {
+        ticket: Ticket,
+        handle: Handle,
+        pid: i32,
+        owed: u64,
+        met: bool,
+    },
+    /// The program makes a service: its socket comes along.
+    Start { ticket: Ticket, handle: Handle },
+    /// A service that the program started is lent; its pidfd comes along.
+    Met { ticket: Ticket, pid: i32 },
+    /// A service ended.
+    Died { ticket: Ticket, death: Death },
+    /// What a service wrote.
+    Output { ticket: Ticket, text: Vec<u8> },
+    /// Some of the services; `next` is 0 or where to go on.
+    Services {
+        ticket: Ticket,
+        rows: Vec<Row>,
+        next: u32,
+    },
+    /// So many services were ended, and so many will be when they come back.
+    Drained {
+        ticket: Ticket,
+        ended: u32,
+        marked: u32,
+    },
+    /// A named limit was reached.
+    Refused {
+        ticket: Ticket,
+        limit: Vec<u8>,
+        maximum: u64,
+        value: u64,
+        next: Vec<u8>,
+    },
+    /// It could not be done.
+    Failed { ticket: Ticket, reason: Vec<u8> },
+}
+
+impl Reply {
+    /// The question that it answers.
+    pub const fn ticket(&self) -> Ticket {
+        match self {
+            Self::Status { ticket, .. }
+            | Self::Kind { ticket, .. }
+            | Self::Lent { ticket, .. }
+            | Self::Start { ticket, .. }
+            | Self::Met { ticket, .. }
+            | Self::Died { ticket, .. }
+            | Self::Output { ticket, .. }
+            | Self::Services { ticket, .. }
+            | Self::Drained { ticket, .. }
+            | Self::Refused { ticket, .. }
+            | Self::Failed { ticket, .. } => *ticket,
+        }
+    }
+
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let number = self.number();
+        let writer = Writer::default().u8(number).u64(self.ticket());
+        match self {
+            Self::Status { fields, deaths, .. } => {
+                let writer = fields
+                    .iter()
+                    .fold(writer, |writer, field| writer.u64(*field));
+                deaths
+                    .iter()
+                    .fold(writer.length(deaths.len()), |writer, (cause, count)| {
+                        writer.u8(cause.code()).u64(*count)
+                    })
+            }
+            Self::Kind { key, .. } => writer.u32(*key),
+            Self::Lent {
+                handle,
+                pid,
+                owed,
+                met,
+                ..
+            } => {
+                let writer = writer.handle(*handle).i32(*pid).u64(*owed);
+                writer.u8(u8::from(*met))
+            }
+            Self::Start { handle, .. } => writer.handle(*handle),
+            Self::Met { pid, .. } => writer.i32(*pid),
+            Self::Died { death, .. } => writer.death(death),
+            Self::Output { text, .. } => writer.bytes(text),
+            Self::Services { rows, next, .. } => {
+                let writer = writer.u32(*next).length(rows.len());
+                rows.iter().fold(writer, Writer::row)
+            }
+            Self::Drained { ended, marked, .. } => writer.u32(*ended).u32(*marked),
+            Self::Refused {
+                limit,
+                maximum,
+                value,
+                next,
+                ..
+            } => writer.bytes(limit).u64(*maximum).u64(*value).bytes(next),
+            Self::Failed { reason, .. } => writer.bytes(reason),
+        }
+        .0
+    }
+
+    const fn number(&self) -> u8 {
+        match self {
+            Self::Status { .. } => 1,
+            Self::Kind { .. } => 2,
+            Self::Lent { .. } => 3,
+            Self::Start { .. } => 4,
+            Self::Met { .. } => 5,
+            Self::Died { .. } => 6,
+            Self::Output { .. } => 7,
+            Self::Services { .. } => 8,
+            Self::Drained { .. } => 9,
+            Self::Refused { .. } => 10,
+            Self::Failed { .. } => 11,
+        }
+    }
+
+    /// From bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader(bytes);
+        let number = reader.u8()?;
+        let ticket = reader.u64()?;
+        let reply = match number {
+            3 => Self::Lent {
+                ticket,
+                handle: reader.handle()?,
+                pid: reader.i32()?,
+                owed: reader.u64()?,
+                met: reader.flag()?,
+            },
+            4 => Self::Start {
+                ticket,
+                handle: reader.handle()?,
+            },
+            5 => Self::Met {
+                ticket,
+                pid: reader.i32()?,
+            },
+            6 => Self::Died {
+                ticket,
+                death: reader.death()?,
+            },
+            10 => Self::Refused {
+                ticket,
+                limit: reader.bytes()?,
+                maximum: reader.u64()?,
+                value: reader.u64()?,
+                next: reader.bytes()?,
+            },
+            11 => Self::Failed {
+                ticket,
+                reason: reader.bytes()?,
+            },
+            _ => Self::told(number, ticket, &mut reader)?,
+        };
+        reader.end(reply)
+    }
+
+    /// Those that are not about one lease.
+    fn told(number: u8, ticket: Ticket, reader: &mut Reader<'_>) -> Result<Self> {
+        Ok(match number {
+            1 => {
+                let mut fields = [0; STATUS_FIELDS];
+                for field in &mut fields {
+                    *field = reader.u64()?;
+                }
+                let mut deaths = Vec::new();
+                for _ in 0..reader.u32()? {
+                    deaths.push((Cause::from_code(reader.u8()?)?, reader.u64()?));
+                }
+                Self::Status {
+                    ticket,
+                    fields,
+                    deaths,
+                }
+            }
+            2 => Self::Kind {
+                ticket,
+                key: reader.u32()?,
+            },
+            7 => Self::Output {
+                ticket,
+                text: reader.bytes()?,
+            },
+            8 => {
+                let next = reader.u32()?;
+                let mut rows = Vec::new();
+                for _ in 0..reader.u32()? {
+                    rows.push(reader.row()?);
+                }
+                Self::Services { ticket, rows, next }
+            }
+            9 => Self::Drained {
+                ticket,
+                ended: reader.u32()?,
+                marked: reader.u32()?,
+            },
+            _ => return Err(UNKNOWN),
+        })
+    }
+}

@@ -1,0 +1,149 @@
+//! What a program asks of the lender.
+
+use super::{Handle, Kind, Ticket};
+use crate::error::Result;
+use crate::wire::field::{Reader, UNKNOWN, Writer};
+
+/// From a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// The first message.
+    Hello { ticket: Ticket, version: u32 },
+    /// Give a number to a kind of services.
+    Kind { ticket: Ticket, kind: Box<Kind> },
+    /// Lend a service of a kind.
+    Ask { ticket: Ticket, key: u32 },
+    /// A service that the program started is ready: lend it.
+    Lend { ticket: Ticket, handle: Handle },
+    /// How did a lent service end?
+    Death { ticket: Ticket, handle: Handle },
+    /// What did a lent service write?
+    Output { ticket: Ticket, handle: Handle },
+    /// Sizes and counters.
+    Status { ticket: Ticket },
+    /// The services from a slot on.
+    Services { ticket: Ticket, from: u32 },
+    /// End the services of a name, or all: at once, or when they come back.
+    Drain { ticket: Ticket, name: Vec<u8> },
+    /// A question was given up; what it was granted meanwhile goes to the next.
+    Leave { ticket: Ticket },
+    /// Give a service back. Where it was sent a reset, `owed` is the call whose answer the next holder reads.
+    Release { handle: Handle, owed: u64 },
+    /// Leave a start to whoever comes next: `owed` is the call that makes it, 0 where it was answered; `met` says that
+    /// the service's preface was read.
+    Abandon {
+        handle: Handle,
+        owed: u64,
+        met: bool,
+    },
+    /// Have a service ended.
+    Discard { handle: Handle },
+    /// Have a service ended whose holder keeps the lease: a call took longer than its limits allow.
+    Overdue { handle: Handle },
+}
+
+impl Request {
+    /// Whether it expects an answer.
+    pub const fn is_question(&self) -> bool {
+        !matches!(
+            self,
+            Self::Leave { .. }
+                | Self::Release { .. }
+                | Self::Abandon { .. }
+                | Self::Discard { .. }
+                | Self::Overdue { .. }
+        )
+    }
+
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let writer = Writer::default();
+        match self {
+            Self::Hello { ticket, version } => writer.u8(1).u64(*ticket).u32(*version),
+            Self::Kind { ticket, kind } => writer.u8(2).u64(*ticket).kind(kind),
+            Self::Ask { ticket, key } => writer.u8(3).u64(*ticket).u32(*key),
+            Self::Lend { ticket, handle } => writer.u8(4).u64(*ticket).handle(*handle),
+            Self::Death { ticket, handle } => writer.u8(5).u64(*ticket).handle(*handle),
+            Self::Output { ticket, handle } => writer.u8(6).u64(*ticket).handle(*handle),
+            Self::Status { ticket } => writer.u8(7).u64(*ticket),
+            Self::Services { ticket, from } => writer.u8(8).u64(*ticket).u32(*from),
+            Self::Drain { ticket, name } => writer.u8(9).u64(*ticket).bytes(name),
+            Self::Leave { ticket } => writer.u8(10).u64(*ticket),
+            Self::Release { handle, owed } => writer.u8(11).handle(*handle).u64(*owed),
+            Self::Abandon { handle, owed, met } => {
+                let writer = writer.u8(12).handle(*handle).u64(*owed);
+                writer.u8(u8::from(*met))
+            }
+            Self::Discard { handle } => writer.u8(13).handle(*handle),
+            Self::Overdue { handle } => writer.u8(14).handle(*handle),
+        }
+        .0
+    }
+
+    /// From bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader(bytes);
+        let number = reader.u8()?;
+        let request = if number <= 10 {
+            let ticket = reader.u64()?;
+            Self::question(number, ticket, &mut reader)?
+        } else {
+            let handle = reader.handle()?;
+            match number {
+                11 => Self::Release {
+                    handle,
+                    owed: reader.u64()?,
+                },
+                12 => Self::Abandon {
+                    handle,
+                    owed: reader.u64()?,
+                    met: reader.flag()?,
+                },
+                13 => Self::Discard { handle },
+                14 => Self::Overdue { handle },
+                _ => return Err(UNKNOWN),
+            }
+        };
+        reader.end(request)
+    }
+
+    fn question(number: u8, ticket: Ticket, reader: &mut Reader<'_>) -> Result<Self> {
+        Ok(match number {
+            1 => Self::Hello {
+                ticket,
+                version: reader.u32()?,
+            },
+            2 => Self::Kind {
+                ticket,
+                kind: Box::new(reader.kind()?),
+            },
+            3 => Self::Ask {
+                ticket,
+                key: reader.u32()?,
+            },
+            4 => Self::Lend {
+                ticket,
+                handle: reader.handle()?,
+            },
+            5 => Self::Death {
+                ticket,
+                handle: reader.handle()?,
+            },
+            6 => Self::Output {
+                ticket,
+                handle: reader.handle()?,
+            },
+            7 => Self::Status { ticket },
+            8 => Self::Services {
+                ticket,
+                from: reader.u32()?,
+            },
+            9 => Self::Drain {
+                ticket,
+                name: reader.bytes()?,
+            },
+            10 => Self::Leave { ticket },
+            _ => return Err(UNKNOWN),
+        })
+    }
+}

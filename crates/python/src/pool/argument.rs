@@ -1,0 +1,34 @@
+//! What both kinds of pools are given by Python, as the core takes it.
+
+use forebay_pool::confine::Limits;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Names and values of an environment.
+pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Bytes of memory, thousandths of a core, open files, processes, and whether they are only advice.
+pub type PyLimits = (u64, u32, u32, u32, bool);
+
+/// None is no limits.
+pub fn limits_of(limits: Option<PyLimits>) -> Limits {
+    let (memory_bytes, cpu_millis, open_files, processes, advisory) = limits.unwrap_or_default();
+    Limits {
+        memory_bytes,
+        cpu_millis,
+        open_files,
+        processes,
+        advisory,
+    }
+}
+
+/// Rounded up, so that a wait never ends before its time.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked to be in range
+pub fn milliseconds(seconds: f64) -> PyResult<u64> {
+    if seconds.is_nan() || seconds < 0.0 {
+        return Err(PyValueError::new_err(format!(
+            "a time of {seconds} s cannot be waited for"
+        )));
+    }
+    Ok((seconds * 1000.0).ceil().min(1e15) as u64)
+}

@@ -1,0 +1,28 @@
+//! The keeper's process.
+
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+
+use forebay_pool::keeper::{self, Inherited};
+use pyo3::prelude::*;
+
+use crate::error;
+use crate::sys::descriptor::take;
+
+/// Be the keeper, until the client is gone. The descriptors are given away. Never attached to Python meanwhile.
+#[pyfunction]
+pub fn run_keeper(
+    py: Python<'_>,
+    control: RawFd,
+    page: RawFd,
+    client: RawFd,
+    scratch: PathBuf,
+) -> PyResult<()> {
+    let inherited = Inherited {
+        control: take(control)?,
+        page: take(page)?,
+        client: take(client)?,
+        scratch,
+    };
+    py.detach(|| keeper::run(inherited)).map_err(error::pool)
+}

@@ -1,0 +1,37 @@
+//! Where the pool wakes whoever waits.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use forebay_pool::client::Wake;
+use forebay_wake::Queue;
+use pyo3::prelude::*;
+
+use crate::error;
+
+/// Wake-ups that may wait for a caller; a caller has few tickets at once, an event loop many.
+const WAKES_MAX: usize = 1 << 20;
+
+/// Where a caller or a loop is told that its ticket was granted.
+#[pyclass(frozen, module = "forebay._core")]
+pub struct WakeQueue(pub Arc<Queue<Wake>>);
+
+#[pymethods]
+impl WakeQueue {
+    #[new]
+    fn new() -> PyResult<Self> {
+        Queue::new(WAKES_MAX)
+            .map(|queue| Self(Arc::new(queue)))
+            .map_err(error::wake)
+    }
+
+    fn fileno(&self) -> RawFd {
+        self.0.fileno()
+    }
+
+    fn drain(&self) -> PyResult<Vec<Wake>> {
+        let mut batch = Vec::new();
+        self.0.drain(&mut batch).map_err(error::wake)?;
+        Ok(batch)
+    }
+}

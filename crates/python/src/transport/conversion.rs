@@ -1,0 +1,163 @@
+//! Calls, as Python sees them.
+
+use std::time::{Duration, Instant};
+
+use forebay_transport::call::Outcome;
+use forebay_transport::{
+    Buffer, Call, Cause, Codec, Connection as Core, Delivered, Error, Head, Payload, Reason, limit,
+};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use crate::error::transport_error;
+use crate::sys::frame::Frame;
+use crate::sys::lent::Lent;
+
+/// Longest timeout that is taken as one; above it there is no deadline.
+const TIMEOUT_S_MAX: f64 = 4e9;
+
+/// Buffers that a message is sent with.
+pub type Segments<'py> = Option<Vec<Bound<'py, PyAny>>>;
+
+/// How a call ended, for Python.
+pub enum Ending<'py> {
+    Object(Bound<'py, PyAny>),
+    Raise(PyErr),
+}
+
+impl<'py> Ending<'py> {
+    pub fn into_result(self) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Ending::Object(object) => Ok(object),
+            Ending::Raise(error) => Err(error),
+        }
+    }
+
+    pub fn into_object(self, py: Python<'py>) -> Bound<'py, PyAny> {
+        match self {
+            Ending::Object(object) => object,
+            Ending::Raise(error) => error.into_value(py).into_bound(py).into_any(),
+        }
+    }
+}
+
+/// `bytes` for a reply of the expected codec without segments, else a tuple
+/// `(raised, codec, head, segments)`, or the exception of the transport.
+pub fn outcome_to_python<'py>(
+    py: Python<'py>,
+    core: &Core,
+    expected: Codec,
+    outcome: Outcome,
+    timeout: Option<f64>,
+) -> PyResult<Ending<'py>> {
+    let peer = core.peer().to_owned();
+    let delivered = Delivered::No;
+    let (raised, frame) = match outcome {
+        Outcome::Reply(frame) => (false, frame),
+        Outcome::Failure(Reason::Raised, frame) => (true, frame),
+        Outcome::Failure(reason, _) => {
+            let error = match reason {
+                Reason::Expired => Error::Deadline { peer },
+                Reason::Stale => Error::Stale { peer },
+                Reason::Cancelled => Error::Broken {
+                    peer,
+                    cause: Cause::Cancelled,
+                    delivered: Delivered::Maybe,
+                },
+                Reason::Closing | Reason::Raised => Error::Broken {
+                    peer,
+                    cause: Cause::Goodbye,
+                    delivered,
+                },
+            };
+            return Ok(Ending::Raise(transport_error(py, &error, timeout)));
+        }
+        Outcome::Broken { fault, sent } => {
+            let delivered = if sent {
+                Delivered::Maybe
+            } else {
+                Delivered::No
+            };
+            let error = fault.to_error(&peer, delivered);
+            return Ok(Ending::Raise(transport_error(py, &error, timeout)));
+        }
+    };
+    let codec = frame.header.codec;
+    let head = head_to_python(py, frame.head)?;
+    if !raised && codec == expected && frame.segments.is_empty() {
+        return Ok(Ending::Object(head));
+    }
+    let segments = segments_to_python(py, frame.segments)?;
+    let parts = (raised, codec as u8, head, segments).into_pyobject(py)?;
+    Ok(Ending::Object(parts.into_any()))
+}
+
+/// `(id, codec, head, segments or None, remaining seconds or None, one_way)`.
+pub fn call_to_python(py: Python<'_>, call: Call) -> PyResult<Bound<'_, PyTuple>> {
+    let remaining = call
+        .deadline
+        .map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64());
+    let head = head_to_python(py, call.head)?;
+    let segments = if call.segments.is_empty() {
+        None
+    } else {
+        Some(segments_to_python(py, call.segments)?)
+    };
+    (
+        call.id,
+        call.codec as u8,
+        head,
+        segments,
+        remaining,
+        call.one_way,
+    )
+        .into_pyobject(py)
+}
+
+/// Short heads are copied to `bytes`, which is cheaper to read; long ones are lent.
+pub fn head_to_python(py: Python<'_>, head: Buffer) -> PyResult<Bound<'_, PyAny>> {
+    if head.len() <= limit::COPY_BYTES_MAX {
+        return Ok(PyBytes::new(py, head.as_slice()).into_any());
+    }
+    Ok(Bound::new(py, Frame::new(head))?.into_any())
+}
+
+pub fn segments_to_python(py: Python<'_>, segments: Vec<Buffer>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for segment in segments {
+        list.append(Bound::new(py, Frame::new(segment))?)?;
+    }
+    Ok(list)
+}
+
+pub fn to_head<'a>(head: &'a Bound<'_, PyBytes>) -> Head<'a> {
+    let bytes = head.as_bytes();
+    if bytes.len() <= limit::COPY_BYTES_MAX {
+        return Head::Borrowed(bytes);
+    }
+    Head::Lent(Box::new(PyBackedBytes::from(head.clone())))
+}
+
+pub fn lend(segments: Segments<'_>) -> PyResult<Vec<Payload>> {
+    let Some(segments) = segments else {
+        return Ok(Vec::new());
+    };
+    segments
+        .iter()
+        .map(|segment| Ok(Box::new(Lent::new(segment)?) as Payload))
+        .collect()
+}
+
+pub fn to_codec(codec: u8) -> Codec {
+    if codec == Codec::Pickle as u8 {
+        Codec::Pickle
+    } else {
+        Codec::Msgpack
+    }
+}
+
+pub fn to_duration(timeout: Option<f64>) -> Option<Duration> {
+    let timeout = timeout.filter(|&timeout| timeout < TIMEOUT_S_MAX)?;
+    Some(Duration::from_secs_f64(timeout.max(0.0)))
+}

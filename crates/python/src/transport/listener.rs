@@ -1,0 +1,69 @@
+//! Connecting over a Unix socket, for Python.
+#![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
+
+use std::os::fd::{IntoRawFd, RawFd};
+use std::path::PathBuf;
+
+use forebay_transport::unix::{self, Listener as UnixListener};
+use pyo3::prelude::*;
+
+use crate::error::transport_error;
+
+/// A listening Unix socket.
+#[pyclass(frozen, module = "forebay._core")]
+pub struct Listener {
+    core: std::sync::Mutex<Option<UnixListener>>,
+}
+
+#[pymethods]
+impl Listener {
+    /// Listen at `path`; the file is private and replaced if it is stale.
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let listener = UnixListener::bind(&path).map_err(|e| transport_error(py, &e, None))?;
+        Ok(Self {
+            core: std::sync::Mutex::new(Some(listener)),
+        })
+    }
+
+    /// Take a waiting connection's descriptor, which is the caller's to close; `None` if none.
+    fn accept(&self, py: Python<'_>) -> PyResult<Option<RawFd>> {
+        let accepted = self.with(UnixListener::accept).unwrap_or(Ok(None));
+        let socket = accepted.map_err(|e| transport_error(py, &e, None))?;
+        Ok(socket.map(IntoRawFd::into_raw_fd))
+    }
+
+    /// The socket's descriptor, -1 once closed.
+    fn fileno(&self) -> RawFd {
+        self.with(UnixListener::descriptor).unwrap_or(-1)
+    }
+
+    /// Stop listening and remove the file. Idempotent.
+    fn close(&self) {
+        drop(
+            self.core
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .take(),
+        );
+    }
+}
+
+impl Listener {
+    fn with<R>(&self, act: impl FnOnce(&UnixListener) -> R) -> Option<R> {
+        self.core
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .as_ref()
+            .map(act)
+    }
+}
+
+/// Connect to a Unix socket; returns a descriptor, which is the caller's to close.
+#[pyfunction]
+pub fn connect_unix(py: Python<'_>, path: PathBuf) -> PyResult<RawFd> {
+    let socket = py
+        .detach(|| unix::connect(&path))
+        .map_err(|e| transport_error(py, &e, None))?;
+    Ok(socket.into_raw_fd())
+}
