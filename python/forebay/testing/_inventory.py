@@ -55,6 +55,7 @@ def nothing_left(
     _make_what_stays()
     mark, inherited = secrets.token_hex(8), os.environ.get(MARK)
     places = [Path(folder) for folder in folders]
+    gc.collect()  # what goes by itself during the block would make others seem new
     before = _inventory(mark, places)
     os.environ[MARK] = mark if inherited is None else f"{inherited},{mark}"
     try:
@@ -124,13 +125,15 @@ def _threads() -> Inventory:
 
 
 def _mappings() -> Inventory:
-    """Mapped memory files. Their addresses change, so equal ones are counted."""
+    """Mapped memory files. Their addresses change, so equal ones are numbered."""
+    found: Inventory = {}
     counts: dict[str, int] = {}
     for line in _process.text("/proc/self/maps").splitlines():
         target = line.partition("/")[2]
         if target.startswith(("memfd:", "dev/shm/")):
             counts[target] = counts.get(target, 0) + 1
-    return {f"mapping /{target}": f"{count} times" for target, count in counts.items()}
+            found[f"mapping {counts[target]} of /{target}"] = "mapped"
+    return found
 
 
 def _processes(mark: str) -> Inventory:
