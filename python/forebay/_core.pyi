@@ -262,6 +262,13 @@ class Listener:
     def close(self) -> None:
         """Stop listening and remove the file. Idempotent."""
 
+@final
+class Look:
+    """Looks for input on a socket of Python's before its reader sleeps, where that has paid."""
+
+    def look(self, socket: int) -> None:
+        """Look for at most 60 us, without the GIL, until input is there; often not at all."""
+
 def connect_unix(path: str | PathLike[str]) -> int:
     """Connect to a Unix socket; returns a descriptor, which is the caller's to close."""
 

@@ -4,6 +4,7 @@ mod connection;
 mod conversion;
 mod gather;
 mod listener;
+mod look;
 mod wait;
 
 pub use connection::Connection;
@@ -18,5 +19,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Connection>()?;
     module.add_class::<Frame>()?;
     module.add_class::<listener::Listener>()?;
+    module.add_class::<look::Look>()?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)
 }

@@ -14,7 +14,7 @@ pub mod gather;
 mod hand_on;
 pub mod inbox;
 pub mod limit;
-mod look;
+pub mod look;
 pub mod outbox;
 pub mod preface;
 mod state;

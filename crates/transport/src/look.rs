@@ -4,10 +4,14 @@
 //! what makes them fast; where each call is one of many that are made at the same time on as many
 //! processes, the next one is never there yet, and what looks is in the way of what works.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags};
+
+use crate::blocking::spin;
 use crate::limit::{
-    LONG_LOOK_SKIP_MAX, LONG_LOOK_SKIP_MIN, LOOK_AGAIN, LOOK_IDLE_MS, LOOK_MISSES_MAX,
+    LONG_LOOK_SKIP_MAX, LONG_LOOK_SKIP_MIN, LOOK_AGAIN, LOOK_IDLE_MS, LOOK_MISSES_MAX, SPIN_US,
 };
 
 /// What became of the looks at one connection.
@@ -69,6 +73,17 @@ impl LongLook {
         }
         self.skip -= 1;
         false
+    }
+
+    /// Look for input on a socket that is no connection of ours, before its reader sleeps.
+    pub fn look_for_input(&mut self, socket: BorrowedFd<'_>) {
+        if self.is_worth_it() {
+            let found = spin(
+                &mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)],
+                SPIN_US,
+            );
+            self.ended(found);
+        }
     }
 
     /// Note a look: whether it found something within the time that it was allowed.

@@ -22,6 +22,7 @@ from forebay.pool._proxy import proxy_classes, public_methods
 from forebay.pool._readiness import Accepting, Http, Line, PortFile
 from forebay.pool._record import NEVER_BEGUN, PythonRecord
 from forebay.pool._reset import Reset
+from forebay.pool._socket import ProgramSocket
 from forebay.pool._spec import Spec
 from forebay.rpc import Channel
 
@@ -187,7 +188,7 @@ class CommandKind:
             if stream is not None:
                 stream.close()
             raise
-        return ProgramRecord(self, handle, socket.socket(fileno=descriptor), stream, port)
+        return ProgramRecord(self, handle, ProgramSocket(descriptor), stream, port)
 
     def _stream(self) -> tuple[socket.socket | None, int | None]:
         """A socket to speak to the program on: our end, and the program's, given away."""
@@ -195,7 +196,7 @@ class CommandKind:
         if command.speaks_on_link or not (command.stdio or command.takes("{fd}")):
             return None, None
         ours, theirs = socket.socketpair()
-        return ours, theirs.detach()
+        return ProgramSocket(ours.detach()), theirs.detach()
 
     def _environment(self, port: int | None) -> list[tuple[bytes, bytes]]:
         filled = {

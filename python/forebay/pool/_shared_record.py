@@ -9,7 +9,6 @@ the call whose answer is owed, and whether the service's preface was read.
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING
 
 from forebay import _core
@@ -17,6 +16,7 @@ from forebay.errors import BrokenError
 from forebay.pool._program import ProgramRecord
 from forebay.pool._record import NEVER_BEGUN, PythonRecord
 from forebay.pool._reset import Reset
+from forebay.pool._socket import ProgramSocket
 from forebay.rpc import Channel
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class SharedProgramRecord(ProgramRecord):
     __slots__ = ()
 
     def __init__(self, kind: SharedKind, handle: _core.Handle, descriptor: int) -> None:
-        link = socket.socket(fileno=descriptor)
+        link = ProgramSocket(descriptor)
         super().__init__(kind, handle, link, None, None)  # type: ignore[arg-type]
 
     @property

@@ -1,6 +1,6 @@
 //! Descriptors that come from Python as numbers.
 
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,4 +14,15 @@ pub fn take(number: RawFd) -> PyResult<OwnedFd> {
     }
     // SAFETY: not negative; the Python caller gives it away, as the documentation of each caller demands.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// A descriptor that stays the caller's, for as long as the call.
+pub fn borrow<'a>(number: RawFd) -> PyResult<BorrowedFd<'a>> {
+    if number < 0 {
+        return Err(PyValueError::new_err(format!(
+            "{number} is no file descriptor"
+        )));
+    }
+    // SAFETY: not negative; who calls keeps it open meanwhile, or polls what took its place, which harms nobody.
+    Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }
