@@ -68,6 +68,11 @@ impl Decoder {
         }
     }
 
+    /// From here on obtain memory for what the peer announces at once.
+    pub fn trust(&mut self) {
+        self.trusted = true;
+    }
+
     /// Bytes consumed since the stream began.
     pub fn offset(&self) -> u64 {
         self.offset

@@ -51,6 +51,16 @@ pub enum Violation {
     Memory(usize),
     #[error("a call arrived at an end that does not serve")]
     NotServing,
+    #[error(
+        "the peer is a {0:?}, which does not fit this end: one speaks calls, the other messages"
+    )]
+    Purpose(crate::preface::Role),
+    #[error("a message has no frame")]
+    Empty,
+    #[error("a message came before the token that this side asks for; give token= to connect")]
+    Uninvited,
+    #[error("the token is wrong")]
+    Token,
     #[error("pickle is refused: the kernel does not say that the peer is the same user")]
     Pickle,
     #[error("pickle is refused: the peer's runtime {peer:#06x} is not ours, {own:#06x}")]

@@ -10,7 +10,7 @@ pub const HEADER_BYTES: usize = 24;
 /// Value of the time field for "no deadline".
 pub const NO_DEADLINE: u32 = u32::MAX;
 
-/// What a frame is for. 8 (message) and 9 (credit) are reserved.
+/// What a frame is for. 9 (credit) is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -21,6 +21,10 @@ pub enum Kind {
     Ping = 5,
     Pong = 6,
     Goodbye = 7,
+    /// A message: its segments are its frames.
+    Message = 8,
+    /// A token, which lets its sender in.
+    Token = 10,
 }
 
 /// How the head is encoded.
@@ -138,6 +142,8 @@ impl Header {
             5 => Kind::Ping,
             6 => Kind::Pong,
             7 => Kind::Goodbye,
+            8 => Kind::Message,
+            10 => Kind::Token,
             other => return Err(Violation::Kind(other)),
         };
         if flags & !3 != 0 {
@@ -212,8 +218,8 @@ mod tests {
     #[test]
     fn reserved_kinds_and_flags_are_refused() {
         let mut bytes = Header::control(Kind::Ping, 1).encode();
-        bytes[4] = 8;
-        assert_eq!(Header::decode(&bytes), Err(Violation::Kind(8)));
+        bytes[4] = 9;
+        assert_eq!(Header::decode(&bytes), Err(Violation::Kind(9)));
         bytes[4] = 5;
         bytes[5] = 0x80;
         assert_eq!(Header::decode(&bytes), Err(Violation::Flags(0x80)));

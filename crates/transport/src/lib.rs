@@ -15,6 +15,7 @@ mod hand_on;
 pub mod inbox;
 pub mod limit;
 pub mod look;
+pub mod messages;
 pub mod outbox;
 pub mod preface;
 mod state;

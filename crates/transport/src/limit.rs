@@ -8,6 +8,10 @@ pub const SEGMENTS_MAX: u16 = 1024;
 pub const INBOX_BYTES_MAX: usize = 4 << 20;
 /// What an empty call counts in the inbox, so that calls without bytes are bounded too.
 pub const CALL_BYTES_MIN: usize = 128;
+/// What each frame of a message counts in the inbox besides its bytes.
+pub const MESSAGE_BYTES_MIN: usize = 64;
+/// Longest token of a handshake.
+pub const TOKEN_BYTES_MAX: usize = 4096;
 /// Queued for sending: senders wait above it.
 pub const OUTBOX_BYTES_HIGH: usize = 512 << 10;
 /// Waiting senders go on below it.
@@ -67,6 +71,16 @@ pub struct Limits {
     pub inbox_bytes_max: usize,
     pub outbox_bytes_high: usize,
     pub outbox_bytes_low: usize,
+}
+
+impl Limits {
+    /// Those of a message connection: a frame of a message is a segment.
+    pub fn of_messages() -> Self {
+        Self {
+            segments_max: u16::MAX,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Limits {

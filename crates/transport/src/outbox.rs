@@ -140,6 +140,24 @@ impl Outbox {
         }
     }
 
+    /// Copy what is left of lent bytes, and give them back.
+    pub fn own(&mut self) {
+        for (index, piece) in self.pieces.iter_mut().enumerate() {
+            if !matches!(piece, Piece::Lent(_)) {
+                continue;
+            }
+            let gone = if index == 0 {
+                std::mem::take(&mut self.first_sent)
+            } else {
+                0
+            };
+            let copy = Piece::Small(piece.as_slice()[gone..].to_vec());
+            if let Piece::Lent(payload) = std::mem::replace(piece, copy) {
+                self.retired.push(payload);
+            }
+        }
+    }
+
     /// Forget what is queued; nothing more can be sent.
     pub fn clear(&mut self) {
         let lent = self.pieces.drain(..).filter_map(|piece| match piece {

@@ -8,13 +8,15 @@ pub const PREFACE_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"FBAY";
 const VERSION: u16 = 1;
 
-/// What an end does with calls.
+/// What an end does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It starts calls; a call that arrives breaks the protocol.
     Caller,
     /// It answers calls.
     Server,
+    /// It sends and takes messages.
+    Messenger,
 }
 
 /// What a peer says about itself before its first frame.
@@ -49,6 +51,7 @@ impl Preface {
         out[6] = match self.role {
             Role::Caller => 1,
             Role::Server => 2,
+            Role::Messenger => 3,
         };
         out[8..16].copy_from_slice(&self.features.to_le_bytes());
         out[16..24].copy_from_slice(&self.frame_bytes_max.to_le_bytes());
@@ -73,6 +76,7 @@ impl Preface {
         let role = match role {
             1 => Role::Caller,
             2 => Role::Server,
+            3 => Role::Messenger,
             other => return Err(Violation::Role(other)),
         };
         let [

@@ -307,6 +307,9 @@ impl<S: Stream> State<S> {
     fn act_on(&mut self, event: Option<Event>) {
         let outcome = match event {
             None => Ok(()),
+            Some(Event::Preface(preface)) if preface.role == Role::Messenger => {
+                Err(Violation::Purpose(preface.role))
+            }
             Some(Event::Preface(preface)) => {
                 self.peer = Some(preface);
                 Ok(())
@@ -349,6 +352,7 @@ impl<S: Stream> State<S> {
             Kind::Pong => self.pongs += 1,
             Kind::Goodbye => self.goodbye = true,
             Kind::Cancel | Kind::Ping => {}
+            Kind::Message | Kind::Token => return Err(Violation::Kind(kind as u8)),
         }
         Ok(())
     }
@@ -398,7 +402,7 @@ impl<S: Stream> State<S> {
             Cause::Truncated
         };
         match self.role {
-            Role::Caller => self.break_with(Fault::Broken(cause)),
+            Role::Caller | Role::Messenger => self.break_with(Fault::Broken(cause)),
             Role::Server => {
                 let gone = self.stream.as_ref().is_none_or(Stream::hung_up);
                 self.end(gone);
@@ -410,7 +414,9 @@ impl<S: Stream> State<S> {
     fn fail_receiving(&mut self, errno: Errno) -> Option<usize> {
         match (errno, self.role) {
             (Errno::AGAIN | Errno::INTR, _) => {}
-            (_, Role::Caller) => self.break_with(Fault::Broken(Cause::Failed(errno))),
+            (_, Role::Caller | Role::Messenger) => {
+                self.break_with(Fault::Broken(Cause::Failed(errno)))
+            }
             (_, Role::Server) => self.end(true),
         }
         None

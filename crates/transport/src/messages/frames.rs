@@ -1,0 +1,29 @@
+//! What a message to send consists of.
+
+use crate::outbox::Payload;
+
+/// The frames of one message, as the sender has them.
+pub trait Frames {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// The bytes of one.
+    fn get(&self, index: usize) -> &[u8];
+
+    /// Keep one until the kernel has it; asked once for each frame that is long and was not taken at once.
+    fn lend(&mut self, index: usize) -> Payload;
+}
+
+impl Frames for Vec<Vec<u8>> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        &self[index]
+    }
+
+    fn lend(&mut self, index: usize) -> Payload {
+        Box::new(std::mem::take(&mut self[index]))
+    }
+}

@@ -1,0 +1,15 @@
+//! Messages of several frames, in both directions, over any byte stream.
+//!
+//! [`state`] knows no socket but a [`crate::stream::Stream`]; [`connection`] adds the lock, and waiting for threads.
+//! An event loop steps a connection from its own thread and never waits here.
+//! The design note is `docs/concepts/messages.md`.
+
+pub mod connection;
+pub mod frames;
+pub mod state;
+#[cfg(test)]
+mod state_tests;
+
+pub use connection::{Messages, Options};
+pub use frames::Frames;
+pub use state::Message;

@@ -1,0 +1,454 @@
+//! The state of a message connection: decoder, inbox and outbox, stepped over a nonblocking stream.
+//!
+//! Nothing here waits or locks.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+
+use rustix::io::Errno;
+
+use crate::decoder::{Decoder, Event};
+use crate::error::{Cause, Fault, Violation};
+use crate::frame::{HEADER_BYTES, Header, Incoming, Kind};
+use crate::limit::{
+    COPY_BYTES_MAX, Limits, MESSAGE_BYTES_MIN, PIECES_MAX, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES,
+};
+use crate::messages::Frames;
+use crate::outbox::{Head, Outbox};
+use crate::preface::{Preface, Role};
+use crate::stream::Stream;
+use crate::sys::buffer::Buffer;
+
+thread_local! {
+    /// One receive buffer per thread; connections keep nothing but unfinished messages.
+    static RECEIVE: RefCell<Box<[MaybeUninit<u8>]>> =
+        RefCell::new(Box::new_uninit_slice(RECEIVE_BYTES));
+    /// Headers and lengths of the message that is being sent.
+    static PREFIX: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A received message: its frames, each in memory of its own.
+pub type Message = Vec<Buffer>;
+
+/// What this end wants of the peer before it takes a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// A preface.
+    #[default]
+    Anybody,
+    /// A preface, and this token after it.
+    Token(Vec<u8>),
+}
+
+/// Everything about one connection but its lock.
+pub struct State<S> {
+    pub stream: Option<S>,
+    pub limits: Limits,
+    pub outbox: Outbox,
+    pub fault: Option<Fault>,
+    /// The peer's preface, once it was read.
+    pub peer: Option<Preface>,
+    /// The peer sends nothing more.
+    pub ended: bool,
+    pub received: u64,
+    pub sent: u64,
+    decoder: Decoder,
+    inbox: VecDeque<Message>,
+    inbox_bytes: usize,
+    admission: Admission,
+    admitted: bool,
+    paused: bool,
+    /// The last receive filled what it was given, so there may be more.
+    maybe_more: bool,
+}
+
+impl<S: Stream> State<S> {
+    /// Begin on a stream; our preface goes out with the first flush. `token` is shown to the peer.
+    pub fn new(stream: S, limits: Limits, admission: Admission, token: Option<&[u8]>) -> Self {
+        let mut outbox = Outbox::default();
+        outbox.push_copy(&Preface::new(Role::Messenger, &limits, 0).encode());
+        if let Some(token) = token {
+            let header = Header {
+                head_bytes: u32::try_from(token.len()).unwrap_or(u32::MAX),
+                ..Header::control(Kind::Token, 0)
+            };
+            outbox.push_copy(&header.encode());
+            outbox.push_copy(token);
+        }
+        Self {
+            stream: Some(stream),
+            limits,
+            outbox,
+            fault: None,
+            peer: None,
+            ended: false,
+            received: 0,
+            sent: 0,
+            decoder: Decoder::new(&limits, false),
+            inbox: VecDeque::new(),
+            inbox_bytes: 0,
+            admitted: admission == Admission::Anybody,
+            admission,
+            paused: false,
+            maybe_more: false,
+        }
+    }
+
+    /// Whether the peer has said who it is, and is let in.
+    pub fn is_met(&self) -> bool {
+        self.peer.is_some() && self.admitted
+    }
+
+    /// Trust the peer: memory for what it announces is obtained at once.
+    pub fn trust(&mut self) {
+        self.decoder.trust();
+    }
+
+    /// Send a message, or queue what the kernel does not take.
+    ///
+    /// Returns whether frames of it are still lent, and its end in the stream.
+    pub fn send(&mut self, frames: &mut dyn Frames) -> (bool, u64) {
+        self.sent += 1;
+        let lent = PREFIX.with_borrow_mut(|prefix| {
+            write_prefix(prefix, frames);
+            if self.outbox.is_empty() && frames.count() < PIECES_MAX {
+                self.send_at_once(prefix, frames)
+            } else {
+                self.outbox.push_copy(prefix);
+                let lent = self.queue(frames, 0, 0);
+                self.flush();
+                lent
+            }
+        });
+        let end = self.outbox.end();
+        if self.fault.is_some() {
+            self.outbox.clear();
+        }
+        (lent && self.outbox.sent() < end, end)
+    }
+
+    /// Nothing waits: one system call straight out of the caller's buffers.
+    fn send_at_once(&mut self, prefix: &[u8], frames: &mut dyn Frames) -> bool {
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        pieces[0] = IoSlice::new(prefix);
+        let count = frames.count();
+        let mut wanted = prefix.len();
+        for (index, piece) in pieces[1..=count].iter_mut().enumerate() {
+            let bytes = frames.get(index);
+            wanted += bytes.len();
+            *piece = IoSlice::new(bytes);
+        }
+        let outcome = match &mut self.stream {
+            Some(stream) => stream.send(&pieces[..=count]),
+            None => Err(Errno::PIPE),
+        };
+        let sent = self.count_sent(outcome);
+        self.outbox.note_sent(sent, None);
+        if sent == wanted || self.fault.is_some() {
+            return false;
+        }
+        let Some(mut from) = sent.checked_sub(prefix.len()) else {
+            self.outbox.push_copy(&prefix[sent..]);
+            let lent = self.queue(frames, 0, 0);
+            return lent;
+        };
+        let mut index = 0;
+        while from >= frames.get(index).len() {
+            from -= frames.get(index).len();
+            index += 1;
+        }
+        self.queue(frames, index, from)
+    }
+
+    /// Queue frames from one of them on, of which the first bytes are gone; true if some are lent.
+    fn queue(&mut self, frames: &mut dyn Frames, first: usize, gone: usize) -> bool {
+        let mut lent = false;
+        for index in first..frames.count() {
+            let from = if index == first { gone } else { 0 };
+            let bytes = &frames.get(index)[from..];
+            if bytes.len() <= COPY_BYTES_MAX {
+                self.outbox.push_copy(bytes);
+                continue;
+            }
+            lent = true;
+            if from == 0 {
+                self.outbox.push_lent(frames.lend(index));
+            } else {
+                self.outbox.push_rest(frames.lend(index), from);
+            }
+        }
+        lent
+    }
+
+    /// Hand queued bytes to the kernel until it takes no more.
+    pub fn flush(&mut self) {
+        while !self.outbox.is_empty() {
+            let Some(stream) = &mut self.stream else {
+                return;
+            };
+            let slices = self.outbox.slices();
+            let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+            let outcome = stream.send(&slices);
+            drop(slices);
+            let sent = self.count_sent(outcome);
+            self.outbox.advance(sent);
+            if sent < wanted {
+                break;
+            }
+        }
+    }
+
+    fn count_sent(&mut self, outcome: Result<usize, Errno>) -> usize {
+        match outcome {
+            Ok(count) => count,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(errno) => {
+                self.break_with(Fault::Broken(Cause::Failed(errno)));
+                0
+            }
+        }
+    }
+
+    /// Receive what is there, within one turn's budget.
+    pub fn receive(&mut self) {
+        let mut bytes = 0;
+        for _ in 0..TURN_RECEIVES {
+            if !self.wants_read() || bytes >= TURN_BYTES {
+                break;
+            }
+            match self.receive_once() {
+                Some(count) => bytes += count,
+                None => break,
+            }
+        }
+    }
+
+    /// One receive; `None` when there is nothing more. A short receive proves emptiness.
+    fn receive_once(&mut self) -> Option<usize> {
+        self.maybe_more = false;
+        let stream = self.stream.as_mut()?;
+        if self.decoder.wants_direct() {
+            let mut room = 0;
+            let outcome = self.decoder.receive_with(|spare| {
+                room = spare.len();
+                stream.receive(spare)
+            });
+            return match outcome {
+                Ok(Ok((0, None))) => self.end_of_file(),
+                Ok(Ok((count, event))) => {
+                    self.act_on(event);
+                    self.maybe_more = count == room;
+                    self.maybe_more.then_some(count)
+                }
+                Ok(Err(violation)) => self.violate(violation),
+                Err(errno) => self.fail_receiving(errno),
+            };
+        }
+        RECEIVE.with_borrow_mut(|buffer| {
+            let outcome = self.stream.as_mut()?.receive(buffer);
+            match outcome {
+                Ok([]) => self.end_of_file(),
+                Ok(filled) => {
+                    let count = filled.len();
+                    self.take_in(filled);
+                    self.maybe_more = count == RECEIVE_BYTES;
+                    self.maybe_more.then_some(count)
+                }
+                Err(errno) => self.fail_receiving(errno),
+            }
+        })
+    }
+
+    fn take_in(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.fault.is_none() {
+            match self.decoder.feed(bytes) {
+                Ok((count, event)) => {
+                    bytes = &bytes[count..];
+                    self.act_on(event);
+                }
+                Err(violation) => drop(self.violate(violation)),
+            }
+        }
+    }
+
+    fn act_on(&mut self, event: Option<Event>) {
+        let outcome = match event {
+            None => Ok(()),
+            Some(Event::Preface(preface)) => self.meet(preface),
+            Some(Event::Frame(frame)) => self.accept(frame),
+        };
+        if let Err(violation) = outcome {
+            self.violate(violation);
+        }
+    }
+
+    fn meet(&mut self, preface: Preface) -> Result<(), Violation> {
+        if preface.role != Role::Messenger {
+            return Err(Violation::Purpose(preface.role));
+        }
+        self.peer = Some(preface);
+        Ok(())
+    }
+
+    fn accept(&mut self, frame: Incoming) -> Result<(), Violation> {
+        match frame.header.kind {
+            Kind::Token => self.admit(&frame),
+            _ if !self.admitted => Err(Violation::Uninvited),
+            Kind::Message => {
+                if frame.segments.is_empty() {
+                    return Err(Violation::Empty);
+                }
+                self.received += 1;
+                self.inbox_bytes += weight(&frame.segments);
+                self.inbox.push_back(frame.segments);
+                Ok(())
+            }
+            Kind::Ping => {
+                if self.outbox.bytes() <= self.limits.outbox_bytes_high {
+                    self.send_control(Kind::Pong, frame.header.id);
+                }
+                Ok(())
+            }
+            Kind::Pong => Ok(()),
+            other => Err(Violation::Kind(other as u8)),
+        }
+    }
+
+    fn admit(&mut self, frame: &Incoming) -> Result<(), Violation> {
+        let shown = frame.head.as_slice();
+        self.admitted = match &self.admission {
+            Admission::Anybody => true,
+            Admission::Token(token) => is_same(token, shown),
+        };
+        if self.admitted {
+            self.trust();
+            return Ok(());
+        }
+        Err(Violation::Token)
+    }
+
+    /// Send a frame that is no message.
+    pub fn send_control(&mut self, kind: Kind, id: u64) {
+        self.outbox
+            .push_head(Head::Borrowed(&Header::control(kind, id).encode()));
+        self.flush();
+    }
+
+    /// Take the next message.
+    pub fn take(&mut self) -> Option<Message> {
+        let message = self.inbox.pop_front()?;
+        self.inbox_bytes -= weight(&message);
+        Some(message)
+    }
+
+    /// Whether a receive would probably find something, after what the last one found.
+    pub fn may_have_more(&mut self) -> bool {
+        self.maybe_more && self.wants_read()
+    }
+
+    /// Whether the stream should be watched for input.
+    pub fn wants_read(&mut self) -> bool {
+        if self.inbox_bytes >= self.limits.inbox_bytes_max {
+            self.paused = true;
+        } else if self.inbox_bytes <= self.limits.inbox_bytes_max / 2 {
+            self.paused = false;
+        }
+        !self.paused && !self.ended && self.fault.is_none() && self.stream.is_some()
+    }
+
+    /// Whether the stream should be watched for room.
+    pub fn wants_write(&self) -> bool {
+        !self.outbox.is_empty() && self.fault.is_none() && self.stream.is_some()
+    }
+
+    /// Messages that wait, and their bytes.
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.inbox.len(), self.inbox_bytes)
+    }
+
+    /// Bytes received so far.
+    pub fn offset(&self) -> u64 {
+        self.decoder.offset()
+    }
+
+    /// Why nothing more comes once the inbox is empty, if so.
+    pub fn end(&self) -> Option<Fault> {
+        let ended = self.ended.then_some(Fault::Broken(Cause::EndOfFile));
+        self.fault.clone().or(ended)
+    }
+
+    /// Whether the peer is gone; looks at the stream where it is not read.
+    pub fn is_over(&mut self) -> bool {
+        self.fault.is_some()
+            || self.ended
+            || self
+                .stream
+                .as_ref()
+                .is_none_or(|stream| self.paused && stream.hung_up())
+    }
+
+    /// The connection ends here; what was received can still be taken.
+    pub fn break_with(&mut self, fault: Fault) {
+        if self.fault.is_none() {
+            self.fault = Some(fault);
+            self.outbox.clear();
+        }
+    }
+
+    fn end_of_file(&mut self) -> Option<usize> {
+        if self.decoder.at_boundary() && self.is_met() {
+            self.ended = true;
+        } else {
+            self.break_with(Fault::Broken(Cause::Truncated));
+        }
+        None
+    }
+
+    fn fail_receiving(&mut self, errno: Errno) -> Option<usize> {
+        if !matches!(errno, Errno::AGAIN | Errno::INTR) {
+            self.break_with(Fault::Broken(Cause::Failed(errno)));
+        }
+        None
+    }
+
+    fn violate(&mut self, violation: Violation) -> Option<usize> {
+        self.break_with(Fault::Protocol {
+            offset: self.decoder.offset(),
+            violation,
+        });
+        None
+    }
+}
+
+/// Header and lengths of a message.
+fn write_prefix(prefix: &mut Vec<u8>, frames: &dyn Frames) {
+    let count = frames.count();
+    let header = Header {
+        segments: u16::try_from(count).unwrap_or(u16::MAX),
+        ..Header::control(Kind::Message, 0)
+    };
+    prefix.clear();
+    prefix.reserve(HEADER_BYTES + count * size_of::<u64>());
+    prefix.extend_from_slice(&header.encode());
+    for index in 0..count {
+        prefix.extend_from_slice(&(frames.get(index).len() as u64).to_le_bytes());
+    }
+}
+
+/// What a message counts in the inbox.
+fn weight(message: &Message) -> usize {
+    let bytes: usize = message.iter().map(Buffer::len).sum();
+    bytes + message.len() * MESSAGE_BYTES_MIN
+}
+
+/// Compare in a time that does not tell how much of it is right.
+fn is_same(token: &[u8], shown: &[u8]) -> bool {
+    token.len() == shown.len()
+        && token
+            .iter()
+            .zip(shown)
+            .fold(0, |differing, (one, other)| differing | (one ^ other))
+            == 0
+}
