@@ -1,6 +1,7 @@
 """The compiled core. Private: use its classes where their systems re-export them."""
 
-from collections.abc import Callable
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Generator, Iterable
 from os import PathLike
 from typing import Any, Self, final
 
@@ -19,9 +20,12 @@ __all__ = [
     "Handle",
     "Lender",
     "Listener",
+    "Look",
+    "MessageConnection",
     "Nursery",
     "Pool",
     "Rows",
+    "Waiting",
     "WakeQueue",
     "Window",
     "begin_all",
@@ -261,6 +265,75 @@ class Listener:
     def fileno(self) -> int: ...
     def close(self) -> None:
         """Stop listening and remove the file. Idempotent."""
+
+@final
+class Waiting:
+    """What `recv` and `send` of a message connection return: to be awaited, or made a task of."""
+
+    def __await__(self) -> Generator[Any, None, Any]: ...
+    def __iter__(self) -> Generator[Any, None, Any]: ...
+    def __next__(self) -> Any: ...
+    def send(self, value: Any, /) -> Any: ...
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
+    def close(self) -> None: ...
+
+@final
+class MessageConnection:
+    """One end of a connection of messages: the core under both faces.
+
+    Args:
+        descriptor: a connected, nonblocking stream socket; given away, also where this raises.
+        peer: what errors call the other end.
+        token: what is shown to it, to be let in.
+        expected: what it must show.
+        trusted: whether memory for what it announces is obtained at once.
+        limits: names and values, see `forebay.transport.Limits`.
+    """
+
+    def __new__(
+        cls,
+        descriptor: int,
+        *,
+        peer: str,
+        token: bytes | None = None,
+        expected: bytes | None = None,
+        trusted: bool = False,
+        limits: dict[str, int] | None = None,
+    ) -> MessageConnection: ...
+    def bind(self, event_loop: AbstractEventLoop) -> None:
+        """Have `event_loop` step the connection from now on; in its thread, once."""
+    def on_ready(self, events: int) -> None:
+        """Events of the socket: 1 readable, 2 writable. For a selector that calls back."""
+    def on_readable(self) -> None: ...
+    def on_writable(self) -> None: ...
+    def recv(self) -> Waiting:
+        """Await the next message, a list of frames."""
+    def recv_many(self, count: int) -> Waiting:
+        """Await a list of the messages that are there, at least one and at most `count`."""
+    def meet(self) -> Waiting:
+        """Await that the peer is let in, and has let us in as far as it tells."""
+    def flushed(self) -> Waiting:
+        """Await that everything sent so far is with the kernel."""
+    def send(self, frames: Any) -> Waiting:
+        """Send one message at once; await that its buffers are free and there is room for more."""
+    def send_many(self, messages: Iterable[Any]) -> Waiting:
+        """The same with several messages, in as few system calls as possible."""
+    def recv_blocking(self, timeout: float | None = None) -> list[Any]:
+        """Wait for the next message without the GIL."""
+    def send_blocking(self, frames: Any, timeout: float | None = None) -> None: ...
+    def send_many_blocking(self, messages: Iterable[Any], timeout: float | None = None) -> None: ...
+    def meet_blocking(self, timeout: float | None = None) -> None: ...
+    def flush_blocking(self, timeout: float | None = None) -> None: ...
+    def close(self) -> None:
+        """Close at once. Idempotent."""
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be sent or comes, also where nobody reads."""
+    @property
+    def ended_well(self) -> bool:
+        """Whether the peer closed it between two messages."""
+    def fileno(self) -> int: ...
+    def metrics(self) -> dict[str, int]: ...
 
 @final
 class Look:

@@ -1,10 +1,13 @@
 //! Connections and listeners for Python.
 
+mod awaitable;
 mod connection;
 mod conversion;
+mod frames;
 mod gather;
 mod listener;
 mod look;
+mod messages;
 mod wait;
 
 pub use connection::Connection;
@@ -18,6 +21,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     gather::register(module)?;
     module.add_class::<Connection>()?;
     module.add_class::<Frame>()?;
+    module.add_class::<awaitable::Waiting>()?;
+    module.add_class::<messages::MessageConnection>()?;
     module.add_class::<listener::Listener>()?;
     module.add_class::<look::Look>()?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)

@@ -1,10 +1,24 @@
-"""transport: framed messages between processes of one host.
+"""transport: messages of several frames between processes, and the wire under `forebay.rpc`.
 
-`Connection` is one end; most programs use `forebay.rpc` on top of it.
+`connect` and `listen` over TCP and Unix sockets, for event loops and for threads.
 """
 
 from __future__ import annotations
 
-from forebay._core import Connection, Frame, Listener, connect_unix
+from forebay._core import Frame
+from forebay.transport._connect import Connect, connect
+from forebay.transport._connection import AsyncConnection, Connection
+from forebay.transport._limits import Limits
+from forebay.transport._listen import AsyncListener, Listen, listen
 
-__all__ = ["Connection", "Frame", "Listener", "connect_unix"]
+__all__ = [
+    "AsyncConnection",
+    "AsyncListener",
+    "Connect",
+    "Connection",
+    "Frame",
+    "Limits",
+    "Listen",
+    "connect",
+    "listen",
+]

@@ -40,6 +40,26 @@ pub struct Sending {
     pub lent: bool,
     /// Its end in the outgoing stream.
     pub end: u64,
+    /// The stream is with the kernel up to here.
+    pub sent: u64,
+    /// Bytes that wait to be sent, and whether the socket is to be watched for room.
+    pub outbox_bytes: usize,
+    pub wants_write: bool,
+}
+
+impl Sending {
+    /// Up to where the stream must be with the kernel before the sender goes on; `None`: it may at once.
+    ///
+    /// A sender gets its buffers back, and waits above the high mark until the low one.
+    pub fn awaited(&self, limits: &Limits) -> Option<u64> {
+        if self.lent {
+            Some(self.end)
+        } else if self.outbox_bytes > limits.outbox_bytes_high {
+            Some(self.end - limits.outbox_bytes_low as u64)
+        } else {
+            None
+        }
+    }
 }
 
 /// Where a connection stands after a step.
@@ -127,12 +147,74 @@ impl Messages {
         }
         check(&state, frames)?;
         let (lent, end) = state.send(frames);
+        self.sending(state, lent, end)
+    }
+
+    /// Send several messages as one: queued together, then handed over in as few calls as possible.
+    ///
+    /// # Errors
+    /// As [`Self::send`]; where a later message is refused, those before it are on their way.
+    pub fn send_many(&self, messages: &mut [&mut dyn Frames]) -> Result<Sending> {
+        let mut state = self.lock()?;
+        if let Some(fault) = &state.fault {
+            return Err(fault.to_error(&self.peer, Delivered::No));
+        }
+        let mut refused = None;
+        let mut lent = false;
+        for frames in messages {
+            if let Err(error) = check(&state, *frames) {
+                refused = Some(error);
+                break;
+            }
+            lent |= state.push(*frames);
+        }
+        state.flush();
+        let end = state.outbox.end();
+        lent &= state.outbox.sent() < end;
+        let sending = self.sending(state, lent, end)?;
+        refused.map_or(Ok(sending), Err)
+    }
+
+    fn sending(&self, state: Guard<'_>, lent: bool, end: u64) -> Result<Sending> {
         let error = state
             .fault
             .as_ref()
             .map(|fault| fault.to_error(&self.peer, Delivered::Maybe));
+        let sending = Sending {
+            lent,
+            end,
+            sent: state.outbox.sent(),
+            outbox_bytes: state.outbox.bytes(),
+            wants_write: state.wants_write(),
+        };
         release(state);
-        error.map_or(Ok(Sending { lent, end }), Err)
+        error.map_or(Ok(sending), Err)
+    }
+
+    /// The limits of this end.
+    pub fn limits(&self) -> Limits {
+        self.lock_any().limits
+    }
+
+    /// Whether the kernel has the stream up to `end`.
+    ///
+    /// # Errors
+    /// What ended the connection before it had; then `Broken` says "maybe".
+    pub fn is_sent(&self, end: u64) -> Result<bool> {
+        let state = self.lock()?;
+        if state.outbox.sent() >= end {
+            return Ok(true);
+        }
+        match &state.fault {
+            Some(fault) => Err(fault.to_error(&self.peer, Delivered::Maybe)),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether input lies in the stream of which the socket says nothing.
+    pub fn holds_received(&self) -> bool {
+        let mut state = self.lock_any();
+        state.holds_received() && state.wants_read()
     }
 
     /// Take a message that is there; looks at the socket where the last look left something in it.
@@ -252,6 +334,12 @@ impl Messages {
     /// Whether the peer is gone, though nobody reads.
     pub fn is_over(&self) -> bool {
         self.lock_any().is_over()
+    }
+
+    /// Whether the peer closed it between two messages.
+    pub fn has_ended_well(&self) -> bool {
+        let state = self.lock_any();
+        state.ended && state.fault.is_none()
     }
 
     /// The error that ended the connection, if one did.

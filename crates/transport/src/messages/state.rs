@@ -129,6 +129,16 @@ impl<S: Stream> State<S> {
         (lent && self.outbox.sent() < end, end)
     }
 
+    /// Queue a message without sending anything yet; whether frames of it are lent.
+    pub fn push(&mut self, frames: &mut dyn Frames) -> bool {
+        self.sent += 1;
+        PREFIX.with_borrow_mut(|prefix| {
+            write_prefix(prefix, frames);
+            self.outbox.push_copy(prefix);
+        });
+        self.queue(frames, 0, 0)
+    }
+
     /// Nothing waits: one system call straight out of the caller's buffers.
     fn send_at_once(&mut self, prefix: &[u8], frames: &mut dyn Frames) -> bool {
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];

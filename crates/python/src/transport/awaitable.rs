@@ -1,0 +1,108 @@
+//! What `recv` and `send` of a message connection return: coroutines without a frame of their own.
+//!
+//! A result that is there costs no future and no turn of the loop. Nothing is taken from the connection before the
+//! task that wants it runs, so that a cancelled `recv` loses nothing.
+#![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::PyStopIteration;
+use pyo3::prelude::*;
+
+use super::messages::MessageConnection;
+
+/// What a coroutine waits for.
+#[derive(Clone, Copy)]
+pub enum Wanted {
+    /// The next message, or with a number a list of those that are there, at most so many.
+    Message(Option<usize>),
+    /// That the kernel has the stream up to here; whether buffers of the caller are read until then.
+    Sent { end: u64, lent: bool },
+    /// That the peer is let in.
+    Met,
+    /// Nothing: it is done.
+    Nothing,
+}
+
+/// A coroutine over one connection.
+#[pyclass(frozen, module = "forebay._core")]
+pub struct Waiting {
+    connection: Option<Py<MessageConnection>>,
+    wanted: Wanted,
+    /// The future on which its task sleeps.
+    future: Mutex<Option<Py<PyAny>>>,
+}
+
+impl Waiting {
+    pub fn new(connection: Option<Py<MessageConnection>>, wanted: Wanted) -> Self {
+        Self {
+            connection,
+            wanted,
+            future: Mutex::new(None),
+        }
+    }
+
+    /// Its task was cancelled, or it was given up.
+    fn leave(&self, py: Python<'_>) {
+        let future = self
+            .future
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(connection) = &self.connection {
+            connection.get().leave(py, self.wanted, future);
+        }
+    }
+}
+
+#[pymethods]
+impl Waiting {
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// A result ends the iteration; else the future to sleep on.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let Some(connection) = &self.connection else {
+            return Err(PyStopIteration::new_err(()));
+        };
+        if let Some(result) = connection.get().look(py, self.wanted)? {
+            if matches!(self.wanted, Wanted::Message(_)) {
+                MessageConnection::resume(connection.bind(py))?;
+            }
+            return Err(PyStopIteration::new_err((result,)));
+        }
+        let future = connection.get().sleep_on(py, self.wanted)?;
+        *self.future.lock().unwrap_or_else(PoisonError::into_inner) = Some(future.clone_ref(py));
+        Ok(future)
+    }
+
+    fn send(&self, py: Python<'_>, _value: Py<PyAny>) -> PyResult<Py<PyAny>> {
+        self.__next__(py)
+    }
+
+    #[pyo3(signature = (kind, value = None, _traceback = None))]
+    fn throw(
+        &self,
+        py: Python<'_>,
+        kind: Bound<'_, PyAny>,
+        value: Option<Bound<'_, PyAny>>,
+        _traceback: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.leave(py);
+        let error = match value {
+            Some(value) if !value.is_none() => value,
+            _ if kind.is_callable() => kind.call0()?,
+            _ => kind,
+        };
+        Err(PyErr::from_value(error))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        self.leave(py);
+    }
+}

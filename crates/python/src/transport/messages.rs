@@ -1,0 +1,588 @@
+//! A connection of messages for Python: stepped by an event loop in its own thread, or waited for by threads.
+//!
+//! Nonblocking calls are made with the GIL held: they are bounded, and a hand-over costs more than they do.
+#![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use forebay_transport::Delivered;
+use forebay_transport::limit::Limits;
+use forebay_transport::messages::connection::{Sending, Standing};
+use forebay_transport::messages::state::Admission;
+use forebay_transport::messages::{Frames, Messages, Options};
+use pyo3::IntoPyObjectExt;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use super::awaitable::{Waiting, Wanted};
+use super::conversion::to_duration;
+use super::frames::{PyFrames, message_to_python};
+use super::wait::{Stop, raise, retry};
+use crate::error::{busy, config, transport_error};
+use crate::sys::descriptor;
+
+/// What is ready, and what is watched.
+const READABLE: u8 = 1;
+const WRITABLE: u8 = 2;
+
+/// What belongs to the loop that steps the connection.
+struct Face {
+    event_loop: Py<PyAny>,
+    /// The selector of our own loop, which calls back without a turn of the loop.
+    selector: Option<Py<PyAny>>,
+    socket: RawFd,
+    watched: u8,
+    /// The future of the task in `recv`, and of those that wait to be let in.
+    receiver: Option<Py<PyAny>>,
+    guests: Vec<Py<PyAny>>,
+    /// Futures of senders, by where in the stream they go on.
+    senders: VecDeque<(u64, Py<PyAny>)>,
+}
+
+/// One end of a connection of messages.
+///
+/// It belongs to the loop that it is bound to, or to blocking threads.
+#[pyclass(frozen, module = "forebay._core")]
+pub struct MessageConnection {
+    core: Messages,
+    limits: Limits,
+    face: Mutex<Option<Face>>,
+    done: Py<Waiting>,
+}
+
+#[pymethods]
+impl MessageConnection {
+    /// Take over the connected stream socket `descriptor`; it is closed even if this raises.
+    #[new]
+    #[pyo3(signature = (descriptor, *, peer, token = None, expected = None, trusted = false, limits = None))]
+    fn new(
+        py: Python<'_>,
+        descriptor: RawFd,
+        peer: String,
+        token: Option<Vec<u8>>,
+        expected: Option<Vec<u8>>,
+        trusted: bool,
+        limits: Option<Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let socket = descriptor::take(descriptor)?;
+        let limits = limits_of(limits)?;
+        let options = Options {
+            limits,
+            peer,
+            admission: expected.map_or(Admission::Anybody, Admission::Token),
+            token,
+            trusted,
+        };
+        Ok(Self {
+            core: Messages::new(socket, options),
+            limits,
+            face: Mutex::new(None),
+            done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
+        })
+    }
+
+    /// Have an event loop step the connection from now on; to be called in its thread.
+    fn bind(slf: Bound<'_, Self>, event_loop: Bound<'_, PyAny>) -> PyResult<()> {
+        let this = slf.get();
+        let Some(socket) = this.core.descriptor() else {
+            return Err(this.ended(slf.py()));
+        };
+        let selector = event_loop.getattr_opt(intern!(slf.py(), "forebay_selector"))?;
+        let face = Face {
+            event_loop: event_loop.unbind(),
+            selector: selector.map(Bound::unbind),
+            socket,
+            watched: 0,
+            receiver: None,
+            guests: Vec::new(),
+            senders: VecDeque::new(),
+        };
+        if this.face().replace(face).is_some() {
+            return Err(busy(format!("{} is bound already", this.core.peer())));
+        }
+        Self::on_ready(slf, READABLE)
+    }
+
+    /// Events of the socket: 1 is readable, 2 writable.
+    fn on_ready(slf: Bound<'_, Self>, events: u8) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let standing = this
+            .core
+            .step(events & READABLE != 0, events & WRITABLE != 0)
+            .map_err(|e| transport_error(py, &e, None))?;
+        this.tell(py, &standing)?;
+        let wanted = u8::from(standing.wants_read) | u8::from(standing.wants_write) << 1;
+        Self::watch(&slf, wanted)?;
+        if standing.wants_read && this.core.holds_received() {
+            Self::come_back(&slf)?;
+        }
+        Ok(())
+    }
+
+    fn on_readable(slf: Bound<'_, Self>) -> PyResult<()> {
+        Self::on_ready(slf, READABLE)
+    }
+
+    fn on_writable(slf: Bound<'_, Self>) -> PyResult<()> {
+        Self::on_ready(slf, WRITABLE)
+    }
+
+    /// Await the next message.
+    fn recv(slf: Bound<'_, Self>) -> Waiting {
+        Waiting::new(Some(slf.unbind()), Wanted::Message(None))
+    }
+
+    /// Await messages: a list of those that are there, at least one and at most `count`.
+    fn recv_many(slf: Bound<'_, Self>, count: usize) -> PyResult<Waiting> {
+        if count == 0 {
+            return Err(config(
+                "recv_many(0): give a number of messages, 1 or more".into(),
+            ));
+        }
+        Ok(Waiting::new(
+            Some(slf.unbind()),
+            Wanted::Message(Some(count)),
+        ))
+    }
+
+    /// Await that the peer is let in.
+    fn meet(slf: Bound<'_, Self>) -> Waiting {
+        Waiting::new(Some(slf.unbind()), Wanted::Met)
+    }
+
+    /// Await that everything sent so far is with the kernel.
+    fn flushed(slf: Bound<'_, Self>) -> PyResult<Waiting> {
+        let sending = slf.get().core.send_many(&mut []);
+        let sending = sending.map_err(|e| transport_error(slf.py(), &e, None))?;
+        let end = sending.end;
+        Ok(Waiting::new(
+            Some(slf.unbind()),
+            Wanted::Sent { end, lent: true },
+        ))
+    }
+
+    /// Send one message; await that its buffers are free and that there is room for the next one.
+    fn send(slf: Bound<'_, Self>, frames: &Bound<'_, PyAny>) -> PyResult<Py<Waiting>> {
+        let sending = slf.get().core.send(&mut PyFrames::new(frames)?);
+        let sending = sending.map_err(|e| transport_error(slf.py(), &e, None))?;
+        Self::awaited(slf, sending)
+    }
+
+    /// The same with several messages, in as few system calls as possible.
+    fn send_many(slf: Bound<'_, Self>, messages: &Bound<'_, PyAny>) -> PyResult<Py<Waiting>> {
+        let sending = slf.get().send_all(slf.py(), messages)?;
+        Self::awaited(slf, sending)
+    }
+
+    /// Wait for the next message, without the GIL.
+    #[pyo3(signature = (timeout = None))]
+    fn recv_blocking<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let deadline = deadline(timeout);
+        let message = retry(py, || self.core.recv(deadline)).map_err(|e| raise(py, e, timeout))?;
+        message_to_python(py, message)
+    }
+
+    /// Send one message, and wait, without the GIL, as `send` does.
+    #[pyo3(signature = (frames, timeout = None))]
+    fn send_blocking(
+        &self,
+        py: Python<'_>,
+        frames: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let sending = self.core.send(&mut PyFrames::new(frames)?);
+        let sending = sending.map_err(|e| transport_error(py, &e, timeout))?;
+        self.wait_for(py, sending, timeout)
+    }
+
+    /// The same with several messages.
+    #[pyo3(signature = (messages, timeout = None))]
+    fn send_many_blocking(
+        &self,
+        py: Python<'_>,
+        messages: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let sending = self.send_all(py, messages)?;
+        self.wait_for(py, sending, timeout)
+    }
+
+    /// Wait, without the GIL, until the peer is let in.
+    #[pyo3(signature = (timeout = None))]
+    fn meet_blocking(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let deadline = deadline(timeout);
+        retry(py, || self.core.meet(deadline)).map_err(|e| raise(py, e, timeout))
+    }
+
+    /// Wait, without the GIL, until everything sent so far is with the kernel.
+    #[pyo3(signature = (timeout = None))]
+    fn flush_blocking(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let sending = self.core.send_many(&mut []);
+        let end = sending.map_err(|e| transport_error(py, &e, timeout))?.end;
+        let deadline = deadline(timeout);
+        retry(py, || self.core.drain(end, deadline)).map_err(|e| raise(py, e, timeout))
+    }
+
+    /// Close now: what is queued is dropped, and whoever waits gets an error. Idempotent.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let face = self.face().take();
+        self.core.close();
+        let Some(face) = face else { return Ok(()) };
+        let futures = face.receiver.iter().chain(&face.guests);
+        for future in futures.chain(face.senders.iter().map(|(_, future)| future)) {
+            wake(py, future);
+        }
+        if face.watched != 0 {
+            face.forget(py)?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing more can be sent or comes, also where nobody reads.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.core.is_over()
+    }
+
+    /// Whether the peer closed the connection between two messages.
+    #[getter]
+    fn ended_well(&self) -> bool {
+        self.core.has_ended_well()
+    }
+
+    /// The socket's descriptor, -1 once closed.
+    fn fileno(&self) -> RawFd {
+        self.core.descriptor().unwrap_or(-1)
+    }
+
+    /// What was counted.
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counted = self.core.counters();
+        let metrics = PyDict::new(py);
+        metrics.set_item("sent_messages", counted.sent_messages)?;
+        metrics.set_item("received_messages", counted.received_messages)?;
+        metrics.set_item("sent_bytes", counted.sent_bytes)?;
+        metrics.set_item("received_bytes", counted.received_bytes)?;
+        metrics.set_item("outbox_bytes", counted.outbox_bytes)?;
+        metrics.set_item("inbox_bytes", counted.inbox_bytes)?;
+        metrics.set_item("inbox_messages", counted.inbox_messages)?;
+        Ok(metrics)
+    }
+}
+
+impl MessageConnection {
+    fn face(&self) -> MutexGuard<'_, Option<Face>> {
+        self.face.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self, py: Python<'_>) -> PyErr {
+        self.core.fault(Delivered::No).map_or_else(
+            || busy(format!("{} has no loop", self.core.peer())),
+            |e| transport_error(py, &e, None),
+        )
+    }
+
+    /// Look for what a coroutine wants.
+    pub fn look(&self, py: Python<'_>, wanted: Wanted) -> PyResult<Option<Py<PyAny>>> {
+        let result = match wanted {
+            Wanted::Message(None) => self.core.take().map(|message| {
+                message.map(|message| message_to_python(py, message)?.into_py_any(py))
+            }),
+            Wanted::Message(Some(count)) => return self.take_many(py, count),
+            Wanted::Sent { end, .. } => self
+                .core
+                .is_sent(end)
+                .map(|sent| sent.then(|| Ok(py.None()))),
+            Wanted::Met => match self.core.step(false, false) {
+                Ok(standing) if standing.over => return Err(self.ended(py)),
+                Ok(standing) => Ok(standing.met.then(|| Ok(py.None()))),
+                Err(error) => Err(error),
+            },
+            Wanted::Nothing => Ok(Some(Ok(py.None()))),
+        };
+        result
+            .map_err(|e| transport_error(py, &e, None))?
+            .transpose()
+    }
+
+    fn take_many(&self, py: Python<'_>, count: usize) -> PyResult<Option<Py<PyAny>>> {
+        let list = PyList::empty(py);
+        while list.len() < count {
+            match self.core.take() {
+                Ok(Some(message)) => list.append(message_to_python(py, message)?)?,
+                Ok(None) => break,
+                Err(_) if !list.is_empty() => break, // the next one tells
+                Err(error) => return Err(transport_error(py, &error, None)),
+            }
+        }
+        Ok((!list.is_empty()).then(|| list.into_any().unbind()))
+    }
+
+    /// A future that is done when a coroutine should look again.
+    pub fn sleep_on(&self, py: Python<'_>, wanted: Wanted) -> PyResult<Py<PyAny>> {
+        let (event_loop, receiver) = match &*self.face() {
+            Some(face) => {
+                let receiver = face.receiver.as_ref().map(|future| future.clone_ref(py));
+                (face.event_loop.clone_ref(py), receiver)
+            }
+            None => return Err(self.ended(py)),
+        };
+        if let (Wanted::Message(_), Some(receiver)) = (wanted, receiver)
+            && !receiver
+                .call_method0(py, intern!(py, "done"))?
+                .is_truthy(py)?
+        {
+            let peer = self.core.peer();
+            return Err(busy(format!("another task waits for messages of {peer}")));
+        }
+        let future = event_loop.call_method0(py, intern!(py, "create_future"))?;
+        future.setattr(py, intern!(py, "_asyncio_future_blocking"), true)?;
+        let kept = future.clone_ref(py);
+        let mut slot = self.face();
+        let Some(face) = &mut *slot else {
+            drop(slot);
+            return Err(self.ended(py));
+        };
+        match wanted {
+            Wanted::Message(_) => face.receiver = Some(kept),
+            Wanted::Sent { end, .. } => face.senders.push_back((end, kept)),
+            Wanted::Met | Wanted::Nothing => face.guests.push(kept),
+        }
+        Ok(future)
+    }
+
+    /// A coroutine is given up: nobody wakes its future any more, and its buffers are the caller's.
+    pub fn leave(&self, py: Python<'_>, wanted: Wanted, future: Option<Py<PyAny>>) {
+        if let Some(face) = &mut *self.face() {
+            let is_it = |kept: &Py<PyAny>| future.as_ref().is_some_and(|it| it.is(kept));
+            if face.receiver.as_ref().is_some_and(is_it) {
+                face.receiver = None;
+            }
+            face.guests.retain(|kept| !is_it(kept));
+            face.senders.retain(|(_, kept)| !is_it(kept));
+        }
+        if matches!(wanted, Wanted::Sent { lent: true, .. }) {
+            let _ = self.core.own(); // only a forked child has nothing to own
+        }
+        let _ = py;
+    }
+
+    /// Wake whoever waited for what is there now.
+    fn tell(&self, py: Python<'_>, standing: &Standing) -> PyResult<()> {
+        let mut woken: Vec<Py<PyAny>> = Vec::new();
+        let receiver = {
+            let mut slot = self.face();
+            let Some(face) = &mut *slot else {
+                return Ok(());
+            };
+            let reads = standing.ready || standing.over;
+            let receiver = if reads { face.receiver.take() } else { None };
+            if standing.met || standing.over {
+                woken.append(&mut face.guests);
+            }
+            // Whoever waits for its own buffers may stand behind one that waits for less.
+            let done = |end: u64| standing.over || end <= standing.sent;
+            while let Some((end, _)) = face.senders.front()
+                && done(*end)
+            {
+                woken.extend(face.senders.pop_front().map(|(_, future)| future));
+            }
+            receiver
+        };
+        for future in receiver.iter().chain(&woken) {
+            wake(py, future);
+        }
+        Ok(())
+    }
+
+    /// Have the loop watch the socket for `wanted`.
+    fn watch(slf: &Bound<'_, Self>, wanted: u8) -> PyResult<()> {
+        let py = slf.py();
+        let (event_loop, selector, socket, watched) = {
+            let mut slot = slf.get().face();
+            let Some(face) = &mut *slot else {
+                return Ok(());
+            };
+            if face.watched == wanted {
+                return Ok(());
+            }
+            let watched = std::mem::replace(&mut face.watched, wanted);
+            let selector = face
+                .selector
+                .as_ref()
+                .map(|selector| selector.clone_ref(py));
+            (
+                face.event_loop.clone_ref(py),
+                selector,
+                face.socket,
+                watched,
+            )
+        };
+        if let Some(selector) = selector {
+            return match (watched, wanted) {
+                (_, 0) => selector.call_method1(py, intern!(py, "detach"), (socket,)),
+                (0, _) => {
+                    let callback = slf.getattr(intern!(py, "on_ready"))?;
+                    selector.call_method1(py, intern!(py, "attach"), (socket, wanted, callback))
+                }
+                _ => selector.call_method1(py, intern!(py, "change"), (socket, wanted)),
+            }
+            .map(drop);
+        }
+        let changed = watched ^ wanted;
+        for (bit, add, remove, callback) in [
+            (READABLE, "add_reader", "remove_reader", "on_readable"),
+            (WRITABLE, "add_writer", "remove_writer", "on_writable"),
+        ] {
+            if changed & bit == 0 {
+                continue;
+            }
+            if wanted & bit == 0 {
+                event_loop.call_method1(py, remove, (socket,))?;
+            } else {
+                event_loop.call_method1(py, add, (socket, slf.getattr(callback)?))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Read again where that had stopped because too much lay here.
+    pub fn resume(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        let watched = match &*this.face() {
+            Some(face) => face.watched,
+            None => return Ok(()),
+        };
+        if watched & READABLE != 0 {
+            return Ok(());
+        }
+        let standing = this.core.step(false, false);
+        let standing = standing.map_err(|e| transport_error(slf.py(), &e, None))?;
+        if standing.wants_read {
+            Self::watch(slf, watched | READABLE)?;
+        }
+        Ok(())
+    }
+
+    /// Read on in the next turn of the loop.
+    fn come_back(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let event_loop = slf
+            .get()
+            .face()
+            .as_ref()
+            .map(|face| face.event_loop.clone_ref(py));
+        if let Some(event_loop) = event_loop {
+            let callback = slf.getattr(intern!(py, "on_readable"))?;
+            event_loop.call_method1(py, intern!(py, "call_soon"), (callback,))?;
+        }
+        Ok(())
+    }
+
+    /// What a sender awaits.
+    fn awaited(slf: Bound<'_, Self>, sending: Sending) -> PyResult<Py<Waiting>> {
+        let (py, this) = (slf.py(), slf.get());
+        if sending.wants_write {
+            let watched = this.face().as_ref().map_or(0, |face| face.watched);
+            if watched & WRITABLE == 0 {
+                Self::watch(&slf, watched | WRITABLE)?;
+            }
+        }
+        match sending.awaited(&this.limits) {
+            None => Ok(this.done.clone_ref(py)),
+            Some(end) => {
+                let lent = sending.lent;
+                Py::new(
+                    py,
+                    Waiting::new(Some(slf.unbind()), Wanted::Sent { end, lent }),
+                )
+            }
+        }
+    }
+
+    fn send_all(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<Sending> {
+        let messages: PyResult<Vec<_>> = messages
+            .try_iter()?
+            .map(|message| PyFrames::new(&message?))
+            .collect();
+        let mut messages = messages?;
+        let mut borrowed: Vec<&mut dyn Frames> = messages
+            .iter_mut()
+            .map(|frames| frames as &mut dyn Frames)
+            .collect();
+        self.core
+            .send_many(&mut borrowed)
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    fn wait_for(&self, py: Python<'_>, sending: Sending, timeout: Option<f64>) -> PyResult<()> {
+        let Some(end) = sending.awaited(&self.limits) else {
+            return Ok(());
+        };
+        let deadline = deadline(timeout);
+        let waited = retry(py, || self.core.drain(end, deadline));
+        if matches!(&waited, Err(Stop::Signal(_))) || waited.is_err() {
+            let _ = self.core.own(); // the buffers are the caller's again
+        }
+        waited.map_err(|e| raise(py, e, timeout))
+    }
+}
+
+impl Face {
+    /// Have the loop watch the socket no more.
+    fn forget(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(selector) = &self.selector {
+            selector.call_method1(py, intern!(py, "detach"), (self.socket,))?;
+            return Ok(());
+        }
+        if self
+            .event_loop
+            .call_method0(py, intern!(py, "is_closed"))?
+            .is_truthy(py)?
+        {
+            return Ok(());
+        }
+        for (bit, remove) in [(READABLE, "remove_reader"), (WRITABLE, "remove_writer")] {
+            if self.watched & bit != 0 {
+                self.event_loop.call_method1(py, remove, (self.socket,))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Finish a future. One that was cancelled meanwhile has nobody to wake.
+fn wake(py: Python<'_>, future: &Py<PyAny>) {
+    let _ = future.call_method1(py, intern!(py, "set_result"), (py.None(),));
+}
+
+fn deadline(timeout: Option<f64>) -> Option<Instant> {
+    to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed))
+}
+
+fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
+    let mut limits = Limits::of_messages();
+    let Some(given) = given else {
+        return Ok(limits);
+    };
+    for (name, value) in given {
+        let name: String = name.extract()?;
+        match name.as_str() {
+            "message_bytes_max" => limits.frame_bytes_max = value.extract()?,
+            "frames_max" => limits.segments_max = value.extract()?,
+            "inbox_bytes_max" => limits.inbox_bytes_max = value.extract()?,
+            "outbox_bytes_high" => limits.outbox_bytes_high = value.extract()?,
+            "outbox_bytes_low" => limits.outbox_bytes_low = value.extract()?,
+            _ => return Err(config(format!("there is no limit {name:?} of connections"))),
+        }
+    }
+    Ok(limits)
+}

@@ -1,0 +1,193 @@
+"""The two faces of a connection of messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from forebay._core import MessageConnection
+from forebay.errors import BrokenError, ClosedError
+from forebay.transport._socket import name_of
+
+__all__ = ["AsyncConnection", "Connection", "Frames", "Message"]
+
+Message = list[Any]
+"""A received message: a list of frames, each a bytes-like object with memory of its own.
+
+Frames up to 64 KiB are `bytes`, longer ones writable buffers aligned to 64 bytes."""
+
+Frames = Any
+"""A message to send: one buffer, or a list or tuple of 1 to 65,535 of them.
+
+A buffer is anything with the buffer protocol, of any item format, C-contiguous."""
+
+CLOSE_TIMEOUT_S = 5.0
+"""How long `aclose` and `close` wait for what is queued to leave."""
+
+
+class _Ends:
+    """What both faces tell of their two ends."""
+
+    __slots__ = ("_core", "local_address", "peer_address")
+
+    def __init__(self, core: MessageConnection, scheme: str) -> None:
+        self._core = core
+        with socket.socket(fileno=_duplicate(core)) as shown:
+            self.local_address = name_of(scheme, shown.getsockname())
+            self.peer_address = name_of(scheme, shown.getpeername())
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<{type(self).__name__} to {self.peer_address}, {state}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is of no more use: closed here, or by the peer, though nobody reads."""
+        return self._core.closed
+
+    def metrics(self) -> dict[str, int]:
+        """What was counted: messages and bytes, sent and received, and what waits in both boxes."""
+        return self._core.metrics()
+
+    def abort(self) -> None:
+        """Close at once: what is queued is dropped, whoever waits gets ClosedError. Idempotent."""
+        self._core.close()
+
+
+class AsyncConnection(_Ends):
+    """One end of a connection on an event loop.
+
+    Messages arrive whole and in order. Many tasks may send, one at a time may receive.
+
+    Attributes:
+        send: `await send(frames)`. What the kernel does not take at once is queued; it returns when
+            the caller may change its buffers again (frames up to 64 KiB are copied where they have
+            to wait, longer ones never) and the outbox is below its high mark.
+            Cancellation stops the waiting alone: the message still goes out whole, its buffers are
+            the caller's. Raises BrokenError (`.delivered` says whether the peer may have it),
+            LimitError, ProtocolError, ClosedError.
+        send_many: `await send_many(messages)`, the same for several in as few calls as possible.
+        recv: `await recv()` gives the next message, see `Message`. Cancellation loses nothing.
+            Raises BrokenError once the peer has closed and everything was taken, ProtocolError,
+            ClosedError; BusyError while another task waits.
+        recv_many: `await recv_many(count)` gives a list of those that are there, at least one.
+        local_address: of this end, as a URL.
+        peer_address: of the other one.
+
+    Affinity: the loop in which it was made, and its thread.
+    """
+
+    __slots__ = ("recv", "recv_many", "send", "send_many")
+
+    send: Callable[[Frames], Awaitable[None]]
+    send_many: Callable[[Iterable[Frames]], Awaitable[None]]
+    recv: Callable[[], Awaitable[Message]]
+    recv_many: Callable[[int], Awaitable[list[Message]]]
+
+    def __init__(self, core: MessageConnection, scheme: str) -> None:
+        super().__init__(core, scheme)
+        self.send, self.send_many = core.send, core.send_many
+        self.recv, self.recv_many = core.recv, core.recv_many
+
+    async def aclose(self) -> None:
+        """Send what is queued, for at most 5 s, then close. Idempotent.
+
+        Cancellation: it closes at once.
+        """
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._core.flushed()
+        except (TimeoutError, BrokenError, ClosedError):
+            pass  # the peer takes no more
+        finally:
+            self._core.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.aclose()
+        else:
+            self.abort()
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """The messages until the peer closes."""
+        while True:
+            try:
+                message = await self.recv()
+            except BrokenError:
+                if self._core.ended_well:
+                    return
+                raise
+            yield message
+
+
+class Connection(_Ends):
+    """One end of a connection for threads.
+
+    Any thread may send, one at a time may receive. Waiting lets go of the GIL and is interrupted by
+    Ctrl-C; after an interrupted or late `send` the message still goes out whole.
+    """
+
+    __slots__ = ()
+
+    def send(self, frames: Frames, *, timeout: float | None = None) -> None:
+        """Send a message as `AsyncConnection.send`; DeadlineError after `timeout` seconds."""
+        self._core.send_blocking(frames, timeout)
+
+    def send_many(self, messages: Sequence[Frames], *, timeout: float | None = None) -> None:
+        """Send several messages in as few system calls as possible."""
+        self._core.send_many_blocking(messages, timeout)
+
+    def recv(self, *, timeout: float | None = None) -> Message:
+        """The next message; errors as of `AsyncConnection.recv`, and DeadlineError."""
+        return self._core.recv_blocking(timeout)
+
+    def close(self) -> None:
+        """Send what is queued, for at most 5 s, then close. Idempotent."""
+        try:
+            with contextlib.suppress(BrokenError, ClosedError):
+                self._core.flush_blocking(CLOSE_TIMEOUT_S)
+        finally:
+            self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __iter__(self) -> Iterator[Message]:
+        """The messages until the peer closes."""
+        while True:
+            try:
+                message = self.recv()
+            except BrokenError:
+                if self._core.ended_well:
+                    return
+                raise
+            yield message
+
+
+def _duplicate(core: MessageConnection) -> int:
+    import os
+
+    return os.dup(core.fileno())

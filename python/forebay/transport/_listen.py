@@ -1,0 +1,282 @@
+"""Listening for connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable, Generator
+from types import TracebackType
+from typing import Any
+
+from forebay._core import Listener as UnixListener
+from forebay._core import MessageConnection
+from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
+from forebay.transport._address import Address, parse
+from forebay.transport._connection import AsyncConnection
+from forebay.transport._limits import Limits
+from forebay.transport._socket import name_of, tune
+
+__all__ = ["AsyncListener", "Listen", "listen"]
+
+Handler = Callable[[AsyncConnection], Awaitable[None]]
+
+BACKLOG = 1024
+ACCEPTS_A_TURN = 64
+UNMET_MAX = 256
+"""Connections in their handshake at the same time; more wait in the kernel's queue."""
+PAUSE_S = 0.1
+"""How long accepting pauses when there is no descriptor left."""
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+
+_log = logging.getLogger(__name__)
+
+
+def listen(
+    url: str,
+    handler: Handler,
+    *,
+    token: str | bytes | None = None,
+    limits: Limits | None = None,
+    handshake_timeout: float = 5.0,
+    unprotected: bool = False,
+) -> Listen:
+    """Listen for connections; `handler` runs once for each, in a task of its own.
+
+    `async with listen(url, handler) as listener`, or await it and close it by `aclose()`.
+
+    Args:
+        url: `tcp://host:port` (port 0: any that is free), `unix:///path` (its file gets 0600).
+        handler: gets an `AsyncConnection`, which is closed when it returns; what it raises is
+            logged.
+        token: what a peer must show; needed where other machines can connect.
+        limits: of this end.
+        handshake_timeout: seconds in which a peer must say who it is.
+        unprotected: let other machines connect without a token.
+
+    Raises:
+        ConfigError: the URL, or nothing protects it. Entering raises OSError.
+    """
+    address = parse(url)
+    if not address.loopback and token is None and not unprotected:
+        raise ConfigError(
+            f"{url} can be reached from other machines: give token=, or unprotected=True where"
+            " everybody there may connect"
+        )
+    shown = token.encode() if isinstance(token, str) else token
+    return Listen(AsyncListener(address, handler, shown, limits or Limits(), handshake_timeout))
+
+
+class Listen:
+    """A listener to be: nothing happens before it is entered or awaited."""
+
+    __slots__ = ("_listener",)
+
+    def __init__(self, listener: AsyncListener) -> None:
+        self._listener = listener
+
+    def __await__(self) -> Generator[Any, None, AsyncListener]:
+        return self._listener._open().__await__()
+
+    async def __aenter__(self) -> AsyncListener:
+        return await self._listener._open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._listener.aclose()
+
+
+class AsyncListener:
+    """What listens, and the connections that it has accepted.
+
+    Attributes:
+        url: what peers connect to, with the port that was chosen.
+
+    Affinity: the loop in which it was opened.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        handler: Handler,
+        token: bytes | None,
+        limits: Limits,
+        handshake_timeout: float,
+    ) -> None:
+        self.url = str(address)
+        self._address = address
+        self._handler = handler
+        self._token = token
+        self._limits = limits
+        self._handshake_timeout = handshake_timeout
+        self._sockets: list[socket.socket] = []
+        self._unix: UnixListener | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unmet = 0
+        self._accepting = False
+        self._spare = -1
+
+    @property
+    def connections(self) -> int:
+        """How many are open, those in their handshake included."""
+        return len(self._tasks)
+
+    async def aclose(self) -> None:
+        """Stop listening and close the connections; their handlers are cancelled. Idempotent."""
+        self._pause()
+        for listening in self._sockets:
+            listening.close()
+        self._sockets = []
+        if self._unix is not None:
+            self._unix.close()
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _open(self) -> AsyncListener:
+        self._loop = asyncio.get_running_loop()
+        address = self._address
+        if address.scheme == "unix":
+            self._unix = UnixListener(address.path)
+        elif address.scheme == "tcp":
+            self._sockets = await _bind(self._loop, address)
+            self.url = name_of(address.scheme, self._sockets[0].getsockname())
+        else:
+            raise ConfigError(f"{address}: {address.scheme}:// is not spoken here yet")
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._resume()
+        return self
+
+    def _listening(self) -> list[int]:
+        if self._unix is not None:
+            return [self._unix.fileno()]
+        return [listening.fileno() for listening in self._sockets]
+
+    def _resume(self) -> None:
+        if not self._accepting and self._spare >= 0:
+            self._accepting = True
+            for place, descriptor in enumerate(self._listening()):
+                self._loop.add_reader(descriptor, self._accept, place)
+
+    def _pause(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            for descriptor in self._listening():
+                self._loop.remove_reader(descriptor)
+
+    def _accept(self, place: int) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            if self._unmet >= UNMET_MAX:
+                self._pause()  # until one of them is met or gone
+                return
+            try:
+                descriptor = self._next(place)
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTOR:
+                    raise
+                self._refuse(place, error)
+                return
+            if descriptor is None:
+                return
+            self._unmet += 1
+            task = self._loop.create_task(self._serve(descriptor))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _next(self, place: int) -> int | None:
+        if self._unix is not None:
+            return self._unix.accept()
+        try:
+            accepted, _ = self._sockets[place].accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return None
+        accepted.setblocking(False)
+        tune(accepted)
+        return accepted.detach()
+
+    def _refuse(self, place: int, error: OSError) -> None:
+        """Without a descriptor: turn the first in the queue away rather than let it wait."""
+        _log.error("%s accepts nobody for %g s: %s", self.url, PAUSE_S, error.strerror)
+        os.close(self._spare)
+        with contextlib.suppress(OSError):
+            descriptor = self._next(place)
+            if descriptor is not None:
+                os.close(descriptor)
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._pause()
+        self._loop.call_later(PAUSE_S, self._resume)
+
+    async def _serve(self, descriptor: int) -> None:
+        met = False
+        core = MessageConnection(
+            descriptor,
+            peer=f"a peer of {self.url}",
+            expected=self._token,
+            trusted=self._address.loopback and self._token is None,
+            limits=self._limits.as_dict(),
+        )
+        try:
+            core.bind(self._loop)
+            async with asyncio.timeout(self._handshake_timeout):
+                await core.meet()
+            connection = AsyncConnection(core, self._address.scheme)
+            met = True
+            self._settle()
+            await self._handler(connection)
+            await connection.aclose()
+        except asyncio.CancelledError:
+            raise
+        except TimeoutError:
+            _log.warning(
+                "a peer of %s did not say who it is within %g s", self.url, self._handshake_timeout
+            )
+        except (BrokenError, ProtocolError, ClosedError) as error:
+            _log.debug("a connection of %s ended: %s", self.url, error)
+        except Exception:
+            _log.exception("a handler of %s failed", self.url)
+        finally:
+            core.close()
+            if not met:
+                self._settle()
+
+    def _settle(self) -> None:
+        """One handshake less is under way."""
+        self._unmet -= 1
+        if self._unmet == UNMET_MAX - 1:
+            self._resume()
+
+
+async def _bind(loop: asyncio.AbstractEventLoop, address: Address) -> list[socket.socket]:
+    """Listening sockets of all addresses of a host, with one port for all of them."""
+    found = await loop.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    port = address.port
+    try:
+        for family, kind, protocol, _, where in dict.fromkeys(found):
+            listening = socket.socket(family, kind, protocol)
+            sockets.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((where[0], port, *where[2:]))
+            port = port or listening.getsockname()[1]
+            listening.listen(BACKLOG)
+    except BaseException:
+        for listening in sockets:
+            listening.close()
+        raise
+    return sockets
