@@ -87,6 +87,8 @@ pub struct Counters {
     pub received_messages: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,
+    /// Of both, what was copied between buffers of this process.
+    pub copied_bytes: u64,
     pub outbox_bytes: usize,
     pub inbox_bytes: usize,
     pub inbox_messages: usize,
@@ -359,6 +361,7 @@ impl Messages {
             received_messages: state.received,
             sent_bytes: state.outbox.sent(),
             received_bytes: state.offset(),
+            copied_bytes: state.copied(),
             outbox_bytes: state.outbox.bytes(),
             inbox_bytes,
             inbox_messages,

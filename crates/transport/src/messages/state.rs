@@ -259,13 +259,14 @@ impl<S: Stream> State<S> {
             };
         }
         RECEIVE.with_borrow_mut(|buffer| {
-            let outcome = self.stream.as_mut()?.receive(buffer);
+            let room = self.decoder.appetite().min(RECEIVE_BYTES);
+            let outcome = self.stream.as_mut()?.receive(&mut buffer[..room]);
             match outcome {
                 Ok([]) => self.end_of_file(),
                 Ok(filled) => {
                     let count = filled.len();
                     self.take_in(filled);
-                    self.maybe_more = count == RECEIVE_BYTES;
+                    self.maybe_more = count == room;
                     self.maybe_more.then_some(count)
                 }
                 Err(fault) => self.fail_receiving(fault),
@@ -390,6 +391,11 @@ impl<S: Stream> State<S> {
     /// Bytes received so far.
     pub fn offset(&self) -> u64 {
         self.decoder.offset()
+    }
+
+    /// Bytes that were copied on their way: out of the receive buffer, and into the outbox.
+    pub fn copied(&self) -> u64 {
+        self.decoder.copied() + self.outbox.copied()
     }
 
     /// Why nothing more comes once the inbox is empty, if so.
