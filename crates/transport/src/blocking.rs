@@ -21,6 +21,7 @@ use crate::inbox::Call;
 use crate::limit::SPIN_US;
 use crate::look::Look;
 use crate::state::{Reader, State};
+use crate::stream::Stream;
 use crate::sys::process;
 
 type Guard<'a> = MutexGuard<'a, State<Socket>>;
@@ -79,7 +80,7 @@ impl Connection {
                     peer: self.peer.clone(),
                 });
             }
-            let write = !state.outbox.is_empty();
+            let write = state.wants_write();
             state = self.turn(
                 state,
                 Wish {
@@ -127,7 +128,7 @@ impl Connection {
                     peer: self.peer.clone(),
                 });
             }
-            let write = !state.outbox.is_empty();
+            let write = state.wants_write();
             state = self.turn(state, Wish { id: None, write }, deadline)?;
         }
     }
@@ -139,7 +140,11 @@ impl Connection {
     pub fn drain(&self, deadline: Option<Instant>) -> Result<()> {
         let mut state = self.lock()?;
         let end = state.outbox.end();
-        while state.outbox.sent() < end && !state.outbox.is_empty() && state.fault.is_none() {
+        // Ours in the outbox, or only what the stream itself holds.
+        while (state.outbox.sent() < end || state.outbox.is_empty())
+            && state.wants_write()
+            && state.fault.is_none()
+        {
             if is_past(deadline) {
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
@@ -198,10 +203,20 @@ impl Connection {
         let wake = wish.id.map(|_| own_wake()).transpose()?;
         let turn = self.enter(&mut state, wish, wake.as_ref())?;
         let mut look = state.look;
+        // Of bytes that lie in the stream the socket says nothing.
+        let held = state.stream.as_ref().is_some_and(Stream::holds_received);
         release(state);
         let watched = (&*turn.socket, turn.pidfd.as_deref(), wake.as_deref());
         let lead = turn.lead.is_some();
-        let woken = Self::sleep(watched, lead, wish.write, deadline, &mut look);
+        let woken = if lead && held {
+            Ok(Woken {
+                readable: true,
+                writable: wish.write,
+                peer_died: false,
+            })
+        } else {
+            Self::sleep(watched, lead, wish.write, deadline, &mut look)
+        };
         let mut state = self.lock()?;
         if lead {
             state.look = look;

@@ -213,7 +213,7 @@ impl Connection {
     pub fn flush(&self) -> Result<bool> {
         self.step(|state| {
             state.flush();
-            state.outbox.is_empty()
+            !state.wants_write()
         })
     }
 
@@ -372,7 +372,7 @@ impl Connection {
 
     /// Whether a selector should watch for readable and for writable.
     pub fn wants(&self) -> Result<(bool, bool)> {
-        self.step(|state| (state.wants_read(), !state.outbox.is_empty()))
+        self.step(|state| (state.wants_read(), state.wants_write()))
     }
 
     /// Calls whose answers have not been taken.

@@ -2,6 +2,8 @@
 
 use rustix::io::Errno;
 
+use crate::stream::StreamFault;
+
 /// Whether the work may have started at the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivered {
@@ -21,12 +23,26 @@ pub enum Cause {
     Truncated,
     #[error("the connection failed: {0}")]
     Failed(Errno),
+    #[error("TLS failed: {0}")]
+    Tls(String),
+    #[error("the stream ended without a TLS close_notify and may have been cut")]
+    Unclosed,
     #[error("the peer process ended")]
     PeerDied,
     #[error("the peer said goodbye and takes no new calls")]
     Goodbye,
     #[error("the call was cancelled at the other side")]
     Cancelled,
+}
+
+impl From<StreamFault> for Cause {
+    fn from(fault: StreamFault) -> Self {
+        match fault {
+            StreamFault::Errno(errno) => Self::Failed(errno),
+            StreamFault::Tls(text) => Self::Tls(text),
+            StreamFault::Truncated => Self::Unclosed,
+        }
+    }
 }
 
 /// How a peer broke the protocol.

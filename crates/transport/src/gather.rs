@@ -128,7 +128,7 @@ fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<OwnedFd>) -> Result
             peer: connection.peer().to_owned(),
         });
     }
-    let write = !state.outbox.is_empty();
+    let write = state.wants_write();
     let wish = Wish {
         id: Some(id),
         write,

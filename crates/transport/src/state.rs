@@ -21,7 +21,7 @@ use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
 use crate::look::Look;
 use crate::outbox::{Head, Outbox, Payload};
 use crate::preface::{Preface, Role};
-use crate::stream::Stream;
+use crate::stream::{Stream, StreamFault};
 
 thread_local! {
     /// One receive buffer per thread; connections keep nothing but unfinished frames.
@@ -75,7 +75,7 @@ pub struct State<S> {
     paused: bool,
     /// Within `receive`, where a failure to send is only noted.
     receiving: bool,
-    failed_sending: Option<Errno>,
+    failed_sending: Option<StreamFault>,
 }
 
 impl<S: Stream> State<S> {
@@ -170,9 +170,9 @@ impl<S: Stream> State<S> {
     /// The common case: nothing waits, no segments, one system call and no allocation.
     fn send_short(&mut self, prefix: &[u8], head: Head<'_>) {
         let bytes = head.as_slice();
-        let outcome = match &self.stream {
+        let outcome = match &mut self.stream {
             Some(stream) => stream.send(&[IoSlice::new(prefix), IoSlice::new(bytes)]),
-            None => Err(Errno::PIPE),
+            None => Err(Errno::PIPE.into()),
         };
         let sent = self.count_sent(outcome);
         let from_prefix = sent.min(prefix.len());
@@ -197,7 +197,9 @@ impl<S: Stream> State<S> {
     /// Hand queued bytes to the kernel until it takes no more.
     pub fn flush(&mut self) {
         while !self.outbox.is_empty() {
-            let Some(stream) = &self.stream else { return };
+            let Some(stream) = &mut self.stream else {
+                return;
+            };
             let slices = self.outbox.slices();
             let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
             let outcome = stream.send(&slices);
@@ -208,26 +210,37 @@ impl<S: Stream> State<S> {
                 break;
             }
         }
+        let flushed = self.stream.as_mut().map_or(Ok(()), Stream::flush);
+        self.count_sent(flushed.map(|()| 0));
     }
 
-    fn count_sent(&mut self, outcome: Result<usize, Errno>) -> usize {
+    /// Whether bytes wait for the kernel, here or in the stream.
+    pub fn wants_write(&self) -> bool {
+        let queued = !self.outbox.is_empty();
+        let stream = self.stream.as_ref();
+        stream.map_or(queued, |stream| {
+            stream.wants_write() || (queued && stream.takes())
+        })
+    }
+
+    fn count_sent(&mut self, outcome: Result<usize, StreamFault>) -> usize {
         match outcome {
             Ok(count) => count,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(errno) => {
-                self.fail_sending(errno);
+            Err(fault) if fault.is_transient() => 0,
+            Err(fault) => {
+                self.fail_sending(fault);
                 0
             }
         }
     }
 
     /// The peer takes nothing more. Replies that it sent before are still delivered.
-    fn fail_sending(&mut self, errno: Errno) {
+    fn fail_sending(&mut self, fault: StreamFault) {
         if self.fault.is_some() {
             return;
         }
         if self.receiving {
-            self.failed_sending = Some(errno);
+            self.failed_sending = Some(fault);
             return;
         }
         self.receive();
@@ -235,13 +248,14 @@ impl<S: Stream> State<S> {
             self.end(true);
             self.outbox.clear();
         } else if self.fault.is_none() {
-            self.break_with(Fault::Broken(Cause::Failed(errno)));
+            self.break_with(Fault::Broken(fault.into()));
         }
     }
 
     /// Receive and act on what is there, within one turn's budget.
     pub fn receive(&mut self) {
         self.receiving = true;
+        let took = self.stream.as_ref().is_none_or(Stream::takes);
         let mut bytes = 0;
         for _ in 0..TURN_RECEIVES {
             if !self.wants_read() || bytes >= TURN_BYTES {
@@ -253,14 +267,17 @@ impl<S: Stream> State<S> {
             }
         }
         self.receiving = false;
-        if let Some(errno) = self.failed_sending.take() {
-            self.fail_sending(errno);
+        if !took {
+            self.flush();
+        }
+        if let Some(fault) = self.failed_sending.take() {
+            self.fail_sending(fault);
         }
     }
 
     /// One receive; `None` when there is probably nothing more. A short receive proves emptiness.
     fn receive_once(&mut self) -> Option<usize> {
-        let stream = self.stream.as_ref()?;
+        let stream = self.stream.as_mut()?;
         if self.decoder.wants_direct() {
             let mut room = 0;
             let outcome = self.decoder.receive_with(|spare| {
@@ -274,11 +291,11 @@ impl<S: Stream> State<S> {
                     (count == room).then_some(count)
                 }
                 Ok(Err(violation)) => self.violate(violation),
-                Err(errno) => self.fail_receiving(errno),
+                Err(fault) => self.fail_receiving(fault),
             };
         }
         RECEIVE.with_borrow_mut(|buffer| {
-            let outcome = self.stream.as_ref()?.receive(buffer);
+            let outcome = self.stream.as_mut()?.receive(buffer);
             match outcome {
                 Ok([]) => self.end_of_file(),
                 Ok(filled) => {
@@ -286,7 +303,7 @@ impl<S: Stream> State<S> {
                     self.take_in(filled);
                     (count == RECEIVE_BYTES).then_some(count)
                 }
-                Err(errno) => self.fail_receiving(errno),
+                Err(fault) => self.fail_receiving(fault),
             }
         })
     }
@@ -411,13 +428,11 @@ impl<S: Stream> State<S> {
         None
     }
 
-    fn fail_receiving(&mut self, errno: Errno) -> Option<usize> {
-        match (errno, self.role) {
-            (Errno::AGAIN | Errno::INTR, _) => {}
-            (_, Role::Caller | Role::Messenger) => {
-                self.break_with(Fault::Broken(Cause::Failed(errno)))
-            }
-            (_, Role::Server) => self.end(true),
+    fn fail_receiving(&mut self, fault: StreamFault) -> Option<usize> {
+        match self.role {
+            _ if fault.is_transient() => {}
+            Role::Caller | Role::Messenger => self.break_with(Fault::Broken(fault.into())),
+            Role::Server => self.end(true),
         }
         None
     }

@@ -15,7 +15,7 @@ use crate::limit::Limits;
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
 use crate::state::{Reader, State};
-use crate::stream::Stream;
+use crate::stream::{Stream, StreamFault};
 
 type Pipe = Rc<RefCell<VecDeque<u8>>>;
 
@@ -31,12 +31,12 @@ struct Script {
 }
 
 impl Script {
-    fn allow(&self, wanted: usize, way: usize) -> Result<usize, Errno> {
+    fn allow(&self, wanted: usize, way: usize) -> Result<usize, StreamFault> {
         if self.left.get() == 0 {
-            return Err(self.errno);
+            return Err(self.errno.into());
         }
         if !self.blocked[way].replace(!self.blocked[way].get()) {
-            return Err(Errno::AGAIN);
+            return Err(Errno::AGAIN.into());
         }
         let count = wanted.min(self.step).min(self.left.get());
         Ok(count)
@@ -48,7 +48,7 @@ impl Script {
 }
 
 impl Stream for Script {
-    fn send(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
         let bytes: Vec<u8> = pieces
             .iter()
             .flat_map(|piece| piece.iter().copied())
@@ -60,11 +60,14 @@ impl Stream for Script {
     }
 
     #[allow(clippy::incompatible_msrv)] // tests run on the repository's toolchain
-    fn receive<'a>(&self, into: &'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], Errno> {
+    fn receive<'a>(
+        &mut self,
+        into: &'a mut [MaybeUninit<u8>],
+    ) -> Result<&'a mut [u8], StreamFault> {
         let mut queue = self.into.borrow_mut();
         let count = self.allow(into.len(), 1)?.min(queue.len());
         if count == 0 {
-            return Err(Errno::AGAIN);
+            return Err(Errno::AGAIN.into());
         }
         self.pay(count);
         let bytes: Vec<u8> = queue.drain(..count).collect();

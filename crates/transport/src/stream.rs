@@ -1,4 +1,4 @@
-//! What the state needs of a socket, so that tests can script one.
+//! What a state machine needs of a socket, so that tests can script one and TLS can lie between.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -8,30 +8,88 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
-/// A nonblocking byte stream. "Would block" is `Errno::AGAIN`.
+/// Why a stream did not move bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamFault {
+    /// The socket's own word; `AGAIN` means that it would block, and nothing is broken.
+    #[error("{0}")]
+    Errno(Errno),
+    /// TLS failed: an alert of the peer, a refused certificate, a damaged record.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The stream ended without the `close_notify` of TLS, so that bytes may be missing.
+    #[error("the stream ended without a TLS close_notify and may have been cut")]
+    Truncated,
+}
+
+impl StreamFault {
+    /// Whether nothing is broken and the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Errno(Errno::AGAIN | Errno::INTR))
+    }
+}
+
+impl From<Errno> for StreamFault {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// A nonblocking byte stream. "Would block" is `StreamFault::Errno(Errno::AGAIN)`.
 pub trait Stream {
-    /// Send as much as fits.
-    fn send(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Errno>;
-    /// Receive what is there; an empty slice is the end of the stream.
-    fn receive<'a>(&self, into: &'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], Errno>;
+    /// Send as much as fits; returns how many bytes of `pieces` need not be offered again.
+    ///
+    /// A stream with a queue of its own takes bytes that the kernel does not have yet: see
+    /// [`Self::wants_write`].
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault>;
+    /// Receive what is there; an empty slice is the orderly end of the stream.
+    ///
+    /// Fewer bytes than `into` has room for mean that the next call would probably block.
+    fn receive<'a>(&mut self, into: &'a mut [MaybeUninit<u8>])
+    -> Result<&'a mut [u8], StreamFault>;
     /// Whether the peer is gone in both directions.
     fn hung_up(&self) -> bool;
+    /// Whether the stream itself has bytes for the kernel: call [`Self::flush`] once the socket
+    /// is writable. A plain socket has none.
+    fn wants_write(&self) -> bool {
+        false
+    }
+    /// Whether [`Self::send`] takes bytes at all: not while a handshake waits for the peer, which
+    /// a receive changes. Room in the socket is of no use until then.
+    fn takes(&self) -> bool {
+        true
+    }
+    /// Hand the stream's own bytes to the kernel, as many as it takes. Blocking is no error.
+    fn flush(&mut self) -> Result<(), StreamFault> {
+        Ok(())
+    }
+    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing:
+    /// who stops receiving before it would block must come back by itself. A plain socket has none.
+    fn holds_received(&self) -> bool {
+        false
+    }
+    /// Say that nothing more is sent, where the stream has a word for it; flush afterwards.
+    fn finish(&mut self) {}
 }
 
 impl Stream for Arc<OwnedFd> {
-    fn send(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         loop {
-            match sendmsg(self, pieces, &mut SendAncillaryBuffer::default(), flags) {
+            match sendmsg(&*self, pieces, &mut SendAncillaryBuffer::default(), flags) {
                 Err(Errno::INTR) => {}
-                outcome => return outcome,
+                outcome => return outcome.map_err(StreamFault::Errno),
             }
         }
     }
 
-    fn receive<'a>(&self, into: &'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], Errno> {
+    fn receive<'a>(
+        &mut self,
+        into: &'a mut [MaybeUninit<u8>],
+    ) -> Result<&'a mut [u8], StreamFault> {
         // A nonblocking receive is not interrupted; EINTR would be passed on as it is.
-        recv(self.as_fd(), into, RecvFlags::DONTWAIT).map(|((filled, _), _)| filled)
+        let ((filled, _), _) = recv(self.as_fd(), into, RecvFlags::DONTWAIT)?;
+        Ok(filled)
     }
 
     fn hung_up(&self) -> bool {

@@ -18,7 +18,7 @@ use crate::limit::{
 use crate::messages::Frames;
 use crate::outbox::{Head, Outbox};
 use crate::preface::{Preface, Role};
-use crate::stream::Stream;
+use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 
 thread_local! {
@@ -142,7 +142,7 @@ impl<S: Stream> State<S> {
         }
         let outcome = match &mut self.stream {
             Some(stream) => stream.send(&pieces[..=count]),
-            None => Err(Errno::PIPE),
+            None => Err(Errno::PIPE.into()),
         };
         let sent = self.count_sent(outcome);
         self.outbox.note_sent(sent, None);
@@ -198,14 +198,16 @@ impl<S: Stream> State<S> {
                 break;
             }
         }
+        let flushed = self.stream.as_mut().map_or(Ok(()), Stream::flush);
+        self.count_sent(flushed.map(|()| 0));
     }
 
-    fn count_sent(&mut self, outcome: Result<usize, Errno>) -> usize {
+    fn count_sent(&mut self, outcome: Result<usize, StreamFault>) -> usize {
         match outcome {
             Ok(count) => count,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(errno) => {
-                self.break_with(Fault::Broken(Cause::Failed(errno)));
+            Err(fault) if fault.is_transient() => 0,
+            Err(fault) => {
+                self.break_with(Fault::Broken(fault.into()));
                 0
             }
         }
@@ -213,6 +215,7 @@ impl<S: Stream> State<S> {
 
     /// Receive what is there, within one turn's budget.
     pub fn receive(&mut self) {
+        let took = self.stream.as_ref().is_none_or(Stream::takes);
         let mut bytes = 0;
         for _ in 0..TURN_RECEIVES {
             if !self.wants_read() || bytes >= TURN_BYTES {
@@ -222,6 +225,9 @@ impl<S: Stream> State<S> {
                 Some(count) => bytes += count,
                 None => break,
             }
+        }
+        if !took {
+            self.flush(); // a handshake may have ended, for which the outbox waits
         }
     }
 
@@ -243,7 +249,7 @@ impl<S: Stream> State<S> {
                     self.maybe_more.then_some(count)
                 }
                 Ok(Err(violation)) => self.violate(violation),
-                Err(errno) => self.fail_receiving(errno),
+                Err(fault) => self.fail_receiving(fault),
             };
         }
         RECEIVE.with_borrow_mut(|buffer| {
@@ -256,7 +262,7 @@ impl<S: Stream> State<S> {
                     self.maybe_more = count == RECEIVE_BYTES;
                     self.maybe_more.then_some(count)
                 }
-                Err(errno) => self.fail_receiving(errno),
+                Err(fault) => self.fail_receiving(fault),
             }
         })
     }
@@ -345,7 +351,12 @@ impl<S: Stream> State<S> {
 
     /// Whether a receive would probably find something, after what the last one found.
     pub fn may_have_more(&mut self) -> bool {
-        self.maybe_more && self.wants_read()
+        (self.maybe_more || self.holds_received()) && self.wants_read()
+    }
+
+    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing.
+    pub fn holds_received(&self) -> bool {
+        self.fault.is_none() && self.stream.as_ref().is_some_and(Stream::holds_received)
     }
 
     /// Whether the stream should be watched for input.
@@ -360,7 +371,9 @@ impl<S: Stream> State<S> {
 
     /// Whether the stream should be watched for room.
     pub fn wants_write(&self) -> bool {
-        !self.outbox.is_empty() && self.fault.is_none() && self.stream.is_some()
+        let queued = !self.outbox.is_empty();
+        let waits = |stream: &S| stream.wants_write() || (queued && stream.takes());
+        self.fault.is_none() && self.stream.as_ref().is_some_and(waits)
     }
 
     /// Messages that wait, and their bytes.
@@ -406,9 +419,9 @@ impl<S: Stream> State<S> {
         None
     }
 
-    fn fail_receiving(&mut self, errno: Errno) -> Option<usize> {
-        if !matches!(errno, Errno::AGAIN | Errno::INTR) {
-            self.break_with(Fault::Broken(Cause::Failed(errno)));
+    fn fail_receiving(&mut self, fault: StreamFault) -> Option<usize> {
+        if !fault.is_transient() {
+            self.break_with(Fault::Broken(fault.into()));
         }
         None
     }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::state::{Admission, State};
 use crate::error::{Cause, Fault, Violation};
 use crate::limit::{COPY_BYTES_MAX, Limits};
-use crate::stream::Stream;
+use crate::stream::{Stream, StreamFault};
 
 /// One direction: bytes, and how many of them each call may move.
 #[derive(Default)]
@@ -49,14 +49,14 @@ fn pair() -> (End, End) {
 }
 
 impl Stream for End {
-    fn send(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
         let mut pipe = self.outgoing.borrow_mut();
         if pipe.closed {
-            return Err(Errno::PIPE);
+            return Err(Errno::PIPE.into());
         }
         let mut room = pipe.room.pop_front().unwrap_or(usize::MAX);
         if room == 0 {
-            return Err(Errno::AGAIN);
+            return Err(Errno::AGAIN.into());
         }
         let mut sent = 0;
         for piece in pieces {
@@ -68,12 +68,15 @@ impl Stream for End {
         Ok(sent)
     }
 
-    fn receive<'a>(&self, into: &'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], Errno> {
+    fn receive<'a>(
+        &mut self,
+        into: &'a mut [MaybeUninit<u8>],
+    ) -> Result<&'a mut [u8], StreamFault> {
         let mut pipe = self.incoming.borrow_mut();
         let room = pipe.room.pop_front().unwrap_or(usize::MAX);
         let count = pipe.bytes.len().min(into.len()).min(room);
         if count == 0 && !pipe.closed {
-            return Err(Errno::AGAIN);
+            return Err(Errno::AGAIN.into());
         }
         let taken: Vec<u8> = pipe.bytes.drain(..count).collect();
         Ok(into[..count].write_copy_of_slice(&taken))
