@@ -74,6 +74,8 @@ pub struct Standing {
     pub over: bool,
     pub wants_read: bool,
     pub wants_write: bool,
+    /// Bytes lie in the stream of which the socket says nothing: step again without waiting.
+    pub again: bool,
     /// The stream is with the kernel up to here.
     pub sent: u64,
     /// Bytes that wait to be sent.
@@ -317,6 +319,7 @@ impl Messages {
                 found = look(&mut state);
             }
             let interest = interest_of(&mut state);
+            let again = state.holds_received() && state.wants_read();
             let socket = state.stream.clone();
             release(state);
             if let Some(found) = found? {
@@ -327,7 +330,7 @@ impl Messages {
                     peer: self.peer.clone(),
                 });
             }
-            if let Some(socket) = socket {
+            if let Some(socket) = socket.filter(|_| !again) {
                 sleep(&socket, interest, deadline)?;
             }
         }
@@ -421,6 +424,7 @@ fn standing_of(state: &mut Guard<'_>) -> Standing {
         over: state.end().is_some(),
         wants_read: state.wants_read(),
         wants_write: state.wants_write(),
+        again: state.holds_received() && state.wants_read(),
         sent: state.outbox.sent(),
         outbox_bytes: state.outbox.bytes(),
     }

@@ -225,6 +225,7 @@ impl<S: Stream> State<S> {
 
     /// Receive what is there, within one turn's budget.
     pub fn receive(&mut self) {
+        let took = self.stream.as_ref().is_none_or(Stream::takes);
         let mut bytes = 0;
         for _ in 0..TURN_RECEIVES {
             if !self.wants_read() || bytes >= TURN_BYTES {
@@ -234,6 +235,9 @@ impl<S: Stream> State<S> {
                 Some(count) => bytes += count,
                 None => break,
             }
+        }
+        if !took {
+            self.flush(); // a handshake may have ended, for which the outbox waits
         }
     }
 
@@ -361,9 +365,9 @@ impl<S: Stream> State<S> {
         (self.maybe_more || self.holds_received()) && self.wants_read()
     }
 
-    /// Whether the stream holds input of which the socket says nothing: whoever stops reading comes back by itself.
+    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing.
     pub fn holds_received(&self) -> bool {
-        self.stream.as_ref().is_some_and(Stream::holds_received)
+        self.fault.is_none() && self.stream.as_ref().is_some_and(Stream::holds_received)
     }
 
     /// Whether the stream should be watched for input.
@@ -378,9 +382,9 @@ impl<S: Stream> State<S> {
 
     /// Whether the stream should be watched for room.
     pub fn wants_write(&self) -> bool {
-        let stream = self.stream.as_ref();
-        let waits = !self.outbox.is_empty() || stream.is_some_and(Stream::wants_write);
-        waits && self.fault.is_none() && stream.is_some()
+        let queued = !self.outbox.is_empty();
+        let waits = |stream: &S| stream.wants_write() || (queued && stream.takes());
+        self.fault.is_none() && self.stream.as_ref().is_some_and(waits)
     }
 
     /// Messages that wait, and their bytes.
