@@ -288,6 +288,7 @@ class MessageConnection:
         expected: what it must show.
         trusted: whether memory for what it announces is obtained at once.
         limits: names and values, see `forebay.transport.Limits`.
+        allocate: gives memory to receive a long frame into, see `forebay.transport.connect`.
     """
 
     def __new__(
@@ -299,6 +300,7 @@ class MessageConnection:
         expected: bytes | None = None,
         trusted: bool = False,
         limits: dict[str, int] | None = None,
+        allocate: Callable[[int], _HasBuffer] | None = None,
     ) -> MessageConnection: ...
     def bind(self, event_loop: AbstractEventLoop) -> None:
         """Have `event_loop` step the connection from now on; in its thread, once."""

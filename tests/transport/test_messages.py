@@ -25,6 +25,7 @@ from forebay.errors import (
     LimitError,
     ProtocolError,
 )
+from forebay.memory import Arena
 from forebay.testing.chaos import nothing_left
 from forebay.transport import AsyncConnection, Connection, Limits, connect, listen
 
@@ -488,3 +489,52 @@ def _receive(connection: Connection, failed: list[BaseException]) -> None:
             continue  # the other one was first
         except ClosedError as error:
             failed.append(error)
+
+
+def test_long_frames_go_into_memory_that_the_caller_gives(run: Run, url: str) -> None:
+    async def main() -> None:
+        given: list[Any] = []
+
+        def allocate(nbytes: int) -> Any:
+            given.append(np.zeros(nbytes, np.uint8))
+            return given[-1]
+
+        async with served(url, allocate=allocate) as connection:
+            for size in (100, 65_536, BIG):
+                sent = [os.urandom(size), b"short", os.urandom(size)]
+                await connection.send(sent)
+                got = await connection.recv()
+                assert as_bytes(got) == sent
+                assert [frame for frame in got if type(frame) is not bytes] == given or size == 100
+                given.clear()
+            await connection.send_many([[bytes(BIG)], [b"x"], [bytes(70_000), b"y"]])
+            got = [await connection.recv() for _ in range(3)]
+            assert [len(frame) for message in got for frame in message] == [BIG, 1, 70_000, 1]
+
+    run(main())
+
+
+def test_an_arena_is_a_place_to_receive_into(run: Run, url: str) -> None:
+    async def main() -> None:
+        arena = Arena("16MiB")
+        async with served(url, allocate=arena.allocate) as connection:
+            sent = os.urandom(BIG)
+            await connection.send(sent)
+            [frame] = await connection.recv()
+            assert type(frame) is type(arena.allocate(1))
+            assert bytes(frame) == sent
+
+    run(main())
+
+
+def test_memory_of_another_size_is_reported_and_not_used(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[str] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda told: reported.append(str(told.exc_value)))
+    with serving(url) as where, connect(where, allocate=lambda nbytes: bytearray(9)) as connection:
+        sent = os.urandom(BIG)
+        connection.send(sent)
+        [frame] = connection.recv(timeout=TIMEOUT_S)
+        assert bytes(frame) == sent
+    assert reported == [f"memory for a frame of {BIG} bytes has 9; give exactly what is asked for"]

@@ -1,5 +1,6 @@
 //! Connections and listeners for Python.
 
+mod allocate;
 mod awaitable;
 mod connection;
 mod conversion;

@@ -16,7 +16,7 @@ from forebay._core import Listener as UnixListener
 from forebay._core import MessageConnection
 from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
 from forebay.transport._address import Address, parse
-from forebay.transport._connection import AsyncConnection
+from forebay.transport._connection import Allocate, AsyncConnection
 from forebay.transport._limits import Limits
 from forebay.transport._socket import name_of, resolve, tune
 
@@ -41,6 +41,7 @@ def listen(
     *,
     token: str | bytes | None = None,
     limits: Limits | None = None,
+    allocate: Allocate | None = None,
     handshake_timeout: float = 5.0,
     unprotected: bool = False,
 ) -> Listen:
@@ -54,6 +55,7 @@ def listen(
             logged.
         token: what a peer must show; needed where other machines can connect.
         limits: of this end.
+        allocate: as of `connect`.
         handshake_timeout: seconds in which a peer must say who it is.
         unprotected: let other machines connect without a token.
 
@@ -67,7 +69,9 @@ def listen(
             " everybody there may connect"
         )
     shown = token.encode() if isinstance(token, str) else token
-    return Listen(AsyncListener(address, handler, shown, limits or Limits(), handshake_timeout))
+    return Listen(
+        AsyncListener(address, handler, shown, limits or Limits(), allocate, handshake_timeout)
+    )
 
 
 class Listen:
@@ -108,6 +112,7 @@ class AsyncListener:
         handler: Handler,
         token: bytes | None,
         limits: Limits,
+        allocate: Allocate | None,
         handshake_timeout: float,
     ) -> None:
         self.url = str(address)
@@ -115,6 +120,7 @@ class AsyncListener:
         self._handler = handler
         self._token = token
         self._limits = limits
+        self._allocate = allocate
         self._handshake_timeout = handshake_timeout
         self._sockets: list[socket.socket] = []
         self._unix: UnixListener | None = None
@@ -225,6 +231,7 @@ class AsyncListener:
             expected=self._token,
             trusted=self._address.loopback and self._token is None,
             limits=self._limits.as_dict(),
+            allocate=self._allocate,
         )
         try:
             core.bind(self._loop)

@@ -2,6 +2,7 @@
 //!
 //! Nonblocking calls are made with the GIL held: they are bounded, and a hand-over costs more than they do.
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
+#![allow(clippy::too_many_arguments)] // they are Python's
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -18,6 +19,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+use super::allocate::allocator;
 use super::awaitable::{Waiting, Wanted};
 use super::conversion::to_duration;
 use super::frames::{PyFrames, message_to_python};
@@ -58,7 +60,7 @@ pub struct MessageConnection {
 impl MessageConnection {
     /// Take over the connected stream socket `descriptor`; it is closed even if this raises.
     #[new]
-    #[pyo3(signature = (descriptor, *, peer, token = None, expected = None, trusted = false, limits = None))]
+    #[pyo3(signature = (descriptor, *, peer, token = None, expected = None, trusted = false, limits = None, allocate = None))]
     fn new(
         py: Python<'_>,
         descriptor: RawFd,
@@ -67,6 +69,7 @@ impl MessageConnection {
         expected: Option<Vec<u8>>,
         trusted: bool,
         limits: Option<Bound<'_, PyDict>>,
+        allocate: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let socket = descriptor::take(descriptor)?;
         let limits = limits_of(limits)?;
@@ -76,6 +79,7 @@ impl MessageConnection {
             admission: expected.map_or(Admission::Anybody, Admission::Token),
             token,
             trusted,
+            allocator: allocate.map(allocator),
         };
         Ok(Self {
             core: Messages::new(socket, options),
@@ -114,7 +118,7 @@ impl MessageConnection {
             .core
             .step(events & READABLE != 0, events & WRITABLE != 0)
             .map_err(|e| transport_error(py, &e, None))?;
-        this.tell(py, &standing)?;
+        this.tell(py, &standing);
         let wanted = u8::from(standing.wants_read) | u8::from(standing.wants_write) << 1;
         Self::watch(&slf, wanted)?;
         if standing.wants_read && this.core.holds_received() {
@@ -377,13 +381,11 @@ impl MessageConnection {
     }
 
     /// Wake whoever waited for what is there now.
-    fn tell(&self, py: Python<'_>, standing: &Standing) -> PyResult<()> {
+    fn tell(&self, py: Python<'_>, standing: &Standing) {
         let mut woken: Vec<Py<PyAny>> = Vec::new();
         let receiver = {
             let mut slot = self.face();
-            let Some(face) = &mut *slot else {
-                return Ok(());
-            };
+            let Some(face) = &mut *slot else { return };
             let reads = standing.ready || standing.over;
             let receiver = if reads { face.receiver.take() } else { None };
             if standing.met || standing.over {
@@ -401,7 +403,6 @@ impl MessageConnection {
         for future in receiver.iter().chain(&woken) {
             wake(py, future);
         }
-        Ok(())
     }
 
     /// Have the loop watch the socket for `wanted`.

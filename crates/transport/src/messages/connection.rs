@@ -17,10 +17,14 @@ use crate::error::{Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::messages::Frames;
 use crate::messages::state::{Admission, Message, State};
+use crate::sys::buffer::Buffer;
 use crate::sys::process;
 
+/// Gives memory to receive a message into: of the lengths of its frames, 0 for short ones, a buffer of exactly that
+/// size each, or none for memory of our own. Called without a lock.
+pub type Allocator = Box<dyn Fn(&[usize]) -> Vec<Option<Buffer>> + Send + Sync>;
+
 /// How a connection is made.
-#[derive(Clone, Debug)]
 pub struct Options {
     pub limits: Limits,
     /// What errors call the peer.
@@ -31,6 +35,8 @@ pub struct Options {
     pub token: Option<Vec<u8>>,
     /// Whether memory for what the peer announces is obtained at once.
     pub trusted: bool,
+    /// Whose memory long frames are received into.
+    pub allocator: Option<Allocator>,
 }
 
 /// A message on its way out.
@@ -100,6 +106,7 @@ pub struct Counters {
 pub struct Messages {
     state: Mutex<State<Socket>>,
     peer: String,
+    allocator: Option<Allocator>,
     owner: AtomicU32,
     /// A thread waits for messages.
     taken: AtomicBool,
@@ -116,15 +123,20 @@ impl Messages {
             admission,
             token,
             trusted,
+            allocator,
         } = options;
         let mut state = State::new(Arc::new(socket), limits, admission, token.as_deref());
         if trusted {
             state.trust();
         }
+        if allocator.is_some() {
+            state.ask();
+        }
         state.flush();
         Self {
             state: Mutex::new(state),
             peer,
+            allocator,
             owner: AtomicU32::new(process::current()),
             taken: AtomicBool::new(false),
         }
@@ -231,7 +243,7 @@ impl Messages {
     }
 
     fn take_from(&self, state: &mut Guard<'_>) -> Result<Option<Message>> {
-        if state.waiting().0 == 0 && state.may_have_more() {
+        if state.waiting().0 == 0 && state.may_have_more() && self.allocator.is_none() {
             state.receive();
         }
         if let Some(message) = state.take() {
@@ -249,11 +261,24 @@ impl Messages {
             state.flush();
         }
         if readable {
-            state.receive();
+            state = self.receive(state)?;
         }
         let standing = standing_of(&mut state);
         release(state);
         Ok(standing)
+    }
+
+    /// Receive what is there, into whose memory it is to go.
+    fn receive<'a>(&'a self, mut state: Guard<'a>) -> Result<Guard<'a>> {
+        state.receive();
+        while let (Some(allocate), Some(lengths)) = (&self.allocator, state.wanted()) {
+            drop(state);
+            let buffers = allocate(&lengths);
+            state = self.lock()?;
+            state.provide(buffers); // unless another thread was first
+            state.receive();
+        }
+        Ok(state)
     }
 
     /// Have nothing of the caller's buffers read any more: what the kernel has not taken of them is copied.
@@ -315,7 +340,7 @@ impl Messages {
             state.flush();
             let mut found = look(&mut state);
             if matches!(found, Ok(None)) {
-                state.receive();
+                state = self.receive(state)?;
                 found = look(&mut state);
             }
             let interest = interest_of(&mut state);

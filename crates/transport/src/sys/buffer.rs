@@ -1,6 +1,8 @@
 //! Memory for received bytes: aligned, never zeroed, grown only on demand.
 
 use std::alloc::{Layout, alloc, dealloc, realloc};
+use std::any::Any;
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
@@ -13,12 +15,24 @@ pub const HEAD_ALIGN: usize = 16;
 ///
 /// It is obtained from the process allocator rather than by `mmap`, so that pages of a freed
 /// large block are used again: above 1 MB fresh pages are what a transfer costs.
-#[derive(Debug)]
 pub struct Buffer {
     pointer: NonNull<u8>,
     capacity: usize,
     len: usize,
+    /// Of memory of our own; 1 for memory that was given.
     align: usize,
+    /// Whose memory it is, where it was given rather than obtained.
+    owner: Option<Owner>,
+}
+
+/// What keeps memory alive that was given to receive into, and gets it back.
+pub type Owner = Box<dyn Any + Send + Sync>;
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (len, given) = (self.len, self.owner.is_some());
+        write!(formatter, "Buffer {{ len: {len}, given: {given} }}")
+    }
 }
 
 // SAFETY: the block is owned by this value alone, and plain bytes have no thread affinity.
@@ -37,6 +51,7 @@ impl Buffer {
                 capacity,
                 len: 0,
                 align,
+                owner: None,
             });
         }
         // SAFETY: the size is not zero.
@@ -46,13 +61,36 @@ impl Buffer {
             capacity,
             len: 0,
             align,
+            owner: None,
         })
+    }
+
+    /// Memory of somebody else to receive into.
+    ///
+    /// # Safety
+    /// `capacity` bytes from `pointer` on are writable, and nobody else reads or writes them, until `owner` is dropped.
+    pub unsafe fn given(pointer: NonNull<u8>, capacity: usize, owner: Owner) -> Self {
+        Self {
+            pointer,
+            capacity,
+            len: 0,
+            align: 1,
+            owner: Some(owner),
+        }
+    }
+
+    /// Take whose memory it is, where it was given; the bytes are the owner's from here on.
+    pub fn into_owner(mut self) -> Result<Owner, Self> {
+        self.owner.take().ok_or(self)
     }
 
     /// Enlarge to `capacity` bytes, keeping the content; `false` if there is no memory.
     pub fn grow(&mut self, capacity: usize) -> bool {
         if capacity <= self.capacity {
             return true;
+        }
+        if self.owner.is_some() {
+            return false; // its size was agreed on
         }
         if self.capacity == 0 {
             return Self::with_capacity(capacity, self.align).is_some_and(|fresh| {
@@ -158,7 +196,7 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.capacity > 0 {
+        if self.capacity > 0 && self.align > 1 {
             // SAFETY: pointer and layout are those of the allocation; nobody else frees it.
             unsafe { dealloc(self.pointer.as_ptr(), self.layout()) };
         }
