@@ -6,7 +6,14 @@ every answer the length and both ends are checked. `transport_round` has the rou
 
 from __future__ import annotations
 
-from benchmarks import transport_echo, transport_flows, transport_gil, transport_own
+from benchmarks import (
+    transport_cluster,
+    transport_comm,
+    transport_echo,
+    transport_flows,
+    transport_gil,
+    transport_own,
+)
 from benchmarks.claim import Claim
 
 # One line per subject; in each round they run in this order.
@@ -15,6 +22,8 @@ SUBJECTS = (
     transport_flows,
     transport_own,
     transport_gil,
+    transport_comm,
+    transport_cluster,
 )
 
 CLAIMS: list[Claim] = [claim for subject in SUBJECTS for claim in subject.CLAIMS]

@@ -12,12 +12,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.transport_certificates import Certificates
+from benchmarks.transport_entry_points import announce
 from benchmarks.transport_side import Handler, Link, Stream, event_loop
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-MODULES = {"asyncio": "distributed.comm.asyncio_tcp", "tornado": "distributed.comm.tcp"}
+# Where a backend's comms are defined: proof that the one that was asked for does run.
+MODULES = {
+    "asyncio": "distributed.comm.asyncio_tcp",
+    "forebay": "forebay.dask",
+    "tornado": "distributed.comm.tcp",
+}
+SCHEMES = (("tcp", "tls"), ("forebay", "forebay+tls"))
 CONNECT_TIMEOUT_S = 20
 BATCH_INTERVAL = "2ms"
 
@@ -28,8 +35,11 @@ class Side:
     def __init__(self, backend: str, loop: str, tls: bool) -> None:
         import dask
 
-        # Read when the comms are imported, and ignored by a release that has one backend only.
-        dask.config.set({"distributed.comm.tcp.backend": backend})
+        if backend == "forebay":
+            announce()
+        else:
+            # Read when the comms are imported, and ignored by a release that has one of them only.
+            dask.config.set({"distributed.comm.tcp.backend": backend})
         from distributed import comm
         from distributed.batched import BatchedSend
         from distributed.protocol.serialize import Serialized
@@ -40,7 +50,7 @@ class Side:
         self._module = MODULES[backend]
         self._loop = loop
         self._certificates = Certificates.make() if tls else None
-        self._scheme = "tls" if tls else "tcp"
+        self._scheme = SCHEMES[backend == "forebay"][tls]
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         """The loop that `distributed.admin.event-loop` would choose."""
@@ -74,7 +84,7 @@ class Side:
         return {"ssl_context": context(self._certificates)} if self._certificates else {}
 
     def _link(self, comm: Any) -> Link:
-        if type(comm).__module__ != self._module:
+        if not type(comm).__module__.startswith(self._module):
             raise ValueError(f"the comm is of {type(comm).__module__}, not of {self._module}")
         return Link(comm.write, comm.read, self._message, _frames, self._stream(comm))
 
@@ -119,5 +129,5 @@ def _frames(message: Any) -> Sequence[Buffer]:
 
 
 def make(backend: str, loop: str, tls: bool = False) -> Side:
-    """The side, with the backend "asyncio" or "tornado" on the loop "asyncio" or "uvloop"."""
+    """The side: backend "asyncio", "tornado" or ours, "forebay"; loop "asyncio" or "uvloop"."""
     return Side(backend, loop, tls)
