@@ -21,8 +21,9 @@ pub mod preface;
 mod state;
 #[cfg(test)]
 mod state_tests;
-mod stream;
+pub mod stream;
 mod sys;
+pub mod tls;
 pub mod unix;
 
 pub use connection::{Connection, Counters, Options};

@@ -63,6 +63,15 @@ pub const LONG_LOOK_SKIP_MAX: u32 = 4096;
 /// is longer than this does not notice a few wake-ups.
 pub const GATHER_PATIENCE_US: u64 = 1_000;
 
+/// Plaintext of one TLS record, RFC 8446 5.1.
+pub const RECORD_BYTES: usize = 16 << 10;
+/// Plaintext that is sealed at once, between two calls of the kernel: it stays in a second-level
+/// cache, and is the most ciphertext that one connection queues besides its handshake.
+pub const SEAL_BYTES: usize = 128 << 10;
+
+/// TLS sessions that a server or a client remembers, to resume them; about 1 KiB each.
+pub const SESSIONS_MAX: usize = 1024;
+
 /// The limits that one connection applies and announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

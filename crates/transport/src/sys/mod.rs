@@ -2,4 +2,5 @@
 #![allow(unsafe_code)]
 
 pub mod buffer;
+pub mod filling;
 pub mod process;
