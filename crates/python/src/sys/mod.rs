@@ -4,6 +4,7 @@
 pub mod descriptor;
 mod fork;
 pub mod frame;
+pub mod kept;
 pub mod lent;
 
 pub use fork::HOOKS;

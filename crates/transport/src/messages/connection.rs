@@ -105,6 +105,9 @@ pub struct Messages {
     taken: AtomicBool,
 }
 
+/// A connection that somebody else has stepped so far: [`Messages::resume`].
+pub type Handed = State<Socket>;
+
 type Guard<'a> = MutexGuard<'a, State<Socket>>;
 
 impl Messages {
@@ -122,6 +125,16 @@ impl Messages {
             state.trust();
         }
         state.flush();
+        Self {
+            state: Mutex::new(state),
+            peer,
+            owner: AtomicU32::new(process::current()),
+            taken: AtomicBool::new(false),
+        }
+    }
+
+    /// Go on with a state that somebody else has stepped so far, in this process.
+    pub fn resume(state: Handed, peer: String) -> Self {
         Self {
             state: Mutex::new(state),
             peer,
@@ -461,7 +474,8 @@ fn release(mut state: Guard<'_>) {
     drop(retired);
 }
 
-fn check(state: &Guard<'_>, frames: &dyn Frames) -> Result<()> {
+/// Whether both sides take a message of this size.
+pub(crate) fn check<S>(state: &State<S>, frames: &dyn Frames) -> Result<()> {
     let (bytes_max, frames_max) = match &state.peer {
         None => (state.limits.frame_bytes_max, state.limits.segments_max),
         Some(peer) => (
