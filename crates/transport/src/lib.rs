@@ -16,6 +16,7 @@ pub mod inbox;
 pub mod limit;
 pub mod look;
 pub mod messages;
+pub mod native;
 pub mod outbox;
 pub mod preface;
 mod state;

@@ -71,6 +71,22 @@ pub const SEAL_BYTES: usize = 128 << 10;
 
 /// TLS sessions that a server or a client remembers, to resume them; about 1 KiB each.
 pub const SESSIONS_MAX: usize = 1024;
+/// Messages that a native listener answers for one connection in one turn.
+pub const NATIVE_TURN_MESSAGES: usize = 256;
+/// Connections of one native listener; accepting pauses there. Each holds a descriptor and about 1 KiB.
+pub const NATIVE_CONNECTIONS_MAX: usize = 65_536;
+/// Connections of a native listener in their handshake; accepting pauses there.
+pub const NATIVE_UNMET_MAX: usize = 256;
+/// Seconds in which half a message, or an answer that nobody takes, must have moved on.
+pub const NATIVE_STALL_S: u64 = 30;
+/// By how much at least, so that a byte now and then does not hold a place: about 1 KiB/s.
+pub const NATIVE_STALL_BYTES_MIN: u64 = 32 << 10;
+/// How long accepting pauses when no descriptor is left.
+pub const NATIVE_PAUSE_MS: u64 = 100;
+/// How long a native listener that closes waits for answers to leave.
+pub const NATIVE_GRACE_MS: u64 = 500;
+/// Between two attempts to dial a Unix socket whose queue is full.
+pub const NATIVE_REDIAL_MS: u64 = 5;
 
 /// The limits that one connection applies and announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

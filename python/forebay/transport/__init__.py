@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from forebay._core import Frame
+from forebay.transport import native
 from forebay.transport._connect import Connect, connect
 from forebay.transport._connection import AsyncConnection, Connection
 from forebay.transport._limits import Limits
@@ -21,4 +22,5 @@ __all__ = [
     "Listen",
     "connect",
     "listen",
+    "native",
 ]

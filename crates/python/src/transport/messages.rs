@@ -13,7 +13,7 @@ use forebay_transport::Delivered;
 use forebay_transport::limit::Limits;
 use forebay_transport::messages::connection::{Sending, Standing};
 use forebay_transport::messages::state::Admission;
-use forebay_transport::messages::{Frames, Messages, Options};
+use forebay_transport::messages::{Frames, Handed, Messages, Options};
 use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -284,6 +284,17 @@ impl MessageConnection {
 }
 
 impl MessageConnection {
+    /// Go on with a connection that a native listener has handed over.
+    pub fn from_handed(py: Python<'_>, state: Handed, peer: String) -> PyResult<Self> {
+        let limits = state.limits;
+        Ok(Self {
+            core: Messages::resume(state, peer),
+            limits,
+            face: Mutex::new(None),
+            done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
+        })
+    }
+
     fn face(&self) -> MutexGuard<'_, Option<Face>> {
         self.face.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -570,7 +581,7 @@ fn deadline(timeout: Option<f64>) -> Option<Instant> {
     to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed))
 }
 
-fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
+pub fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
     let mut limits = Limits::of_messages();
     let Some(given) = given else {
         return Ok(limits);

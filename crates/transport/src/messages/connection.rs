@@ -112,6 +112,9 @@ pub struct Messages {
     taken: AtomicBool,
 }
 
+/// A connection that somebody else has stepped so far: [`Messages::resume`].
+pub type Handed = State<Socket>;
+
 type Guard<'a> = MutexGuard<'a, State<Socket>>;
 
 impl Messages {
@@ -137,6 +140,17 @@ impl Messages {
             state: Mutex::new(state),
             peer,
             allocator,
+            owner: AtomicU32::new(process::current()),
+            taken: AtomicBool::new(false),
+        }
+    }
+
+    /// Go on with a state that somebody else has stepped so far, in this process.
+    pub fn resume(state: Handed, peer: String) -> Self {
+        Self {
+            state: Mutex::new(state),
+            peer,
+            allocator: None,
             owner: AtomicU32::new(process::current()),
             taken: AtomicBool::new(false),
         }
@@ -486,7 +500,8 @@ fn release(mut state: Guard<'_>) {
     drop(retired);
 }
 
-fn check(state: &Guard<'_>, frames: &dyn Frames) -> Result<()> {
+/// Whether both sides take a message of this size.
+pub(crate) fn check<S>(state: &State<S>, frames: &dyn Frames) -> Result<()> {
     let (bytes_max, frames_max) = match &state.peer {
         None => (state.limits.frame_bytes_max, state.limits.segments_max),
         Some(peer) => (

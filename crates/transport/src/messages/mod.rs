@@ -10,6 +10,6 @@ pub mod state;
 #[cfg(test)]
 mod state_tests;
 
-pub use connection::{Allocator, Messages, Options};
+pub use connection::{Allocator, Handed, Messages, Options};
 pub use frames::Frames;
 pub use state::Message;

@@ -385,6 +385,16 @@ impl<S: Stream> State<S> {
         Some(message)
     }
 
+    /// The next message, where it stays.
+    pub fn front(&self) -> Option<&Message> {
+        self.inbox.front()
+    }
+
+    /// Whether part of a message, or of the handshake, has come and the rest has not.
+    pub fn is_within(&self) -> bool {
+        !self.decoder.at_boundary() || !self.is_met()
+    }
+
     /// Whether a receive would probably find something, after what the last one found.
     pub fn may_have_more(&mut self) -> bool {
         (self.maybe_more || self.holds_received()) && self.wants_read()

@@ -11,6 +11,10 @@ pub const SEGMENT_ALIGN: usize = 64;
 /// Alignment of heads; `malloc` gives it without a detour.
 pub const HEAD_ALIGN: usize = 16;
 
+/// Stands for a block of no bytes.
+#[repr(align(64))]
+struct Aligned;
+
 /// An owned block of which the first `len` bytes are initialised.
 ///
 /// It is obtained from the process allocator rather than by `mmap`, so that pages of a freed
@@ -82,6 +86,17 @@ impl Buffer {
     /// Take whose memory it is, where it was given; the bytes are the owner's from here on.
     pub fn into_owner(mut self) -> Result<Owner, Self> {
         self.owner.take().ok_or(self)
+    }
+
+    /// No bytes, in no memory.
+    pub fn empty() -> Self {
+        Self {
+            pointer: NonNull::<Aligned>::dangling().cast(),
+            capacity: 0,
+            len: 0,
+            align: SEGMENT_ALIGN,
+            owner: None,
+        }
     }
 
     /// Enlarge to `capacity` bytes, keeping the content; `false` if there is no memory.
