@@ -288,6 +288,7 @@ class MessageConnection:
         expected: what it must show.
         trusted: whether memory for what it announces is obtained at once.
         limits: names and values, see `forebay.transport.Limits`.
+        shared: through shared memory; the socket is a Unix socket, and its lifeline.
     """
 
     def __new__(
@@ -299,7 +300,10 @@ class MessageConnection:
         expected: bytes | None = None,
         trusted: bool = False,
         limits: dict[str, int] | None = None,
+        shared: bool = False,
     ) -> MessageConnection: ...
+    def allocate(self, n_bytes: int) -> Buffer:
+        """Memory that the peer sees: a frame in it is sent without a copy. For `shared` ones."""
     def bind(self, event_loop: AbstractEventLoop) -> None:
         """Have `event_loop` step the connection from now on; in its thread, once."""
     def on_ready(self, events: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from forebay._core import MessageConnection, connect_unix
 from forebay.errors import ConfigError, DeadlineError
-from forebay.transport._address import Address, parse
+from forebay.transport._address import PATH_SCHEMES, Address, parse
 from forebay.transport._connection import AsyncConnection, Connection
 from forebay.transport._limits import Limits
 from forebay.transport._socket import refused, tune
@@ -35,7 +35,8 @@ def connect(
     the running event loop.
 
     Args:
-        url: `tcp://host:port`, `unix:///path`.
+        url: `tcp://host:port`, `unix:///path`, `shm:///path` (shared memory, to a process
+            of the same user on this machine).
         token: what the listener asks for, if it does.
         limits: of this end.
         timeout: seconds for connecting and for the handshake, together.
@@ -119,11 +120,12 @@ class Connect:
             token=self._token,
             trusted=True,  # we chose it
             limits=self._limits.as_dict(),
+            shared=self._address.scheme == "shm",
         )
 
     async def _dial(self, loop: asyncio.AbstractEventLoop) -> int:
         address = self._address
-        if address.scheme == "unix":
+        if address.scheme in PATH_SCHEMES:
             return connect_unix(address.path)
         if address.scheme != "tcp":
             raise self._unknown()
@@ -147,7 +149,7 @@ class Connect:
 
     def _dial_blocking(self) -> int:
         address = self._address
-        if address.scheme == "unix":
+        if address.scheme in PATH_SCHEMES:
             return connect_unix(address.path)
         if address.scheme != "tcp":
             raise self._unknown()

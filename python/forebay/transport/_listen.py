@@ -15,7 +15,7 @@ from typing import Any
 from forebay._core import Listener as UnixListener
 from forebay._core import MessageConnection
 from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
-from forebay.transport._address import Address, parse
+from forebay.transport._address import PATH_SCHEMES, Address, parse
 from forebay.transport._connection import AsyncConnection
 from forebay.transport._limits import Limits
 from forebay.transport._socket import name_of, tune
@@ -49,7 +49,8 @@ def listen(
     `async with listen(url, handler) as listener`, or await it and close it by `aclose()`.
 
     Args:
-        url: `tcp://host:port` (port 0: any that is free), `unix:///path` (its file gets 0600).
+        url: `tcp://host:port` (port 0: any that is free), `unix:///path` (its file gets 0600),
+            `shm:///path` (the same, for shared memory).
         handler: gets an `AsyncConnection`, which is closed when it returns; what it raises is
             logged.
         token: what a peer must show; needed where other machines can connect.
@@ -147,7 +148,7 @@ class AsyncListener:
     async def _open(self) -> AsyncListener:
         self._loop = asyncio.get_running_loop()
         address = self._address
-        if address.scheme == "unix":
+        if address.scheme in PATH_SCHEMES:
             self._unix = UnixListener(address.path)
         elif address.scheme == "tcp":
             self._sockets = await _bind(self._loop, address)
@@ -225,6 +226,7 @@ class AsyncListener:
             expected=self._token,
             trusted=self._address.loopback and self._token is None,
             limits=self._limits.as_dict(),
+            shared=self._address.scheme == "shm",
         )
         try:
             core.bind(self._loop)

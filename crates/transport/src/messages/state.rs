@@ -16,6 +16,7 @@ use crate::limit::{
     COPY_BYTES_MAX, Limits, MESSAGE_BYTES_MIN, PIECES_MAX, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES,
 };
 use crate::messages::Frames;
+use crate::messages::named::{self, Named};
 use crate::outbox::{Head, Outbox};
 use crate::preface::{Preface, Role};
 use crate::stream::{Stream, StreamFault};
@@ -43,6 +44,7 @@ pub enum Admission {
 }
 
 /// Everything about one connection but its lock.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub struct State<S> {
     pub stream: Option<S>,
     pub limits: Limits,
@@ -110,9 +112,16 @@ impl<S: Stream> State<S> {
     ///
     /// Returns whether frames of it are still lent, and its end in the stream.
     pub fn send(&mut self, frames: &mut dyn Frames) -> (bool, u64) {
+        match self.put_aside(frames) {
+            Some(mut named) => self.send_as(Kind::Shared, &mut named),
+            None => self.send_as(Kind::Message, frames),
+        }
+    }
+
+    fn send_as(&mut self, kind: Kind, frames: &mut dyn Frames) -> (bool, u64) {
         self.sent += 1;
         let lent = PREFIX.with_borrow_mut(|prefix| {
-            write_prefix(prefix, frames);
+            write_prefix(prefix, kind, frames);
             if self.outbox.is_empty() && frames.count() < PIECES_MAX {
                 self.send_at_once(prefix, frames)
             } else {
@@ -131,12 +140,25 @@ impl<S: Stream> State<S> {
 
     /// Queue a message without sending anything yet; whether frames of it are lent.
     pub fn push(&mut self, frames: &mut dyn Frames) -> bool {
+        match self.put_aside(frames) {
+            Some(mut named) => self.push_as(Kind::Shared, &mut named),
+            None => self.push_as(Kind::Message, frames),
+        }
+    }
+
+    fn push_as(&mut self, kind: Kind, frames: &mut dyn Frames) -> bool {
         self.sent += 1;
         PREFIX.with_borrow_mut(|prefix| {
-            write_prefix(prefix, frames);
+            write_prefix(prefix, kind, frames);
             self.outbox.push_copy(prefix);
         });
         self.queue(frames, 0, 0)
+    }
+
+    /// Have long frames read where the peer sees them; `None` where none is.
+    fn put_aside<'a>(&mut self, frames: &'a mut dyn Frames) -> Option<Named<'a>> {
+        let stream = self.stream.as_mut().filter(|_| self.fault.is_none())?;
+        Named::new(frames, |bytes| stream.share(bytes))
     }
 
     /// Nothing waits: one system call straight out of the caller's buffers.
@@ -217,7 +239,7 @@ impl<S: Stream> State<S> {
             Ok(count) => count,
             Err(fault) if fault.is_transient() => 0,
             Err(fault) => {
-                self.break_with(Fault::Broken(fault.into()));
+                self.fail(fault);
                 0
             }
         }
@@ -232,6 +254,7 @@ impl<S: Stream> State<S> {
             }
             match self.receive_once() {
                 Some(count) => bytes += count,
+                None if self.holds_received() => {}
                 None => break,
             }
         }
@@ -312,9 +335,12 @@ impl<S: Stream> State<S> {
                 if frame.segments.is_empty() {
                     return Err(Violation::Empty);
                 }
-                self.received += 1;
-                self.inbox_bytes += weight(&frame.segments);
-                self.inbox.push_back(frame.segments);
+                self.keep(frame.segments);
+                Ok(())
+            }
+            Kind::Shared => {
+                let message = self.open(frame.segments)?;
+                self.keep(message);
                 Ok(())
             }
             Kind::Ping => {
@@ -326,6 +352,41 @@ impl<S: Stream> State<S> {
             Kind::Pong => Ok(()),
             other => Err(Violation::Kind(other as u8)),
         }
+    }
+
+    fn keep(&mut self, message: Message) {
+        self.received += 1;
+        self.inbox_bytes += weight(&message);
+        self.inbox.push_back(message);
+    }
+
+    /// The frames of a message of which some are named.
+    fn open(&mut self, segments: Vec<Buffer>) -> Result<Message, Violation> {
+        let limits = self.limits;
+        let Some(stream) = &mut self.stream else {
+            return Err(Violation::Kind(Kind::Shared as u8));
+        };
+        named::open(segments, &limits, |name| {
+            stream.open(name).map_err(|fault| match fault {
+                StreamFault::Violation(violation) => violation,
+                other => Violation::Window(other.to_string()),
+            })
+        })
+    }
+
+    /// What is watched was said to be ready.
+    pub fn woken(&mut self) {
+        let woken = self.stream.as_mut().map_or(Ok(()), Stream::woken);
+        if let Err(fault) = woken
+            && !fault.is_transient()
+        {
+            self.fail(fault);
+        }
+    }
+
+    /// Frames put aside which the peer may still read.
+    pub fn lent(&mut self) -> usize {
+        self.stream.as_mut().map_or(0, Stream::lent)
     }
 
     fn admit(&mut self, frame: &Incoming) -> Result<(), Violation> {
@@ -379,7 +440,8 @@ impl<S: Stream> State<S> {
     pub fn wants_write(&self) -> bool {
         let stream = self.stream.as_ref();
         let waits = !self.outbox.is_empty() || stream.is_some_and(Stream::wants_write);
-        waits && self.fault.is_none() && stream.is_some()
+        let watched = stream.is_some_and(|stream| !stream.tells_room_as_input());
+        waits && self.fault.is_none() && watched
     }
 
     /// Messages that wait, and their bytes.
@@ -427,9 +489,16 @@ impl<S: Stream> State<S> {
 
     fn fail_receiving(&mut self, fault: StreamFault) -> Option<usize> {
         if !fault.is_transient() {
-            self.break_with(Fault::Broken(fault.into()));
+            self.fail(fault);
         }
         None
+    }
+
+    fn fail(&mut self, fault: StreamFault) {
+        match fault {
+            StreamFault::Violation(violation) => drop(self.violate(violation)),
+            fault => self.break_with(Fault::Broken(fault.into())),
+        }
     }
 
     fn violate(&mut self, violation: Violation) -> Option<usize> {
@@ -442,11 +511,11 @@ impl<S: Stream> State<S> {
 }
 
 /// Header and lengths of a message.
-fn write_prefix(prefix: &mut Vec<u8>, frames: &dyn Frames) {
+fn write_prefix(prefix: &mut Vec<u8>, kind: Kind, frames: &dyn Frames) {
     let count = frames.count();
     let header = Header {
         segments: u16::try_from(count).unwrap_or(u16::MAX),
-        ..Header::control(Kind::Message, 0)
+        ..Header::control(kind, 0)
     };
     prefix.clear();
     prefix.reserve(HEADER_BYTES + count * size_of::<u64>());

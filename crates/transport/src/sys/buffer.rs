@@ -19,7 +19,14 @@ pub struct Buffer {
     capacity: usize,
     len: usize,
     align: usize,
+    /// Keeps memory of another process mapped; then nothing is written or freed here.
+    keeper: Option<Box<dyn Keeper>>,
 }
+
+/// What keeps shared memory readable; dropping it gives the memory back to its owner.
+pub trait Keeper: std::fmt::Debug + Send + Sync {}
+
+impl<T: std::fmt::Debug + Send + Sync> Keeper for T {}
 
 // SAFETY: the block is owned by this value alone, and plain bytes have no thread affinity.
 unsafe impl Send for Buffer {}
@@ -37,6 +44,7 @@ impl Buffer {
                 capacity,
                 len: 0,
                 align,
+                keeper: None,
             });
         }
         // SAFETY: the size is not zero.
@@ -46,7 +54,30 @@ impl Buffer {
             capacity,
             len: 0,
             align,
+            keeper: None,
         })
+    }
+
+    /// Bytes that another process owns: full, and read-only.
+    ///
+    /// They are readable from `pointer` on for as long as `keeper` lives. Their owner may change them, if it breaks the
+    /// rule that what was sent is not written.
+    ///
+    /// # Panics
+    /// If `pointer` is null.
+    pub fn shared(pointer: *const u8, len: usize, keeper: Box<dyn Keeper>) -> Self {
+        Self {
+            pointer: NonNull::new(pointer.cast_mut()).expect("mapped memory is not at address 0"),
+            capacity: len,
+            len,
+            align: HEAD_ALIGN,
+            keeper: Some(keeper),
+        }
+    }
+
+    /// Whether its bytes are another process's, which may only be read.
+    pub fn is_shared(&self) -> bool {
+        self.keeper.is_some()
     }
 
     /// Enlarge to `capacity` bytes, keeping the content; `false` if there is no memory.
@@ -54,6 +85,7 @@ impl Buffer {
         if capacity <= self.capacity {
             return true;
         }
+        debug_assert!(!self.is_shared(), "memory of another process does not grow");
         if self.capacity == 0 {
             return Self::with_capacity(capacity, self.align).is_some_and(|fresh| {
                 *self = fresh;
@@ -158,7 +190,7 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.capacity > 0 {
+        if self.capacity > 0 && !self.is_shared() {
             // SAFETY: pointer and layout are those of the allocation; nobody else frees it.
             unsafe { dealloc(self.pointer.as_ptr(), self.layout()) };
         }

@@ -3,3 +3,4 @@
 
 pub mod buffer;
 pub mod process;
+pub mod shared;
