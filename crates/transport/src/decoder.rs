@@ -47,6 +47,9 @@ pub struct Decoder {
     segments_max: u16,
     trusted: bool,
     offset: u64,
+    copied: u64,
+    /// Bytes before the frames of the last message, where its first one was long; else 0.
+    after_long: usize,
     fixed: [u8; PREFACE_BYTES],
     fixed_len: usize,
     partial: Option<Partial>,
@@ -62,6 +65,8 @@ impl Decoder {
             segments_max: limits.segments_max,
             trusted,
             offset: 0,
+            copied: 0,
+            after_long: 0,
             fixed: [0; PREFACE_BYTES],
             fixed_len: 0,
             partial: None,
@@ -76,6 +81,11 @@ impl Decoder {
     /// Bytes consumed since the stream began.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Bytes of frames that came through the receive buffer rather than straight into their own.
+    pub fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// Whether the stream may end here without cutting something.
@@ -122,13 +132,20 @@ impl Decoder {
         }
     }
 
-    /// Whether the next bytes should be received by [`Self::receive_with`].
+    /// Whether the next bytes should be received by [`Self::receive_with`]: they belong to a long frame.
     pub fn wants_direct(&self) -> bool {
-        self.stage == Stage::Body
-            && self
-                .partial
-                .as_ref()
-                .is_some_and(|partial| partial.missing() >= DIRECT_BYTES_MIN)
+        self.stage == Stage::Body && self.partial.as_ref().is_some_and(Partial::is_long)
+    }
+
+    /// How much to receive for [`Self::feed`] at most.
+    ///
+    /// After a long frame the next one is probably long too: then what stands before it, so that all of it can be
+    /// received straight into its own memory.
+    pub fn appetite(&self) -> usize {
+        match self.stage {
+            Stage::Header if self.after_long > 0 && self.fixed_len == 0 => self.after_long,
+            _ => usize::MAX,
+        }
     }
 
     /// Let `receive` write into the current buffer; returns the count, and the frame if complete.
@@ -254,6 +271,7 @@ impl Decoder {
             if missing > 0 {
                 let wanted = missing.min(rest.len());
                 let count = partial.reserve(wanted)?.append(&rest[..wanted]);
+                self.copied += count as u64;
                 *rest = &rest[count..];
                 if count < missing {
                     return Ok(None);
@@ -264,6 +282,7 @@ impl Decoder {
             }
         }
         self.stage = Stage::Header;
+        self.after_long = partial.prefix_of_long();
         Ok(self
             .partial
             .take()
@@ -282,6 +301,25 @@ fn obtain(bytes: usize, align: usize, trusted: bool) -> Result<Buffer, Violation
 }
 
 impl Partial {
+    /// Whether the current buffer is one of those that the kernel writes into.
+    fn is_long(&self) -> bool {
+        let bytes = match self.segments.len() {
+            0 => self.header.head_bytes as usize,
+            count => self.lengths[count - 1],
+        };
+        bytes >= DIRECT_BYTES_MIN && self.missing() > 0
+    }
+
+    /// What stands before the first frame, where that is long.
+    fn prefix_of_long(&self) -> usize {
+        match self.lengths.first() {
+            Some(&bytes) if bytes >= DIRECT_BYTES_MIN && self.header.head_bytes == 0 => {
+                HEADER_BYTES + self.lengths.len() * size_of::<u64>()
+            }
+            _ => 0,
+        }
+    }
+
     /// Bytes that the current buffer still needs.
     fn missing(&self) -> usize {
         match self.segments.last() {

@@ -68,6 +68,11 @@ pub trait Stream {
     fn wants_write(&self) -> bool {
         false
     }
+    /// Whether [`Self::send`] takes bytes at all: not while a handshake waits for the peer, which
+    /// a receive changes. Room in the socket is of no use until then.
+    fn takes(&self) -> bool {
+        true
+    }
     /// Hand the stream's own bytes to the kernel, as many as it takes. Blocking is no error.
     fn flush(&mut self) -> Result<(), StreamFault> {
         Ok(())
@@ -77,6 +82,8 @@ pub trait Stream {
     fn holds_received(&self) -> bool {
         false
     }
+    /// Say that nothing more is sent, where the stream has a word for it; flush afterwards.
+    fn finish(&mut self) {}
     /// Whether room for more is told as input, so that it is never watched for room.
     fn tells_room_as_input(&self) -> bool {
         false

@@ -15,7 +15,7 @@ from forebay.errors import ConfigError, DeadlineError
 from forebay.transport._address import PATH_SCHEMES, Address, parse
 from forebay.transport._connection import AsyncConnection, Connection
 from forebay.transport._limits import Limits
-from forebay.transport._socket import refused, tune
+from forebay.transport._socket import refused, resolve, tune
 
 __all__ = ["Connect", "connect"]
 
@@ -129,10 +129,9 @@ class Connect:
             return connect_unix(address.path)
         if address.scheme != "tcp":
             raise self._unknown()
-        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         failure: OSError | None = None
-        for family, kind, protocol, _, where in found:
-            dialled = socket.socket(family, kind, protocol)
+        for family, where in await resolve(loop, address.host, address.port):
+            dialled = socket.socket(family, socket.SOCK_STREAM)
             try:
                 dialled.setblocking(False)
                 tune(dialled)

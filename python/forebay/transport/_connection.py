@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -51,7 +52,11 @@ class _Ends:
         return self._core.closed
 
     def metrics(self) -> dict[str, int]:
-        """What was counted: messages and bytes, sent and received, and what waits in both boxes."""
+        """What was counted: messages and bytes, sent, received, copied, and what waits here.
+
+        Keys: sent_messages, received_messages, sent_bytes, received_bytes, copied_bytes (between
+        buffers of this process: small frames alone), outbox_bytes, inbox_bytes, inbox_messages.
+        """
         return self._core.metrics()
 
     def allocate(self, n_bytes: int) -> Buffer:
@@ -101,7 +106,7 @@ class AsyncConnection(_Ends):
     Affinity: the loop in which it was made, and its thread.
     """
 
-    __slots__ = ("recv", "recv_many", "send", "send_many")
+    __slots__ = ("_loop", "recv", "recv_many", "send", "send_many")
 
     send: Callable[[Frames], Awaitable[None]]
     send_many: Callable[[Iterable[Frames]], Awaitable[None]]
@@ -110,6 +115,7 @@ class AsyncConnection(_Ends):
 
     def __init__(self, core: MessageConnection, scheme: str) -> None:
         super().__init__(core, scheme)
+        self._loop = asyncio.get_running_loop()
         self.send, self.send_many = core.send, core.send_many
         self.recv, self.recv_many = core.recv, core.recv_many
 
@@ -125,6 +131,13 @@ class AsyncConnection(_Ends):
             pass  # the peer takes no more
         finally:
             self._core.close()
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)
+        if core is not None and core.fileno() >= 0:
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
+            with contextlib.suppress(RuntimeError):  # its loop is closed, and took it along
+                self._loop.call_soon_threadsafe(core.close)
 
     async def __aenter__(self) -> Self:
         return self

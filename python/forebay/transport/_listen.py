@@ -18,7 +18,7 @@ from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
 from forebay.transport._address import PATH_SCHEMES, Address, parse
 from forebay.transport._connection import AsyncConnection
 from forebay.transport._limits import Limits
-from forebay.transport._socket import name_of, tune
+from forebay.transport._socket import name_of, resolve, tune
 
 __all__ = ["AsyncListener", "Listen", "listen"]
 
@@ -261,14 +261,12 @@ class AsyncListener:
 
 async def _bind(loop: asyncio.AbstractEventLoop, address: Address) -> list[socket.socket]:
     """Listening sockets of all addresses of a host, with one port for all of them."""
-    found = await loop.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
+    found = await resolve(loop, address.host, address.port, passive=True)
     sockets: list[socket.socket] = []
     port = address.port
     try:
-        for family, kind, protocol, _, where in dict.fromkeys(found):
-            listening = socket.socket(family, kind, protocol)
+        for family, where in found:
+            listening = socket.socket(family, socket.SOCK_STREAM)
             sockets.append(listening)
             listening.setblocking(False)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import socket
 
 from forebay.errors import BrokenError
@@ -32,6 +34,34 @@ def name_of(scheme: str, address: object) -> str:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     path = address.decode(errors="replace") if isinstance(address, bytes) else str(address)
     return f"{scheme}://{path}"
+
+
+Found = tuple[socket.AddressFamily, tuple[object, ...]]
+"""A family and an address in it."""
+
+
+async def resolve(
+    loop: asyncio.AbstractEventLoop, host: str, port: int, *, passive: bool = False
+) -> list[Found]:
+    """The addresses of a host; one that is a number needs no look-up.
+
+    Raises:
+        BrokenError: the host is not known.
+    """
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        if number.version == 4:
+            return [(socket.AF_INET, (host, port))]
+        return [(socket.AF_INET6, (host, port, 0, 0))]
+    flags = socket.AI_PASSIVE if passive else 0
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    except socket.gaierror as error:
+        raise BrokenError(f"host {host!r}: {error.strerror}", delivered="no") from None
+    return list(dict.fromkeys((family, where) for family, _, _, _, where in found))
 
 
 def refused(url: str, error: OSError) -> BrokenError:

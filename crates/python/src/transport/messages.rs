@@ -286,6 +286,7 @@ impl MessageConnection {
         metrics.set_item("received_messages", counted.received_messages)?;
         metrics.set_item("sent_bytes", counted.sent_bytes)?;
         metrics.set_item("received_bytes", counted.received_bytes)?;
+        metrics.set_item("copied_bytes", counted.copied_bytes)?;
         metrics.set_item("outbox_bytes", counted.outbox_bytes)?;
         metrics.set_item("inbox_bytes", counted.inbox_bytes)?;
         metrics.set_item("inbox_messages", counted.inbox_messages)?;

@@ -78,6 +78,8 @@ pub struct Standing {
     pub over: bool,
     pub wants_read: bool,
     pub wants_write: bool,
+    /// Bytes lie in the stream of which the socket says nothing: step again without waiting.
+    pub again: bool,
     /// The stream is with the kernel up to here.
     pub sent: u64,
     /// Bytes that wait to be sent.
@@ -91,6 +93,8 @@ pub struct Counters {
     pub received_messages: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,
+    /// Of both, what was copied between buffers of this process.
+    pub copied_bytes: u64,
     pub outbox_bytes: usize,
     pub inbox_bytes: usize,
     pub inbox_messages: usize,
@@ -431,6 +435,7 @@ impl Messages {
             received_messages: state.received,
             sent_bytes: state.outbox.sent(),
             received_bytes: state.offset(),
+            copied_bytes: state.copied(),
             outbox_bytes: state.outbox.bytes(),
             inbox_bytes,
             inbox_messages,
@@ -493,6 +498,7 @@ fn standing_of(state: &mut Guard<'_>) -> Standing {
         over: state.end().is_some(),
         wants_read: state.wants_read() || (state.end().is_none() && tells_room_as_input(state)),
         wants_write: state.wants_write(),
+        again: state.holds_received() && state.wants_read(),
         sent: state.outbox.sent(),
         outbox_bytes: state.outbox.bytes(),
     }

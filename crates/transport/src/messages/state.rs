@@ -247,6 +247,7 @@ impl<S: Stream> State<S> {
 
     /// Receive what is there, within one turn's budget.
     pub fn receive(&mut self) {
+        let took = self.stream.as_ref().is_none_or(Stream::takes);
         let mut bytes = 0;
         for _ in 0..TURN_RECEIVES {
             if !self.wants_read() || bytes >= TURN_BYTES {
@@ -257,6 +258,9 @@ impl<S: Stream> State<S> {
                 None if self.holds_received() => {}
                 None => break,
             }
+        }
+        if !took {
+            self.flush(); // a handshake may have ended, for which the outbox waits
         }
     }
 
@@ -282,13 +286,14 @@ impl<S: Stream> State<S> {
             };
         }
         RECEIVE.with_borrow_mut(|buffer| {
-            let outcome = self.stream.as_mut()?.receive(buffer);
+            let room = self.decoder.appetite().min(RECEIVE_BYTES);
+            let outcome = self.stream.as_mut()?.receive(&mut buffer[..room]);
             match outcome {
                 Ok([]) => self.end_of_file(),
                 Ok(filled) => {
                     let count = filled.len();
                     self.take_in(filled);
-                    self.maybe_more = count == RECEIVE_BYTES;
+                    self.maybe_more = count == room;
                     self.maybe_more.then_some(count)
                 }
                 Err(fault) => self.fail_receiving(fault),
@@ -421,9 +426,9 @@ impl<S: Stream> State<S> {
         (self.maybe_more || self.holds_received()) && self.wants_read()
     }
 
-    /// Whether the stream holds input of which the socket says nothing: whoever stops reading comes back by itself.
+    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing.
     pub fn holds_received(&self) -> bool {
-        self.stream.as_ref().is_some_and(Stream::holds_received)
+        self.fault.is_none() && self.stream.as_ref().is_some_and(Stream::holds_received)
     }
 
     /// Whether the stream should be watched for input.
@@ -438,10 +443,12 @@ impl<S: Stream> State<S> {
 
     /// Whether the stream should be watched for room.
     pub fn wants_write(&self) -> bool {
-        let stream = self.stream.as_ref();
-        let waits = !self.outbox.is_empty() || stream.is_some_and(Stream::wants_write);
-        let watched = stream.is_some_and(|stream| !stream.tells_room_as_input());
-        waits && self.fault.is_none() && watched
+        let queued = !self.outbox.is_empty();
+        let waits = |stream: &S| {
+            let watched = !stream.tells_room_as_input();
+            watched && (stream.wants_write() || (queued && stream.takes()))
+        };
+        self.fault.is_none() && self.stream.as_ref().is_some_and(waits)
     }
 
     /// Messages that wait, and their bytes.
@@ -452,6 +459,11 @@ impl<S: Stream> State<S> {
     /// Bytes received so far.
     pub fn offset(&self) -> u64 {
         self.decoder.offset()
+    }
+
+    /// Bytes that were copied on their way: out of the receive buffer, and into the outbox.
+    pub fn copied(&self) -> u64 {
+        self.decoder.copied() + self.outbox.copied()
     }
 
     /// Why nothing more comes once the inbox is empty, if so.

@@ -104,6 +104,17 @@ impl Stream for Wire {
         self.stream().holds_received()
     }
 
+    fn takes(&self) -> bool {
+        self.stream().takes()
+    }
+
+    fn finish(&mut self) {
+        match self {
+            Self::Socket(socket) => socket.finish(),
+            Self::Shared(stream) => stream.finish(),
+        }
+    }
+
     fn tells_room_as_input(&self) -> bool {
         matches!(self, Self::Shared(_))
     }
