@@ -293,6 +293,7 @@ class MessageConnection:
         trusted: whether memory for what it announces is obtained at once.
         limits: names and values, see `forebay.transport.Limits`.
         allocate: gives memory to receive a long frame into, see `forebay.transport.connect`.
+        shared: through shared memory; the socket is a Unix socket, and its lifeline.
     """
 
     def __new__(
@@ -305,7 +306,10 @@ class MessageConnection:
         trusted: bool = False,
         limits: dict[str, int] | None = None,
         allocate: Callable[[int], _HasBuffer] | None = None,
+        shared: bool = False,
     ) -> MessageConnection: ...
+    def allocate(self, n_bytes: int) -> Buffer:
+        """Memory that the peer sees: a frame in it is sent without a copy. For `shared` ones."""
     def bind(self, event_loop: AbstractEventLoop) -> None:
         """Have `event_loop` step the connection from now on; in its thread, once."""
     def on_ready(self, events: int) -> None:

@@ -87,6 +87,20 @@ pub const NATIVE_PAUSE_MS: u64 = 100;
 pub const NATIVE_GRACE_MS: u64 = 500;
 /// Between two attempts to dial a Unix socket whose queue is full.
 pub const NATIVE_REDIAL_MS: u64 = 5;
+/// Bytes of the ring of one direction: two of the largest messages that go through it whole are on their way at once.
+pub const RING_BYTES: usize = 256 << 10;
+/// Frames from this size on are put aside and named.
+pub const SHARE_BYTES_MIN: usize = COPY_BYTES_MAX + 1;
+/// What one end of a connection shares at most; beyond it frames go through the ring.
+pub const REGION_BYTES_MAX: u64 = 256 << 20;
+/// What is mapped of it at a time; pages that were never written cost nothing.
+pub const REGION_CHUNK_BYTES: u64 = 64 << 20;
+/// Frames that the peer may hold at once; beyond it further ones go through the ring.
+pub const LENT_FRAMES_MAX: usize = 1024;
+/// Chunks of a peer that are mapped at once; its region has at most four, but for blocks that need their own.
+pub const WINDOWS_MAX: usize = 64;
+/// How long a thread waits for another one that sleeps on the same connection, before it looks for signals.
+pub const FOLLOW_MS: u64 = 50;
 
 /// The limits that one connection applies and announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ from typing import Any, overload
 from forebay._core import Listener as UnixListener
 from forebay._core import MessageConnection
 from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
-from forebay.transport._address import Address, parse
+from forebay.transport._address import PATH_SCHEMES, Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection
 from forebay.transport._limits import Limits
 from forebay.transport._native_listener import NativeListen, NativeListener
@@ -79,7 +79,8 @@ def listen(
     `async with listen(url, handler) as listener`, or await it and close it by `aclose()`.
 
     Args:
-        url: `tcp://host:port` (port 0: any that is free), `unix:///path` (its file gets 0600).
+        url: `tcp://host:port` (port 0: any that is free), `unix:///path` (its file gets 0600),
+            `shm:///path` (the same, for shared memory).
         handler: gets an `AsyncConnection`, which is closed when it returns; what it raises is
             logged.
         token: what a peer must show; needed where other machines can connect.
@@ -94,7 +95,7 @@ def listen(
     Raises:
         ConfigError: the URL, or nothing protects it. Entering raises OSError.
     """
-    address = parse(url)
+    address = receiving(url, allocate)
     if not address.loopback and token is None and not unprotected:
         raise ConfigError(
             f"{url} can be reached from other machines: give token=, or unprotected=True where"
@@ -103,7 +104,9 @@ def listen(
     shown = token.encode() if isinstance(token, str) else token
     if native is not None:
         if allocate is not None:
-            raise ConfigError("allocate= is for handlers of Python; a native one has its own memory")
+            raise ConfigError(
+                "allocate= is for handlers of Python; a native one has its own memory"
+            )
         return NativeListen(
             NativeListener(address, native, handler, shown, limits or Limits(), handshake_timeout)
         )
@@ -193,7 +196,7 @@ class AsyncListener:
     async def _open(self) -> AsyncListener:
         self._loop = asyncio.get_running_loop()
         address = self._address
-        if address.scheme == "unix":
+        if address.scheme in PATH_SCHEMES:
             self._unix = UnixListener(address.path)
         elif address.scheme == "tcp":
             found = await resolve(self._loop, address.host, address.port, passive=True)
@@ -273,6 +276,7 @@ class AsyncListener:
             trusted=self._address.loopback and self._token is None,
             limits=self._limits.as_dict(),
             allocate=self._allocate,
+            shared=self._address.scheme == "shm",
         )
         try:
             core.bind(self._loop)

@@ -4,3 +4,4 @@
 pub mod buffer;
 pub mod filling;
 pub mod process;
+pub mod shared;
