@@ -8,6 +8,7 @@ mod gather;
 mod listener;
 mod look;
 mod messages;
+mod selector;
 mod wait;
 
 pub use connection::Connection;
@@ -25,5 +26,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<messages::MessageConnection>()?;
     module.add_class::<listener::Listener>()?;
     module.add_class::<look::Look>()?;
+    module.add_class::<selector::Selector>()?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)
 }

@@ -18,6 +18,7 @@ pub mod look;
 pub mod messages;
 pub mod outbox;
 pub mod preface;
+pub mod selector;
 mod state;
 #[cfg(test)]
 mod state_tests;

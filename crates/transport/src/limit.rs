@@ -63,6 +63,11 @@ pub const LONG_LOOK_SKIP_MAX: u32 = 4096;
 /// is longer than this does not notice a few wake-ups.
 pub const GATHER_PATIENCE_US: u64 = 1_000;
 
+/// Longest look of an event loop before it sleeps, with the GIL held: a tenth of its switch interval.
+pub const LOOP_SPIN_US_MAX: u32 = 500;
+/// Room for the events of one wait of a loop, where fewer descriptors than that are watched.
+pub const EVENTS_MIN: usize = 64;
+
 /// The limits that one connection applies and announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

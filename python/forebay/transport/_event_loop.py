@@ -1,0 +1,67 @@
+"""An asyncio event loop that keeps the GIL while it has something to do.
+
+Who polls decides whether a loop resists a thread that computes. A loop that lets go of the GIL to
+ask whether a socket is ready gets it back after a switch interval (5 ms), each time; this one asks
+first. The design note is `docs/concepts/event_loop.md`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from forebay.transport._selector import Selector
+
+__all__ = ["EventLoop", "new_event_loop"]
+
+
+class EventLoop(asyncio.SelectorEventLoop):
+    """asyncio's own selector loop, on a selector in Rust.
+
+    Attributes:
+        forebay_selector: the selector with the direct path. `attach(fd, events, callback)` has
+            `callback(events)` called from inside the loop's wait, in the loop's thread and in the
+            context in which the loop runs; events: 1 readable, 2 writable, both at errors and
+            hang-ups as far as asked for. `change(fd, events)` asks for others (0: none for now),
+            `detach(fd)` ends it, at once, and says whether there was something to end. The owner
+            of `fd` detaches before it closes.
+
+    Errors: what a callback raises goes to the loop's exception handler, and the callback stays
+    attached. `attach` raises BusyError where the descriptor is watched already, `change` KeyError
+    where it is not attached, both ClosedError after the loop was closed and OSError where the
+    kernel refuses.
+    """
+
+    forebay_selector: Selector
+
+    def __init__(self, spin_us: int = 0):
+        self.forebay_selector = Selector(self._report, spin_us)
+        try:
+            super().__init__(self.forebay_selector)
+        except BaseException:
+            self.forebay_selector.close()
+            raise
+
+    def _report(self, error: BaseException, callback: Any) -> None:
+        message = f"Exception in direct callback {callback!r}"
+        self.call_exception_handler({"message": message, "exception": error})
+
+
+def new_event_loop(*, spin_us: int = 0) -> EventLoop:
+    """Make an event loop that resists threads which hold the GIL.
+
+    Use it as `asyncio.Runner(loop_factory=forebay.transport.new_event_loop)`; with an argument,
+    wrap it in `functools.partial`. Everything else is asyncio's: `asyncio.SelectorEventLoop`.
+
+    Args:
+        spin_us: microseconds, 0 to 500, that the loop looks for events with the GIL held before it
+            sleeps. It pays with a lone client beside a thread that computes, and costs a core
+            that much time whenever the loop runs out of work.
+
+    Raises:
+        ConfigError: `spin_us` is above its limit.
+        OSError: no descriptors left; a loop takes three.
+
+    Affinity: of a loop: one thread, and the process that made it.
+    """
+    return EventLoop(spin_us)
