@@ -1,7 +1,8 @@
 """The compiled core. Private: use its classes where their systems re-export them."""
 
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, Handle
 from collections.abc import Callable, Generator, Iterable
+from contextvars import Context
 from os import PathLike
 from selectors import SelectorKey
 from typing import Any, Self, final
@@ -27,6 +28,7 @@ __all__ = [
     "Pool",
     "Rows",
     "Selector",
+    "Turns",
     "Waiting",
     "WakeQueue",
     "Window",
@@ -114,6 +116,16 @@ class Selector:
     def change(self, fd: int, events: int) -> None: ...
     def detach(self, fd: int) -> bool: ...
     def metrics(self) -> dict[str, int]: ...
+
+@disjoint_base
+class Turns:
+    """`call_soon` and `_run_once` of asyncio's loop; a base class to stand before it."""
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle: ...
+    def _run_once(self) -> None: ...
 
 _Segments = list[Any] | None
 _Call = tuple[int, int, Any, list[Frame] | None, float | None, bool]

@@ -9,6 +9,7 @@ mod listener;
 mod look;
 mod messages;
 mod selector;
+mod turns;
 mod wait;
 
 pub use connection::Connection;
@@ -27,5 +28,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<listener::Listener>()?;
     module.add_class::<look::Look>()?;
     module.add_class::<selector::Selector>()?;
+    module.add_class::<turns::Turns>()?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)
 }

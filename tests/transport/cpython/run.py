@@ -13,16 +13,20 @@ import sys
 import unittest
 from collections.abc import Iterator
 
-from forebay.transport import EventLoop
+from forebay.transport._event_loop import EventLoop, TurningLoop, knows_asyncio
 from tests.transport.cpython.skips import SKIPS
 
 
-class TestedLoop(EventLoop):
+STOCK = asyncio.SelectorEventLoop
+Base = TurningLoop if knows_asyncio() else EventLoop
+
+
+class TestedLoop(Base):
     """Ours, constructed as CPython's tests construct loops."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None):
         if isinstance(selector, selectors.PollSelector | selectors.SelectSelector):
-            asyncio.unix_events._UnixSelectorEventLoop.__init__(self, selector)
+            STOCK.__init__(self, selector)
             return
         if selector is not None:
             selector.close()

@@ -161,7 +161,11 @@ impl Selector {
 
     /// Wait at most `timeout` seconds; call what is attached and ready, return what is registered.
     #[pyo3(signature = (timeout = None))]
-    fn select<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
+    pub fn select<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
         let events = self.wait(py, timeout)?;
         let outcome = self.dispatch(py, &events);
         self.lock().events = events;
