@@ -1,104 +1,77 @@
-"""A server whose process computes in another thread: who polls decides."""
+"""Who polls decides: a loop that has something to do does not let other threads of Python in.
+
+Throughput beside a thread that computes depends on how fast the machine wakes that thread, and
+belongs to the benchmarks. What decides it does not jitter: how often the loop lets go of the GIL.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import statistics
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
+# Nobody is forced to let go of the GIL; the other thread counts how often it was let in.
+PROGRAM = """
+import asyncio, sys, threading, time
 from forebay import transport
-from forebay.transport import AsyncConnection
 
-CLIENTS = 6
-SECONDS = 0.5
-ROUNDS = 3
+CLIENTS, MESSAGES = 6, 500
+entries = 0
 
-SERVER = """
-import asyncio, sys, threading
-from forebay import transport
+def compete():
+    global entries
+    while competing:
+        entries += 1
+        time.sleep(0)
 
 async def echo(connection):
     async for message in connection:
         await connection.send(message)
 
+async def ask(connection):
+    for number in range(MESSAGES):
+        await connection.send(number.to_bytes(1000))
+        assert int.from_bytes((await connection.recv())[0]) == number
+
 async def main():
-    async with transport.listen("tcp://127.0.0.1:0", echo) as listener:
-        print(listener.url, flush=True)
-        await asyncio.to_thread(sys.stdin.read)
+    async with transport.listen("unix://" + sys.argv[2], echo) as listener:
+        connections = [await transport.connect(listener.url) for _ in range(CLIENTS)]
+        for connection in connections:
+            await connection.send(b"the first takes a turn of the handshake")
+            await connection.recv()
+        before = entries
+        async with asyncio.TaskGroup() as group:
+            for connection in connections:
+                group.create_task(ask(connection))
+        print(entries - before)
+        for connection in connections:
+            await connection.aclose()
 
-def compute():
-    while computing:
-        pass
-
-computing = True
-thread = threading.Thread(target=compute)
+sys.setswitchinterval(1000)
+competing = True
+thread = threading.Thread(target=compete)
 thread.start()
-stock, spin_us = sys.argv[1] == "stock", int(sys.argv[2])
-factory = asyncio.SelectorEventLoop if stock else lambda: transport.new_event_loop(spin_us=spin_us)
-with asyncio.Runner(loop_factory=factory) as runner:
+factories = {"stock": asyncio.SelectorEventLoop, "ours": transport.new_event_loop}
+with asyncio.Runner(loop_factory=factories[sys.argv[1]]) as runner:
     runner.run(main())
-computing = False
+competing = False
 thread.join()
 """
 
 
-async def count(url: str, clients: int) -> int:
-    """Echoes of 1 kB that the clients get in a given time, one in flight each."""
-    message = bytes(1000)
-    answered = 0
-
-    async def one(connection: AsyncConnection) -> None:
-        nonlocal answered
-        while True:
-            await connection.send(message)
-            await connection.recv()
-            answered += 1
-
-    connections = [await transport.connect(url) for _ in range(clients)]
-    try:
-        async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as group:
-            for connection in connections:
-                group.create_task(one(connection))
-    except TimeoutError:
-        return answered
-    finally:
-        for connection in connections:
-            connection.abort()
-    raise AssertionError("the clients stopped before their time")
-
-
-def served(kind: str, clients: int, spin_us: int = 0) -> int:
-    """The echoes of a server process of this kind, with a thread that computes."""
-    command = [sys.executable, "-c", SERVER, kind, str(spin_us)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        answered = asyncio.run(count(url, clients))
-        process.stdin.close()
-        assert process.wait(30) == 0
-    return answered
-
-
-def compared(clients: int, **ours: Any) -> tuple[float, str]:
-    """Ours over asyncio's own, medians of interleaved rounds; and the figures as text."""
-    figures: dict[str, list[int]] = {"ours": [], "stock": []}
-    for _ in range(ROUNDS):
-        figures["stock"].append(served("stock", clients))
-        figures["ours"].append(served("ours", clients, **ours))
-    ratio = statistics.median(figures["ours"]) / max(1, statistics.median(figures["stock"]))
-    return ratio, json.dumps(figures)
+def entries(kind: str, path: str) -> int:
+    """How often another thread was let in while 6 clients got 500 answers each."""
+    command = [sys.executable, "-c", PROGRAM, kind, path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
+    return int(done.stdout)
 
 
 @pytest.mark.timeout(120)
-def test_several_clients_are_served_beside_a_thread_that_computes():
-    """A busy thread in the server does not starve its clients of answers."""
-    ratio, figures = compared(CLIENTS)
-    assert ratio >= 2, figures
+def test_several_clients_are_served_without_letting_go_of_the_gil(tmp_path_factory):
+    """A thread that computes costs the answers what it is given, not a switch for each of them."""
+    folder = tmp_path_factory.mktemp("gil")
+    ours = entries("ours", str(folder / "ours"))
+    stock = entries("stock", str(folder / "stock"))
+    assert stock >= 50, stock
+    assert ours * 10 <= stock, (ours, stock)

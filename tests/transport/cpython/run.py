@@ -1,8 +1,8 @@
-"""Run modules of CPython's own `test.test_asyncio` on our event loop.
+"""Run CPython's own tests on our event loop and our selector.
 
-A program of its own, since it changes what `asyncio` makes, for the whole process:
+A program of its own, since it changes what `asyncio` and `selectors` make, for the whole process:
 
-    python -m tests.transport.cpython.run test_tasks test_events
+    python -m tests.transport.cpython.run test.test_asyncio.test_tasks test.test_selectors
 """
 
 from __future__ import annotations
@@ -12,34 +12,53 @@ import selectors
 import sys
 import unittest
 from collections.abc import Iterator
+from typing import Any
 
 from forebay.transport._event_loop import EventLoop, TurningLoop, knows_asyncio
-from tests.transport.cpython.skips import SKIPS
+from forebay.transport._selector import Selector
+from tests.transport.cpython.skips import reason_to_skip
+
+STOCK: Any = asyncio.SelectorEventLoop
+OTHERS = (selectors.PollSelector, selectors.SelectSelector)
+BASE: Any = TurningLoop if knows_asyncio() else EventLoop
 
 
-STOCK = asyncio.SelectorEventLoop
-Base = TurningLoop if knows_asyncio() else EventLoop
-
-
-class TestedLoop(Base):
+class TestedLoop(BASE):
     """Ours, constructed as CPython's tests construct loops."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None):
-        if isinstance(selector, selectors.PollSelector | selectors.SelectSelector):
-            STOCK.__init__(self, selector)
+        if isinstance(selector, OTHERS):
+            STOCK.__init__(self, selector)  # our turns on a selector of another kind
             return
         if selector is not None:
             selector.close()
         super().__init__()
 
 
+class TestedSelector(Selector):
+    """Ours, constructed without arguments."""
+
+    def __new__(cls) -> TestedSelector:
+        return super().__new__(cls, cls._fail)
+
+    def __init__(self) -> None:
+        super().__init__(self._fail)
+
+    @staticmethod
+    def _fail(error: BaseException, callback: object) -> None:
+        raise error
+
+
 def install() -> None:
-    """Have everything that makes a loop make ours."""
-    policy = asyncio.unix_events._UnixDefaultEventLoopPolicy
-    policy._loop_factory = TestedLoop
-    asyncio.SelectorEventLoop = asyncio.unix_events.SelectorEventLoop = TestedLoop
-    if hasattr(asyncio, "EventLoop"):  # since 3.13
-        asyncio.EventLoop = asyncio.unix_events.EventLoop = TestedLoop
+    """Have everything that makes a loop or a selector make ours."""
+    unix: Any = asyncio.unix_events
+    unix._UnixDefaultEventLoopPolicy._loop_factory = TestedLoop
+    for module in (asyncio, unix):
+        for name in ("SelectorEventLoop", "EventLoop"):  # the second one since 3.13
+            if hasattr(module, name):
+                setattr(module, name, TestedLoop)
+    for name in ("EpollSelector", "DefaultSelector"):
+        setattr(selectors, name, TestedSelector)
     loop = asyncio.new_event_loop()
     loop.close()
     if type(loop) is not TestedLoop:
@@ -57,15 +76,14 @@ def tests_of(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
 
 def suite_of(modules: list[str]) -> unittest.TestSuite:
     """The tests of these modules, those that are skipped left out."""
-    names = [f"test.test_asyncio.{module}" for module in modules]
-    loaded = unittest.defaultTestLoader.loadTestsFromNames(names)
+    loaded = unittest.defaultTestLoader.loadTestsFromNames(modules)
     kept = []
     for test in tests_of(loaded):
-        name = test.id().removeprefix("test.test_asyncio.")
-        if name in SKIPS:
-            sys.stderr.write(f"skipped {name}: {SKIPS[name]}\n")
-        else:
+        reason = reason_to_skip(test.id())
+        if reason is None:
             kept.append(test)
+        else:
+            sys.stderr.write(f"skipped {test.id()}: {reason}\n")
     return unittest.TestSuite(kept)
 
 
