@@ -1,8 +1,10 @@
 """The compiled core. Private: use its classes where their systems re-export them."""
 
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, Handle
 from collections.abc import Callable, Generator, Iterable
+from contextvars import Context
 from os import PathLike
+from selectors import SelectorKey
 from typing import Any, Self, final
 
 from typing_extensions import Buffer as _HasBuffer
@@ -29,6 +31,8 @@ __all__ = [
     "Nursery",
     "Pool",
     "Rows",
+    "Selector",
+    "Turns",
     "Waiting",
     "WakeQueue",
     "Window",
@@ -93,6 +97,39 @@ class Rows:
         """Copy each span into one of `targets`, writable contiguous buffers of all its rows."""
 
 # --- transport ---
+
+@disjoint_base
+class Selector:
+    """What an event loop waits on; documented in `forebay.transport`."""
+
+    def __new__(
+        cls, report: Callable[[BaseException, Any], object], spin_us: int = 0
+    ) -> Self: ...
+    def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey: ...
+    def unregister(self, fileobj: Any) -> SelectorKey: ...
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey: ...
+    def get_key(self, fileobj: Any) -> SelectorKey: ...
+    def find(self, fileobj: Any) -> SelectorKey | None: ...
+    def registered(self) -> list[int]: ...
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    def fileno(self) -> int: ...
+    def attach(self, fd: int, events: int, callback: Callable[[int], object]) -> None: ...
+    def change(self, fd: int, events: int) -> None: ...
+    def detach(self, fd: int) -> bool: ...
+    def metrics(self) -> dict[str, int]: ...
+
+@disjoint_base
+class Turns:
+    """`call_soon` and `_run_once` of asyncio's loop; a base class to stand before it."""
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle: ...
+    def _run_once(self) -> None: ...
 
 _Segments = list[Any] | None
 _Call = tuple[int, int, Any, list[Frame] | None, float | None, bool]

@@ -10,6 +10,8 @@ mod listener;
 mod look;
 mod messages;
 mod native;
+mod selector;
+mod turns;
 mod wait;
 
 pub use connection::Connection;
@@ -31,5 +33,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<native::NativeHealth>()?;
     module.add_class::<native::NativeServer>()?;
     module.add_class::<look::Look>()?;
+    module.add_class::<selector::Selector>()?;
+    module.add_class::<turns::Turns>()?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)
 }

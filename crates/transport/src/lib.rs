@@ -19,6 +19,7 @@ pub mod messages;
 pub mod native;
 pub mod outbox;
 pub mod preface;
+pub mod selector;
 pub mod shm;
 mod state;
 #[cfg(test)]
