@@ -2,9 +2,9 @@
 //!
 //! The lock is held for one bounded step, never across a wait or while lent bytes are given back.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -15,10 +15,12 @@ use crate::blocking::{is_past, timespec};
 use crate::connection::Socket;
 use crate::error::{Delivered, Error, Fault, Result};
 use crate::limit::Limits;
-use crate::messages::Frames;
 use crate::messages::state::{Admission, Message, State};
+use crate::messages::{Frames, Medium};
+use crate::stream::Stream;
 use crate::sys::buffer::Buffer;
 use crate::sys::process;
+use crate::tls::Peer;
 
 /// Gives memory to receive a message into: of the lengths of its frames, 0 for short ones, a buffer of exactly that
 /// size each, or none for memory of our own. Called without a lock.
@@ -104,7 +106,7 @@ pub struct Counters {
 
 /// One end of a connection. Every method may be called from any thread.
 pub struct Messages {
-    state: Mutex<State<Socket>>,
+    state: Mutex<State<Medium>>,
     peer: String,
     allocator: Option<Allocator>,
     owner: AtomicU32,
@@ -112,11 +114,11 @@ pub struct Messages {
     taken: AtomicBool,
 }
 
-type Guard<'a> = MutexGuard<'a, State<Socket>>;
+type Guard<'a> = MutexGuard<'a, State<Medium>>;
 
 impl Messages {
-    /// Take over a connected stream socket, and say who we are.
-    pub fn new(socket: OwnedFd, options: Options) -> Self {
+    /// Take over a connected stream socket, or TLS over one, and say who we are.
+    pub fn new(medium: impl Into<Medium>, options: Options) -> Self {
         let Options {
             limits,
             peer,
@@ -125,7 +127,7 @@ impl Messages {
             trusted,
             allocator,
         } = options;
-        let mut state = State::new(Arc::new(socket), limits, admission, token.as_deref());
+        let mut state = State::new(medium.into(), limits, admission, token.as_deref());
         if trusted {
             state.trust();
         }
@@ -149,7 +151,16 @@ impl Messages {
 
     /// The socket, for a selector; `None` once closed.
     pub fn descriptor(&self) -> Option<RawFd> {
-        self.lock_any().stream.as_ref().map(AsRawFd::as_raw_fd)
+        let state = self.lock_any();
+        state
+            .stream
+            .as_ref()
+            .map(|medium| medium.socket().as_raw_fd())
+    }
+
+    /// What a handshake of TLS found out, once it has ended.
+    pub fn tls_peer(&self) -> Option<Peer> {
+        self.lock_any().stream.as_ref().and_then(Medium::peer)
     }
 
     /// Send a message without waiting.
@@ -199,7 +210,7 @@ impl Messages {
         let sending = Sending {
             lent,
             end,
-            sent: state.outbox.sent(),
+            sent: state.with_kernel(),
             outbox_bytes: state.outbox.bytes(),
             wants_write: state.wants_write(),
         };
@@ -218,7 +229,7 @@ impl Messages {
     /// What ended the connection before it had; then `Broken` says "maybe".
     pub fn is_sent(&self, end: u64) -> Result<bool> {
         let state = self.lock()?;
-        if state.outbox.sent() >= end {
+        if state.with_kernel() >= end {
             return Ok(true);
         }
         match &state.fault {
@@ -319,7 +330,7 @@ impl Messages {
     /// `Deadline`, `Interrupted`, `Broken` with "maybe", `Closed`.
     pub fn drain(&self, end: u64, deadline: Option<Instant>) -> Result<()> {
         self.wait(deadline, |state| {
-            if state.outbox.sent() >= end {
+            if state.with_kernel() >= end {
                 return Ok(Some(()));
             }
             match &state.fault {
@@ -345,7 +356,7 @@ impl Messages {
             }
             let interest = interest_of(&mut state);
             let again = state.holds_received() && state.wants_read();
-            let socket = state.stream.clone();
+            let socket = state.stream.as_ref().map(|medium| medium.socket().clone());
             release(state);
             if let Some(found) = found? {
                 return Ok(found);
@@ -408,9 +419,9 @@ impl Messages {
         }
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
-        if let Some(socket) = state.stream.take() {
+        if let Some(mut medium) = state.stream.take() {
             // Wakes the threads that wait on it; the descriptor goes with the last of them.
-            let _ = shutdown(socket.as_fd(), Shutdown::Both);
+            hang_up(&mut medium);
         }
         let retired = state.outbox.take_retired();
         drop(state);
@@ -450,7 +461,7 @@ fn standing_of(state: &mut Guard<'_>) -> Standing {
         wants_read: state.wants_read(),
         wants_write: state.wants_write(),
         again: state.holds_received() && state.wants_read(),
-        sent: state.outbox.sent(),
+        sent: state.with_kernel(),
         outbox_bytes: state.outbox.bytes(),
     }
 }
@@ -477,13 +488,20 @@ fn sleep(socket: &Socket, interest: PollFlags, deadline: Option<Instant>) -> Res
 /// Unlock, then give lent bytes back. A broken protocol ends the connection here.
 fn release(mut state: Guard<'_>) {
     if matches!(state.fault, Some(Fault::Protocol { .. }))
-        && let Some(socket) = &state.stream
+        && let Some(medium) = &mut state.stream
     {
-        let _ = shutdown(socket.as_fd(), Shutdown::Both);
+        hang_up(medium);
     }
     let retired = state.outbox.take_retired();
     drop(state);
     drop(retired);
+}
+
+/// Say goodbye where the medium has a word for it, and end both directions.
+fn hang_up(medium: &mut Medium) {
+    medium.finish();
+    let _ = medium.flush();
+    let _ = shutdown(medium.socket().as_fd(), Shutdown::Both);
 }
 
 fn check(state: &Guard<'_>, frames: &dyn Frames) -> Result<()> {

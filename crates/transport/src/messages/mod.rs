@@ -6,10 +6,12 @@
 
 pub mod connection;
 pub mod frames;
+pub mod medium;
 pub mod state;
 #[cfg(test)]
 mod state_tests;
 
 pub use connection::{Allocator, Messages, Options};
 pub use frames::Frames;
+pub use medium::Medium;
 pub use state::Message;
