@@ -14,6 +14,7 @@ use forebay_transport::limit::Limits;
 use forebay_transport::messages::connection::{Sending, Standing};
 use forebay_transport::messages::state::Admission;
 use forebay_transport::messages::{Frames, Handed, Messages, Options};
+use forebay_transport::shm::stream::SharedStream;
 use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -84,7 +85,8 @@ impl MessageConnection {
             allocator: allocate.map(allocator),
         };
         let core = if shared {
-            Messages::shared(socket, options).map_err(|e| transport_error(py, &e, None))?
+            let stream = SharedStream::new(socket).map_err(|e| transport_error(py, &e, None))?;
+            Messages::new(stream, options)
         } else {
             Messages::new(socket, options)
         };

@@ -11,8 +11,9 @@ mod queue;
 pub mod state;
 #[cfg(test)]
 mod state_tests;
-mod wire;
+pub mod wire;
 
 pub use connection::{Allocator, Handed, Messages, Options};
 pub use frames::Frames;
 pub use state::Message;
+pub use wire::Wire;

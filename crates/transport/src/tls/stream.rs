@@ -40,6 +40,8 @@ pub struct Tls<S> {
     /// Ciphertext that the kernel has not taken, from `queue_sent` on.
     queue: Vec<u8>,
     queue_sent: usize,
+    /// What of the caller's bytes lies in it, at most.
+    queue_plain: usize,
     /// Received ciphertext that was not opened yet: the front of a record, if not `unopened`.
     tail: Vec<u8>,
     unopened: bool,
@@ -65,6 +67,7 @@ impl<S: Stream> Tls<S> {
             session,
             queue: Vec::new(),
             queue_sent: 0,
+            queue_plain: 0,
             tail: Vec::new(),
             unopened: false,
             plain: Vec::new(),
@@ -193,6 +196,7 @@ impl<S: Stream> Tls<S> {
         }
         self.queue = Vec::new();
         self.queue_sent = 0;
+        self.queue_plain = 0;
         self.inner.flush()
     }
 
@@ -228,7 +232,10 @@ impl<S: Stream> Tls<S> {
                     Err(fault) => return Err(fault),
                 }
             }
-            self.queue.extend_from_slice(rest);
+            if !rest.is_empty() {
+                self.queue_plain = plain.taken() - begun;
+                self.queue.extend_from_slice(rest);
+            }
         }
         Ok(())
     }
@@ -386,6 +393,10 @@ impl<S: Stream> Stream for Tls<S> {
             return self.inner.flush();
         }
         self.push().map_err(|fault| self.explain(fault))
+    }
+
+    fn unsent(&self) -> usize {
+        self.queue_plain
     }
 
     fn holds_received(&self) -> bool {
