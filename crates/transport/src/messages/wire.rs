@@ -10,12 +10,14 @@ use crate::shm::NAME_BYTES;
 use crate::shm::stream::{SharedStream, Watched};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
+use crate::tls::{Peer, Tls};
 
 /// A stream of any kind.
 #[derive(Debug)]
 pub enum Wire {
     Socket(Socket),
     Shared(Box<SharedStream>),
+    Tls(Box<Tls<Socket>>),
 }
 
 /// What a thread sleeps on; it stays open meanwhile.
@@ -40,6 +42,7 @@ impl Wire {
         match self {
             Self::Socket(socket) => socket,
             Self::Shared(stream) => stream.lifeline(),
+            Self::Tls(stream) => stream.inner(),
         }
     }
 
@@ -48,6 +51,7 @@ impl Wire {
         match self {
             Self::Socket(socket) => socket.as_raw_fd(),
             Self::Shared(stream) => stream.descriptor(),
+            Self::Tls(stream) => stream.inner().as_raw_fd(),
         }
     }
 
@@ -56,6 +60,7 @@ impl Wire {
         match self {
             Self::Socket(socket) => Watch::Socket(Arc::clone(socket)),
             Self::Shared(stream) => Watch::Shared(stream.watched()),
+            Self::Tls(stream) => Watch::Socket(Arc::clone(stream.inner())),
         }
     }
 
@@ -63,6 +68,15 @@ impl Wire {
         match self {
             Self::Socket(socket) => socket,
             Self::Shared(stream) => &**stream,
+            Self::Tls(stream) => &**stream,
+        }
+    }
+
+    /// What a handshake of TLS found out, once it has ended.
+    pub fn tls_peer(&self) -> Option<Peer> {
+        match self {
+            Self::Tls(stream) => stream.peer(),
+            Self::Socket(_) | Self::Shared(_) => None,
         }
     }
 }
@@ -72,6 +86,7 @@ impl Stream for Wire {
         match self {
             Self::Socket(socket) => socket.send(pieces),
             Self::Shared(stream) => stream.send(pieces),
+            Self::Tls(stream) => stream.send(pieces),
         }
     }
 
@@ -82,6 +97,7 @@ impl Stream for Wire {
         match self {
             Self::Socket(socket) => socket.receive(into),
             Self::Shared(stream) => stream.receive(into),
+            Self::Tls(stream) => stream.receive(into),
         }
     }
 
@@ -97,7 +113,12 @@ impl Stream for Wire {
         match self {
             Self::Socket(socket) => socket.flush(),
             Self::Shared(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
         }
+    }
+
+    fn unsent(&self) -> usize {
+        self.stream().unsent()
     }
 
     fn holds_received(&self) -> bool {
@@ -112,6 +133,7 @@ impl Stream for Wire {
         match self {
             Self::Socket(socket) => socket.finish(),
             Self::Shared(stream) => stream.finish(),
+            Self::Tls(stream) => stream.finish(),
         }
     }
 
@@ -121,14 +143,14 @@ impl Stream for Wire {
 
     fn woken(&mut self) -> Result<(), StreamFault> {
         match self {
-            Self::Socket(_) => Ok(()),
+            Self::Socket(_) | Self::Tls(_) => Ok(()),
             Self::Shared(stream) => stream.woken(),
         }
     }
 
     fn share(&mut self, bytes: &[u8]) -> Option<[u8; NAME_BYTES]> {
         match self {
-            Self::Socket(_) => None,
+            Self::Socket(_) | Self::Tls(_) => None,
             Self::Shared(stream) => stream.share(bytes),
         }
     }
@@ -137,12 +159,13 @@ impl Stream for Wire {
         match self {
             Self::Socket(socket) => socket.open(name),
             Self::Shared(stream) => stream.open(name),
+            Self::Tls(stream) => stream.open(name),
         }
     }
 
     fn lent(&mut self) -> usize {
         match self {
-            Self::Socket(_) => 0,
+            Self::Socket(_) | Self::Tls(_) => 0,
             Self::Shared(stream) => stream.lent(),
         }
     }
