@@ -2,7 +2,7 @@
 
 Who polls decides whether a loop resists a thread that computes. A loop that lets go of the GIL to
 ask whether a socket is ready gets it back after a switch interval (5 ms), each time; this one asks
-first. The design note is `docs/concepts/event_loop.md`.
+first. The design note is `docs/concepts/transport/event_loop.md`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def knows_asyncio() -> bool:
 
 def _come_from_one_file(one: Any, other: Any) -> bool:
     """Whether a method is still the one beside another, and not put there from outside."""
-    files = [getattr(getattr(method, "__code__", None), "co_filename", None) for method in (one, other)]
+    files = [
+        getattr(getattr(method, "__code__", None), "co_filename", None) for method in (one, other)
+    ]
     return files[0] is not None and files[0] == files[1]
 
 

@@ -183,6 +183,11 @@ impl Messages {
         state.stream.as_ref().map(|wire| wire.socket().as_raw_fd())
     }
 
+    /// What a handshake of TLS found out, once it has ended.
+    pub fn tls_peer(&self) -> Option<Peer> {
+        self.lock_any().stream.as_ref().and_then(Wire::peer)
+    }
+
     /// Memory that the peer sees, for a frame that is sent without a copy.
     ///
     /// Nothing else of it may be written while the peer may read it, which is until it has dropped the frame.
@@ -201,11 +206,6 @@ impl Messages {
                 peer: self.peer.clone(),
             }),
         }
-    }
-
-    /// What a handshake of TLS found out, once it has ended.
-    pub fn tls_peer(&self) -> Option<Peer> {
-        self.lock_any().stream.as_ref().and_then(Wire::peer)
     }
 
     /// Send a message without waiting.

@@ -2,7 +2,7 @@
 //!
 //! [`state`] knows no socket but a [`crate::stream::Stream`]; [`connection`] adds the lock, and waiting for threads.
 //! An event loop steps a connection from its own thread and never waits here.
-//! The design note is `docs/concepts/messages.md`.
+//! The design note is `docs/concepts/transport/messages.md`.
 
 pub mod connection;
 pub mod frames;

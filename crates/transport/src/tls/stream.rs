@@ -9,6 +9,7 @@
 //! Per byte and direction the machine below copies twice, into and out of a record of its own.
 
 use std::cell::RefCell;
+use std::fmt::{self, Debug, Formatter};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -57,6 +58,13 @@ pub struct Tls<S> {
     /// How the peer's stream began, for the message when that was no TLS.
     first: [u8; 4],
     met: bool,
+}
+
+impl<S: Debug> Debug for Tls<S> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let mut shown = out.debug_struct("Tls");
+        shown.field("inner", &self.inner).finish_non_exhaustive()
+    }
 }
 
 impl<S: Stream> Tls<S> {
