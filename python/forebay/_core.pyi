@@ -1,11 +1,12 @@
 """The compiled core. Private: use its classes where their systems re-export them."""
 
-from asyncio import AbstractEventLoop, Handle
+from asyncio import AbstractEventLoop
+from asyncio import Handle as LoopHandle
 from collections.abc import Callable, Generator, Iterable
 from contextvars import Context
 from os import PathLike
 from selectors import SelectorKey
-from typing import Any, Self, final
+from typing import Any, Self, TypeVarTuple, Unpack, final
 
 from typing_extensions import Buffer as _HasBuffer
 from typing_extensions import disjoint_base
@@ -98,9 +99,7 @@ class Rows:
 class Selector:
     """What an event loop waits on; documented in `forebay.transport`."""
 
-    def __new__(
-        cls, report: Callable[[BaseException, Any], object], spin_us: int = 0
-    ) -> Self: ...
+    def __new__(cls, report: Callable[[BaseException, Any], object], spin_us: int = 0) -> Self: ...
     def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey: ...
     def unregister(self, fileobj: Any) -> SelectorKey: ...
     def modify(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey: ...
@@ -123,10 +122,14 @@ class Turns:
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Handle: ...
+        self,
+        callback: Callable[[Unpack[_Args]], object],
+        *args: Unpack[_Args],
+        context: Context | None = None,
+    ) -> LoopHandle: ...
     def _run_once(self) -> None: ...
 
+_Args = TypeVarTuple("_Args")
 _Segments = list[Any] | None
 _Call = tuple[int, int, Any, list[Frame] | None, float | None, bool]
 
