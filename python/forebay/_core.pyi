@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextvars import Context
 from os import PathLike
 from selectors import SelectorKey
-from typing import Any, Self, TypeVarTuple, Unpack, final
+from typing import Any, Self, TypeVarTuple, final
 
 from typing_extensions import Buffer as _HasBuffer
 from typing_extensions import disjoint_base
@@ -123,8 +123,8 @@ class Turns:
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     def call_soon(
         self,
-        callback: Callable[[Unpack[_Args]], object],
-        *args: Unpack[_Args],
+        callback: Callable[[*_Args], object],
+        *args: *_Args,
         context: Context | None = None,
     ) -> LoopHandle: ...
     def _run_once(self) -> None: ...
