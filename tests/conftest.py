@@ -34,10 +34,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def kept_for_good() -> None:
     """Make what a process makes once and keeps, so that no test is blamed for it.
 
-    That is libuv's pipe for signals, the reader thread of submitted calls, and the descriptor on
-    which a thread sleeps while it waits for an answer.
+    That is libuv's pipe for signals and its threads, the reader thread of submitted calls, and the
+    descriptor on which a thread sleeps while it waits for an answer.
     """
-    uvloop.run(asyncio.sleep(0))
+    uvloop.run(_look_up())
     reader()
     ours, theirs = socket.socketpair()
     with theirs:
@@ -46,6 +46,10 @@ def kept_for_good() -> None:
         with contextlib.suppress(DeadlineError):
             connection.settle(call, 0, 0.001)
         connection.close()
+
+
+async def _look_up() -> None:
+    await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 0)
 
 
 @pytest.fixture(autouse=True)

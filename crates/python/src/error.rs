@@ -102,6 +102,9 @@ pub(crate) fn transport_error(py: Python<'_>, error: &Transport, timeout: Option
             broken.set_cause(py, Some(cause));
             broken
         }
+        Transport::Memory(_) => raise("BrokenError", message, |py| {
+            [("delivered", word(Delivered::No))].into_py_dict(py)
+        }),
         Transport::Interrupted => PyInterruptedError::new_err(message),
         // The enum may grow; an error without a class of its own is a fault of this file.
         _ => internal(message),

@@ -17,6 +17,8 @@ use crate::sys::buffer::{Buffer, HEAD_ALIGN, SEGMENT_ALIGN};
 pub enum Event {
     Preface(Preface),
     Frame(Incoming),
+    /// The lengths of a message are known, and memory for it is wanted: see [`Decoder::provide`].
+    Wanted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,7 @@ enum Stage {
     Preface,
     Header,
     Lengths,
+    Asking,
     Body,
     Refused,
 }
@@ -35,6 +38,8 @@ struct Partial {
     head: Buffer,
     lengths: Vec<usize>,
     segments: Vec<Buffer>,
+    /// Memory that was provided for them.
+    given: Vec<Option<Buffer>>,
     /// Of the head and of the lengths known so far.
     bytes: u64,
 }
@@ -46,7 +51,11 @@ pub struct Decoder {
     frame_bytes_max: u64,
     segments_max: u16,
     trusted: bool,
+    asks: bool,
     offset: u64,
+    copied: u64,
+    /// Bytes before the frames of the last message, where its first one was long; else 0.
+    after_long: usize,
     fixed: [u8; PREFACE_BYTES],
     fixed_len: usize,
     partial: Option<Partial>,
@@ -61,7 +70,10 @@ impl Decoder {
             frame_bytes_max: limits.frame_bytes_max,
             segments_max: limits.segments_max,
             trusted,
+            asks: false,
             offset: 0,
+            copied: 0,
+            after_long: 0,
             fixed: [0; PREFACE_BYTES],
             fixed_len: 0,
             partial: None,
@@ -73,9 +85,43 @@ impl Decoder {
         self.trusted = true;
     }
 
+    /// From here on ask for memory for messages with long frames.
+    pub fn ask(&mut self) {
+        self.asks = true;
+    }
+
+    /// The lengths of the frames for which memory is wanted; those of short ones are 0.
+    pub fn wanted(&self) -> Option<Vec<usize>> {
+        let partial = self
+            .partial
+            .as_ref()
+            .filter(|_| self.stage == Stage::Asking)?;
+        let wanted = |&bytes: &usize| if bytes >= DIRECT_BYTES_MIN { bytes } else { 0 };
+        Some(partial.lengths.iter().map(wanted).collect())
+    }
+
+    /// Whether memory is wanted before anything more can be read.
+    pub fn is_asking(&self) -> bool {
+        self.stage == Stage::Asking
+    }
+
+    /// Give memory for the message that was asked about: one buffer of the wanted size for each of its frames, or
+    /// none, which means memory of our own.
+    pub fn provide(&mut self, buffers: Vec<Option<Buffer>>) {
+        if let (Stage::Asking, Some(partial)) = (self.stage, self.partial.as_mut()) {
+            partial.given = buffers;
+            self.stage = Stage::Body;
+        }
+    }
+
     /// Bytes consumed since the stream began.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Bytes of frames that came through the receive buffer rather than straight into their own.
+    pub fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// Whether the stream may end here without cutting something.
@@ -108,7 +154,7 @@ impl Decoder {
                 Stage::Header => self.feed_header(&mut rest),
                 Stage::Lengths => self.feed_lengths(&mut rest),
                 Stage::Body => self.feed_body(&mut rest),
-                Stage::Refused => Ok(None),
+                Stage::Asking | Stage::Refused => Ok(None),
             };
             self.offset += (left - rest.len()) as u64;
             let event = outcome.inspect_err(|_| self.refuse())?;
@@ -122,13 +168,20 @@ impl Decoder {
         }
     }
 
-    /// Whether the next bytes should be received by [`Self::receive_with`].
+    /// Whether the next bytes should be received by [`Self::receive_with`]: they belong to a long frame.
     pub fn wants_direct(&self) -> bool {
-        self.stage == Stage::Body
-            && self
-                .partial
-                .as_ref()
-                .is_some_and(|partial| partial.missing() >= DIRECT_BYTES_MIN)
+        self.stage == Stage::Body && self.partial.as_ref().is_some_and(Partial::is_long)
+    }
+
+    /// How much to receive for [`Self::feed`] at most.
+    ///
+    /// After a long frame the next one is probably long too: then what stands before it, so that all of it can be
+    /// received straight into its own memory.
+    pub fn appetite(&self) -> usize {
+        match self.stage {
+            Stage::Header if self.after_long > 0 && self.fixed_len == 0 => self.after_long,
+            _ => usize::MAX,
+        }
     }
 
     /// Let `receive` write into the current buffer; returns the count, and the frame if complete.
@@ -208,6 +261,7 @@ impl Decoder {
             head,
             lengths: Vec::new(),
             segments: Vec::new(),
+            given: Vec::new(),
             bytes,
         });
         self.stage = if header.segments == 0 {
@@ -239,9 +293,19 @@ impl Decoder {
         partial
             .lengths
             .push(usize::try_from(length).map_err(|_| Violation::Memory(usize::MAX))?);
-        if partial.lengths.len() == usize::from(partial.header.segments) {
-            self.stage = Stage::Body;
+        if partial.lengths.len() < usize::from(partial.header.segments) {
+            return Ok(None);
         }
+        if self.asks
+            && partial
+                .lengths
+                .iter()
+                .any(|&bytes| bytes >= DIRECT_BYTES_MIN)
+        {
+            self.stage = Stage::Asking;
+            return Ok(Some(Event::Wanted));
+        }
+        self.stage = Stage::Body;
         Ok(None)
     }
 
@@ -254,6 +318,7 @@ impl Decoder {
             if missing > 0 {
                 let wanted = missing.min(rest.len());
                 let count = partial.reserve(wanted)?.append(&rest[..wanted]);
+                self.copied += count as u64;
                 *rest = &rest[count..];
                 if count < missing {
                     return Ok(None);
@@ -264,6 +329,7 @@ impl Decoder {
             }
         }
         self.stage = Stage::Header;
+        self.after_long = partial.prefix_of_long();
         Ok(self
             .partial
             .take()
@@ -282,6 +348,25 @@ fn obtain(bytes: usize, align: usize, trusted: bool) -> Result<Buffer, Violation
 }
 
 impl Partial {
+    /// Whether the current buffer is one of those that the kernel writes into.
+    fn is_long(&self) -> bool {
+        let bytes = match self.segments.len() {
+            0 => self.header.head_bytes as usize,
+            count => self.lengths[count - 1],
+        };
+        bytes >= DIRECT_BYTES_MIN && self.missing() > 0
+    }
+
+    /// What stands before the first frame, where that is long.
+    fn prefix_of_long(&self) -> usize {
+        match self.lengths.first() {
+            Some(&bytes) if bytes >= DIRECT_BYTES_MIN && self.header.head_bytes == 0 => {
+                HEADER_BYTES + self.lengths.len() * size_of::<u64>()
+            }
+            _ => 0,
+        }
+    }
+
     /// Bytes that the current buffer still needs.
     fn missing(&self) -> usize {
         match self.segments.last() {
@@ -309,7 +394,15 @@ impl Partial {
         let Some(&bytes) = self.lengths.get(self.segments.len()) else {
             return Ok(false);
         };
-        self.segments.push(obtain(bytes, SEGMENT_ALIGN, trusted)?);
+        let given = self.given.get_mut(self.segments.len());
+        let given = given
+            .and_then(Option::take)
+            .filter(|buffer| buffer.room() == bytes);
+        let segment = match given {
+            Some(buffer) => buffer,
+            None => obtain(bytes, SEGMENT_ALIGN, trusted)?,
+        };
+        self.segments.push(segment);
         Ok(true)
     }
 

@@ -48,6 +48,7 @@ pub struct Outbox {
     first_sent: usize,
     queued: u64,
     sent: u64,
+    copied: u64,
     retired: Vec<Payload>,
 }
 
@@ -58,6 +59,7 @@ impl Outbox {
             return;
         }
         self.queued += bytes.len() as u64;
+        self.copied += bytes.len() as u64;
         if let Some(Piece::Small(last)) = self.pieces.back_mut()
             && last.len() + bytes.len() <= COPY_BYTES_MAX
         {
@@ -152,6 +154,7 @@ impl Outbox {
                 0
             };
             let copy = Piece::Small(piece.as_slice()[gone..].to_vec());
+            self.copied += copy.as_slice().len() as u64;
             if let Piece::Lent(payload) = std::mem::replace(piece, copy) {
                 self.retired.push(payload);
             }
@@ -188,6 +191,11 @@ impl Outbox {
     /// Offset in the stream after everything queued so far.
     pub fn end(&self) -> u64 {
         self.queued
+    }
+
+    /// Bytes that had to be copied because the kernel did not take them at once.
+    pub fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// Offset up to which the kernel has the stream.

@@ -216,7 +216,11 @@ impl<S: Stream> State<S> {
 
     /// Whether bytes wait for the kernel, here or in the stream.
     pub fn wants_write(&self) -> bool {
-        !self.outbox.is_empty() || self.stream.as_ref().is_some_and(Stream::wants_write)
+        let queued = !self.outbox.is_empty();
+        let stream = self.stream.as_ref();
+        stream.map_or(queued, |stream| {
+            stream.wants_write() || (queued && stream.takes())
+        })
     }
 
     fn count_sent(&mut self, outcome: Result<usize, StreamFault>) -> usize {
@@ -251,6 +255,7 @@ impl<S: Stream> State<S> {
     /// Receive and act on what is there, within one turn's budget.
     pub fn receive(&mut self) {
         self.receiving = true;
+        let took = self.stream.as_ref().is_none_or(Stream::takes);
         let mut bytes = 0;
         for _ in 0..TURN_RECEIVES {
             if !self.wants_read() || bytes >= TURN_BYTES {
@@ -262,6 +267,9 @@ impl<S: Stream> State<S> {
             }
         }
         self.receiving = false;
+        if !took {
+            self.flush();
+        }
         if let Some(fault) = self.failed_sending.take() {
             self.fail_sending(fault);
         }
@@ -315,7 +323,7 @@ impl<S: Stream> State<S> {
 
     fn act_on(&mut self, event: Option<Event>) {
         let outcome = match event {
-            None => Ok(()),
+            None | Some(Event::Wanted) => Ok(()),
             Some(Event::Preface(preface)) if preface.role == Role::Messenger => {
                 Err(Violation::Purpose(preface.role))
             }
@@ -361,7 +369,7 @@ impl<S: Stream> State<S> {
             Kind::Pong => self.pongs += 1,
             Kind::Goodbye => self.goodbye = true,
             Kind::Cancel | Kind::Ping => {}
-            Kind::Message | Kind::Token => return Err(Violation::Kind(kind as u8)),
+            Kind::Message | Kind::Token | Kind::Shared => return Err(Violation::Kind(kind as u8)),
         }
         Ok(())
     }

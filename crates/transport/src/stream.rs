@@ -8,6 +8,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
+use crate::error::Violation;
+use crate::frame::Kind;
+use crate::shm::NAME_BYTES;
+use crate::sys::buffer::Buffer;
+
 /// Why a stream did not move bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFault {
@@ -20,6 +25,15 @@ pub enum StreamFault {
     /// The stream ended without the `close_notify` of TLS, so that bytes may be missing.
     #[error("the stream ended without a TLS close_notify and may have been cut")]
     Truncated,
+    /// The peer broke the protocol of the stream itself.
+    #[error("{0}")]
+    Violation(Violation),
+}
+
+impl From<Violation> for StreamFault {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
 }
 
 impl StreamFault {
@@ -54,6 +68,11 @@ pub trait Stream {
     fn wants_write(&self) -> bool {
         false
     }
+    /// Whether [`Self::send`] takes bytes at all: not while a handshake waits for the peer, which
+    /// a receive changes. Room in the socket is of no use until then.
+    fn takes(&self) -> bool {
+        true
+    }
     /// Hand the stream's own bytes to the kernel, as many as it takes. Blocking is no error.
     fn flush(&mut self) -> Result<(), StreamFault> {
         Ok(())
@@ -62,6 +81,28 @@ pub trait Stream {
     /// who stops receiving before it would block must come back by itself. A plain socket has none.
     fn holds_received(&self) -> bool {
         false
+    }
+    /// Say that nothing more is sent, where the stream has a word for it; flush afterwards.
+    fn finish(&mut self) {}
+    /// Whether room for more is told as input, so that it is never watched for room.
+    fn tells_room_as_input(&self) -> bool {
+        false
+    }
+    /// What is watched was said to be ready: called before the stream is used again.
+    fn woken(&mut self) -> Result<(), StreamFault> {
+        Ok(())
+    }
+    /// Put a long frame where the peer reads it, and give its name, to be sent instead. `None`: send its bytes.
+    fn share(&mut self, _bytes: &[u8]) -> Option<[u8; NAME_BYTES]> {
+        None
+    }
+    /// The frame that a name of the peer stands for.
+    fn open(&mut self, _name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {
+        Err(Violation::Kind(Kind::Shared as u8).into())
+    }
+    /// Frames put aside which the peer may still read.
+    fn lent(&mut self) -> usize {
+        0
     }
 }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from forebay._core import Frame
 from forebay._lazy import lazy
+from forebay.transport import native
 from forebay.transport._connect import Connect, connect
 from forebay.transport._connection import AsyncConnection, Connection
 from forebay.transport._limits import Limits
@@ -28,6 +29,7 @@ __all__ = [
     "Listen",
     "connect",
     "listen",
+    "native",
     "new_event_loop",
 ]
 

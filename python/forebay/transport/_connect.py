@@ -12,10 +12,10 @@ from typing import Any
 
 from forebay._core import MessageConnection, connect_unix
 from forebay.errors import ConfigError, DeadlineError
-from forebay.transport._address import Address, parse
-from forebay.transport._connection import AsyncConnection, Connection
+from forebay.transport._address import PATH_SCHEMES, Address, receiving
+from forebay.transport._connection import Allocate, AsyncConnection, Connection
 from forebay.transport._limits import Limits
-from forebay.transport._socket import refused, tune
+from forebay.transport._socket import refused, resolve, tune
 
 __all__ = ["Connect", "connect"]
 
@@ -27,6 +27,7 @@ def connect(
     *,
     token: str | bytes | None = None,
     limits: Limits | None = None,
+    allocate: Allocate | None = None,
     timeout: float = CONNECT_TIMEOUT_S,
 ) -> Connect:
     """Connect to a listener.
@@ -35,28 +36,39 @@ def connect(
     the running event loop.
 
     Args:
-        url: `tcp://host:port`, `unix:///path`.
+        url: `tcp://host:port`, `unix:///path`, `shm:///path` (shared memory, to a process
+            of the same user on this machine).
         token: what the listener asks for, if it does.
         limits: of this end.
+        allocate: what frames of 64 KiB and more are received into: called with a number of bytes,
+            it returns a writable buffer of exactly that size, which `recv` then gives as the frame;
+            `Arena.allocate` is one. Nobody else uses the buffer meanwhile. Where it raises, that is
+            reported as unraisable, and fresh memory is taken.
         timeout: seconds for connecting and for the handshake, together.
 
     Entering raises ConfigError (the URL), BrokenError (nobody answers, or the listener lets nobody
     in), ProtocolError (something else answers), DeadlineError.
     """
-    return Connect(parse(url), token, limits or Limits(), timeout)
+    return Connect(receiving(url, allocate), token, limits or Limits(), allocate, timeout)
 
 
 class Connect:
     """A connection to be: nothing happens before it is entered or awaited."""
 
-    __slots__ = ("_address", "_limits", "_made", "_timeout", "_token")
+    __slots__ = ("_address", "_allocate", "_limits", "_made", "_timeout", "_token")
 
     def __init__(
-        self, address: Address, token: str | bytes | None, limits: Limits, timeout: float
+        self,
+        address: Address,
+        token: str | bytes | None,
+        limits: Limits,
+        allocate: Allocate | None,
+        timeout: float,
     ) -> None:
         self._address = address
         self._token = token.encode() if isinstance(token, str) else token
         self._limits = limits
+        self._allocate = allocate
         self._timeout = timeout
         self._made: Any = None
 
@@ -119,18 +131,19 @@ class Connect:
             token=self._token,
             trusted=True,  # we chose it
             limits=self._limits.as_dict(),
+            allocate=self._allocate,
+            shared=self._address.scheme == "shm",
         )
 
     async def _dial(self, loop: asyncio.AbstractEventLoop) -> int:
         address = self._address
-        if address.scheme == "unix":
+        if address.scheme in PATH_SCHEMES:
             return connect_unix(address.path)
         if address.scheme != "tcp":
             raise self._unknown()
-        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         failure: OSError | None = None
-        for family, kind, protocol, _, where in found:
-            dialled = socket.socket(family, kind, protocol)
+        for family, where in await resolve(loop, address.host, address.port):
+            dialled = socket.socket(family, socket.SOCK_STREAM)
             try:
                 dialled.setblocking(False)
                 tune(dialled)
@@ -147,7 +160,7 @@ class Connect:
 
     def _dial_blocking(self) -> int:
         address = self._address
-        if address.scheme == "unix":
+        if address.scheme in PATH_SCHEMES:
             return connect_unix(address.path)
         if address.scheme != "tcp":
             raise self._unknown()

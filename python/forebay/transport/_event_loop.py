@@ -2,7 +2,7 @@
 
 Who polls decides whether a loop resists a thread that computes. A loop that lets go of the GIL to
 ask whether a socket is ready gets it back after a switch interval (5 ms), each time; this one asks
-first. The design note is `docs/concepts/event_loop.md`.
+first. The design note is `docs/concepts/transport/event_loop.md`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 //!
 //! Nonblocking calls are made with the GIL held: they are bounded, and a hand-over costs more than they do.
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
+#![allow(clippy::too_many_arguments)] // they are Python's
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -12,17 +13,19 @@ use forebay_transport::Delivered;
 use forebay_transport::limit::Limits;
 use forebay_transport::messages::connection::{Sending, Standing};
 use forebay_transport::messages::state::Admission;
-use forebay_transport::messages::{Frames, Messages, Options};
+use forebay_transport::messages::{Frames, Handed, Messages, Options};
 use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+use super::allocate::allocator;
 use super::awaitable::{Waiting, Wanted};
 use super::conversion::to_duration;
 use super::frames::{PyFrames, message_to_python};
 use super::wait::{Stop, raise, retry};
 use crate::error::{busy, config, transport_error};
+use crate::memory::Buffer;
 use crate::sys::descriptor;
 
 /// What is ready, and what is watched.
@@ -58,7 +61,7 @@ pub struct MessageConnection {
 impl MessageConnection {
     /// Take over the connected stream socket `descriptor`; it is closed even if this raises.
     #[new]
-    #[pyo3(signature = (descriptor, *, peer, token = None, expected = None, trusted = false, limits = None))]
+    #[pyo3(signature = (descriptor, *, peer, token = None, expected = None, trusted = false, limits = None, allocate = None, shared = false))]
     fn new(
         py: Python<'_>,
         descriptor: RawFd,
@@ -67,6 +70,8 @@ impl MessageConnection {
         expected: Option<Vec<u8>>,
         trusted: bool,
         limits: Option<Bound<'_, PyDict>>,
+        allocate: Option<Py<PyAny>>,
+        shared: bool,
     ) -> PyResult<Self> {
         let socket = descriptor::take(descriptor)?;
         let limits = limits_of(limits)?;
@@ -76,9 +81,15 @@ impl MessageConnection {
             admission: expected.map_or(Admission::Anybody, Admission::Token),
             token,
             trusted,
+            allocator: allocate.map(allocator),
+        };
+        let core = if shared {
+            Messages::shared(socket, options).map_err(|e| transport_error(py, &e, None))?
+        } else {
+            Messages::new(socket, options)
         };
         Ok(Self {
-            core: Messages::new(socket, options),
+            core,
             limits,
             face: Mutex::new(None),
             done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
@@ -114,7 +125,7 @@ impl MessageConnection {
             .core
             .step(events & READABLE != 0, events & WRITABLE != 0)
             .map_err(|e| transport_error(py, &e, None))?;
-        this.tell(py, &standing)?;
+        this.tell(py, &standing);
         let wanted = u8::from(standing.wants_read) | u8::from(standing.wants_write) << 1;
         Self::watch(&slf, wanted)?;
         if standing.wants_read && this.core.holds_received() {
@@ -258,9 +269,16 @@ impl MessageConnection {
         self.core.has_ended_well()
     }
 
+    /// Memory that the peer sees: a frame that lies in it is sent without a copy.
+    fn allocate(&self, py: Python<'_>, n_bytes: usize) -> PyResult<Buffer> {
+        let lease = self.core.allocate(n_bytes);
+        let lease = lease.map_err(|e| transport_error(py, &e, None))?;
+        Ok(Buffer::new(lease))
+    }
+
     /// The socket's descriptor, -1 once closed.
     fn fileno(&self) -> RawFd {
-        self.core.descriptor().unwrap_or(-1)
+        self.core.socket().unwrap_or(-1)
     }
 
     /// What was counted.
@@ -271,14 +289,27 @@ impl MessageConnection {
         metrics.set_item("received_messages", counted.received_messages)?;
         metrics.set_item("sent_bytes", counted.sent_bytes)?;
         metrics.set_item("received_bytes", counted.received_bytes)?;
+        metrics.set_item("copied_bytes", counted.copied_bytes)?;
         metrics.set_item("outbox_bytes", counted.outbox_bytes)?;
         metrics.set_item("inbox_bytes", counted.inbox_bytes)?;
         metrics.set_item("inbox_messages", counted.inbox_messages)?;
+        metrics.set_item("lent_frames", counted.lent_frames)?;
         Ok(metrics)
     }
 }
 
 impl MessageConnection {
+    /// Go on with a connection that a native listener has handed over.
+    pub fn from_handed(py: Python<'_>, state: Handed, peer: String) -> PyResult<Self> {
+        let limits = state.limits;
+        Ok(Self {
+            core: Messages::resume(state, peer),
+            limits,
+            face: Mutex::new(None),
+            done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
+        })
+    }
+
     fn face(&self) -> MutexGuard<'_, Option<Face>> {
         self.face.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -376,13 +407,11 @@ impl MessageConnection {
     }
 
     /// Wake whoever waited for what is there now.
-    fn tell(&self, py: Python<'_>, standing: &Standing) -> PyResult<()> {
+    fn tell(&self, py: Python<'_>, standing: &Standing) {
         let mut woken: Vec<Py<PyAny>> = Vec::new();
         let receiver = {
             let mut slot = self.face();
-            let Some(face) = &mut *slot else {
-                return Ok(());
-            };
+            let Some(face) = &mut *slot else { return };
             let reads = standing.ready || standing.over;
             let receiver = if reads { face.receiver.take() } else { None };
             if standing.met || standing.over {
@@ -400,7 +429,6 @@ impl MessageConnection {
         for future in receiver.iter().chain(&woken) {
             wake(py, future);
         }
-        Ok(())
     }
 
     /// Have the loop watch the socket for `wanted`.
@@ -568,7 +596,7 @@ fn deadline(timeout: Option<f64>) -> Option<Instant> {
     to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed))
 }
 
-fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
+pub fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
     let mut limits = Limits::of_messages();
     let Some(given) = given else {
         return Ok(limits);

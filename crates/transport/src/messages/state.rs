@@ -16,6 +16,7 @@ use crate::limit::{
     COPY_BYTES_MAX, Limits, MESSAGE_BYTES_MIN, PIECES_MAX, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES,
 };
 use crate::messages::Frames;
+use crate::messages::named::{self, Named};
 use crate::outbox::{Head, Outbox};
 use crate::preface::{Preface, Role};
 use crate::stream::{Stream, StreamFault};
@@ -43,6 +44,7 @@ pub enum Admission {
 }
 
 /// Everything about one connection but its lock.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 pub struct State<S> {
     pub stream: Option<S>,
     pub limits: Limits,
@@ -60,8 +62,34 @@ pub struct State<S> {
     admission: Admission,
     admitted: bool,
     paused: bool,
+    /// Bytes that came behind a message for which memory is wanted.
+    rest: Vec<u8>,
     /// The last receive filled what it was given, so there may be more.
     maybe_more: bool,
+}
+
+impl<S> State<S> {
+    /// Go on over the same stream under another type.
+    pub fn map_stream<T>(self, map: impl FnOnce(S) -> T) -> State<T> {
+        State {
+            stream: self.stream.map(map),
+            limits: self.limits,
+            outbox: self.outbox,
+            fault: self.fault,
+            peer: self.peer,
+            ended: self.ended,
+            received: self.received,
+            sent: self.sent,
+            decoder: self.decoder,
+            inbox: self.inbox,
+            inbox_bytes: self.inbox_bytes,
+            admission: self.admission,
+            admitted: self.admitted,
+            paused: self.paused,
+            rest: self.rest,
+            maybe_more: self.maybe_more,
+        }
+    }
 }
 
 impl<S: Stream> State<S> {
@@ -92,6 +120,7 @@ impl<S: Stream> State<S> {
             admitted: admission == Admission::Anybody,
             admission,
             paused: false,
+            rest: Vec::new(),
             maybe_more: false,
         }
     }
@@ -110,9 +139,16 @@ impl<S: Stream> State<S> {
     ///
     /// Returns whether frames of it are still lent, and its end in the stream.
     pub fn send(&mut self, frames: &mut dyn Frames) -> (bool, u64) {
+        match self.put_aside(frames) {
+            Some(mut named) => self.send_as(Kind::Shared, &mut named),
+            None => self.send_as(Kind::Message, frames),
+        }
+    }
+
+    fn send_as(&mut self, kind: Kind, frames: &mut dyn Frames) -> (bool, u64) {
         self.sent += 1;
         let lent = PREFIX.with_borrow_mut(|prefix| {
-            write_prefix(prefix, frames);
+            write_prefix(prefix, kind, frames);
             if self.outbox.is_empty() && frames.count() < PIECES_MAX {
                 self.send_at_once(prefix, frames)
             } else {
@@ -131,12 +167,25 @@ impl<S: Stream> State<S> {
 
     /// Queue a message without sending anything yet; whether frames of it are lent.
     pub fn push(&mut self, frames: &mut dyn Frames) -> bool {
+        match self.put_aside(frames) {
+            Some(mut named) => self.push_as(Kind::Shared, &mut named),
+            None => self.push_as(Kind::Message, frames),
+        }
+    }
+
+    fn push_as(&mut self, kind: Kind, frames: &mut dyn Frames) -> bool {
         self.sent += 1;
         PREFIX.with_borrow_mut(|prefix| {
-            write_prefix(prefix, frames);
+            write_prefix(prefix, kind, frames);
             self.outbox.push_copy(prefix);
         });
         self.queue(frames, 0, 0)
+    }
+
+    /// Have long frames read where the peer sees them; `None` where none is.
+    fn put_aside<'a>(&mut self, frames: &'a mut dyn Frames) -> Option<Named<'a>> {
+        let stream = self.stream.as_mut().filter(|_| self.fault.is_none())?;
+        Named::new(frames, |bytes| stream.share(bytes))
     }
 
     /// Nothing waits: one system call straight out of the caller's buffers.
@@ -217,7 +266,7 @@ impl<S: Stream> State<S> {
             Ok(count) => count,
             Err(fault) if fault.is_transient() => 0,
             Err(fault) => {
-                self.break_with(Fault::Broken(fault.into()));
+                self.fail(fault);
                 0
             }
         }
@@ -225,6 +274,7 @@ impl<S: Stream> State<S> {
 
     /// Receive what is there, within one turn's budget.
     pub fn receive(&mut self) {
+        let took = self.stream.as_ref().is_none_or(Stream::takes);
         let mut bytes = 0;
         for _ in 0..TURN_RECEIVES {
             if !self.wants_read() || bytes >= TURN_BYTES {
@@ -232,8 +282,12 @@ impl<S: Stream> State<S> {
             }
             match self.receive_once() {
                 Some(count) => bytes += count,
+                None if self.holds_received() => {}
                 None => break,
             }
+        }
+        if !took {
+            self.flush(); // a handshake may have ended, for which the outbox waits
         }
     }
 
@@ -259,13 +313,14 @@ impl<S: Stream> State<S> {
             };
         }
         RECEIVE.with_borrow_mut(|buffer| {
-            let outcome = self.stream.as_mut()?.receive(buffer);
+            let room = self.decoder.appetite().min(RECEIVE_BYTES);
+            let outcome = self.stream.as_mut()?.receive(&mut buffer[..room]);
             match outcome {
                 Ok([]) => self.end_of_file(),
                 Ok(filled) => {
                     let count = filled.len();
                     self.take_in(filled);
-                    self.maybe_more = count == RECEIVE_BYTES;
+                    self.maybe_more = count == room;
                     self.maybe_more.then_some(count)
                 }
                 Err(fault) => self.fail_receiving(fault),
@@ -276,6 +331,10 @@ impl<S: Stream> State<S> {
     fn take_in(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.fault.is_none() {
             match self.decoder.feed(bytes) {
+                Ok((count, Some(Event::Wanted))) => {
+                    self.rest = bytes[count..].to_vec();
+                    return;
+                }
                 Ok((count, event)) => {
                     bytes = &bytes[count..];
                     self.act_on(event);
@@ -287,7 +346,7 @@ impl<S: Stream> State<S> {
 
     fn act_on(&mut self, event: Option<Event>) {
         let outcome = match event {
-            None => Ok(()),
+            None | Some(Event::Wanted) => Ok(()),
             Some(Event::Preface(preface)) => self.meet(preface),
             Some(Event::Frame(frame)) => self.accept(frame),
         };
@@ -312,9 +371,12 @@ impl<S: Stream> State<S> {
                 if frame.segments.is_empty() {
                     return Err(Violation::Empty);
                 }
-                self.received += 1;
-                self.inbox_bytes += weight(&frame.segments);
-                self.inbox.push_back(frame.segments);
+                self.keep(frame.segments);
+                Ok(())
+            }
+            Kind::Shared => {
+                let message = self.open(frame.segments)?;
+                self.keep(message);
                 Ok(())
             }
             Kind::Ping => {
@@ -326,6 +388,41 @@ impl<S: Stream> State<S> {
             Kind::Pong => Ok(()),
             other => Err(Violation::Kind(other as u8)),
         }
+    }
+
+    fn keep(&mut self, message: Message) {
+        self.received += 1;
+        self.inbox_bytes += weight(&message);
+        self.inbox.push_back(message);
+    }
+
+    /// The frames of a message of which some are named.
+    fn open(&mut self, segments: Vec<Buffer>) -> Result<Message, Violation> {
+        let limits = self.limits;
+        let Some(stream) = &mut self.stream else {
+            return Err(Violation::Kind(Kind::Shared as u8));
+        };
+        named::open(segments, &limits, |name| {
+            stream.open(name).map_err(|fault| match fault {
+                StreamFault::Violation(violation) => violation,
+                other => Violation::Window(other.to_string()),
+            })
+        })
+    }
+
+    /// What is watched was said to be ready.
+    pub fn woken(&mut self) {
+        let woken = self.stream.as_mut().map_or(Ok(()), Stream::woken);
+        if let Err(fault) = woken
+            && !fault.is_transient()
+        {
+            self.fail(fault);
+        }
+    }
+
+    /// Frames put aside which the peer may still read.
+    pub fn lent(&mut self) -> usize {
+        self.stream.as_mut().map_or(0, Stream::lent)
     }
 
     fn admit(&mut self, frame: &Incoming) -> Result<(), Violation> {
@@ -348,6 +445,23 @@ impl<S: Stream> State<S> {
         self.flush();
     }
 
+    /// From here on ask for memory for messages with long frames.
+    pub fn ask(&mut self) {
+        self.decoder.ask();
+    }
+
+    /// The lengths of the frames for which memory is wanted before anything more is read; those of short ones are 0.
+    pub fn wanted(&self) -> Option<Vec<usize>> {
+        self.decoder.wanted().filter(|_| self.fault.is_none())
+    }
+
+    /// Give the memory that is wanted, and read on.
+    pub fn provide(&mut self, buffers: Vec<Option<Buffer>>) {
+        self.decoder.provide(buffers);
+        let rest = std::mem::take(&mut self.rest);
+        self.take_in(&rest);
+    }
+
     /// Take the next message.
     pub fn take(&mut self) -> Option<Message> {
         let message = self.inbox.pop_front()?;
@@ -355,14 +469,24 @@ impl<S: Stream> State<S> {
         Some(message)
     }
 
+    /// The next message, where it stays.
+    pub fn front(&self) -> Option<&Message> {
+        self.inbox.front()
+    }
+
+    /// Whether part of a message, or of the handshake, has come and the rest has not.
+    pub fn is_within(&self) -> bool {
+        !self.decoder.at_boundary() || !self.is_met()
+    }
+
     /// Whether a receive would probably find something, after what the last one found.
     pub fn may_have_more(&mut self) -> bool {
         (self.maybe_more || self.holds_received()) && self.wants_read()
     }
 
-    /// Whether the stream holds input of which the socket says nothing: whoever stops reading comes back by itself.
+    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing.
     pub fn holds_received(&self) -> bool {
-        self.stream.as_ref().is_some_and(Stream::holds_received)
+        self.fault.is_none() && self.stream.as_ref().is_some_and(Stream::holds_received)
     }
 
     /// Whether the stream should be watched for input.
@@ -372,14 +496,18 @@ impl<S: Stream> State<S> {
         } else if self.inbox_bytes <= self.limits.inbox_bytes_max / 2 {
             self.paused = false;
         }
-        !self.paused && !self.ended && self.fault.is_none() && self.stream.is_some()
+        let open = !self.ended && self.fault.is_none() && self.stream.is_some();
+        open && !self.paused && !self.decoder.is_asking()
     }
 
     /// Whether the stream should be watched for room.
     pub fn wants_write(&self) -> bool {
-        let stream = self.stream.as_ref();
-        let waits = !self.outbox.is_empty() || stream.is_some_and(Stream::wants_write);
-        waits && self.fault.is_none() && stream.is_some()
+        let queued = !self.outbox.is_empty();
+        let waits = |stream: &S| {
+            let watched = !stream.tells_room_as_input();
+            watched && (stream.wants_write() || (queued && stream.takes()))
+        };
+        self.fault.is_none() && self.stream.as_ref().is_some_and(waits)
     }
 
     /// Messages that wait, and their bytes.
@@ -390,6 +518,11 @@ impl<S: Stream> State<S> {
     /// Bytes received so far.
     pub fn offset(&self) -> u64 {
         self.decoder.offset()
+    }
+
+    /// Bytes that were copied on their way: out of the receive buffer, and into the outbox.
+    pub fn copied(&self) -> u64 {
+        self.decoder.copied() + self.outbox.copied()
     }
 
     /// Why nothing more comes once the inbox is empty, if so.
@@ -427,9 +560,16 @@ impl<S: Stream> State<S> {
 
     fn fail_receiving(&mut self, fault: StreamFault) -> Option<usize> {
         if !fault.is_transient() {
-            self.break_with(Fault::Broken(fault.into()));
+            self.fail(fault);
         }
         None
+    }
+
+    fn fail(&mut self, fault: StreamFault) {
+        match fault {
+            StreamFault::Violation(violation) => drop(self.violate(violation)),
+            fault => self.break_with(Fault::Broken(fault.into())),
+        }
     }
 
     fn violate(&mut self, violation: Violation) -> Option<usize> {
@@ -442,11 +582,11 @@ impl<S: Stream> State<S> {
 }
 
 /// Header and lengths of a message.
-fn write_prefix(prefix: &mut Vec<u8>, frames: &dyn Frames) {
+fn write_prefix(prefix: &mut Vec<u8>, kind: Kind, frames: &dyn Frames) {
     let count = frames.count();
     let header = Header {
         segments: u16::try_from(count).unwrap_or(u16::MAX),
-        ..Header::control(Kind::Message, 0)
+        ..Header::control(kind, 0)
     };
     prefix.clear();
     prefix.reserve(HEADER_BYTES + count * size_of::<u64>());

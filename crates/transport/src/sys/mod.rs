@@ -4,4 +4,6 @@
 pub mod buffer;
 pub mod descriptor;
 pub mod events;
+pub mod filling;
 pub mod process;
+pub mod shared;
