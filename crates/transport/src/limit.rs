@@ -63,10 +63,6 @@ pub const LONG_LOOK_SKIP_MAX: u32 = 4096;
 /// is longer than this does not notice a few wake-ups.
 pub const GATHER_PATIENCE_US: u64 = 1_000;
 
-/// Longest look of an event loop before it sleeps, with the GIL held: a tenth of its switch interval.
-pub const LOOP_SPIN_US_MAX: u32 = 500;
-/// Room for the events of one wait of a loop, where fewer descriptors than that are watched.
-pub const EVENTS_MIN: usize = 64;
 /// Plaintext of one TLS record, RFC 8446 5.1.
 pub const RECORD_BYTES: usize = 16 << 10;
 /// Plaintext that is sealed at once, between two calls of the kernel: it stays in a second-level
@@ -105,6 +101,10 @@ pub const LENT_FRAMES_MAX: usize = 1024;
 pub const WINDOWS_MAX: usize = 64;
 /// How long a thread waits for another one that sleeps on the same connection, before it looks for signals.
 pub const FOLLOW_MS: u64 = 50;
+/// Longest look of an event loop before it sleeps, with the GIL held: a tenth of its switch interval.
+pub const LOOP_SPIN_US_MAX: u32 = 500;
+/// Room for the events of one wait of a loop, where fewer descriptors than that are watched.
+pub const EVENTS_MIN: usize = 64;
 
 /// The limits that one connection applies and announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
