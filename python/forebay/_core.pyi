@@ -1,11 +1,12 @@
 """The compiled core. Private: use its classes where their systems re-export them."""
 
-from asyncio import AbstractEventLoop, Handle
+from asyncio import AbstractEventLoop
+from asyncio import Handle as LoopHandle
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextvars import Context
 from os import PathLike
 from selectors import SelectorKey
-from typing import Any, Self, final
+from typing import Any, Self, TypeVarTuple, final
 
 from typing_extensions import Buffer as _HasBuffer
 from typing_extensions import disjoint_base
@@ -127,10 +128,14 @@ class Turns:
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Handle: ...
+        self,
+        callback: Callable[[*_Args], object],
+        *args: *_Args,
+        context: Context | None = None,
+    ) -> LoopHandle: ...
     def _run_once(self) -> None: ...
 
+_Args = TypeVarTuple("_Args")
 _Segments = list[Any] | None
 _Call = tuple[int, int, Any, list[Frame] | None, float | None, bool]
 
