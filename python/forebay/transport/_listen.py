@@ -220,15 +220,9 @@ class AsyncListener:
 
     async def _serve(self, descriptor: int) -> None:
         met = False
-        core = MessageConnection(
-            descriptor,
-            peer=f"a peer of {self.url}",
-            expected=self._token,
-            trusted=self._address.loopback and self._token is None,
-            limits=self._limits.as_dict(),
-            shared=self._address.scheme == "shm",
-        )
+        core: MessageConnection | None = None
         try:
+            core = self._core(descriptor)  # shared memory may be refused to a peer, or to us
             core.bind(self._loop)
             async with asyncio.timeout(self._handshake_timeout):
                 await core.meet()
@@ -248,9 +242,20 @@ class AsyncListener:
         except Exception:
             _log.exception("a handler of %s failed", self.url)
         finally:
-            core.close()
+            if core is not None:
+                core.close()
             if not met:
                 self._settle()
+
+    def _core(self, descriptor: int) -> MessageConnection:
+        return MessageConnection(
+            descriptor,
+            peer=f"a peer of {self.url}",
+            expected=self._token,
+            trusted=self._address.loopback and self._token is None,
+            limits=self._limits.as_dict(),
+            shared=self._address.scheme == "shm",
+        )
 
     def _settle(self) -> None:
         """One handshake less is under way."""

@@ -22,6 +22,7 @@ use crate::messages::wire::{Watch, Wire};
 use crate::shm::stream::SharedStream;
 use crate::stream::Stream;
 use crate::sys::process;
+use crate::sys::shared::Aside;
 
 /// How a connection is made.
 #[derive(Clone, Debug)]
@@ -186,6 +187,22 @@ impl Messages {
                 peer: self.peer.clone(),
             }),
         }
+    }
+
+    /// Copy a long frame to where the peer sees it, without holding up anybody else; it is then sent as it is.
+    ///
+    /// `None` where nothing is shared, or there is no room: then it is sent as any other.
+    pub fn put_aside(&self, bytes: &[u8]) -> Option<Aside> {
+        let mut state = self.lock().ok()?;
+        let Some(Wire::Shared(stream)) = &mut state.stream else {
+            return None;
+        };
+        if stream.holds(bytes) {
+            return None; // it lies there already
+        }
+        let lease = stream.reserve(bytes.len()).ok()?;
+        drop(state);
+        Aside::new(lease, bytes)
     }
 
     /// Send a message without waiting.

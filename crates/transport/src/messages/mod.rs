@@ -13,6 +13,7 @@ pub mod state;
 mod state_tests;
 mod wire;
 
+pub use crate::sys::shared::Aside;
 pub use connection::{Messages, Options};
 pub use frames::Frames;
 pub use state::Message;

@@ -140,6 +140,10 @@ impl Stream for Wire {
         }
     }
 
+    fn copied(&self) -> u64 {
+        self.stream().copied()
+    }
+
     fn lent(&mut self) -> usize {
         match self {
             Self::Socket(_) => 0,
