@@ -14,7 +14,11 @@ from benchmarks import harness, machine, table
 from benchmarks.claim import Claim
 from benchmarks.runner import adopt_orphans
 
-SYSTEMS = {"pool": "benchmarks.pool", "rpc": "benchmarks.rpc"}
+SYSTEMS = {
+    "pool": "benchmarks.pool",
+    "rpc": "benchmarks.rpc",
+    "transport": "benchmarks.transport",
+}
 ROUNDS = 5
 ROUNDS_QUICK = 3
 

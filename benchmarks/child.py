@@ -12,7 +12,20 @@ import os
 import sys
 
 # Packages whose versions are told, where the environment of the contestant has them.
-TOLD = ("forebay", "gymnasium", "numpy", "ray", "rpyc", "scikit-learn", "scipy")
+TOLD = (
+    "distributed",
+    "forebay",
+    "grpcio",
+    "gymnasium",
+    "numpy",
+    "pyzmq",
+    "ray",
+    "rpyc",
+    "scikit-learn",
+    "scipy",
+    "uvloop",
+    "xoscar",
+)
 
 
 def versions() -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 OWN = ""  # the environment of the harness itself
+Option = int | float | str
 
 
 @dataclass(frozen=True)
@@ -18,17 +20,22 @@ class Contestant:
         options: keyword arguments of the function; the same ones in a `--quick` run, changed by
             `quick`.
         quick: options that a `--quick` run overrides.
+        flags: what its interpreter is started with.
+        asks: whether the function takes `wanted`, the list of those figures that claims compare,
+            and measures these alone.
     """
 
     name: str
     function: str
     environment: str = OWN
-    options: dict[str, int] = field(default_factory=dict)
-    quick: dict[str, int] = field(default_factory=dict)
+    options: Mapping[str, Option] = field(default_factory=dict)
+    quick: Mapping[str, Option] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    asks: bool = False
 
-    def options_for(self, *, quick: bool) -> dict[str, int]:
+    def options_for(self, *, quick: bool) -> dict[str, Option]:
         """The keyword arguments of one round."""
-        return self.options | (self.quick if quick else {})
+        return {**self.options, **(self.quick if quick else {})}
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,8 @@ class Claim:
         figure: key of the compared value in what both return.
         unit: of that value.
         higher_is_better: whether more of it is better.
+        variants: further ways to run the peer; the best of it and them is compared.
+        rounds_min: how many rounds it needs, where that is more than the run has.
     """
 
     name: str
@@ -50,6 +59,13 @@ class Claim:
     figure: str
     unit: str
     higher_is_better: bool = False
+    variants: tuple[Contestant, ...] = ()
+    rounds_min: int = 0
+
+    @property
+    def peers(self) -> tuple[Contestant, ...]:
+        """Everyone whom ours is compared with."""
+        return (self.peer, *self.variants)
 
     def ratio(self, ours: float, peer: float) -> float:
         """How many times better ours is; above 1 means better, whatever the unit."""

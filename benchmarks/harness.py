@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks import race
 from benchmarks.claim import Claim, Contestant
 from benchmarks.runner import ContestantError, run_round
 
@@ -29,39 +30,69 @@ class Series:
     versions: dict[str, str] = field(default_factory=dict)
     failure: str = ""
 
+    def values(self, figure: str) -> list[float]:
+        """One figure, round by round."""
+        return [figures[figure] for figures in self.figures if figure in figures]
+
     def median(self, figure: str) -> float:
         """Median of one figure over the rounds."""
-        return statistics.median(figures[figure] for figures in self.figures)
+        return statistics.median(self.values(figure))
+
+    def names(self) -> list[str]:
+        """Every figure that a round gave."""
+        return list(dict.fromkeys(name for figures in self.figures for name in figures))
 
 
 def contestants(claims: Iterable[Claim]) -> list[Contestant]:
     """Every contestant of the claims once, each peer right after the ours it is compared with."""
     ordered: dict[str, Contestant] = {}
     for claim in claims:
-        for contestant in (claim.ours, claim.peer):
+        for contestant in (claim.ours, *claim.peers):
             ordered.setdefault(contestant.name, contestant)
     return list(ordered.values())
 
 
 def measure(claims: list[Claim], *, rounds: int, quick: bool) -> dict[str, Series]:
-    """Run every contestant once per round; a contestant that fails is left out from then on."""
+    """Run every contestant once per round, for as long as a claim needs more of it.
+
+    A contestant that fails is left out from then on.
+    """
     series = {each.name: Series(each) for each in contestants(claims)}
+    last = max([rounds, *(claim.rounds_min for claim in claims)])
     started = time.monotonic()
-    for number in range(1, rounds + 1):
+    for number in range(1, last + 1):
+        needed = _needed(claims, series, number=number, rounds=rounds)
         for name, one in series.items():
-            if one.failure:
+            if one.failure or name not in needed:
                 continue
-            _progress(f"[{time.monotonic() - started:5.0f} s] round {number}/{rounds}  {name} ... ")
+            _progress(f"[{time.monotonic() - started:5.0f} s] round {number}/{last}  {name} ... ")
             try:
-                report = run_round(one.contestant, quick=quick)
+                report = run_round(one.contestant, quick=quick, wanted=needed[name])
             except ContestantError as error:
                 one.failure = str(error)
                 _progress(f"does not run: {error}\n")
                 continue
             one.figures.append(report["figures"])
             one.versions = report["versions"]
-            _progress(f"mean {report['figures']['mean']:.4g}\n")
+            figure, value = next(iter(report["figures"].items()))
+            _progress(f"{figure} {value:.4g}\n")
     return series
+
+
+def _needed(
+    claims: Iterable[Claim], series: dict[str, Series], *, number: int, rounds: int
+) -> dict[str, list[str]]:
+    """Who runs in a round, and which figures claims still compare of it."""
+    needed: dict[str, list[str]] = {}
+    for claim in claims:
+        if number > max(rounds, claim.rounds_min):
+            continue
+        values = {peer.name: series[peer.name].values(claim.figure) for peer in claim.peers}
+        for name in (claim.ours.name, *race.left(claim, values, before=number)):
+            figures = needed.setdefault(name, [])
+            if claim.figure not in figures:
+                figures.append(claim.figure)
+    return needed
 
 
 def _progress(text: str) -> None:
@@ -71,7 +102,8 @@ def _progress(text: str) -> None:
 
 def row(claim: Claim, series: dict[str, Series], machine: dict[str, Any]) -> Row:
     """One claim's row; `ratio` is None, with the reason, where a side did not run."""
-    ours, peer = series[claim.ours.name], series[claim.peer.name]
+    ours = series[claim.ours.name]
+    peers = [series[peer.name] for peer in claim.peers]
     result: Row = {
         "claim": claim.name,
         "ours": None,
@@ -80,20 +112,23 @@ def row(claim: Claim, series: dict[str, Series], machine: dict[str, Any]) -> Row
         "unit": claim.unit,
         "higher_is_better": claim.higher_is_better,
         "figure": claim.figure,
-        "rounds": min(len(ours.figures), len(peer.figures)),
+        "rounds": 0,
         "spread": None,
         "machine": machine,
     }
-    failed = next((one for one in (ours, peer) if one.failure), None)
+    failed = next((one for one in (ours, *peers) if one.failure), None)
     if failed is not None:
         return result | {"skipped": f"{failed.contestant.name}: {failed.failure}"}
-    pairs = zip(ours.figures, peer.figures, strict=True)
-    ratios = [claim.ratio(a[claim.figure], b[claim.figure]) for a, b in pairs]
+    values = {peer.contestant.name: peer.values(claim.figure) for peer in peers}
+    peer = series[race.leader(claim, values)]
+    pairs = list(zip(ours.values(claim.figure), peer.values(claim.figure), strict=False))
+    ratios = [claim.ratio(a, b) for a, b in pairs]
     ours_value, peer_value = ours.median(claim.figure), peer.median(claim.figure)
     return result | {
         "ours": ours_value,
         "peer": peer_value,
         "ratio": claim.ratio(ours_value, peer_value),
+        "rounds": len(pairs),
         "spread": [min(ratios), max(ratios)],
         "ours_detail": detail(ours),
         "peer_detail": detail(peer),
@@ -102,6 +137,5 @@ def row(claim: Claim, series: dict[str, Series], machine: dict[str, Any]) -> Row
 
 def detail(series: Series) -> dict[str, Any]:
     """Medians of every figure of a contestant, and the versions that gave them."""
-    names = series.figures[0]
-    figures = {name: series.median(name) for name in names}
+    figures = {name: series.median(name) for name in series.names()}
     return {"name": series.contestant.name, "versions": series.versions, **figures}

@@ -8,20 +8,14 @@ that it may keep processes ready as it likes.
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 from benchmarks import processes
 from benchmarks.claim import OWN, Claim, Contestant
+from benchmarks.ray_cluster import running_ray
 from benchmarks.stopwatch import Figures, time_each
 
 START_TIMEOUT_S = 60.0
-STORE_BYTES = 200 << 20
 
 
 def forebay_services(services: int, warm_up: int) -> Figures:
@@ -45,34 +39,6 @@ def forebay_services(services: int, warm_up: int) -> Figures:
             return took
 
         return time_each(first_answer, count=services, warm_up=warm_up)
-
-
-@contextmanager
-def running_ray() -> Iterator[Any]:
-    """Ray on this machine, with a token of its own; its ports listen on every address."""
-    folder = tempfile.mkdtemp(prefix="ray-bench-")
-    token = os.path.join(folder, "token")
-    with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=token, RAY_USAGE_STATS_ENABLED="0")
-    if shutil.disk_usage("/dev/shm").free < STORE_BYTES:
-        raise OSError(f"/dev/shm has less than {STORE_BYTES >> 20} MB free for Ray's store")
-    import ray
-
-    ray.init(
-        address="local",
-        num_cpus=os.cpu_count(),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        object_store_memory=STORE_BYTES,
-        _temp_dir=folder,
-    )
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Actor:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,8 +56,13 @@ def interpreter(environment: str) -> Path:
     return path
 
 
-def run_round(contestant: Contestant, *, quick: bool) -> dict[str, Any]:
+def run_round(contestant: Contestant, *, quick: bool, wanted: Sequence[str] = ()) -> dict[str, Any]:
     """Run one round in a fresh process.
+
+    Args:
+        contestant: who runs.
+        quick: whether with its options for a quick run.
+        wanted: the figures that it shall measure, where it asks for them.
 
     Returns:
         What the child reported: `figures` and `versions`.
@@ -64,13 +70,17 @@ def run_round(contestant: Contestant, *, quick: bool) -> dict[str, Any]:
     Raises:
         ContestantError: it could not start, failed, or took longer than `ROUND_TIMEOUT_S`.
     """
-    options = json.dumps(contestant.options_for(quick=quick))
+    asked = {"wanted": list(wanted)} if contestant.asks else {}
+    options = json.dumps(contestant.options_for(quick=quick) | asked)
     python = str(interpreter(contestant.environment))
     read_end, write_end = os.pipe()
     with tempfile.TemporaryFile() as output, open(read_end, encoding="utf-8") as stream:
         try:
             child = subprocess.Popen(
-                [python, "-P", str(CHILD), str(write_end), contestant.function, options],
+                [
+                    *(python, *contestant.flags, "-P", str(CHILD)),
+                    *(str(write_end), contestant.function, options),
+                ],
                 cwd=ROOT,
                 env=_environment(),
                 stdin=subprocess.DEVNULL,

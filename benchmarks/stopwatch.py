@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from benchmarks import processes
 
@@ -42,21 +42,52 @@ def time_calls(
     Raises:
         ValueError: an answer was wrong, so that the figures would mean nothing.
     """
+    timing = _Timing(calls, unit_ns)
     for number in range(warm_up):
         _check(call(number), number)
-    clock = time.perf_counter_ns
-    samples: list[int] = []
-    watched = processes.tree()
-    cpu_before = processes.cpu_ns(watched)
+    clock, samples = time.perf_counter_ns, timing.start()
     for number in range(warm_up, warm_up + calls):
         started = clock()
         right = call(number)
         samples.append(clock() - started)
         _check(right, number)
-    cpu = processes.cpu_ns(watched) - cpu_before
-    memory = processes.memory_bytes(watched)
-    figures = summary(samples, unit_ns=unit_ns)
-    return figures | {"cpu": cpu / calls / unit_ns, "memory_mb": memory / 1e6}
+    return timing.stop()
+
+
+async def time_awaited_calls(
+    call: Callable[[int], Awaitable[bool]], *, calls: int, warm_up: int, unit_ns: int = 1_000
+) -> Figures:
+    """The same for a coroutine function, in the loop that runs."""
+    timing = _Timing(calls, unit_ns)
+    for number in range(warm_up):
+        _check(await call(number), number)
+    clock, samples = time.perf_counter_ns, timing.start()
+    for number in range(warm_up, warm_up + calls):
+        started = clock()
+        right = await call(number)
+        samples.append(clock() - started)
+        _check(right, number)
+    return timing.stop()
+
+
+class _Timing:
+    """Durations, and what the process and everything below it use meanwhile."""
+
+    def __init__(self, calls: int, unit_ns: int) -> None:
+        self._calls = calls
+        self._unit_ns = unit_ns
+        self._samples: list[int] = []
+
+    def start(self) -> list[int]:
+        self._watched = processes.tree()
+        self._cpu_before = processes.cpu_ns(self._watched)
+        return self._samples
+
+    def stop(self) -> Figures:
+        cpu = processes.cpu_ns(self._watched) - self._cpu_before
+        memory = processes.memory_bytes(self._watched)
+        figures = summary(self._samples, unit_ns=self._unit_ns)
+        return figures | {"cpu": cpu / self._calls / self._unit_ns, "memory_mb": memory / 1e6}
 
 
 def time_each(operation: Callable[[], int], *, count: int, warm_up: int) -> Figures:

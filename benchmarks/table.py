@@ -9,6 +9,10 @@ from benchmarks.harness import Row, Series
 
 CLAIM_HEAD = ("claim", "ours", "peer", "unit", "ratio", "spread over the rounds")
 SERIES_HEAD = ("contestant", "mean", "p50", "p99", "p99.9", "CPU", "memory MB")
+RATES_HEAD = (
+    *("contestant", "message", "per second", "p50 us", "p99 us", "CPU us", "memory MB"),
+    *("hog kept", "rounds"),
+)
 
 
 def aligned(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> str:
@@ -54,14 +58,36 @@ def _claim_line(row: Row) -> tuple[str, ...]:
 
 
 def series_table(series: Iterable[Series]) -> str:
-    """One line per contestant, medians over its rounds, in the unit of its claims."""
-    return aligned(SERIES_HEAD, (_series_line(one) for one in series if one.figures))
+    """One line per contestant and message, medians over its rounds, in the unit of its claims.
+
+    Contestants whose figures are named `message/figure` come in a table of their own.
+    """
+    ran = [one for one in series if one.figures]
+    rates = [one for one in ran if all("/" in name for name in one.names())]
+    plain = [one for one in ran if one not in rates]
+    tables = []
+    if plain:
+        tables.append(aligned(SERIES_HEAD, (_series_line(one) for one in plain)))
+    if rates:
+        tables.append(aligned(RATES_HEAD, (line for one in rates for line in _rate_lines(one))))
+    return "\n\n".join(tables)
 
 
 def _series_line(one: Series) -> tuple[str, ...]:
     names = ("mean", "p50", "p99", "p99_9", "cpu", "memory_mb")
-    shown = (f"{one.median(name):.4g}" if name in one.figures[0] else "-" for name in names)
-    return (one.contestant.name, *shown)
+    return (one.contestant.name, *(_shown(one, name) for name in names))
+
+
+def _rate_lines(one: Series) -> Iterable[tuple[str, ...]]:
+    names = ("rate", "p50", "p99", "cpu", "memory_mb", "kept")
+    for message in dict.fromkeys(name.partition("/")[0] for name in one.names()):
+        shown = (_shown(one, f"{message}/{name}") for name in names)
+        rounds = len(one.values(f"{message}/rate"))
+        yield (one.contestant.name, message, *shown, str(rounds))
+
+
+def _shown(one: Series, name: str) -> str:
+    return f"{one.median(name):.4g}" if one.values(name) else "-"
 
 
 def environment_lines(series: Iterable[Series]) -> str:

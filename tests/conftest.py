@@ -34,8 +34,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def kept_for_good() -> None:
     """Make what a process makes once and keeps, so that no test is blamed for it.
 
-    That is libuv's pipe for signals and its threads, the reader thread of submitted calls, and the descriptor on
-    which a thread sleeps while it waits for an answer.
+    That is libuv's pipe for signals and its threads, the reader thread of submitted calls, and the
+    descriptor on which a thread sleeps while it waits for an answer.
     """
     uvloop.run(_look_up())
     reader()

@@ -25,6 +25,7 @@ from forebay.errors import (
     LimitError,
     ProtocolError,
 )
+from forebay.memory import Arena
 from forebay.testing.chaos import nothing_left
 from forebay.transport import AsyncConnection, Connection, Limits, connect, listen
 
@@ -62,6 +63,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "tcp":
         return "tcp://127.0.0.1:0"
     return f"{request.param}://{tmp_path}/own/a.sock"
+
+
+@pytest.fixture
+def socket_url(url: str) -> str:
+    """Where bytes go through a socket."""
+    if url.startswith("shm:"):
+        pytest.skip("long frames stay in the sender's memory")
+    return url
 
 
 async def echo(connection: AsyncConnection) -> None:
@@ -498,3 +507,63 @@ def _receive(connection: Connection, failed: list[BaseException]) -> None:
             continue  # the other one was first
         except ClosedError as error:
             failed.append(error)
+
+
+def test_long_frames_go_into_memory_that_the_caller_gives(run: Run, socket_url: str) -> None:
+    async def main() -> None:
+        given: list[Any] = []
+
+        def allocate(nbytes: int) -> Any:
+            given.append(np.zeros(nbytes, np.uint8))
+            return given[-1]
+
+        async with served(socket_url, allocate=allocate) as connection:
+            for size in (100, 65_536, BIG):
+                sent = [os.urandom(size), b"short", os.urandom(size)]
+                await connection.send(sent)
+                got = await connection.recv()
+                assert as_bytes(got) == sent
+                assert [frame for frame in got if type(frame) is not bytes] == given or size == 100
+                given.clear()
+            await connection.send_many([[bytes(BIG)], [b"x"], [bytes(70_000), b"y"]])
+            got = [await connection.recv() for _ in range(3)]
+            assert [len(frame) for message in got for frame in message] == [BIG, 1, 70_000, 1]
+
+    run(main())
+
+
+def test_an_arena_is_a_place_to_receive_into(run: Run, socket_url: str) -> None:
+    async def main() -> None:
+        arena = Arena("16MiB")
+        async with served(socket_url, allocate=arena.allocate) as connection:
+            sent = os.urandom(BIG)
+            await connection.send(sent)
+            [frame] = await connection.recv()
+            assert type(frame) is type(arena.allocate(1))
+            assert bytes(frame) == sent
+
+    run(main())
+
+
+def test_memory_of_another_size_is_reported_and_not_used(
+    socket_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[str] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda told: reported.append(str(told.exc_value)))
+    with (
+        serving(socket_url) as where,
+        connect(where, allocate=lambda nbytes: bytearray(9)) as connection,
+    ):
+        sent = os.urandom(BIG)
+        connection.send(sent)
+        [frame] = connection.recv(timeout=TIMEOUT_S)
+        assert bytes(frame) == sent
+    assert reported == [f"memory for a frame of {BIG} bytes has 9; give exactly what is asked for"]
+
+
+def test_what_stays_in_the_senders_memory_is_received_into_no_other(tmp_path: Path) -> None:
+    url = f"shm://{tmp_path}/own/a.sock"
+    with pytest.raises(ConfigError, match="stay in the sender's memory"):
+        connect(url, allocate=bytearray)
+    with pytest.raises(ConfigError, match="stay in the sender's memory"):
+        listen(url, echo, allocate=bytearray)

@@ -17,6 +17,8 @@ use crate::sys::buffer::{Buffer, HEAD_ALIGN, SEGMENT_ALIGN};
 pub enum Event {
     Preface(Preface),
     Frame(Incoming),
+    /// The lengths of a message are known, and memory for it is wanted: see [`Decoder::provide`].
+    Wanted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,7 @@ enum Stage {
     Preface,
     Header,
     Lengths,
+    Asking,
     Body,
     Refused,
 }
@@ -35,6 +38,8 @@ struct Partial {
     head: Buffer,
     lengths: Vec<usize>,
     segments: Vec<Buffer>,
+    /// Memory that was provided for them.
+    given: Vec<Option<Buffer>>,
     /// Of the head and of the lengths known so far.
     bytes: u64,
 }
@@ -46,6 +51,7 @@ pub struct Decoder {
     frame_bytes_max: u64,
     segments_max: u16,
     trusted: bool,
+    asks: bool,
     offset: u64,
     copied: u64,
     /// Bytes before the frames of the last message, where its first one was long; else 0.
@@ -64,6 +70,7 @@ impl Decoder {
             frame_bytes_max: limits.frame_bytes_max,
             segments_max: limits.segments_max,
             trusted,
+            asks: false,
             offset: 0,
             copied: 0,
             after_long: 0,
@@ -76,6 +83,35 @@ impl Decoder {
     /// From here on obtain memory for what the peer announces at once.
     pub fn trust(&mut self) {
         self.trusted = true;
+    }
+
+    /// From here on ask for memory for messages with long frames.
+    pub fn ask(&mut self) {
+        self.asks = true;
+    }
+
+    /// The lengths of the frames for which memory is wanted; those of short ones are 0.
+    pub fn wanted(&self) -> Option<Vec<usize>> {
+        let partial = self
+            .partial
+            .as_ref()
+            .filter(|_| self.stage == Stage::Asking)?;
+        let wanted = |&bytes: &usize| if bytes >= DIRECT_BYTES_MIN { bytes } else { 0 };
+        Some(partial.lengths.iter().map(wanted).collect())
+    }
+
+    /// Whether memory is wanted before anything more can be read.
+    pub fn is_asking(&self) -> bool {
+        self.stage == Stage::Asking
+    }
+
+    /// Give memory for the message that was asked about: one buffer of the wanted size for each of its frames, or
+    /// none, which means memory of our own.
+    pub fn provide(&mut self, buffers: Vec<Option<Buffer>>) {
+        if let (Stage::Asking, Some(partial)) = (self.stage, self.partial.as_mut()) {
+            partial.given = buffers;
+            self.stage = Stage::Body;
+        }
     }
 
     /// Bytes consumed since the stream began.
@@ -118,7 +154,7 @@ impl Decoder {
                 Stage::Header => self.feed_header(&mut rest),
                 Stage::Lengths => self.feed_lengths(&mut rest),
                 Stage::Body => self.feed_body(&mut rest),
-                Stage::Refused => Ok(None),
+                Stage::Asking | Stage::Refused => Ok(None),
             };
             self.offset += (left - rest.len()) as u64;
             let event = outcome.inspect_err(|_| self.refuse())?;
@@ -225,6 +261,7 @@ impl Decoder {
             head,
             lengths: Vec::new(),
             segments: Vec::new(),
+            given: Vec::new(),
             bytes,
         });
         self.stage = if header.segments == 0 {
@@ -256,9 +293,19 @@ impl Decoder {
         partial
             .lengths
             .push(usize::try_from(length).map_err(|_| Violation::Memory(usize::MAX))?);
-        if partial.lengths.len() == usize::from(partial.header.segments) {
-            self.stage = Stage::Body;
+        if partial.lengths.len() < usize::from(partial.header.segments) {
+            return Ok(None);
         }
+        if self.asks
+            && partial
+                .lengths
+                .iter()
+                .any(|&bytes| bytes >= DIRECT_BYTES_MIN)
+        {
+            self.stage = Stage::Asking;
+            return Ok(Some(Event::Wanted));
+        }
+        self.stage = Stage::Body;
         Ok(None)
     }
 
@@ -347,7 +394,15 @@ impl Partial {
         let Some(&bytes) = self.lengths.get(self.segments.len()) else {
             return Ok(false);
         };
-        self.segments.push(obtain(bytes, SEGMENT_ALIGN, trusted)?);
+        let given = self.given.get_mut(self.segments.len());
+        let given = given
+            .and_then(Option::take)
+            .filter(|buffer| buffer.room() == bytes);
+        let segment = match given {
+            Some(buffer) => buffer,
+            None => obtain(bytes, SEGMENT_ALIGN, trusted)?,
+        };
+        self.segments.push(segment);
         Ok(true)
     }
 

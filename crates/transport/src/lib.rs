@@ -16,14 +16,17 @@ pub mod inbox;
 pub mod limit;
 pub mod look;
 pub mod messages;
+pub mod native;
 pub mod outbox;
 pub mod preface;
+pub mod selector;
 pub mod shm;
 mod state;
 #[cfg(test)]
 mod state_tests;
-mod stream;
+pub mod stream;
 mod sys;
+pub mod tls;
 pub mod unix;
 
 pub use connection::{Connection, Counters, Options};

@@ -323,7 +323,7 @@ impl<S: Stream> State<S> {
 
     fn act_on(&mut self, event: Option<Event>) {
         let outcome = match event {
-            None => Ok(()),
+            None | Some(Event::Wanted) => Ok(()),
             Some(Event::Preface(preface)) if preface.role == Role::Messenger => {
                 Err(Violation::Purpose(preface.role))
             }

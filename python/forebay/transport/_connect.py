@@ -12,8 +12,8 @@ from typing import Any
 
 from forebay._core import MessageConnection, connect_unix
 from forebay.errors import ConfigError, DeadlineError
-from forebay.transport._address import PATH_SCHEMES, Address, parse
-from forebay.transport._connection import AsyncConnection, Connection
+from forebay.transport._address import PATH_SCHEMES, Address, receiving
+from forebay.transport._connection import Allocate, AsyncConnection, Connection
 from forebay.transport._limits import Limits
 from forebay.transport._socket import refused, resolve, tune
 
@@ -27,6 +27,7 @@ def connect(
     *,
     token: str | bytes | None = None,
     limits: Limits | None = None,
+    allocate: Allocate | None = None,
     timeout: float = CONNECT_TIMEOUT_S,
 ) -> Connect:
     """Connect to a listener.
@@ -39,25 +40,35 @@ def connect(
             of the same user on this machine).
         token: what the listener asks for, if it does.
         limits: of this end.
+        allocate: what frames of 64 KiB and more are received into: called with a number of bytes,
+            it returns a writable buffer of exactly that size, which `recv` then gives as the frame;
+            `Arena.allocate` is one. Nobody else uses the buffer meanwhile. Where it raises, that is
+            reported as unraisable, and fresh memory is taken.
         timeout: seconds for connecting and for the handshake, together.
 
     Entering raises ConfigError (the URL), BrokenError (nobody answers, or the listener lets nobody
     in), ProtocolError (something else answers), DeadlineError.
     """
-    return Connect(parse(url), token, limits or Limits(), timeout)
+    return Connect(receiving(url, allocate), token, limits or Limits(), allocate, timeout)
 
 
 class Connect:
     """A connection to be: nothing happens before it is entered or awaited."""
 
-    __slots__ = ("_address", "_limits", "_made", "_timeout", "_token")
+    __slots__ = ("_address", "_allocate", "_limits", "_made", "_timeout", "_token")
 
     def __init__(
-        self, address: Address, token: str | bytes | None, limits: Limits, timeout: float
+        self,
+        address: Address,
+        token: str | bytes | None,
+        limits: Limits,
+        allocate: Allocate | None,
+        timeout: float,
     ) -> None:
         self._address = address
         self._token = token.encode() if isinstance(token, str) else token
         self._limits = limits
+        self._allocate = allocate
         self._timeout = timeout
         self._made: Any = None
 
@@ -120,6 +131,7 @@ class Connect:
             token=self._token,
             trusted=True,  # we chose it
             limits=self._limits.as_dict(),
+            allocate=self._allocate,
             shared=self._address.scheme == "shm",
         )
 

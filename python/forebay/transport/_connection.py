@@ -19,13 +19,16 @@ __all__ = ["AsyncConnection", "Connection", "Frames", "Message"]
 Message = list[Any]
 """A received message: a list of frames, each a bytes-like object with memory of its own.
 
-Frames up to 64 KiB are `bytes`, longer ones writable buffers aligned to 64 bytes. Over `shm://`
+Frames below 64 KiB are `bytes`, others writable buffers aligned to 64 bytes. Over `shm://`
 those are read-only, and lie in memory of the sender, who gets it back when they are dropped."""
 
 Frames = Any
 """A message to send: one buffer, or a list or tuple of 1 to 65,535 of them.
 
 A buffer is anything with the buffer protocol, of any item format, C-contiguous."""
+
+Allocate = Callable[[int], Any]
+"""Gives a writable buffer of so many bytes to receive a long frame into."""
 
 CLOSE_TIMEOUT_S = 5.0
 """How long `aclose` and `close` wait for what is queued to leave."""

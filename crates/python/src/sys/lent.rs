@@ -19,7 +19,7 @@ unsafe impl Send for Lent {}
 unsafe impl Sync for Lent {}
 
 impl Lent {
-    /// Take an export of `object`. Raises BufferError where it is not C-contiguous, TypeError where it has no buffer.
+    /// Take an export of `object`. Raises `BufferError` where it is not C-contiguous, `TypeError` where it has no buffer.
     pub fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(ffi::Py_buffer::new());
         // SAFETY: the object is alive, the view is ours; PyBUF_SIMPLE asks for one run of bytes.

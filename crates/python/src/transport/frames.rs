@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
+use super::allocate::given_back;
 use crate::sys::frame::Frame;
 use crate::sys::lent::Lent;
 
@@ -117,10 +118,13 @@ pub fn message_to_python(py: Python<'_>, message: Message) -> PyResult<Bound<'_,
     let frames: PyResult<Vec<_>> = message
         .into_iter()
         .map(|buffer| {
-            if buffer.len() <= limit::COPY_BYTES_MAX {
+            if buffer.len() < limit::DIRECT_BYTES_MIN {
                 return Ok(PyBytes::new(py, buffer.as_slice()).into_any());
             }
-            Ok(Bound::new(py, Frame::new(buffer))?.into_any())
+            match given_back(buffer) {
+                Ok(object) => Ok(object.into_bound(py)),
+                Err(buffer) => Ok(Bound::new(py, Frame::new(buffer))?.into_any()),
+            }
         })
         .collect();
     PyList::new(py, frames?)

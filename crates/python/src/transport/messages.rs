@@ -2,6 +2,7 @@
 //!
 //! Nonblocking calls are made with the GIL held: they are bounded, and a hand-over costs more than they do.
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
+#![allow(clippy::too_many_arguments)] // they are Python's
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -12,12 +13,13 @@ use forebay_transport::Delivered;
 use forebay_transport::limit::Limits;
 use forebay_transport::messages::connection::{Sending, Standing};
 use forebay_transport::messages::state::Admission;
-use forebay_transport::messages::{Frames, Messages, Options};
+use forebay_transport::messages::{Frames, Handed, Messages, Options};
 use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+use super::allocate::allocator;
 use super::awaitable::{Waiting, Wanted};
 use super::conversion::to_duration;
 use super::frames::{PyFrames, message_to_python};
@@ -60,8 +62,7 @@ pub struct MessageConnection {
 impl MessageConnection {
     /// Take over the connected stream socket `descriptor`; it is closed even if this raises.
     #[new]
-    #[allow(clippy::too_many_arguments)] // keywords of Python
-    #[pyo3(signature = (descriptor, *, peer, token = None, expected = None, trusted = false, limits = None, shared = false))]
+    #[pyo3(signature = (descriptor, *, peer, token = None, expected = None, trusted = false, limits = None, allocate = None, shared = false))]
     fn new(
         py: Python<'_>,
         descriptor: RawFd,
@@ -70,6 +71,7 @@ impl MessageConnection {
         expected: Option<Vec<u8>>,
         trusted: bool,
         limits: Option<Bound<'_, PyDict>>,
+        allocate: Option<Py<PyAny>>,
         shared: bool,
     ) -> PyResult<Self> {
         let socket = descriptor::take(descriptor)?;
@@ -80,6 +82,7 @@ impl MessageConnection {
             admission: expected.map_or(Admission::Anybody, Admission::Token),
             token,
             trusted,
+            allocator: allocate.map(allocator),
         };
         let core = if shared {
             Messages::shared(socket, options).map_err(|e| transport_error(py, &e, None))?
@@ -124,7 +127,7 @@ impl MessageConnection {
             .core
             .step(events & READABLE != 0, events & WRITABLE != 0)
             .map_err(|e| transport_error(py, &e, None))?;
-        this.tell(py, &standing)?;
+        this.tell(py, &standing);
         let wanted = u8::from(standing.wants_read) | u8::from(standing.wants_write) << 1;
         Self::watch(&slf, wanted)?;
         if standing.wants_read && this.core.holds_received() {
@@ -299,6 +302,18 @@ impl MessageConnection {
 }
 
 impl MessageConnection {
+    /// Go on with a connection that a native listener has handed over.
+    pub fn from_handed(py: Python<'_>, state: Handed, peer: String) -> PyResult<Self> {
+        let limits = state.limits;
+        Ok(Self {
+            core: Messages::resume(state, peer),
+            shared: false,
+            limits,
+            face: Mutex::new(None),
+            done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
+        })
+    }
+
     fn face(&self) -> MutexGuard<'_, Option<Face>> {
         self.face.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -396,13 +411,11 @@ impl MessageConnection {
     }
 
     /// Wake whoever waited for what is there now.
-    fn tell(&self, py: Python<'_>, standing: &Standing) -> PyResult<()> {
+    fn tell(&self, py: Python<'_>, standing: &Standing) {
         let mut woken: Vec<Py<PyAny>> = Vec::new();
         let receiver = {
             let mut slot = self.face();
-            let Some(face) = &mut *slot else {
-                return Ok(());
-            };
+            let Some(face) = &mut *slot else { return };
             let reads = standing.ready || standing.over;
             let receiver = if reads { face.receiver.take() } else { None };
             if standing.met || standing.over {
@@ -420,7 +433,6 @@ impl MessageConnection {
         for future in receiver.iter().chain(&woken) {
             wake(py, future);
         }
-        Ok(())
     }
 
     /// Have the loop watch the socket for `wanted`.
@@ -597,7 +609,7 @@ fn deadline(timeout: Option<f64>) -> Option<Instant> {
     to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed))
 }
 
-fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
+pub fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
     let mut limits = Limits::of_messages();
     let Some(given) = given else {
         return Ok(limits);

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::blocking::{is_past, timespec};
+use crate::connection::Socket;
 use crate::error::{Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::messages::Frames;
@@ -21,11 +22,15 @@ use crate::messages::state::{Admission, Message, State};
 use crate::messages::wire::{Watch, Wire};
 use crate::shm::stream::SharedStream;
 use crate::stream::Stream;
+use crate::sys::buffer::Buffer;
 use crate::sys::process;
 use crate::sys::shared::Aside;
 
+/// Gives memory to receive a message into: of the lengths of its frames, 0 for short ones, a buffer of exactly that
+/// size each, or none for memory of our own. Called without a lock.
+pub type Allocator = Box<dyn Fn(&[usize]) -> Vec<Option<Buffer>> + Send + Sync>;
+
 /// How a connection is made.
-#[derive(Clone, Debug)]
 pub struct Options {
     pub limits: Limits,
     /// What errors call the peer.
@@ -36,6 +41,8 @@ pub struct Options {
     pub token: Option<Vec<u8>>,
     /// Whether memory for what the peer announces is obtained at once.
     pub trusted: bool,
+    /// Whose memory long frames are received into.
+    pub allocator: Option<Allocator>,
 }
 
 /// A message on its way out.
@@ -107,12 +114,16 @@ pub struct Counters {
 pub struct Messages {
     state: Mutex<State<Wire>>,
     peer: String,
+    allocator: Option<Allocator>,
     owner: AtomicU32,
     /// A thread waits for messages.
     taken: AtomicBool,
     /// Threads that sleep on what only one may sleep on.
     queue: Queue,
 }
+
+/// A connection that somebody else has stepped so far: [`Messages::resume`].
+pub type Handed = State<Socket>;
 
 type Guard<'a> = MutexGuard<'a, State<Wire>>;
 
@@ -138,15 +149,32 @@ impl Messages {
             admission,
             token,
             trusted,
+            allocator,
         } = options;
         let mut state = State::new(wire, limits, admission, token.as_deref());
         if trusted {
             state.trust();
         }
+        if allocator.is_some() {
+            state.ask();
+        }
         state.flush();
         Self {
             state: Mutex::new(state),
             peer,
+            allocator,
+            owner: AtomicU32::new(process::current()),
+            taken: AtomicBool::new(false),
+            queue: Queue::default(),
+        }
+    }
+
+    /// Go on with a state that somebody else has stepped so far, in this process.
+    pub fn resume(state: Handed, peer: String) -> Self {
+        Self {
+            state: Mutex::new(state.map_stream(Wire::Socket)),
+            peer,
+            allocator: None,
             owner: AtomicU32::new(process::current()),
             taken: AtomicBool::new(false),
             queue: Queue::default(),
@@ -296,7 +324,7 @@ impl Messages {
     }
 
     fn take_from(&self, state: &mut Guard<'_>) -> Result<Option<Message>> {
-        if state.waiting().0 == 0 && state.may_have_more() {
+        if state.waiting().0 == 0 && state.may_have_more() && self.allocator.is_none() {
             state.receive();
         }
         if let Some(message) = state.take() {
@@ -317,11 +345,24 @@ impl Messages {
             state.flush();
         }
         if readable {
-            state.receive();
+            state = self.receive(state)?;
         }
         let standing = standing_of(&mut state);
         release(state);
         Ok(standing)
+    }
+
+    /// Receive what is there, into whose memory it is to go.
+    fn receive<'a>(&'a self, mut state: Guard<'a>) -> Result<Guard<'a>> {
+        state.receive();
+        while let (Some(allocate), Some(lengths)) = (&self.allocator, state.wanted()) {
+            drop(state);
+            let buffers = allocate(&lengths);
+            state = self.lock()?;
+            state.provide(buffers); // unless another thread was first
+            state.receive();
+        }
+        Ok(state)
     }
 
     /// Have nothing of the caller's buffers read any more: what the kernel has not taken of them is copied.
@@ -389,7 +430,7 @@ impl Messages {
             state.flush();
             let mut found = look(&mut state);
             if matches!(found, Ok(None)) {
-                state.receive();
+                state = self.receive(state)?;
                 found = look(&mut state);
             }
             let more = state.may_have_more();
@@ -563,7 +604,8 @@ fn release(mut state: Guard<'_>) {
     drop(retired);
 }
 
-fn check(state: &Guard<'_>, frames: &dyn Frames) -> Result<()> {
+/// Whether both sides take a message of this size.
+pub(crate) fn check<S>(state: &State<S>, frames: &dyn Frames) -> Result<()> {
     let (bytes_max, frames_max) = match &state.peer {
         None => (state.limits.frame_bytes_max, state.limits.segments_max),
         Some(peer) => (

@@ -14,6 +14,6 @@ mod state_tests;
 mod wire;
 
 pub use crate::sys::shared::Aside;
-pub use connection::{Messages, Options};
+pub use connection::{Allocator, Handed, Messages, Options};
 pub use frames::Frames;
 pub use state::Message;

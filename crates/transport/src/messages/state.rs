@@ -44,7 +44,7 @@ pub enum Admission {
 }
 
 /// Everything about one connection but its lock.
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 pub struct State<S> {
     pub stream: Option<S>,
     pub limits: Limits,
@@ -62,8 +62,34 @@ pub struct State<S> {
     admission: Admission,
     admitted: bool,
     paused: bool,
+    /// Bytes that came behind a message for which memory is wanted.
+    rest: Vec<u8>,
     /// The last receive filled what it was given, so there may be more.
     maybe_more: bool,
+}
+
+impl<S> State<S> {
+    /// Go on over the same stream under another type.
+    pub fn map_stream<T>(self, map: impl FnOnce(S) -> T) -> State<T> {
+        State {
+            stream: self.stream.map(map),
+            limits: self.limits,
+            outbox: self.outbox,
+            fault: self.fault,
+            peer: self.peer,
+            ended: self.ended,
+            received: self.received,
+            sent: self.sent,
+            decoder: self.decoder,
+            inbox: self.inbox,
+            inbox_bytes: self.inbox_bytes,
+            admission: self.admission,
+            admitted: self.admitted,
+            paused: self.paused,
+            rest: self.rest,
+            maybe_more: self.maybe_more,
+        }
+    }
 }
 
 impl<S: Stream> State<S> {
@@ -94,6 +120,7 @@ impl<S: Stream> State<S> {
             admitted: admission == Admission::Anybody,
             admission,
             paused: false,
+            rest: Vec::new(),
             maybe_more: false,
         }
     }
@@ -304,6 +331,10 @@ impl<S: Stream> State<S> {
     fn take_in(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.fault.is_none() {
             match self.decoder.feed(bytes) {
+                Ok((count, Some(Event::Wanted))) => {
+                    self.rest = bytes[count..].to_vec();
+                    return;
+                }
                 Ok((count, event)) => {
                     bytes = &bytes[count..];
                     self.act_on(event);
@@ -315,7 +346,7 @@ impl<S: Stream> State<S> {
 
     fn act_on(&mut self, event: Option<Event>) {
         let outcome = match event {
-            None => Ok(()),
+            None | Some(Event::Wanted) => Ok(()),
             Some(Event::Preface(preface)) => self.meet(preface),
             Some(Event::Frame(frame)) => self.accept(frame),
         };
@@ -414,11 +445,38 @@ impl<S: Stream> State<S> {
         self.flush();
     }
 
+    /// From here on ask for memory for messages with long frames.
+    pub fn ask(&mut self) {
+        self.decoder.ask();
+    }
+
+    /// The lengths of the frames for which memory is wanted before anything more is read; those of short ones are 0.
+    pub fn wanted(&self) -> Option<Vec<usize>> {
+        self.decoder.wanted().filter(|_| self.fault.is_none())
+    }
+
+    /// Give the memory that is wanted, and read on.
+    pub fn provide(&mut self, buffers: Vec<Option<Buffer>>) {
+        self.decoder.provide(buffers);
+        let rest = std::mem::take(&mut self.rest);
+        self.take_in(&rest);
+    }
+
     /// Take the next message.
     pub fn take(&mut self) -> Option<Message> {
         let message = self.inbox.pop_front()?;
         self.inbox_bytes -= weight(&message);
         Some(message)
+    }
+
+    /// The next message, where it stays.
+    pub fn front(&self) -> Option<&Message> {
+        self.inbox.front()
+    }
+
+    /// Whether part of a message, or of the handshake, has come and the rest has not.
+    pub fn is_within(&self) -> bool {
+        !self.decoder.at_boundary() || !self.is_met()
     }
 
     /// Whether a receive would probably find something, after what the last one found.
@@ -438,7 +496,8 @@ impl<S: Stream> State<S> {
         } else if self.inbox_bytes <= self.limits.inbox_bytes_max / 2 {
             self.paused = false;
         }
-        !self.paused && !self.ended && self.fault.is_none() && self.stream.is_some()
+        let open = !self.ended && self.fault.is_none() && self.stream.is_some();
+        open && !self.paused && !self.decoder.is_asking()
     }
 
     /// Whether the stream should be watched for room.

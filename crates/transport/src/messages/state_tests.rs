@@ -152,8 +152,8 @@ fn long_frames_are_lent_until_they_are_gone_or_owned() {
     let mut other = state(right, Admission::Anybody, None);
     one.flush();
     let long = vec![7u8; 3 * COPY_BYTES_MAX];
-    let (lent, end) = one.send(&mut vec![long.clone(), long.clone()]);
-    assert!(lent && end > one.outbox.sent());
+    let (held, end) = one.send(&mut vec![long.clone(), long.clone()]);
+    assert!(held && end > one.outbox.sent());
     assert!(
         one.outbox.take_retired().is_empty(),
         "the stream still needs them"

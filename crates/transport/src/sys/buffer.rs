@@ -1,6 +1,8 @@
 //! Memory for received bytes: aligned, never zeroed, grown only on demand.
 
 use std::alloc::{Layout, alloc, dealloc, realloc};
+use std::any::Any;
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
@@ -9,18 +11,34 @@ pub const SEGMENT_ALIGN: usize = 64;
 /// Alignment of heads; `malloc` gives it without a detour.
 pub const HEAD_ALIGN: usize = 16;
 
+/// Stands for a block of no bytes.
+#[repr(align(64))]
+struct Aligned;
+
 /// An owned block of which the first `len` bytes are initialised.
 ///
 /// It is obtained from the process allocator rather than by `mmap`, so that pages of a freed
 /// large block are used again: above 1 MB fresh pages are what a transfer costs.
-#[derive(Debug)]
 pub struct Buffer {
     pointer: NonNull<u8>,
     capacity: usize,
     len: usize,
+    /// Of memory of our own; 1 for memory that was given.
     align: usize,
+    /// Whose memory it is, where it was given rather than obtained.
+    owner: Option<Owner>,
     /// Keeps memory of another process mapped; then nothing is written or freed here.
     keeper: Option<Box<dyn Keeper>>,
+}
+
+/// What keeps memory alive that was given to receive into, and gets it back.
+pub type Owner = Box<dyn Any + Send + Sync>;
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (len, given) = (self.len, self.owner.is_some());
+        write!(formatter, "Buffer {{ len: {len}, given: {given} }}")
+    }
 }
 
 /// What keeps shared memory readable; dropping it gives the memory back to its owner.
@@ -44,6 +62,7 @@ impl Buffer {
                 capacity,
                 len: 0,
                 align,
+                owner: None,
                 keeper: None,
             });
         }
@@ -54,8 +73,41 @@ impl Buffer {
             capacity,
             len: 0,
             align,
+            owner: None,
             keeper: None,
         })
+    }
+
+    /// Memory of somebody else to receive into.
+    ///
+    /// # Safety
+    /// `capacity` bytes from `pointer` on are writable, and nobody else reads or writes them, until `owner` is dropped.
+    pub unsafe fn given(pointer: NonNull<u8>, capacity: usize, owner: Owner) -> Self {
+        Self {
+            pointer,
+            capacity,
+            len: 0,
+            align: 1,
+            owner: Some(owner),
+            keeper: None,
+        }
+    }
+
+    /// Take whose memory it is, where it was given; the bytes are the owner's from here on.
+    pub fn into_owner(mut self) -> Result<Owner, Self> {
+        self.owner.take().ok_or(self)
+    }
+
+    /// No bytes, in no memory.
+    pub fn empty() -> Self {
+        Self {
+            pointer: NonNull::<Aligned>::dangling().cast(),
+            capacity: 0,
+            len: 0,
+            align: SEGMENT_ALIGN,
+            owner: None,
+            keeper: None,
+        }
     }
 
     /// Bytes that another process owns: full, and read-only.
@@ -71,6 +123,7 @@ impl Buffer {
             capacity: len,
             len,
             align: HEAD_ALIGN,
+            owner: None,
             keeper: Some(keeper),
         }
     }
@@ -84,6 +137,9 @@ impl Buffer {
     pub fn grow(&mut self, capacity: usize) -> bool {
         if capacity <= self.capacity {
             return true;
+        }
+        if self.owner.is_some() {
+            return false; // its size was agreed on
         }
         debug_assert!(!self.is_shared(), "memory of another process does not grow");
         if self.capacity == 0 {
@@ -190,7 +246,7 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.capacity > 0 && !self.is_shared() {
+        if self.capacity > 0 && self.align > 1 && !self.is_shared() {
             // SAFETY: pointer and layout are those of the allocation; nobody else frees it.
             unsafe { dealloc(self.pointer.as_ptr(), self.layout()) };
         }

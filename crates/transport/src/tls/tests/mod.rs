@@ -1,0 +1,8 @@
+//! Two ends in memory, with a CA of their own.
+
+mod authority;
+mod damage;
+mod files;
+mod handshake;
+mod pipe;
+mod traffic;
