@@ -131,6 +131,24 @@ def test_allocated_memory_is_sent_without_a_copy(url: str) -> None:
     asyncio.run(main())
 
 
+def test_a_long_frame_is_copied_once_or_not_at_all(url: str) -> None:
+    """Once into the region on its way out, never on its way in; and never where it lies there."""
+
+    async def main() -> None:
+        async with both_ends(url) as (one, other):
+            await one.send(bytes(LONG))
+            kept = await other.recv()
+            assert LONG <= one.metrics()["copied_bytes"] < LONG + 256
+            buffer = one.allocate(LONG)
+            await one.send([buffer] * 10)
+            kept += await other.recv()
+            assert one.metrics()["copied_bytes"] < LONG + 256
+            assert other.metrics()["copied_bytes"] < 1024, "headers and names alone"
+            assert len(kept) == 11
+
+    asyncio.run(main())
+
+
 def test_allocated_memory_is_used_again_when_both_sides_have_dropped_it(url: str) -> None:
     """Its pages stay mapped on both sides."""
 

@@ -91,6 +91,8 @@ pub const NATIVE_REDIAL_MS: u64 = 5;
 pub const RING_BYTES: usize = 256 << 10;
 /// Frames from this size on are put aside and named.
 pub const SHARE_BYTES_MIN: usize = COPY_BYTES_MAX + 1;
+/// Frames from this size on are copied without the lock of the connection, and by the binding without the GIL.
+pub const ASIDE_BYTES_MIN: usize = TURN_BYTES;
 /// What one end of a connection shares at most; beyond it frames go through the ring.
 pub const REGION_BYTES_MAX: u64 = 256 << 20;
 /// What is mapped of it at a time; pages that were never written cost nothing.

@@ -104,6 +104,10 @@ pub trait Stream {
     fn open(&mut self, _name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {
         Err(Violation::Kind(Kind::Shared as u8).into())
     }
+    /// Bytes that were copied to be put aside.
+    fn copied(&self) -> u64 {
+        0
+    }
     /// Frames put aside which the peer may still read.
     fn lent(&mut self) -> usize {
         0

@@ -280,17 +280,9 @@ class AsyncListener:
 
     async def _serve(self, descriptor: int) -> None:
         met = False
-        core = MessageConnection(
-            descriptor,
-            peer=f"a peer of {self.url}",
-            expected=self._token,
-            trusted=self._address.loopback and self._token is None,
-            limits=self._limits.as_dict(),
-            allocate=self._allocate,
-            shared=self._address.scheme == "shm",
-            tls=None if self._tls is None else self._tls.core,
-        )
+        core: MessageConnection | None = None
         try:
+            core = self._core(descriptor)  # shared memory may be refused to a peer, or to us
             core.bind(self._loop)
             async with asyncio.timeout(self._handshake_timeout):
                 await core.meet()
@@ -310,9 +302,22 @@ class AsyncListener:
         except Exception:
             _log.exception("a handler of %s failed", self.url)
         finally:
-            core.close()
+            if core is not None:
+                core.close()
             if not met:
                 self._settle()
+
+    def _core(self, descriptor: int) -> MessageConnection:
+        return MessageConnection(
+            descriptor,
+            peer=f"a peer of {self.url}",
+            expected=self._token,
+            trusted=self._address.loopback and self._token is None,
+            limits=self._limits.as_dict(),
+            allocate=self._allocate,
+            shared=self._address.scheme == "shm",
+            tls=None if self._tls is None else self._tls.core,
+        )
 
     def _settle(self) -> None:
         """One handshake less is under way."""

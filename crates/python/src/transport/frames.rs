@@ -1,6 +1,6 @@
 //! Messages on their way between Python and the core.
 
-use forebay_transport::messages::{Frames, Message};
+use forebay_transport::messages::{Aside, Frames, Message, Messages};
 use forebay_transport::{Payload, limit};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -14,6 +14,8 @@ use crate::sys::lent::Lent;
 pub enum Item<'py> {
     Bytes(Bound<'py, PyBytes>),
     Buffer(Option<Lent>),
+    /// A copy in shared memory.
+    Aside(Option<Aside>),
 }
 
 impl<'py> Item<'py> {
@@ -28,7 +30,8 @@ impl<'py> Item<'py> {
         match self {
             Self::Bytes(bytes) => bytes.as_bytes(),
             Self::Buffer(Some(lent)) => lent.as_ref(),
-            Self::Buffer(None) => &[],
+            Self::Aside(Some(aside)) => aside.as_ref(),
+            Self::Buffer(None) | Self::Aside(None) => &[],
         }
     }
 }
@@ -54,6 +57,22 @@ impl<'py> PyFrames<'py> {
     fn several(items: impl ExactSizeIterator<Item = Bound<'py, PyAny>>) -> PyResult<Self> {
         let items: PyResult<Vec<_>> = items.map(|item| Item::new(&item)).collect();
         items.map(Self::Many)
+    }
+
+    /// Copy very long frames to where the peer sees them, without the GIL; where nothing is shared they stay as they are.
+    pub fn put_aside(&mut self, py: Python<'_>, core: &Messages) {
+        let items = match self {
+            Self::One(item) => std::slice::from_mut(item),
+            Self::Many(items) => items,
+        };
+        for item in items {
+            let bytes = item.as_slice();
+            if bytes.len() >= limit::ASIDE_BYTES_MIN
+                && let Some(aside) = py.detach(|| core.put_aside(bytes))
+            {
+                *item = Item::Aside(Some(aside));
+            }
+        }
     }
 
     fn item(&mut self, index: usize) -> &mut Item<'py> {
@@ -82,6 +101,10 @@ impl Frames for PyFrames<'_> {
     fn lend(&mut self, index: usize) -> Payload {
         match self.item(index) {
             Item::Bytes(bytes) => Box::new(PyBackedBytes::from(bytes.clone())),
+            Item::Aside(aside) => match aside.take() {
+                Some(aside) => Box::new(aside),
+                None => Box::new([]),
+            },
             Item::Buffer(lent) => match lent.take() {
                 Some(lent) => Box::new(lent),
                 None => Box::new([]),

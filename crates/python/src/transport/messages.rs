@@ -54,6 +54,7 @@ struct Face {
 #[pyclass(frozen, module = "forebay._core")]
 pub struct MessageConnection {
     core: Messages,
+    shared: bool,
     limits: Limits,
     face: Mutex<Option<Face>>,
     done: Py<Waiting>,
@@ -98,6 +99,7 @@ impl MessageConnection {
         };
         Ok(Self {
             core,
+            shared,
             limits,
             face: Mutex::new(None),
             done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
@@ -186,7 +188,8 @@ impl MessageConnection {
 
     /// Send one message; await that its buffers are free and that there is room for the next one.
     fn send(slf: Bound<'_, Self>, frames: &Bound<'_, PyAny>) -> PyResult<Py<Waiting>> {
-        let sending = slf.get().core.send(&mut PyFrames::new(frames)?);
+        let this = slf.get();
+        let sending = this.core.send(&mut this.frames(frames)?);
         let sending = sending.map_err(|e| transport_error(slf.py(), &e, None))?;
         Self::awaited(slf, sending)
     }
@@ -217,7 +220,7 @@ impl MessageConnection {
         frames: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let sending = self.core.send(&mut PyFrames::new(frames)?);
+        let sending = self.core.send(&mut self.frames(frames)?);
         let sending = sending.map_err(|e| transport_error(py, &e, timeout))?;
         self.wait_for(py, sending, timeout)
     }
@@ -318,6 +321,7 @@ impl MessageConnection {
         let limits = state.limits;
         Ok(Self {
             core: Messages::resume(state, peer),
+            shared: false,
             limits,
             face: Mutex::new(None),
             done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
@@ -558,10 +562,19 @@ impl MessageConnection {
         }
     }
 
+    /// The frames of a message, the longest of them where a peer that shares memory sees them.
+    fn frames<'py>(&self, message: &Bound<'py, PyAny>) -> PyResult<PyFrames<'py>> {
+        let mut frames = PyFrames::new(message)?;
+        if self.shared {
+            frames.put_aside(message.py(), &self.core);
+        }
+        Ok(frames)
+    }
+
     fn send_all(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<Sending> {
         let messages: PyResult<Vec<_>> = messages
             .try_iter()?
-            .map(|message| PyFrames::new(&message?))
+            .map(|message| self.frames(&message?))
             .collect();
         let mut messages = messages?;
         let mut borrowed: Vec<&mut dyn Frames> = messages

@@ -23,6 +23,7 @@ use crate::messages::wire::{Watch, Wire};
 use crate::stream::Stream;
 use crate::sys::buffer::Buffer;
 use crate::sys::process;
+use crate::sys::shared::Aside;
 use crate::tls::Peer;
 
 /// Gives memory to receive a message into: of the lengths of its frames, 0 for short ones, a buffer of exactly that
@@ -206,6 +207,22 @@ impl Messages {
                 peer: self.peer.clone(),
             }),
         }
+    }
+
+    /// Copy a long frame to where the peer sees it, without holding up anybody else; it is then sent as it is.
+    ///
+    /// `None` where nothing is shared, or there is no room: then it is sent as any other.
+    pub fn put_aside(&self, bytes: &[u8]) -> Option<Aside> {
+        let mut state = self.lock().ok()?;
+        let Some(Wire::Shared(stream)) = &mut state.stream else {
+            return None;
+        };
+        if stream.holds(bytes) {
+            return None; // it lies there already
+        }
+        let lease = stream.reserve(bytes.len()).ok()?;
+        drop(state);
+        Aside::new(lease, bytes)
     }
 
     /// Send a message without waiting.

@@ -13,6 +13,7 @@ pub mod state;
 mod state_tests;
 pub mod wire;
 
+pub use crate::sys::shared::Aside;
 pub use connection::{Allocator, Handed, Messages, Options};
 pub use frames::Frames;
 pub use state::Message;

@@ -526,9 +526,10 @@ impl<S: Stream> State<S> {
         self.decoder.offset()
     }
 
-    /// Bytes that were copied on their way: out of the receive buffer, and into the outbox.
+    /// Bytes that were copied on their way: out of the receive buffer, into the outbox, and to be put aside.
     pub fn copied(&self) -> u64 {
-        self.decoder.copied() + self.outbox.copied()
+        let aside = self.stream.as_ref().map_or(0, Stream::copied);
+        self.decoder.copied() + self.outbox.copied() + aside
     }
 
     /// Why nothing more comes once the inbox is empty, if so.

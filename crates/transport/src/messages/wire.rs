@@ -171,6 +171,10 @@ impl Stream for Wire {
         self.stream_mut().open(name)
     }
 
+    fn copied(&self) -> u64 {
+        self.stream().copied()
+    }
+
     fn lent(&mut self) -> usize {
         self.stream_mut().lent()
     }

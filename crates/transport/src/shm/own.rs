@@ -28,6 +28,8 @@ pub struct Own {
     announced: Vec<u32>,
     /// Blocks given to the caller, by address; those that were freed since are found to be stale.
     allocated: BTreeMap<usize, Reference>,
+    /// Bytes that did not lie in the region before they were sent.
+    pub copied: u64,
 }
 
 impl Own {
@@ -57,6 +59,7 @@ impl Own {
             ledger: Ledger::default(),
             announced: vec![chunk],
             allocated: BTreeMap::new(),
+            copied: 0,
         })
     }
 
@@ -114,7 +117,7 @@ impl Own {
     }
 
     /// The block in which a frame lies, and where in it.
-    fn find(&self, bytes: &[u8]) -> Option<(Lease, u64)> {
+    pub fn find(&self, bytes: &[u8]) -> Option<(Lease, u64)> {
         let address = bytes.as_ptr() as usize;
         let (start, reference) = self.allocated.range(..=address).next_back()?;
         let skipped = (address - start) as u64;
@@ -126,6 +129,7 @@ impl Own {
     fn copy(&mut self, bytes: &[u8]) -> Option<Lease> {
         let mut lease = self.region.allocate(bytes.len()).ok()?;
         lease.bytes_mut()?.copy_from_slice(bytes);
+        self.copied += bytes.len() as u64;
         Some(lease)
     }
 

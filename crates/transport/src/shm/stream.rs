@@ -116,6 +116,21 @@ impl SharedStream {
         self.own.allocate(bytes)
     }
 
+    /// The same for a copy of a frame of the caller, who fills it in without any lock.
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    pub fn reserve(&mut self, bytes: usize) -> Result<Lease, Error> {
+        let lease = self.allocate(bytes)?;
+        self.own.copied += bytes as u64;
+        Ok(lease)
+    }
+
+    /// Whether a frame lies in our region.
+    pub fn holds(&self, bytes: &[u8]) -> bool {
+        self.own.find(bytes).is_some()
+    }
+
     /// Take back what the peer has given back.
     fn settle(&mut self) {
         if let Some(theirs) = &self.theirs {
@@ -320,6 +335,10 @@ impl Stream for SharedStream {
             Some(theirs) => Ok(theirs.open(&name, &self.own.control)?),
             None => Err(Violation::Order.into()),
         }
+    }
+
+    fn copied(&self) -> u64 {
+        self.own.copied
     }
 
     fn lent(&mut self) -> usize {

@@ -46,6 +46,30 @@ impl Own {
     }
 }
 
+/// Bytes that were copied into our region to be sent, and are written no more.
+#[derive(Debug)]
+pub struct Aside(Lease);
+
+impl Aside {
+    /// Fill a block; `None` where somebody else has a lease of it, or where its size is another.
+    pub fn new(mut lease: Lease, bytes: &[u8]) -> Option<Self> {
+        let room = lease.bytes_mut()?;
+        if room.len() != bytes.len() {
+            return None;
+        }
+        room.copy_from_slice(bytes);
+        Some(Self(lease))
+    }
+}
+
+impl AsRef<[u8]> for Aside {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the block is mapped while the lease lives, was written over its length above, and is written by
+        // nobody since: further leases of it are made by the ledger alone, which only keeps them.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().as_ptr(), self.0.len()) }
+    }
+}
+
 /// A part of another process's chunk, read-only here.
 #[derive(Clone, Debug)]
 pub struct Theirs {
