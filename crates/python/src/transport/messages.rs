@@ -256,16 +256,18 @@ impl MessageConnection {
     /// Close now: what is queued is dropped, and whoever waits gets an error. Idempotent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let face = self.face().take();
+        // The loop lets go of the number first: once closed it may name another socket at any time.
+        let forgotten = match &face {
+            Some(face) if face.watched != 0 => face.forget(py),
+            _ => Ok(()),
+        };
         self.core.close();
-        let Some(face) = face else { return Ok(()) };
+        let Some(face) = face else { return forgotten };
         let futures = face.receiver.iter().chain(&face.guests);
         for future in futures.chain(face.senders.iter().map(|(_, future)| future)) {
             wake(py, future);
         }
-        if face.watched != 0 {
-            face.forget(py)?;
-        }
-        Ok(())
+        forgotten
     }
 
     /// Whether nothing more can be sent or comes, also where nobody reads.
