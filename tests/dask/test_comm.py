@@ -306,7 +306,7 @@ def test_a_garbled_message_closes_the_comm(run: Run, address: str) -> None:
 
     async def main() -> None:
         async with pair(address) as (ours, theirs):
-            await theirs._connection.send([b"1234567", b"x"])
+            await theirs._connection.send([b"\xc1234567", b"x"])
             with pytest.raises(CommClosedError, match="garbled"):
                 await ours.read()
             assert ours.closed()

@@ -67,6 +67,8 @@ class Comm(core.Comm):
         self._peer_addr = peer_address
         self._extra = extra or {}
         self._met = False
+        self._agreed: dict[str, Any] | None = None
+        self._told: dict[str, Any] = {}
         super().__init__(deserialize=deserialize)
         self._finalizer = weakref.finalize(
             self, _close_dangling, connection, asyncio.get_running_loop(), repr(self)
@@ -103,7 +105,10 @@ class Comm(core.Comm):
             self.abort()
             raise
         try:
-            return await self._deserialized(parts, deserializers)
+            frames = unpack(parts)
+            if self.allow_offload and self.deserialize and _is_large(parts):
+                return await offload(loads, frames, self.deserialize, deserializers)
+            return loads(frames, self.deserialize, deserializers)
         except EOFError as error:
             self.abort()
             raise CommClosedError(f"in {self}: garbled or truncated: {error}") from error
@@ -111,7 +116,12 @@ class Comm(core.Comm):
     async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> int:
         if self._connection.closed:
             raise CommClosedError(f"in {self}: the peer is gone, or it was closed here")
-        frames = await self._serialized(msg, serializers, on_error)
+        threshold = comm_utils.OFFLOAD_THRESHOLD
+        options = (serializers, on_error, self._context(), self.max_shard_size)
+        if threshold and self.allow_offload and outweighs(msg, threshold):
+            frames = await offload(dumps, msg, *options)
+        else:
+            frames = dumps(msg, *options)
         try:
             parts, sent_bytes = pack(frames)
             await self._connection.send(parts)
@@ -140,32 +150,26 @@ class Comm(core.Comm):
     def closed(self) -> bool:
         return self._connection.closed
 
-    async def _serialized(self, msg: Any, serializers: Any, on_error: str) -> list[Any]:
-        options = {
-            "serializers": serializers,
-            "on_error": on_error,
-            "context": {
+    def _context(self) -> dict[str, Any]:
+        """What serializers are told of both ends; the handshake sets it, once."""
+        if self._agreed is not self.handshake_options:
+            self._agreed = self.handshake_options
+            self._told = {
                 "sender": self.local_info,
                 "recipient": self.remote_info,
                 **self.handshake_options,
-            },
-            "frame_split_size": self.max_shard_size,
-        }
-        threshold = comm_utils.OFFLOAD_THRESHOLD
-        if self.allow_offload and threshold and outweighs(msg, threshold):
-            return await offload(dumps, msg, **options)
-        return dumps(msg, **options)
-
-    async def _deserialized(self, parts: list[Any], deserializers: Any) -> Any:
-        frames, received_bytes = unpack(parts)
-        threshold = comm_utils.OFFLOAD_THRESHOLD
-        if self.allow_offload and self.deserialize and threshold and received_bytes > threshold:
-            return await offload(loads, frames, self.deserialize, deserializers)
-        return loads(frames, self.deserialize, deserializers)
+            }
+        return self._told
 
 
 class UnixComm(Comm):
     """A comm over a Unix socket."""
+
+
+def _is_large(parts: list[Any]) -> bool:
+    """Whether a received message is deserialized in a thread; `parts` are bytes-like, of bytes."""
+    threshold = comm_utils.OFFLOAD_THRESHOLD
+    return bool(threshold) and sum(map(len, parts)) > threshold
 
 
 def _close_dangling(
