@@ -51,7 +51,7 @@ class System:
         return self.contestant(
             f"p{clients}c{connections}" + (f", hog {hog}" if hog else ""),
             f"{ROUND}:echoes",
-            quick_s=0.8 if hog else 0.3,  # beside one, a request can take tens of milliseconds
+            quick_s=0.6 if hog else 0.3,  # beside one, a request can take tens of milliseconds
             clients=clients,
             connections=connections,
             **options,

@@ -35,13 +35,7 @@ class Side:
         self._loop = loop
         self._spin_us = spin_us
         self._native = native
-        self._listening: dict[str, Any] = {}
-        self._dialling: dict[str, Any] = {}
-        if scheme == "tls":
-            certificates = Certificates.make()
-            server = (certificates.chain, certificates.key)
-            self._listening["tls"] = self._transport.TlsServer(*server)
-            self._dialling["tls"] = self._transport.TlsClient(authority=certificates.authority)
+        self._certificates = Certificates.make() if scheme == "tls" else None
         if scheme in ("tcp", "tls"):
             self._url = f"{scheme}://127.0.0.1:0"
         else:
@@ -62,18 +56,22 @@ class Side:
         async def handle(connection: Any) -> None:
             await handler(_link(connection))
 
+        options: dict[str, Any] = {} if self._native else {"handler": handle}
         if self._native:
-            native: Any = importlib.import_module("forebay.transport.native")
-            listening = self._transport.listen(self._url, native=native.Echo(), **self._listening)
-        else:
-            listening = self._transport.listen(self._url, handle, **self._listening)
-        self._listener = await listening
+            options["native"] = importlib.import_module("forebay.transport.native").Echo()
+        if self._certificates:
+            chain, key = self._certificates.chain, self._certificates.key
+            options["tls"] = self._transport.Tls.server(cert=chain, key=key)
+        self._listener = await self._transport.listen(self._url, **options)
         url: str = self._listener.url
         return url
 
     async def connect(self, address: str) -> Link:
-        """Dial."""
-        return _link(await self._transport.connect(address, **self._dialling))
+        """Dial; over TLS, the certificate and the name in it are checked."""
+        options: dict[str, Any] = {}
+        if self._certificates:
+            options["tls"] = self._transport.Tls.client(ca=self._certificates.authority)
+        return _link(await self._transport.connect(address, **options))
 
 
 def _link(connection: Any) -> Link:

@@ -1,8 +1,10 @@
 """The compiled core. Private: use its classes where their systems re-export them."""
 
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, Handle
 from collections.abc import Callable, Generator, Iterable
+from contextvars import Context
 from os import PathLike
+from selectors import SelectorKey
 from typing import Any, Self, final
 
 from typing_extensions import Buffer as _HasBuffer
@@ -22,9 +24,15 @@ __all__ = [
     "Listener",
     "Look",
     "MessageConnection",
+    "NativeHealth",
+    "NativeServer",
+    "NativeService",
+    "NativeStore",
     "Nursery",
     "Pool",
     "Rows",
+    "Selector",
+    "Turns",
     "Waiting",
     "WakeQueue",
     "Window",
@@ -89,6 +97,39 @@ class Rows:
         """Copy each span into one of `targets`, writable contiguous buffers of all its rows."""
 
 # --- transport ---
+
+@disjoint_base
+class Selector:
+    """What an event loop waits on; documented in `forebay.transport`."""
+
+    def __new__(
+        cls, report: Callable[[BaseException, Any], object], spin_us: int = 0
+    ) -> Self: ...
+    def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey: ...
+    def unregister(self, fileobj: Any) -> SelectorKey: ...
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey: ...
+    def get_key(self, fileobj: Any) -> SelectorKey: ...
+    def find(self, fileobj: Any) -> SelectorKey | None: ...
+    def registered(self) -> list[int]: ...
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    def fileno(self) -> int: ...
+    def attach(self, fd: int, events: int, callback: Callable[[int], object]) -> None: ...
+    def change(self, fd: int, events: int) -> None: ...
+    def detach(self, fd: int) -> bool: ...
+    def metrics(self) -> dict[str, int]: ...
+
+@disjoint_base
+class Turns:
+    """`call_soon` and `_run_once` of asyncio's loop; a base class to stand before it."""
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle: ...
+    def _run_once(self) -> None: ...
 
 _Segments = list[Any] | None
 _Call = tuple[int, int, Any, list[Frame] | None, float | None, bool]
@@ -289,6 +330,7 @@ class MessageConnection:
         trusted: whether memory for what it announces is obtained at once.
         limits: names and values, see `forebay.transport.Limits`.
         allocate: gives memory to receive a long frame into, see `forebay.transport.connect`.
+        shared: through shared memory; the socket is a Unix socket, and its lifeline.
     """
 
     def __new__(
@@ -301,7 +343,10 @@ class MessageConnection:
         trusted: bool = False,
         limits: dict[str, int] | None = None,
         allocate: Callable[[int], _HasBuffer] | None = None,
+        shared: bool = False,
     ) -> MessageConnection: ...
+    def allocate(self, n_bytes: int) -> Buffer:
+        """Memory that the peer sees: a frame in it is sent without a copy. For `shared` ones."""
     def bind(self, event_loop: AbstractEventLoop) -> None:
         """Have `event_loop` step the connection from now on; in its thread, once."""
     def on_ready(self, events: int) -> None:
@@ -336,6 +381,84 @@ class MessageConnection:
         """Whether the peer closed it between two messages."""
     def fileno(self) -> int: ...
     def metrics(self) -> dict[str, int]: ...
+
+@final
+class NativeService:
+    """What answers messages in the thread of a `NativeServer`."""
+
+    @staticmethod
+    def echo() -> NativeService: ...
+    @staticmethod
+    def store(store: NativeStore) -> NativeService: ...
+    @staticmethod
+    def health(health: NativeHealth) -> NativeService: ...
+    @staticmethod
+    def forward(
+        *,
+        address: tuple[str, int] | None = None,
+        path: str | PathLike[str] | None = None,
+        token: bytes | None = None,
+        limits: dict[str, int] | None = None,
+    ) -> NativeService: ...
+    @staticmethod
+    def table(services: dict[bytes, NativeService], hands_over: bool) -> NativeService: ...
+
+@final
+class NativeStore:
+    """Values by key, served while others put and delete them."""
+
+    def __new__(cls) -> NativeStore: ...
+    def put(self, key: bytes, value: Any, copy: bool) -> None: ...
+    def delete(self, key: bytes) -> bool: ...
+    def __contains__(self, key: bytes, /) -> bool: ...
+    def __len__(self) -> int: ...
+    def metrics(self) -> dict[str, int]: ...
+
+@final
+class NativeHealth:
+    """What a health check is told."""
+
+    def __new__(cls, status: str) -> NativeHealth: ...
+    def set(self, status: str) -> None: ...
+    @property
+    def status(self) -> str: ...
+
+@final
+class NativeServer:
+    """A listener whose thread never takes the GIL.
+
+    Args:
+        service: what answers.
+        descriptors: listening, nonblocking sockets, given away; or
+        path: of a Unix socket.
+        expected: what a client must show to be let in.
+        trusted: whether memory for what it announces is obtained at once.
+        limits: names and values, see `forebay.transport.Limits`.
+        handshake: seconds in which a client must say who it is.
+        stall: seconds in which what is under way must have moved on.
+    """
+
+    def __new__(
+        cls,
+        service: NativeService,
+        *,
+        descriptors: list[int],
+        path: str | PathLike[str] | None,
+        expected: bytes | None,
+        trusted: bool,
+        limits: dict[str, int] | None,
+        handshake: float,
+        stall: float,
+    ) -> NativeServer: ...
+    def fileno(self) -> int:
+        """Readable when connections were handed over, and once the thread has ended."""
+    def take(self, peer: str) -> list[MessageConnection] | None:
+        """Connections that were handed over; None once the thread has ended."""
+    def stop(self) -> None:
+        """Begin to close: nobody is accepted, what was received is answered."""
+    def close(self) -> None:
+        """Close, and wait for the thread. Idempotent."""
+    def metrics(self) -> dict[str, Any]: ...
 
 @final
 class Look:

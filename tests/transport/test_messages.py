@@ -52,9 +52,25 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 @pytest.fixture(params=["tcp", "unix"])
+def stream_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the kernel carries every byte; what lies in shared memory has tests of its own."""
+    return "tcp://127.0.0.1:0" if request.param == "tcp" else f"unix://{tmp_path}/own/a.sock"
+
+
+@pytest.fixture(params=["tcp", "unix", "shm"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a listener may listen."""
-    return "tcp://127.0.0.1:0" if request.param == "tcp" else f"unix://{tmp_path}/own/a.sock"
+    if request.param == "tcp":
+        return "tcp://127.0.0.1:0"
+    return f"{request.param}://{tmp_path}/own/a.sock"
+
+
+@pytest.fixture
+def socket_url(url: str) -> str:
+    """Where bytes go through a socket."""
+    if url.startswith("shm:"):
+        pytest.skip("long frames stay in the sender's memory")
+    return url
 
 
 async def echo(connection: AsyncConnection) -> None:
@@ -112,7 +128,7 @@ def test_a_message_may_have_many_frames(run: Run, url: str, count: int) -> None:
     run(main())
 
 
-def test_any_contiguous_buffer_is_a_frame(run: Run, url: str) -> None:
+def test_any_contiguous_buffer_is_a_frame(run: Run, stream_url: str) -> None:
     async def main() -> None:
         numbers = np.arange(BIG, dtype=np.int64)
         frames = [
@@ -123,7 +139,7 @@ def test_any_contiguous_buffer_is_a_frame(run: Run, url: str) -> None:
             numbers.reshape(1000, -1)[10],
             np.float32(2.0),
         ]
-        async with served(url) as connection:
+        async with served(stream_url) as connection:
             await connection.send(frames)
             got = await connection.recv()
             assert as_bytes(got) == [memoryview(frame).tobytes() for frame in frames]
@@ -216,7 +232,9 @@ def test_two_tasks_in_recv_are_one_too_many(run: Run, url: str) -> None:
     run(main())
 
 
-def test_a_cancelled_send_goes_out_whole_and_gives_its_buffers_back(run: Run, url: str) -> None:
+def test_a_cancelled_send_goes_out_whole_and_gives_its_buffers_back(
+    run: Run, stream_url: str
+) -> None:
     async def main() -> None:
         taken = asyncio.Event()
 
@@ -224,7 +242,7 @@ def test_a_cancelled_send_goes_out_whole_and_gives_its_buffers_back(run: Run, ur
             await taken.wait()
             await echo(connection)
 
-        async with listen(url, later) as listener, connect(listener.url) as connection:
+        async with listen(stream_url, later) as listener, connect(listener.url) as connection:
             await connection.send(bytes(5_000_000))  # more than its inbox may hold
             buffer = bytearray(b"a" * 20_000_000)
             task = asyncio.create_task(_send(connection, buffer))
@@ -370,9 +388,9 @@ def test_other_machines_need_a_token_or_a_word() -> None:
     listen("tcp://0.0.0.0:0", echo, unprotected=True)
 
 
-def test_long_frames_are_copied_on_neither_side(run: Run, url: str) -> None:
+def test_long_frames_are_copied_on_neither_side(run: Run, stream_url: str) -> None:
     async def main() -> None:
-        async with served(url) as connection:
+        async with served(stream_url) as connection:
             frames = [bytes(BIG), np.zeros(BIG, np.uint8), bytes(200_000)]
             await connection.send(frames)
             await connection.recv()
@@ -491,7 +509,7 @@ def _receive(connection: Connection, failed: list[BaseException]) -> None:
             failed.append(error)
 
 
-def test_long_frames_go_into_memory_that_the_caller_gives(run: Run, url: str) -> None:
+def test_long_frames_go_into_memory_that_the_caller_gives(run: Run, socket_url: str) -> None:
     async def main() -> None:
         given: list[Any] = []
 
@@ -499,7 +517,7 @@ def test_long_frames_go_into_memory_that_the_caller_gives(run: Run, url: str) ->
             given.append(np.zeros(nbytes, np.uint8))
             return given[-1]
 
-        async with served(url, allocate=allocate) as connection:
+        async with served(socket_url, allocate=allocate) as connection:
             for size in (100, 65_536, BIG):
                 sent = [os.urandom(size), b"short", os.urandom(size)]
                 await connection.send(sent)
@@ -514,10 +532,10 @@ def test_long_frames_go_into_memory_that_the_caller_gives(run: Run, url: str) ->
     run(main())
 
 
-def test_an_arena_is_a_place_to_receive_into(run: Run, url: str) -> None:
+def test_an_arena_is_a_place_to_receive_into(run: Run, socket_url: str) -> None:
     async def main() -> None:
         arena = Arena("16MiB")
-        async with served(url, allocate=arena.allocate) as connection:
+        async with served(socket_url, allocate=arena.allocate) as connection:
             sent = os.urandom(BIG)
             await connection.send(sent)
             [frame] = await connection.recv()
@@ -528,13 +546,24 @@ def test_an_arena_is_a_place_to_receive_into(run: Run, url: str) -> None:
 
 
 def test_memory_of_another_size_is_reported_and_not_used(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    socket_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reported: list[str] = []
     monkeypatch.setattr("sys.unraisablehook", lambda told: reported.append(str(told.exc_value)))
-    with serving(url) as where, connect(where, allocate=lambda nbytes: bytearray(9)) as connection:
+    with (
+        serving(socket_url) as where,
+        connect(where, allocate=lambda nbytes: bytearray(9)) as connection,
+    ):
         sent = os.urandom(BIG)
         connection.send(sent)
         [frame] = connection.recv(timeout=TIMEOUT_S)
         assert bytes(frame) == sent
     assert reported == [f"memory for a frame of {BIG} bytes has 9; give exactly what is asked for"]
+
+
+def test_what_stays_in_the_senders_memory_is_received_into_no_other(tmp_path: Path) -> None:
+    url = f"shm://{tmp_path}/own/a.sock"
+    with pytest.raises(ConfigError, match="stay in the sender's memory"):
+        connect(url, allocate=bytearray)
+    with pytest.raises(ConfigError, match="stay in the sender's memory"):
+        listen(url, echo, allocate=bytearray)

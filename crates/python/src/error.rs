@@ -6,6 +6,7 @@ use forebay_transport::{Delivered, Error as Transport};
 use pyo3::exceptions::{PyInterruptedError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
+use rustix::io::Errno;
 
 /// The exception for an error of the memory crate.
 pub(crate) fn memory(error: Memory) -> PyErr {
@@ -101,6 +102,9 @@ pub(crate) fn transport_error(py: Python<'_>, error: &Transport, timeout: Option
             broken.set_cause(py, Some(cause));
             broken
         }
+        Transport::Memory(_) => raise("BrokenError", message, |py| {
+            [("delivered", word(Delivered::No))].into_py_dict(py)
+        }),
         Transport::Interrupted => PyInterruptedError::new_err(message),
         // The enum may grow; an error without a class of its own is a fault of this file.
         _ => internal(message),
@@ -117,6 +121,21 @@ fn word(delivered: Delivered) -> &'static str {
 /// `ConfigError`: wrong before anything happened.
 pub(crate) fn config(message: String) -> PyErr {
     plain("ConfigError", message)
+}
+
+/// `ClosedError`: its owner closed it.
+pub(crate) fn closed(message: String) -> PyErr {
+    plain("ClosedError", message)
+}
+
+/// The builtin `OSError` of a number, in the words of `os.strerror`.
+pub(crate) fn system(py: Python<'_>, errno: Errno) -> PyErr {
+    let number = errno.raw_os_error();
+    let text = py
+        .import("os")
+        .and_then(|os| os.call_method1("strerror", (number,)))
+        .map(Bound::unbind);
+    text.map_or_else(|error| error, |text| PyOSError::new_err((number, text)))
 }
 
 /// `StaleError`: the handle is from before a free.

@@ -9,6 +9,9 @@ mod gather;
 mod listener;
 mod look;
 mod messages;
+mod native;
+mod selector;
+mod turns;
 mod wait;
 
 pub use connection::Connection;
@@ -25,6 +28,12 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<awaitable::Waiting>()?;
     module.add_class::<messages::MessageConnection>()?;
     module.add_class::<listener::Listener>()?;
+    module.add_class::<native::NativeService>()?;
+    module.add_class::<native::NativeStore>()?;
+    module.add_class::<native::NativeHealth>()?;
+    module.add_class::<native::NativeServer>()?;
     module.add_class::<look::Look>()?;
+    module.add_class::<selector::Selector>()?;
+    module.add_class::<turns::Turns>()?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)
 }

@@ -41,6 +41,8 @@ impl From<StreamFault> for Cause {
             StreamFault::Errno(errno) => Self::Failed(errno),
             StreamFault::Tls(text) => Self::Tls(text),
             StreamFault::Truncated => Self::Unclosed,
+            // States make a fault of their own of it, which names the offset.
+            StreamFault::Violation(_) => Self::Failed(Errno::PROTO),
         }
     }
 }
@@ -77,6 +79,24 @@ pub enum Violation {
     Uninvited,
     #[error("the token is wrong")]
     Token,
+    #[error("the ring's {what} is {value:#x}, which cannot be")]
+    Ring { what: &'static str, value: u64 },
+    #[error("a control block of {bytes} bytes is not the one spoken here ({expected} bytes)")]
+    Geometry { bytes: u64, expected: u64 },
+    #[error("a frame of {bytes} bytes at {offset:#x} of chunk {chunk} is not in the peer's memory")]
+    Reference { chunk: u32, offset: u64, bytes: u64 },
+    #[error("a table of {0} bytes does not fit its message")]
+    Table(usize),
+    #[error("a record of {0} bytes on the lifeline is none")]
+    Record(usize),
+    #[error("a record on the lifeline came before the hello, or a second hello did")]
+    Order,
+    #[error("a record on the lifeline came without its descriptors; are any left to this process?")]
+    Descriptors,
+    #[error("more than {limit} chunks of the peer are mapped at once (windows_max)")]
+    Windows { limit: usize },
+    #[error("{0}")]
+    Window(String),
     #[error("pickle is refused: the kernel does not say that the peer is the same user")]
     Pickle,
     #[error("pickle is refused: the peer's runtime {peer:#06x} is not ours, {own:#06x}")]
@@ -163,6 +183,9 @@ pub enum Error {
     /// An argument is wrong; nothing has happened.
     #[error("{0}")]
     Config(String),
+    /// There is no memory to share, or the kernel refused it.
+    #[error("{0}")]
+    Memory(String),
     /// A system call failed while a socket was made.
     #[error("{what}: {errno}")]
     System { what: String, errno: Errno },

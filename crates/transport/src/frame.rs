@@ -25,6 +25,8 @@ pub enum Kind {
     Message = 8,
     /// A token, which lets its sender in.
     Token = 10,
+    /// A message of which long frames lie in shared memory: a table, and the frames that do not.
+    Shared = 11,
 }
 
 /// How the head is encoded.
@@ -144,6 +146,7 @@ impl Header {
             7 => Kind::Goodbye,
             8 => Kind::Message,
             10 => Kind::Token,
+            11 => Kind::Shared,
             other => return Err(Violation::Kind(other)),
         };
         if flags & !3 != 0 {

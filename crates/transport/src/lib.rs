@@ -16,8 +16,11 @@ pub mod inbox;
 pub mod limit;
 pub mod look;
 pub mod messages;
+pub mod native;
 pub mod outbox;
 pub mod preface;
+pub mod selector;
+pub mod shm;
 mod state;
 #[cfg(test)]
 mod state_tests;

@@ -71,6 +71,40 @@ pub const SEAL_BYTES: usize = 128 << 10;
 
 /// TLS sessions that a server or a client remembers, to resume them; about 1 KiB each.
 pub const SESSIONS_MAX: usize = 1024;
+/// Messages that a native listener answers for one connection in one turn.
+pub const NATIVE_TURN_MESSAGES: usize = 256;
+/// Connections of one native listener; accepting pauses there. Each holds a descriptor and about 1 KiB.
+pub const NATIVE_CONNECTIONS_MAX: usize = 65_536;
+/// Connections of a native listener in their handshake; accepting pauses there.
+pub const NATIVE_UNMET_MAX: usize = 256;
+/// Seconds in which half a message, or an answer that nobody takes, must have moved on.
+pub const NATIVE_STALL_S: u64 = 30;
+/// By how much at least, so that a byte now and then does not hold a place: about 1 KiB/s.
+pub const NATIVE_STALL_BYTES_MIN: u64 = 32 << 10;
+/// How long accepting pauses when no descriptor is left.
+pub const NATIVE_PAUSE_MS: u64 = 100;
+/// How long a native listener that closes waits for answers to leave.
+pub const NATIVE_GRACE_MS: u64 = 500;
+/// Between two attempts to dial a Unix socket whose queue is full.
+pub const NATIVE_REDIAL_MS: u64 = 5;
+/// Bytes of the ring of one direction: two of the largest messages that go through it whole are on their way at once.
+pub const RING_BYTES: usize = 256 << 10;
+/// Frames from this size on are put aside and named.
+pub const SHARE_BYTES_MIN: usize = COPY_BYTES_MAX + 1;
+/// What one end of a connection shares at most; beyond it frames go through the ring.
+pub const REGION_BYTES_MAX: u64 = 256 << 20;
+/// What is mapped of it at a time; pages that were never written cost nothing.
+pub const REGION_CHUNK_BYTES: u64 = 64 << 20;
+/// Frames that the peer may hold at once; beyond it further ones go through the ring.
+pub const LENT_FRAMES_MAX: usize = 1024;
+/// Chunks of a peer that are mapped at once; its region has at most four, but for blocks that need their own.
+pub const WINDOWS_MAX: usize = 64;
+/// How long a thread waits for another one that sleeps on the same connection, before it looks for signals.
+pub const FOLLOW_MS: u64 = 50;
+/// Longest look of an event loop before it sleeps, with the GIL held: a tenth of its switch interval.
+pub const LOOP_SPIN_US_MAX: u32 = 500;
+/// Room for the events of one wait of a loop, where fewer descriptors than that are watched.
+pub const EVENTS_MIN: usize = 64;
 
 /// The limits that one connection applies and announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -369,7 +369,7 @@ impl<S: Stream> State<S> {
             Kind::Pong => self.pongs += 1,
             Kind::Goodbye => self.goodbye = true,
             Kind::Cancel | Kind::Ping => {}
-            Kind::Message | Kind::Token => return Err(Violation::Kind(kind as u8)),
+            Kind::Message | Kind::Token | Kind::Shared => return Err(Violation::Kind(kind as u8)),
         }
         Ok(())
     }

@@ -8,6 +8,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
+use crate::error::Violation;
+use crate::frame::Kind;
+use crate::shm::NAME_BYTES;
+use crate::sys::buffer::Buffer;
+
 /// Why a stream did not move bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFault {
@@ -20,6 +25,15 @@ pub enum StreamFault {
     /// The stream ended without the `close_notify` of TLS, so that bytes may be missing.
     #[error("the stream ended without a TLS close_notify and may have been cut")]
     Truncated,
+    /// The peer broke the protocol of the stream itself.
+    #[error("{0}")]
+    Violation(Violation),
+}
+
+impl From<Violation> for StreamFault {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
 }
 
 impl StreamFault {
@@ -70,6 +84,26 @@ pub trait Stream {
     }
     /// Say that nothing more is sent, where the stream has a word for it; flush afterwards.
     fn finish(&mut self) {}
+    /// Whether room for more is told as input, so that it is never watched for room.
+    fn tells_room_as_input(&self) -> bool {
+        false
+    }
+    /// What is watched was said to be ready: called before the stream is used again.
+    fn woken(&mut self) -> Result<(), StreamFault> {
+        Ok(())
+    }
+    /// Put a long frame where the peer reads it, and give its name, to be sent instead. `None`: send its bytes.
+    fn share(&mut self, _bytes: &[u8]) -> Option<[u8; NAME_BYTES]> {
+        None
+    }
+    /// The frame that a name of the peer stands for.
+    fn open(&mut self, _name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {
+        Err(Violation::Kind(Kind::Shared as u8).into())
+    }
+    /// Frames put aside which the peer may still read.
+    fn lent(&mut self) -> usize {
+        0
+    }
 }
 
 impl Stream for Arc<OwnedFd> {

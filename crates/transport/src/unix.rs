@@ -1,7 +1,7 @@
 //! Unix sockets: connect, listen, accept, and who the peer is.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -106,6 +106,11 @@ impl Listener {
         }
     }
 
+    /// For a system call.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
     /// For a selector.
     pub fn descriptor(&self) -> RawFd {
         self.socket.as_raw_fd()
@@ -126,7 +131,7 @@ impl Drop for Listener {
     }
 }
 
-fn address(path: &Path) -> Result<SocketAddrUnix> {
+pub(crate) fn address(path: &Path) -> Result<SocketAddrUnix> {
     let bytes = path.as_os_str().as_bytes().len();
     if bytes > UNIX_PATH_BYTES_MAX {
         return Err(Error::Config(format!(
@@ -137,7 +142,7 @@ fn address(path: &Path) -> Result<SocketAddrUnix> {
     SocketAddrUnix::new(path).map_err(|errno| Error::Config(format!("{}: {errno}", path.display())))
 }
 
-fn stream_socket(flags: SocketFlags) -> Result<OwnedFd> {
+pub(crate) fn stream_socket(flags: SocketFlags) -> Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(|errno| system("socket", errno))
 }

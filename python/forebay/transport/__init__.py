@@ -5,20 +5,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forebay._core import Frame
+from forebay._lazy import lazy
+from forebay.transport import native
 from forebay.transport._connect import Connect, connect
 from forebay.transport._connection import AsyncConnection, Connection
 from forebay.transport._limits import Limits
 from forebay.transport._listen import AsyncListener, Listen, listen
+
+if TYPE_CHECKING:
+    from forebay.transport._event_loop import EventLoop, new_event_loop
 
 __all__ = [
     "AsyncConnection",
     "AsyncListener",
     "Connect",
     "Connection",
+    "EventLoop",
     "Frame",
     "Limits",
     "Listen",
     "connect",
     "listen",
+    "native",
+    "new_event_loop",
 ]
+
+__getattr__, __dir__ = lazy(__name__, {"_event_loop": ("EventLoop", "new_event_loop")})

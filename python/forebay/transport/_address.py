@@ -40,6 +40,20 @@ class Address:
             return False
 
 
+def receiving(url: str, allocate: object) -> Address:
+    """The address of a connection whose frames are received by `allocate`, where that is given.
+
+    Raises:
+        ConfigError: as `parse`; or nothing is received there.
+    """
+    address = parse(url)
+    if allocate is not None and address.scheme == "shm":
+        raise ConfigError(
+            f"{url}: long frames stay in the sender's memory, so allocate= has no use"
+        )
+    return address
+
+
 def parse(url: str) -> Address:
     """The address that a URL names.
 

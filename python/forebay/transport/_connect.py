@@ -12,7 +12,7 @@ from typing import Any
 
 from forebay._core import MessageConnection, connect_unix
 from forebay.errors import ConfigError, DeadlineError
-from forebay.transport._address import Address, parse
+from forebay.transport._address import PATH_SCHEMES, Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection, Connection
 from forebay.transport._limits import Limits
 from forebay.transport._socket import refused, resolve, tune
@@ -36,7 +36,8 @@ def connect(
     the running event loop.
 
     Args:
-        url: `tcp://host:port`, `unix:///path`.
+        url: `tcp://host:port`, `unix:///path`, `shm:///path` (shared memory, to a process
+            of the same user on this machine).
         token: what the listener asks for, if it does.
         limits: of this end.
         allocate: what frames of 64 KiB and more are received into: called with a number of bytes,
@@ -48,7 +49,7 @@ def connect(
     Entering raises ConfigError (the URL), BrokenError (nobody answers, or the listener lets nobody
     in), ProtocolError (something else answers), DeadlineError.
     """
-    return Connect(parse(url), token, limits or Limits(), allocate, timeout)
+    return Connect(receiving(url, allocate), token, limits or Limits(), allocate, timeout)
 
 
 class Connect:
@@ -131,11 +132,12 @@ class Connect:
             trusted=True,  # we chose it
             limits=self._limits.as_dict(),
             allocate=self._allocate,
+            shared=self._address.scheme == "shm",
         )
 
     async def _dial(self, loop: asyncio.AbstractEventLoop) -> int:
         address = self._address
-        if address.scheme == "unix":
+        if address.scheme in PATH_SCHEMES:
             return connect_unix(address.path)
         if address.scheme != "tcp":
             raise self._unknown()
@@ -158,7 +160,7 @@ class Connect:
 
     def _dial_blocking(self) -> int:
         address = self._address
-        if address.scheme == "unix":
+        if address.scheme in PATH_SCHEMES:
             return connect_unix(address.path)
         if address.scheme != "tcp":
             raise self._unknown()

@@ -10,21 +10,22 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any
+from typing import Any, overload
 
 from forebay._core import Listener as UnixListener
 from forebay._core import MessageConnection
 from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
-from forebay.transport._address import Address, parse
+from forebay.transport._address import PATH_SCHEMES, Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection
 from forebay.transport._limits import Limits
-from forebay.transport._socket import name_of, resolve, tune
+from forebay.transport._native_listener import NativeListen, NativeListener
+from forebay.transport._socket import bind_all, name_of, resolve, tune
+from forebay.transport.native import Handler as NativeHandler
 
 __all__ = ["AsyncListener", "Listen", "listen"]
 
 Handler = Callable[[AsyncConnection], Awaitable[None]]
 
-BACKLOG = 1024
 ACCEPTS_A_TURN = 64
 UNMET_MAX = 256
 """Connections in their handshake at the same time; more wait in the kernel's queue."""
@@ -35,6 +36,7 @@ NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _log = logging.getLogger(__name__)
 
 
+@overload
 def listen(
     url: str,
     handler: Handler,
@@ -44,13 +46,41 @@ def listen(
     allocate: Allocate | None = None,
     handshake_timeout: float = 5.0,
     unprotected: bool = False,
-) -> Listen:
+    native: None = None,
+) -> Listen: ...
+
+
+@overload
+def listen(
+    url: str,
+    handler: Handler | None = None,
+    *,
+    token: str | bytes | None = None,
+    limits: Limits | None = None,
+    handshake_timeout: float = 5.0,
+    unprotected: bool = False,
+    native: NativeHandler,
+) -> NativeListen: ...
+
+
+def listen(
+    url: str,
+    handler: Handler | None = None,
+    *,
+    token: str | bytes | None = None,
+    limits: Limits | None = None,
+    allocate: Allocate | None = None,
+    handshake_timeout: float = 5.0,
+    unprotected: bool = False,
+    native: NativeHandler | None = None,
+) -> Listen | NativeListen:
     """Listen for connections; `handler` runs once for each, in a task of its own.
 
     `async with listen(url, handler) as listener`, or await it and close it by `aclose()`.
 
     Args:
-        url: `tcp://host:port` (port 0: any that is free), `unix:///path` (its file gets 0600).
+        url: `tcp://host:port` (port 0: any that is free), `unix:///path` (its file gets 0600),
+            `shm:///path` (the same, for shared memory).
         handler: gets an `AsyncConnection`, which is closed when it returns; what it raises is
             logged.
         token: what a peer must show; needed where other machines can connect.
@@ -58,17 +88,30 @@ def listen(
         allocate: as of `connect`.
         handshake_timeout: seconds in which a peer must say who it is.
         unprotected: let other machines connect without a token.
+        native: answers in a thread that never takes the GIL, see `forebay.transport.native`; needs
+            no event loop then: `with listen(url, native=Store()) as listener`. Beside a `handler`
+            it is a `Table`, whose rest the handler gets.
 
     Raises:
         ConfigError: the URL, or nothing protects it. Entering raises OSError.
     """
-    address = parse(url)
+    address = receiving(url, allocate)
     if not address.loopback and token is None and not unprotected:
         raise ConfigError(
             f"{url} can be reached from other machines: give token=, or unprotected=True where"
             " everybody there may connect"
         )
     shown = token.encode() if isinstance(token, str) else token
+    if native is not None:
+        if allocate is not None:
+            raise ConfigError(
+                "allocate= is for handlers of Python; a native one has its own memory"
+            )
+        return NativeListen(
+            NativeListener(address, native, handler, shown, limits or Limits(), handshake_timeout)
+        )
+    if handler is None:
+        raise ConfigError(f"listen({url!r}) needs a handler, native= or both")
     return Listen(
         AsyncListener(address, handler, shown, limits or Limits(), allocate, handshake_timeout)
     )
@@ -153,10 +196,11 @@ class AsyncListener:
     async def _open(self) -> AsyncListener:
         self._loop = asyncio.get_running_loop()
         address = self._address
-        if address.scheme == "unix":
+        if address.scheme in PATH_SCHEMES:
             self._unix = UnixListener(address.path)
         elif address.scheme == "tcp":
-            self._sockets = await _bind(self._loop, address)
+            found = await resolve(self._loop, address.host, address.port, passive=True)
+            self._sockets = bind_all(found, address.port)
             self.url = name_of(address.scheme, self._sockets[0].getsockname())
         else:
             raise ConfigError(f"{address}: {address.scheme}:// is not spoken here yet")
@@ -232,6 +276,7 @@ class AsyncListener:
             trusted=self._address.loopback and self._token is None,
             limits=self._limits.as_dict(),
             allocate=self._allocate,
+            shared=self._address.scheme == "shm",
         )
         try:
             core.bind(self._loop)
@@ -262,26 +307,3 @@ class AsyncListener:
         self._unmet -= 1
         if self._unmet == UNMET_MAX - 1:
             self._resume()
-
-
-async def _bind(loop: asyncio.AbstractEventLoop, address: Address) -> list[socket.socket]:
-    """Listening sockets of all addresses of a host, with one port for all of them."""
-    found = await resolve(loop, address.host, address.port, passive=True)
-    sockets: list[socket.socket] = []
-    port = address.port
-    try:
-        for family, where in found:
-            listening = socket.socket(family, socket.SOCK_STREAM)
-            sockets.append(listening)
-            listening.setblocking(False)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listening.bind((where[0], port, *where[2:]))
-            port = port or listening.getsockname()[1]
-            listening.listen(BACKLOG)
-    except BaseException:
-        for listening in sockets:
-            listening.close()
-        raise
-    return sockets

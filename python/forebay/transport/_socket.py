@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections.abc import Iterable
 
 from forebay.errors import BrokenError
 
+BACKLOG = 1024
 KEEPALIVE_IDLE_S = 10
 KEEPALIVE_INTERVAL_S = 5
 KEEPALIVE_PROBES = 4
@@ -48,20 +50,59 @@ async def resolve(
     Raises:
         BrokenError: the host is not known.
     """
-    try:
-        number = ipaddress.ip_address(host)
-    except ValueError:
-        pass
-    else:
-        if number.version == 4:
-            return [(socket.AF_INET, (host, port))]
-        return [(socket.AF_INET6, (host, port, 0, 0))]
+    number = _number(host, port)
+    if number is not None:
+        return [number]
     flags = socket.AI_PASSIVE if passive else 0
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     except socket.gaierror as error:
         raise BrokenError(f"host {host!r}: {error.strerror}", delivered="no") from None
     return list(dict.fromkeys((family, where) for family, _, _, _, where in found))
+
+
+def resolve_blocking(host: str, port: int, *, passive: bool = False) -> list[Found]:
+    """The same, for threads."""
+    number = _number(host, port)
+    if number is not None:
+        return [number]
+    flags = socket.AI_PASSIVE if passive else 0
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    except socket.gaierror as error:
+        raise BrokenError(f"host {host!r}: {error.strerror}", delivered="no") from None
+    return list(dict.fromkeys((family, where) for family, _, _, _, where in found))
+
+
+def _number(host: str, port: int) -> Found | None:
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    if number.version == 4:
+        return socket.AF_INET, (host, port)
+    return socket.AF_INET6, (host, port, 0, 0)
+
+
+def bind_all(found: Iterable[Found], port: int) -> list[socket.socket]:
+    """Listening sockets of all addresses of a host, with one port for all of them."""
+    sockets: list[socket.socket] = []
+    try:
+        for family, where in found:
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((where[0], port, *where[2:]))
+            port = port or listening.getsockname()[1]
+            listening.listen(BACKLOG)
+    except BaseException:
+        for listening in sockets:
+            listening.close()
+        raise
+    return sockets
 
 
 def refused(url: str, error: OSError) -> BrokenError:

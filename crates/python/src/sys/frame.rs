@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 /// Bytes of a received frame; numpy arrays may be made over it without a copy and written to.
 ///
 /// The memory is freed with the last buffer made from it. It is aligned to 64 bytes.
+/// A long frame that came through shared memory is read-only, and goes back to its sender instead.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct Frame {
     buffer: Buffer,
@@ -43,14 +44,14 @@ impl Frame {
         };
         // SAFETY: the view comes from the interpreter; it takes a reference to `slf`, which keeps
         // the memory. Rust reads the bytes no more once they are a Frame, so that writes through
-        // the view meet no shared reference.
+        // the view meet no shared reference. What another process owns is lent for reading only.
         let status = unsafe {
             ffi::PyBuffer_FillInfo(
                 view,
                 slf.as_ptr(),
                 buffer.pointer().cast(),
                 length,
-                0,
+                c_int::from(buffer.is_shared()),
                 flags,
             )
         };

@@ -5,6 +5,7 @@ pub mod descriptor;
 mod fork;
 pub mod frame;
 pub mod given;
+pub mod kept;
 pub mod lent;
 
 pub use fork::HOOKS;

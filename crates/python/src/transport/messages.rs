@@ -13,7 +13,7 @@ use forebay_transport::Delivered;
 use forebay_transport::limit::Limits;
 use forebay_transport::messages::connection::{Sending, Standing};
 use forebay_transport::messages::state::Admission;
-use forebay_transport::messages::{Frames, Messages, Options};
+use forebay_transport::messages::{Frames, Handed, Messages, Options};
 use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -25,6 +25,7 @@ use super::conversion::to_duration;
 use super::frames::{PyFrames, message_to_python};
 use super::wait::{Stop, raise, retry};
 use crate::error::{busy, config, transport_error};
+use crate::memory::Buffer;
 use crate::sys::descriptor;
 
 /// What is ready, and what is watched.
@@ -60,7 +61,7 @@ pub struct MessageConnection {
 impl MessageConnection {
     /// Take over the connected stream socket `descriptor`; it is closed even if this raises.
     #[new]
-    #[pyo3(signature = (descriptor, *, peer, token = None, expected = None, trusted = false, limits = None, allocate = None))]
+    #[pyo3(signature = (descriptor, *, peer, token = None, expected = None, trusted = false, limits = None, allocate = None, shared = false))]
     fn new(
         py: Python<'_>,
         descriptor: RawFd,
@@ -70,6 +71,7 @@ impl MessageConnection {
         trusted: bool,
         limits: Option<Bound<'_, PyDict>>,
         allocate: Option<Py<PyAny>>,
+        shared: bool,
     ) -> PyResult<Self> {
         let socket = descriptor::take(descriptor)?;
         let limits = limits_of(limits)?;
@@ -81,8 +83,13 @@ impl MessageConnection {
             trusted,
             allocator: allocate.map(allocator),
         };
+        let core = if shared {
+            Messages::shared(socket, options).map_err(|e| transport_error(py, &e, None))?
+        } else {
+            Messages::new(socket, options)
+        };
         Ok(Self {
-            core: Messages::new(socket, options),
+            core,
             limits,
             face: Mutex::new(None),
             done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
@@ -262,9 +269,16 @@ impl MessageConnection {
         self.core.has_ended_well()
     }
 
+    /// Memory that the peer sees: a frame that lies in it is sent without a copy.
+    fn allocate(&self, py: Python<'_>, n_bytes: usize) -> PyResult<Buffer> {
+        let lease = self.core.allocate(n_bytes);
+        let lease = lease.map_err(|e| transport_error(py, &e, None))?;
+        Ok(Buffer::new(lease))
+    }
+
     /// The socket's descriptor, -1 once closed.
     fn fileno(&self) -> RawFd {
-        self.core.descriptor().unwrap_or(-1)
+        self.core.socket().unwrap_or(-1)
     }
 
     /// What was counted.
@@ -279,11 +293,23 @@ impl MessageConnection {
         metrics.set_item("outbox_bytes", counted.outbox_bytes)?;
         metrics.set_item("inbox_bytes", counted.inbox_bytes)?;
         metrics.set_item("inbox_messages", counted.inbox_messages)?;
+        metrics.set_item("lent_frames", counted.lent_frames)?;
         Ok(metrics)
     }
 }
 
 impl MessageConnection {
+    /// Go on with a connection that a native listener has handed over.
+    pub fn from_handed(py: Python<'_>, state: Handed, peer: String) -> PyResult<Self> {
+        let limits = state.limits;
+        Ok(Self {
+            core: Messages::resume(state, peer),
+            limits,
+            face: Mutex::new(None),
+            done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
+        })
+    }
+
     fn face(&self) -> MutexGuard<'_, Option<Face>> {
         self.face.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -570,7 +596,7 @@ fn deadline(timeout: Option<f64>) -> Option<Instant> {
     to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed))
 }
 
-fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
+pub fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
     let mut limits = Limits::of_messages();
     let Some(given) = given else {
         return Ok(limits);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use forebay_memory::Lease;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
@@ -16,7 +17,11 @@ use crate::connection::Socket;
 use crate::error::{Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::messages::Frames;
+use crate::messages::queue::Queue;
 use crate::messages::state::{Admission, Message, State};
+use crate::messages::wire::{Watch, Wire};
+use crate::shm::stream::SharedStream;
+use crate::stream::Stream;
 use crate::sys::buffer::Buffer;
 use crate::sys::process;
 
@@ -100,23 +105,43 @@ pub struct Counters {
     pub outbox_bytes: usize,
     pub inbox_bytes: usize,
     pub inbox_messages: usize,
+    /// Frames in shared memory that the peer may still read.
+    pub lent_frames: usize,
 }
 
 /// One end of a connection. Every method may be called from any thread.
 pub struct Messages {
-    state: Mutex<State<Socket>>,
+    state: Mutex<State<Wire>>,
     peer: String,
     allocator: Option<Allocator>,
     owner: AtomicU32,
     /// A thread waits for messages.
     taken: AtomicBool,
+    /// Threads that sleep on what only one may sleep on.
+    queue: Queue,
 }
 
-type Guard<'a> = MutexGuard<'a, State<Socket>>;
+/// A connection that somebody else has stepped so far: [`Messages::resume`].
+pub type Handed = State<Socket>;
+
+type Guard<'a> = MutexGuard<'a, State<Wire>>;
 
 impl Messages {
     /// Take over a connected stream socket, and say who we are.
     pub fn new(socket: OwnedFd, options: Options) -> Self {
+        Self::over(Wire::Socket(Arc::new(socket)), options)
+    }
+
+    /// The same through shared memory, with a connected Unix socket as the lifeline.
+    ///
+    /// # Errors
+    /// `Config` where the peer is of another user; `System` and `Memory` where the kernel gives nothing to share.
+    pub fn shared(socket: OwnedFd, options: Options) -> Result<Self> {
+        let stream = SharedStream::new(socket)?;
+        Ok(Self::over(Wire::Shared(Box::new(stream)), options))
+    }
+
+    fn over(wire: Wire, options: Options) -> Self {
         let Options {
             limits,
             peer,
@@ -125,7 +150,7 @@ impl Messages {
             trusted,
             allocator,
         } = options;
-        let mut state = State::new(Arc::new(socket), limits, admission, token.as_deref());
+        let mut state = State::new(wire, limits, admission, token.as_deref());
         if trusted {
             state.trust();
         }
@@ -139,6 +164,19 @@ impl Messages {
             allocator,
             owner: AtomicU32::new(process::current()),
             taken: AtomicBool::new(false),
+            queue: Queue::default(),
+        }
+    }
+
+    /// Go on with a state that somebody else has stepped so far, in this process.
+    pub fn resume(state: Handed, peer: String) -> Self {
+        Self {
+            state: Mutex::new(state.map_stream(Wire::Socket)),
+            peer,
+            allocator: None,
+            owner: AtomicU32::new(process::current()),
+            taken: AtomicBool::new(false),
+            queue: Queue::default(),
         }
     }
 
@@ -147,9 +185,35 @@ impl Messages {
         &self.peer
     }
 
-    /// The socket, for a selector; `None` once closed.
+    /// What a selector watches; `None` once closed.
     pub fn descriptor(&self) -> Option<RawFd> {
-        self.lock_any().stream.as_ref().map(AsRawFd::as_raw_fd)
+        self.lock_any().stream.as_ref().map(Wire::descriptor)
+    }
+
+    /// The socket, which for shared memory is the lifeline; `None` once closed.
+    pub fn socket(&self) -> Option<RawFd> {
+        let state = self.lock_any();
+        state.stream.as_ref().map(|wire| wire.socket().as_raw_fd())
+    }
+
+    /// Memory that the peer sees, for a frame that is sent without a copy.
+    ///
+    /// Nothing else of it may be written while the peer may read it, which is until it has dropped the frame.
+    ///
+    /// # Errors
+    /// `Config` where nothing is shared, `Limit` (`region_bytes_max`), `Memory`, `Closed`, `Forked`.
+    pub fn allocate(&self, bytes: usize) -> Result<Lease> {
+        let mut state = self.lock()?;
+        match &mut state.stream {
+            Some(Wire::Shared(stream)) => stream.allocate(bytes),
+            Some(Wire::Socket(_)) => Err(Error::Config(format!(
+                "{} shares no memory: allocate() is for shm://",
+                self.peer
+            ))),
+            None => Err(Error::Closed {
+                peer: self.peer.clone(),
+            }),
+        }
     }
 
     /// Send a message without waiting.
@@ -257,7 +321,10 @@ impl Messages {
     /// Receive and send what can be, and say where that led.
     pub fn step(&self, readable: bool, writable: bool) -> Result<Standing> {
         let mut state = self.lock()?;
-        if writable {
+        if readable {
+            state.woken();
+        }
+        if writable || (readable && tells_room_as_input(&state)) {
             state.flush();
         }
         if readable {
@@ -335,18 +402,27 @@ impl Messages {
         deadline: Option<Instant>,
         mut look: impl FnMut(&mut Guard<'_>) -> Result<Option<R>>,
     ) -> Result<R> {
+        let mut woken = false;
+        let mut lead = None;
         loop {
+            let mut told = self.queue.told();
             let mut state = self.lock()?;
+            if std::mem::take(&mut woken) {
+                state.woken();
+            }
             state.flush();
             let mut found = look(&mut state);
             if matches!(found, Ok(None)) {
                 state = self.receive(state)?;
                 found = look(&mut state);
             }
+            let more = state.may_have_more();
             let interest = interest_of(&mut state);
-            let again = state.holds_received() && state.wants_read();
-            let socket = state.stream.clone();
+            let watch = state.stream.as_ref().map(Wire::watch);
             release(state);
+            if lead.take().is_some() {
+                told += 1; // it was the lead's own word
+            }
             if let Some(found) = found? {
                 return Ok(found);
             }
@@ -355,8 +431,18 @@ impl Messages {
                     peer: self.peer.clone(),
                 });
             }
-            if let Some(socket) = socket.filter(|_| !again) {
-                sleep(&socket, interest, deadline)?;
+            match watch {
+                None => {}
+                _ if more => {}
+                Some(watch @ Watch::Socket(_)) => sleep(&watch, interest, deadline)?,
+                Some(watch @ Watch::Shared(_)) => {
+                    lead = self.queue.lead(told, deadline);
+                    if lead.is_none() {
+                        return Err(Error::Interrupted); // to look for signals, which do not wake a follower
+                    }
+                    sleep(&watch, interest, deadline)?;
+                    woken = true;
+                }
             }
         }
     }
@@ -382,8 +468,9 @@ impl Messages {
 
     /// What was counted.
     pub fn counters(&self) -> Counters {
-        let state = self.lock_any();
+        let mut state = self.lock_any();
         let (inbox_messages, inbox_bytes) = state.waiting();
+        let lent_frames = state.lent();
         Counters {
             sent_messages: state.sent,
             received_messages: state.received,
@@ -393,6 +480,7 @@ impl Messages {
             outbox_bytes: state.outbox.bytes(),
             inbox_bytes,
             inbox_messages,
+            lent_frames,
         }
     }
 
@@ -408,12 +496,14 @@ impl Messages {
         }
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
-        if let Some(socket) = state.stream.take() {
+        let wire = state.stream.take();
+        if let Some(wire) = &wire {
             // Wakes the threads that wait on it; the descriptor goes with the last of them.
-            let _ = shutdown(socket.as_fd(), Shutdown::Both);
+            let _ = shutdown(wire.socket().as_fd(), Shutdown::Both);
         }
         let retired = state.outbox.take_retired();
         drop(state);
+        drop(wire);
         drop(retired);
     }
 
@@ -447,7 +537,7 @@ fn standing_of(state: &mut Guard<'_>) -> Standing {
         met: state.is_met(),
         ready: state.waiting().0 > 0,
         over: state.end().is_some(),
-        wants_read: state.wants_read(),
+        wants_read: state.wants_read() || (state.end().is_none() && tells_room_as_input(state)),
         wants_write: state.wants_write(),
         again: state.holds_received() && state.wants_read(),
         sent: state.outbox.sent(),
@@ -457,12 +547,23 @@ fn standing_of(state: &mut Guard<'_>) -> Standing {
 
 fn interest_of(state: &mut Guard<'_>) -> PollFlags {
     let mut interest = PollFlags::empty();
-    interest.set(PollFlags::IN, state.wants_read());
+    interest.set(
+        PollFlags::IN,
+        state.wants_read() || tells_room_as_input(state),
+    );
     interest.set(PollFlags::OUT, state.wants_write());
     interest
 }
 
-fn sleep(socket: &Socket, interest: PollFlags, deadline: Option<Instant>) -> Result<()> {
+/// Whether what is watched for input tells everything else too.
+fn tells_room_as_input(state: &Guard<'_>) -> bool {
+    state
+        .stream
+        .as_ref()
+        .is_some_and(Stream::tells_room_as_input)
+}
+
+fn sleep(socket: &Watch, interest: PollFlags, deadline: Option<Instant>) -> Result<()> {
     let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
     match poll(&mut [PollFd::new(socket, interest)], timeout.as_ref()) {
         Ok(_) => Ok(()),
@@ -477,16 +578,17 @@ fn sleep(socket: &Socket, interest: PollFlags, deadline: Option<Instant>) -> Res
 /// Unlock, then give lent bytes back. A broken protocol ends the connection here.
 fn release(mut state: Guard<'_>) {
     if matches!(state.fault, Some(Fault::Protocol { .. }))
-        && let Some(socket) = &state.stream
+        && let Some(wire) = &state.stream
     {
-        let _ = shutdown(socket.as_fd(), Shutdown::Both);
+        let _ = shutdown(wire.socket().as_fd(), Shutdown::Both);
     }
     let retired = state.outbox.take_retired();
     drop(state);
     drop(retired);
 }
 
-fn check(state: &Guard<'_>, frames: &dyn Frames) -> Result<()> {
+/// Whether both sides take a message of this size.
+pub(crate) fn check<S>(state: &State<S>, frames: &dyn Frames) -> Result<()> {
     let (bytes_max, frames_max) = match &state.peer {
         None => (state.limits.frame_bytes_max, state.limits.segments_max),
         Some(peer) => (

@@ -1,6 +1,7 @@
 //! What a message to send consists of.
 
 use crate::outbox::Payload;
+use crate::sys::buffer::Buffer;
 
 /// The frames of one message, as the sender has them.
 pub trait Frames {
@@ -25,5 +26,20 @@ impl Frames for Vec<Vec<u8>> {
 
     fn lend(&mut self, index: usize) -> Payload {
         Box::new(std::mem::take(&mut self[index]))
+    }
+}
+
+/// A received message goes out again as it came, without a copy.
+impl Frames for Vec<Buffer> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        self[index].as_slice()
+    }
+
+    fn lend(&mut self, index: usize) -> Payload {
+        Box::new(std::mem::replace(&mut self[index], Buffer::empty()))
     }
 }

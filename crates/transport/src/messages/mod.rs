@@ -6,10 +6,13 @@
 
 pub mod connection;
 pub mod frames;
+pub mod named;
+mod queue;
 pub mod state;
 #[cfg(test)]
 mod state_tests;
+mod wire;
 
-pub use connection::{Allocator, Messages, Options};
+pub use connection::{Allocator, Handed, Messages, Options};
 pub use frames::Frames;
 pub use state::Message;

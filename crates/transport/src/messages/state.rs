@@ -16,6 +16,7 @@ use crate::limit::{
     COPY_BYTES_MAX, Limits, MESSAGE_BYTES_MIN, PIECES_MAX, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES,
 };
 use crate::messages::Frames;
+use crate::messages::named::{self, Named};
 use crate::outbox::{Head, Outbox};
 use crate::preface::{Preface, Role};
 use crate::stream::{Stream, StreamFault};
@@ -67,6 +68,30 @@ pub struct State<S> {
     maybe_more: bool,
 }
 
+impl<S> State<S> {
+    /// Go on over the same stream under another type.
+    pub fn map_stream<T>(self, map: impl FnOnce(S) -> T) -> State<T> {
+        State {
+            stream: self.stream.map(map),
+            limits: self.limits,
+            outbox: self.outbox,
+            fault: self.fault,
+            peer: self.peer,
+            ended: self.ended,
+            received: self.received,
+            sent: self.sent,
+            decoder: self.decoder,
+            inbox: self.inbox,
+            inbox_bytes: self.inbox_bytes,
+            admission: self.admission,
+            admitted: self.admitted,
+            paused: self.paused,
+            rest: self.rest,
+            maybe_more: self.maybe_more,
+        }
+    }
+}
+
 impl<S: Stream> State<S> {
     /// Begin on a stream; our preface goes out with the first flush. `token` is shown to the peer.
     pub fn new(stream: S, limits: Limits, admission: Admission, token: Option<&[u8]>) -> Self {
@@ -114,9 +139,16 @@ impl<S: Stream> State<S> {
     ///
     /// Returns whether frames of it are still lent, and its end in the stream.
     pub fn send(&mut self, frames: &mut dyn Frames) -> (bool, u64) {
+        match self.put_aside(frames) {
+            Some(mut named) => self.send_as(Kind::Shared, &mut named),
+            None => self.send_as(Kind::Message, frames),
+        }
+    }
+
+    fn send_as(&mut self, kind: Kind, frames: &mut dyn Frames) -> (bool, u64) {
         self.sent += 1;
         let lent = PREFIX.with_borrow_mut(|prefix| {
-            write_prefix(prefix, frames);
+            write_prefix(prefix, kind, frames);
             if self.outbox.is_empty() && frames.count() < PIECES_MAX {
                 self.send_at_once(prefix, frames)
             } else {
@@ -135,12 +167,25 @@ impl<S: Stream> State<S> {
 
     /// Queue a message without sending anything yet; whether frames of it are lent.
     pub fn push(&mut self, frames: &mut dyn Frames) -> bool {
+        match self.put_aside(frames) {
+            Some(mut named) => self.push_as(Kind::Shared, &mut named),
+            None => self.push_as(Kind::Message, frames),
+        }
+    }
+
+    fn push_as(&mut self, kind: Kind, frames: &mut dyn Frames) -> bool {
         self.sent += 1;
         PREFIX.with_borrow_mut(|prefix| {
-            write_prefix(prefix, frames);
+            write_prefix(prefix, kind, frames);
             self.outbox.push_copy(prefix);
         });
         self.queue(frames, 0, 0)
+    }
+
+    /// Have long frames read where the peer sees them; `None` where none is.
+    fn put_aside<'a>(&mut self, frames: &'a mut dyn Frames) -> Option<Named<'a>> {
+        let stream = self.stream.as_mut().filter(|_| self.fault.is_none())?;
+        Named::new(frames, |bytes| stream.share(bytes))
     }
 
     /// Nothing waits: one system call straight out of the caller's buffers.
@@ -221,7 +266,7 @@ impl<S: Stream> State<S> {
             Ok(count) => count,
             Err(fault) if fault.is_transient() => 0,
             Err(fault) => {
-                self.break_with(Fault::Broken(fault.into()));
+                self.fail(fault);
                 0
             }
         }
@@ -237,6 +282,7 @@ impl<S: Stream> State<S> {
             }
             match self.receive_once() {
                 Some(count) => bytes += count,
+                None if self.holds_received() => {}
                 None => break,
             }
         }
@@ -325,9 +371,12 @@ impl<S: Stream> State<S> {
                 if frame.segments.is_empty() {
                     return Err(Violation::Empty);
                 }
-                self.received += 1;
-                self.inbox_bytes += weight(&frame.segments);
-                self.inbox.push_back(frame.segments);
+                self.keep(frame.segments);
+                Ok(())
+            }
+            Kind::Shared => {
+                let message = self.open(frame.segments)?;
+                self.keep(message);
                 Ok(())
             }
             Kind::Ping => {
@@ -339,6 +388,41 @@ impl<S: Stream> State<S> {
             Kind::Pong => Ok(()),
             other => Err(Violation::Kind(other as u8)),
         }
+    }
+
+    fn keep(&mut self, message: Message) {
+        self.received += 1;
+        self.inbox_bytes += weight(&message);
+        self.inbox.push_back(message);
+    }
+
+    /// The frames of a message of which some are named.
+    fn open(&mut self, segments: Vec<Buffer>) -> Result<Message, Violation> {
+        let limits = self.limits;
+        let Some(stream) = &mut self.stream else {
+            return Err(Violation::Kind(Kind::Shared as u8));
+        };
+        named::open(segments, &limits, |name| {
+            stream.open(name).map_err(|fault| match fault {
+                StreamFault::Violation(violation) => violation,
+                other => Violation::Window(other.to_string()),
+            })
+        })
+    }
+
+    /// What is watched was said to be ready.
+    pub fn woken(&mut self) {
+        let woken = self.stream.as_mut().map_or(Ok(()), Stream::woken);
+        if let Err(fault) = woken
+            && !fault.is_transient()
+        {
+            self.fail(fault);
+        }
+    }
+
+    /// Frames put aside which the peer may still read.
+    pub fn lent(&mut self) -> usize {
+        self.stream.as_mut().map_or(0, Stream::lent)
     }
 
     fn admit(&mut self, frame: &Incoming) -> Result<(), Violation> {
@@ -385,6 +469,16 @@ impl<S: Stream> State<S> {
         Some(message)
     }
 
+    /// The next message, where it stays.
+    pub fn front(&self) -> Option<&Message> {
+        self.inbox.front()
+    }
+
+    /// Whether part of a message, or of the handshake, has come and the rest has not.
+    pub fn is_within(&self) -> bool {
+        !self.decoder.at_boundary() || !self.is_met()
+    }
+
     /// Whether a receive would probably find something, after what the last one found.
     pub fn may_have_more(&mut self) -> bool {
         (self.maybe_more || self.holds_received()) && self.wants_read()
@@ -409,7 +503,10 @@ impl<S: Stream> State<S> {
     /// Whether the stream should be watched for room.
     pub fn wants_write(&self) -> bool {
         let queued = !self.outbox.is_empty();
-        let waits = |stream: &S| stream.wants_write() || (queued && stream.takes());
+        let waits = |stream: &S| {
+            let watched = !stream.tells_room_as_input();
+            watched && (stream.wants_write() || (queued && stream.takes()))
+        };
         self.fault.is_none() && self.stream.as_ref().is_some_and(waits)
     }
 
@@ -463,9 +560,16 @@ impl<S: Stream> State<S> {
 
     fn fail_receiving(&mut self, fault: StreamFault) -> Option<usize> {
         if !fault.is_transient() {
-            self.break_with(Fault::Broken(fault.into()));
+            self.fail(fault);
         }
         None
+    }
+
+    fn fail(&mut self, fault: StreamFault) {
+        match fault {
+            StreamFault::Violation(violation) => drop(self.violate(violation)),
+            fault => self.break_with(Fault::Broken(fault.into())),
+        }
     }
 
     fn violate(&mut self, violation: Violation) -> Option<usize> {
@@ -478,11 +582,11 @@ impl<S: Stream> State<S> {
 }
 
 /// Header and lengths of a message.
-fn write_prefix(prefix: &mut Vec<u8>, frames: &dyn Frames) {
+fn write_prefix(prefix: &mut Vec<u8>, kind: Kind, frames: &dyn Frames) {
     let count = frames.count();
     let header = Header {
         segments: u16::try_from(count).unwrap_or(u16::MAX),
-        ..Header::control(Kind::Message, 0)
+        ..Header::control(kind, 0)
     };
     prefix.clear();
     prefix.reserve(HEADER_BYTES + count * size_of::<u64>());

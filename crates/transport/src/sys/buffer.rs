@@ -11,6 +11,10 @@ pub const SEGMENT_ALIGN: usize = 64;
 /// Alignment of heads; `malloc` gives it without a detour.
 pub const HEAD_ALIGN: usize = 16;
 
+/// Stands for a block of no bytes.
+#[repr(align(64))]
+struct Aligned;
+
 /// An owned block of which the first `len` bytes are initialised.
 ///
 /// It is obtained from the process allocator rather than by `mmap`, so that pages of a freed
@@ -23,6 +27,8 @@ pub struct Buffer {
     align: usize,
     /// Whose memory it is, where it was given rather than obtained.
     owner: Option<Owner>,
+    /// Keeps memory of another process mapped; then nothing is written or freed here.
+    keeper: Option<Box<dyn Keeper>>,
 }
 
 /// What keeps memory alive that was given to receive into, and gets it back.
@@ -34,6 +40,11 @@ impl fmt::Debug for Buffer {
         write!(formatter, "Buffer {{ len: {len}, given: {given} }}")
     }
 }
+
+/// What keeps shared memory readable; dropping it gives the memory back to its owner.
+pub trait Keeper: std::fmt::Debug + Send + Sync {}
+
+impl<T: std::fmt::Debug + Send + Sync> Keeper for T {}
 
 // SAFETY: the block is owned by this value alone, and plain bytes have no thread affinity.
 unsafe impl Send for Buffer {}
@@ -52,6 +63,7 @@ impl Buffer {
                 len: 0,
                 align,
                 owner: None,
+                keeper: None,
             });
         }
         // SAFETY: the size is not zero.
@@ -62,6 +74,7 @@ impl Buffer {
             len: 0,
             align,
             owner: None,
+            keeper: None,
         })
     }
 
@@ -76,12 +89,48 @@ impl Buffer {
             len: 0,
             align: 1,
             owner: Some(owner),
+            keeper: None,
         }
     }
 
     /// Take whose memory it is, where it was given; the bytes are the owner's from here on.
     pub fn into_owner(mut self) -> Result<Owner, Self> {
         self.owner.take().ok_or(self)
+    }
+
+    /// No bytes, in no memory.
+    pub fn empty() -> Self {
+        Self {
+            pointer: NonNull::<Aligned>::dangling().cast(),
+            capacity: 0,
+            len: 0,
+            align: SEGMENT_ALIGN,
+            owner: None,
+            keeper: None,
+        }
+    }
+
+    /// Bytes that another process owns: full, and read-only.
+    ///
+    /// They are readable from `pointer` on for as long as `keeper` lives. Their owner may change them, if it breaks the
+    /// rule that what was sent is not written.
+    ///
+    /// # Panics
+    /// If `pointer` is null.
+    pub fn shared(pointer: *const u8, len: usize, keeper: Box<dyn Keeper>) -> Self {
+        Self {
+            pointer: NonNull::new(pointer.cast_mut()).expect("mapped memory is not at address 0"),
+            capacity: len,
+            len,
+            align: HEAD_ALIGN,
+            owner: None,
+            keeper: Some(keeper),
+        }
+    }
+
+    /// Whether its bytes are another process's, which may only be read.
+    pub fn is_shared(&self) -> bool {
+        self.keeper.is_some()
     }
 
     /// Enlarge to `capacity` bytes, keeping the content; `false` if there is no memory.
@@ -92,6 +141,7 @@ impl Buffer {
         if self.owner.is_some() {
             return false; // its size was agreed on
         }
+        debug_assert!(!self.is_shared(), "memory of another process does not grow");
         if self.capacity == 0 {
             return Self::with_capacity(capacity, self.align).is_some_and(|fresh| {
                 *self = fresh;
@@ -196,7 +246,7 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.capacity > 0 && self.align > 1 {
+        if self.capacity > 0 && self.align > 1 && !self.is_shared() {
             // SAFETY: pointer and layout are those of the allocation; nobody else frees it.
             unsafe { dealloc(self.pointer.as_ptr(), self.layout()) };
         }

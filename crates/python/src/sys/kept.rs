@@ -1,0 +1,66 @@
+//! Python buffers that threads without the interpreter read, and let go without waiting for it.
+
+use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use super::lent::Lent;
+
+/// What was let go and waits for a thread that has the interpreter.
+static LET_GO: Mutex<Vec<Lent>> = Mutex::new(Vec::new());
+/// The main thread has been asked to see to it.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// An export of a Python buffer. Dropping it never waits for the GIL: the export ends a moment later.
+pub struct Kept(ManuallyDrop<Lent>);
+
+impl Kept {
+    pub fn new(lent: Lent) -> Self {
+        Self(ManuallyDrop::new(lent))
+    }
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // SAFETY: the value is not used again; nobody else takes it out.
+        let lent = unsafe { ManuallyDrop::take(&mut self.0) };
+        LET_GO
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(lent);
+        if !ASKED.swap(true, Ordering::AcqRel) {
+            // SAFETY: may be called by any thread, with or without the GIL, while there is an interpreter; the
+            // callback takes no argument. A refusal (32 calls wait) leaves it to the next `end_exports`.
+            let asked = unsafe {
+                ffi::Py_IsInitialized() != 0
+                    && ffi::Py_AddPendingCall(Some(called), std::ptr::null_mut()) == 0
+            };
+            if !asked {
+                ASKED.store(false, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Run by the main thread between two of its instructions, with the GIL.
+extern "C" fn called(_: *mut c_void) -> c_int {
+    Python::attach(end_exports);
+    0
+}
+
+/// End the exports that were let go.
+pub fn end_exports(_: Python<'_>) {
+    ASKED.store(false, Ordering::Release);
+    let ended = std::mem::take(&mut *LET_GO.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(ended);
+}

@@ -1,0 +1,168 @@
+//! One turn of the selector: who polls, who sleeps, who is called.
+
+use std::time::{Duration, Instant};
+
+use forebay_transport::limit::EVENTS_MIN;
+use forebay_transport::selector::{Errno, Events, Patience, Set};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOverflowError, PySystemExit, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use super::watch::Watch;
+use super::{Selector, closed_for_selectors};
+use crate::error::system;
+
+impl Selector {
+    /// Wait as asyncio's loop asks; an interruption whose handler does not raise is no event.
+    ///
+    /// The first look is made with the GIL held. Where another thread computes, letting go of it
+    /// costs up to a switch interval (5 ms), which is only worth it when there is nothing to do.
+    pub(super) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Events> {
+        let patience = patience(timeout)?;
+        let (set, mut events) = self.waiting(py)?;
+        look(py, &set, &mut events)?;
+        if !events.is_empty() || patience == Patience::None {
+            return Ok(events);
+        }
+        if self.spin(py, &set, &mut events)? {
+            self.lock().counters.spins_found += 1;
+            return Ok(events);
+        }
+        self.lock().counters.sleeps += 1;
+        loop {
+            match py.detach(|| set.wait(&mut events, patience)) {
+                Err(Errno::INTR) => py.check_signals()?,
+                Err(errno) => return Err(system(py, errno)),
+                Ok(_) => return Ok(events),
+            }
+        }
+    }
+
+    /// Call what is attached, then list what is registered.
+    ///
+    /// In this order, because a callback may unregister, register and modify. asyncio takes the
+    /// list for the state of things: a reader that was cancelled in between would cost the one
+    /// that came after it its registration.
+    pub(super) fn dispatch<'py>(
+        &self,
+        py: Python<'py>,
+        events: &Events,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let mut direct = 0_u64;
+        let mut registered = 0_usize;
+        let mut ghosts = false;
+        for event in events {
+            let found = self.with(|core| {
+                let Some((entry, ready)) = core.resolve(event) else {
+                    // Only before any callback has run is it sure that none of them removed it.
+                    ghosts |= direct == 0;
+                    return None;
+                };
+                match &entry.payload {
+                    Watch::Direct(callback) => Some((callback.clone_ref(py), ready.bits())),
+                    Watch::Key { .. } => {
+                        registered += 1;
+                        None
+                    }
+                }
+            });
+            if let Some(Some((callback, ready))) = found
+                && ready != 0
+            {
+                direct += 1;
+                self.call(py, &callback, ready)?;
+            }
+        }
+        self.note(direct, ghosts);
+        if registered == 0 {
+            return Ok(PyList::empty(py));
+        }
+        self.list(py, events)
+    }
+
+    fn waiting(&self, py: Python<'_>) -> PyResult<(Set, Events)> {
+        let mut state = self.lock();
+        let mut events = std::mem::take(&mut state.events);
+        state.counters.waits += 1;
+        let core = state.core.as_mut().ok_or_else(closed_for_selectors)?;
+        let (set, count) = core.waiting().map_err(|errno| system(py, errno))?;
+        events.reserve(count.max(EVENTS_MIN));
+        Ok((set, events))
+    }
+
+    /// Look for a while longer, with the GIL held; true if something came.
+    fn spin(&self, py: Python<'_>, set: &Set, events: &mut Events) -> PyResult<bool> {
+        if self.spin_us == 0 {
+            return Ok(false);
+        }
+        let end = Instant::now() + Duration::from_micros(self.spin_us.into());
+        while Instant::now() < end {
+            look(py, set, events)?;
+            if !events.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Call one; what it raises is the loop's to tell, as after a callback of its own.
+    fn call(&self, py: Python<'_>, callback: &Py<PyAny>, ready: u8) -> PyResult<()> {
+        let Err(error) = callback.call1(py, (ready,)) else {
+            return Ok(());
+        };
+        if error.is_instance_of::<PyKeyboardInterrupt>(py)
+            || error.is_instance_of::<PySystemExit>(py)
+        {
+            return Err(error);
+        }
+        self.report.call1(py, (error, callback)).map(drop)
+    }
+
+    fn note(&self, direct: u64, ghosts: bool) {
+        let mut state = self.lock();
+        state.counters.direct_calls += direct;
+        if !ghosts {
+            return;
+        }
+        if let Some(core) = state.core.as_mut()
+            && core.heal().is_ok()
+        {
+            state.counters.heals += 1;
+        }
+    }
+
+    fn list<'py>(&self, py: Python<'py>, events: &Events) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for event in events {
+            let found = self.with(|core| {
+                let (entry, ready) = core.resolve(event)?;
+                Some((entry.payload.as_key(py)?, ready.bits()))
+            });
+            if let Some(Some(pair)) = found {
+                list.append(pair)?;
+            }
+        }
+        Ok(list)
+    }
+}
+
+fn look(py: Python<'_>, set: &Set, events: &mut Events) -> PyResult<()> {
+    set.wait(events, Patience::None)
+        .map(drop)
+        .map_err(|errno| system(py, errno))
+}
+
+fn patience(timeout: Option<f64>) -> PyResult<Patience> {
+    let Some(seconds) = timeout else {
+        return Ok(Patience::Endless);
+    };
+    if seconds.is_nan() {
+        return Err(PyValueError::new_err("timeout is not a number"));
+    }
+    if seconds <= 0.0 {
+        return Ok(Patience::None);
+    }
+    Duration::try_from_secs_f64(seconds)
+        .map(Patience::lasting)
+        .map_err(|_| PyOverflowError::new_err("timeout is too large"))
+}

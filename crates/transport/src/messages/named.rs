@@ -1,0 +1,168 @@
+//! A message of which some frames lie in shared memory: how it stands in the stream.
+//!
+//! Its first segment is a table with one entry for each frame; the other segments are the frames that are not named, in
+//! their order. An entry is a byte, 0 for a frame that follows, 1 for a name, which stands behind it.
+
+use crate::error::Violation;
+use crate::limit::{Limits, SHARE_BYTES_MIN};
+use crate::messages::Frames;
+use crate::messages::state::Message;
+use crate::outbox::Payload;
+use crate::shm::NAME_BYTES;
+use crate::sys::buffer::Buffer;
+
+const FOLLOWS: u8 = 0;
+const NAMED: u8 = 1;
+
+/// The frames of a message to send, with names for some.
+pub struct Named<'a> {
+    table: Vec<u8>,
+    /// Which frames follow.
+    following: Vec<usize>,
+    frames: &'a mut dyn Frames,
+}
+
+impl<'a> Named<'a> {
+    /// Name every long frame that `share` can name; `None` where there is none.
+    pub fn new(
+        frames: &'a mut dyn Frames,
+        mut share: impl FnMut(&[u8]) -> Option<[u8; NAME_BYTES]>,
+    ) -> Option<Self> {
+        let count = frames.count();
+        let first = (0..count).find(|&index| frames.get(index).len() >= SHARE_BYTES_MIN)?;
+        let mut table = vec![FOLLOWS; first];
+        let mut following: Vec<usize> = (0..first).collect();
+        for index in first..count {
+            let bytes = frames.get(index);
+            let name = (bytes.len() >= SHARE_BYTES_MIN)
+                .then(|| share(bytes))
+                .flatten();
+            if let Some(name) = name {
+                table.push(NAMED);
+                table.extend_from_slice(&name);
+            } else {
+                table.push(FOLLOWS);
+                following.push(index);
+            }
+        }
+        (following.len() < count).then_some(Self {
+            table,
+            following,
+            frames,
+        })
+    }
+}
+
+impl Frames for Named<'_> {
+    fn count(&self) -> usize {
+        1 + self.following.len()
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        match index {
+            0 => &self.table,
+            _ => self.frames.get(self.following[index - 1]),
+        }
+    }
+
+    fn lend(&mut self, index: usize) -> Payload {
+        match index {
+            0 => Box::new(std::mem::take(&mut self.table)),
+            _ => self.frames.lend(self.following[index - 1]),
+        }
+    }
+}
+
+/// The frames that `segments` stand for.
+pub fn open(
+    segments: Vec<Buffer>,
+    limits: &Limits,
+    mut open: impl FnMut(&[u8; NAME_BYTES]) -> Result<Buffer, Violation>,
+) -> Result<Message, Violation> {
+    let mut segments = segments.into_iter();
+    let table = segments.next().ok_or(Violation::Empty)?;
+    let wrong = || Violation::Table(table.len());
+    let mut message = Message::new();
+    let mut bytes = 0_u64;
+    let mut rest = table.as_slice();
+    while let Some((&kind, behind)) = rest.split_first() {
+        rest = behind;
+        let frame = match kind {
+            FOLLOWS => segments.next().ok_or_else(wrong)?,
+            NAMED => {
+                let (name, behind) = rest.split_first_chunk().ok_or_else(wrong)?;
+                rest = behind;
+                open(name)?
+            }
+            _ => return Err(wrong()),
+        };
+        bytes = bytes.saturating_add(frame.len() as u64);
+        message.push(frame);
+    }
+    if segments.next().is_some() || message.is_empty() {
+        return Err(wrong());
+    }
+    check(&message, bytes, limits)?;
+    Ok(message)
+}
+
+fn check(message: &Message, bytes: u64, limits: &Limits) -> Result<(), Violation> {
+    if bytes > limits.frame_bytes_max {
+        return Err(Violation::FrameBytes {
+            limit: limits.frame_bytes_max,
+            value: bytes,
+        });
+    }
+    if message.len() > usize::from(limits.segments_max) {
+        return Err(Violation::Segments {
+            limit: limits.segments_max,
+            value: u16::try_from(message.len()).unwrap_or(u16::MAX),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::buffer::HEAD_ALIGN;
+
+    fn buffer(bytes: &[u8]) -> Buffer {
+        let mut made = Buffer::with_capacity(bytes.len(), HEAD_ALIGN).expect("memory");
+        made.append(bytes);
+        made
+    }
+
+    fn opened(segments: &[&[u8]]) -> Result<Vec<usize>, Violation> {
+        let segments = segments.iter().map(|bytes| buffer(bytes)).collect();
+        let limits = Limits::of_messages();
+        let message = open(segments, &limits, |name| Ok(buffer(&name[..4])))?;
+        Ok(message.iter().map(Buffer::len).collect())
+    }
+
+    #[test]
+    fn named_and_following_frames_keep_their_order() {
+        let mut frames = vec![vec![1; 3], vec![2; SHARE_BYTES_MIN], vec![3; 5]];
+        let named = Named::new(&mut frames, |_| Some([7; NAME_BYTES])).expect("one is long");
+        let segments: Vec<&[u8]> = (0..named.count()).map(|index| named.get(index)).collect();
+        assert_eq!(opened(&segments), Ok(vec![3, 4, 5]));
+    }
+
+    #[test]
+    fn what_cannot_be_named_follows() {
+        let mut frames = vec![vec![2; SHARE_BYTES_MIN]];
+        assert!(Named::new(&mut frames, |_| None).is_none());
+        let mut short = vec![vec![2; SHARE_BYTES_MIN - 1]];
+        assert!(Named::new(&mut short, |_| Some([7; NAME_BYTES])).is_none());
+    }
+
+    #[test]
+    fn tables_that_do_not_fit_are_refused() {
+        assert_eq!(opened(&[]), Err(Violation::Empty));
+        assert_eq!(opened(&[&[]]), Err(Violation::Table(0)));
+        assert_eq!(opened(&[&[FOLLOWS]]), Err(Violation::Table(1)));
+        assert_eq!(opened(&[&[FOLLOWS], b"a", b"b"]), Err(Violation::Table(1)));
+        assert_eq!(opened(&[&[NAMED, 1, 2]]), Err(Violation::Table(3)));
+        assert_eq!(opened(&[&[9]]), Err(Violation::Table(1)));
+    }
+}

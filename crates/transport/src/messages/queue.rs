@@ -1,0 +1,68 @@
+//! Threads that sleep on one thing whose readiness is used up by whoever sees it first.
+//!
+//! One of them leads: it sleeps on the descriptor, uses what woke it, and tells the others. A bell that two threads
+//! polled would be silenced by the one, and the other would sleep on.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::limit::FOLLOW_MS;
+
+/// Who sleeps.
+#[derive(Debug, Default)]
+pub struct Queue {
+    state: Mutex<Turn>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Turn {
+    led: bool,
+    /// Counts what leaders have told.
+    told: u64,
+}
+
+/// The right to sleep on the descriptor; dropping it tells the others to look again.
+#[derive(Debug)]
+pub struct Lead<'a>(&'a Queue);
+
+impl Queue {
+    /// What was told so far; to be asked before the look after which [`Self::lead`] is called.
+    pub fn told(&self) -> u64 {
+        self.lock().told
+    }
+
+    /// Lead, or `None` after another thread's lead has changed something since `told`, or has lasted for a while.
+    pub fn lead(&self, told: u64, deadline: Option<Instant>) -> Option<Lead<'_>> {
+        let mut turn = self.lock();
+        if turn.told != told {
+            return None;
+        }
+        if !turn.led {
+            turn.led = true;
+            return Some(Lead(self));
+        }
+        let follow = Duration::from_millis(FOLLOW_MS);
+        let patience = deadline.map_or(follow, |at| {
+            follow.min(at.saturating_duration_since(Instant::now()))
+        });
+        let waited = self
+            .changed
+            .wait_timeout_while(turn, patience, |turn| turn.told == told);
+        drop(waited);
+        None
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turn> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        let mut turn = self.0.lock();
+        turn.led = false;
+        turn.told += 1;
+        self.0.changed.notify_all();
+    }
+}

@@ -1,0 +1,76 @@
+//! How long a wait may last: never shorter than asked, in the kernel's milliseconds.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+
+const NANOS_PER_MS: u128 = 1_000_000;
+
+/// A timeout that survives interruptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Look, and do not wait.
+    None,
+    /// Wait until then.
+    Until(Instant),
+    /// Wait until something happens.
+    Endless,
+}
+
+impl Patience {
+    /// Wait for `time` from now on.
+    pub fn lasting(time: Duration) -> Self {
+        if time.is_zero() {
+            return Self::None;
+        }
+        // Beyond what the clock can hold nobody waits to see the end.
+        Instant::now()
+            .checked_add(time)
+            .map_or(Self::Endless, Self::Until)
+    }
+
+    /// What is left, rounded up to milliseconds; `None` for no end.
+    ///
+    /// Rounded down, a timer that is due in half a millisecond would make its loop spin until then.
+    pub(super) fn remaining(self) -> Option<Timespec> {
+        let left = match self {
+            Self::None => Duration::ZERO,
+            Self::Until(end) => end.saturating_duration_since(Instant::now()),
+            Self::Endless => return None,
+        };
+        Some(rounded_up(left))
+    }
+}
+
+fn rounded_up(time: Duration) -> Timespec {
+    let ms = time.as_nanos().div_ceil(NANOS_PER_MS);
+    Timespec {
+        tv_sec: i64::try_from(ms / 1000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(ms % 1000).unwrap_or(0) * 1_000_000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_up_to_milliseconds() {
+        for (nanos, expected) in [
+            (0, (0, 0)),
+            (1, (0, 1_000_000)),
+            (1_000_000, (0, 1_000_000)),
+            (999_000_001, (1, 0)),
+        ] {
+            let time = rounded_up(Duration::from_nanos(nanos));
+            assert_eq!((time.tv_sec, time.tv_nsec), expected);
+        }
+    }
+
+    #[test]
+    fn a_time_that_no_clock_holds_is_endless() {
+        assert_eq!(Patience::lasting(Duration::MAX), Patience::Endless);
+        assert_eq!(Patience::lasting(Duration::ZERO), Patience::None);
+        assert_eq!(Patience::Endless.remaining(), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! Shared memory between two processes of one user: a stream of bytes through a ring, and frames by reference.
+//!
+//! Each side owns a region, in which it alone writes and which the other maps read-only. [`stream`] is what the message
+//! state machine sees: a [`crate::stream::Stream`] that can also put a long frame aside and send its name instead.
+//! The design note, with state machines, invariants and the table of failures, is `docs/concepts/shared_memory.md`.
+//!
+//! | module | what |
+//! |---|---|
+//! | `ring` | cursors of the ring, sleeping and waking; pure, checked with loom |
+//! | `ledger` | which frames the peer may still read; pure |
+//! | `lifeline` | records and descriptors over the Unix socket |
+//! | `own` | our side: region, control block, lent frames |
+//! | `theirs` | the peer's side: windows, received frames |
+//! | `stream` | both together |
+
+mod ledger;
+mod lifeline;
+mod own;
+pub mod ring;
+pub mod stream;
+mod sync;
+mod theirs;
+
+/// A name of a frame on the wire.
+pub const NAME_BYTES: usize = 32;
+
+/// Where a frame lies in the region of its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    pub chunk: u32,
+    pub place: u32,
+    pub generation: u64,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+impl Name {
+    /// Write it out.
+    pub fn encode(&self) -> [u8; NAME_BYTES] {
+        let mut out = [0; NAME_BYTES];
+        out[0..4].copy_from_slice(&self.chunk.to_le_bytes());
+        out[4..8].copy_from_slice(&self.place.to_le_bytes());
+        out[8..16].copy_from_slice(&self.generation.to_le_bytes());
+        out[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        out[24..32].copy_from_slice(&self.bytes.to_le_bytes());
+        out
+    }
+
+    /// Read it; any bytes are one.
+    pub fn decode(bytes: &[u8; NAME_BYTES]) -> Self {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
+        let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
+        Self {
+            chunk: half(0),
+            place: half(4),
+            generation: word(8),
+            offset: word(16),
+            bytes: word(24),
+        }
+    }
+}
+
+/// The control block of a side: words, each on a cache line of its own, the places of returned frames, the ring.
+mod layout {
+    use crate::limit::{LENT_FRAMES_MAX, RING_BYTES};
+
+    /// How many bytes its owner has written into its ring.
+    pub const TAIL: usize = 0;
+    /// How many bytes its owner has read of the other ring.
+    pub const HEAD: usize = 64;
+    /// Odd while its owner sleeps for input, and for room.
+    pub const SLEEPS_FOR_INPUT: usize = 128;
+    pub const SLEEPS_FOR_ROOM: usize = 192;
+    /// By place: the generation of the last frame that its owner has given back there.
+    pub const RETURNED: usize = 4096;
+    pub const RING: usize = RETURNED + LENT_FRAMES_MAX * size_of::<u64>();
+    pub const BYTES: usize = RING + RING_BYTES;
+}
