@@ -11,7 +11,9 @@ from typing import Any
 import dask.array as da
 import dask.bag as db
 import numpy as np
-from distributed import Client, LocalCluster, Security
+from distributed import Client, LocalCluster
+
+from forebay.dask import Security
 
 WORKERS = 2
 SIDE = 1_200
@@ -44,9 +46,22 @@ def between_workers(client: Client) -> None:
     assert np.array_equal(used.result(), np.arange(3_000_000)[::-1])
 
 
-def main(scheme: str, security: Security | None = None) -> None:
+def secured(folder: str) -> dict[str, Any]:
+    """Certificates from a folder, or temporary ones where it is called so."""
+    if folder == "temporary":
+        return {"security": Security.temporary()}
+    files = {
+        f"tls_{role}_{kind}": f"{folder}/tls-{kind}.pem"
+        for role in ("client", "scheduler", "worker")
+        for kind in ("cert", "key")
+    }
+    security = Security(tls_ca_file=f"{folder}/tls-ca-cert.pem", require_encryption=True, **files)
+    return {"security": security}
+
+
+def main(scheme: str, certificates: str | None = None) -> None:
     """Do all of it."""
-    options: dict[str, Any] = {"security": security} if security else {}
+    options = secured(certificates) if certificates else {}
     with (
         LocalCluster(
             n_workers=WORKERS,
@@ -71,4 +86,4 @@ def main(scheme: str, security: Security | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

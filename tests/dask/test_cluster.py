@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.dask.certificates import sign_like_theirs
+
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 100
-SCHEMES = ("forebay", "forebay+unix")
+SCHEMES = ("forebay", "forebay+tls", "forebay+unix")
 
 installed = {point.name for point in entry_points(group="distributed.comm.backends")}
 pytestmark = [
@@ -25,11 +27,18 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_local_cluster_gives_the_right_answers(scheme: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [("forebay",), ("forebay+unix",), ("forebay+tls", "."), ("forebay+tls", "temporary")],
+    ids=" ".join,
+)
+def test_a_local_cluster_gives_the_right_answers(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
     """Changing the protocol of a cluster changes nothing else."""
+    sign_like_theirs(tmp_path)
     outcome = subprocess.run(
-        [sys.executable, str(ROOT / "tests/dask/cluster.py"), scheme],
+        [sys.executable, str(ROOT / "tests/dask/cluster.py"), *arguments],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
@@ -39,6 +48,7 @@ def test_a_local_cluster_gives_the_right_answers(scheme: str, tmp_path: Path) ->
     )
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stdout == "right\n"
+    assert "dangling" not in outcome.stderr
 
 
 def test_the_commands_of_dask_take_our_scheme(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from distributed.comm.addressing import parse_host_port, unparse_host_port
 from distributed.comm.registry import Backend as DaskBackend
 from distributed.utils import ensure_ip, get_ip
 
-from forebay.dask._connector import Connector, UnixConnector
-from forebay.dask._listener import Listener, UnixListener
+from forebay.dask._connector import Connector, TLSConnector, UnixConnector
+from forebay.dask._listener import Listener, TLSListener, UnixListener
 
-__all__ = ["Backend", "UnixBackend"]
+__all__ = ["Backend", "TLSBackend", "UnixBackend"]
 
 LOOPBACK = "127.0.0.1"
 
@@ -48,6 +48,13 @@ class Backend(DaskBackend):
     def get_local_address_for(self, loc: str) -> str:
         host, _ = parse_host_port(loc)
         return unparse_host_port(get_ip(ensure_ip(host)))
+
+
+class TLSBackend(Backend):
+    """Comms over TLS: addresses `forebay+tls://host:port`."""
+
+    _connector_class = TLSConnector
+    _listener_class = TLSListener
 
 
 class UnixBackend(Backend):

@@ -20,7 +20,7 @@ from forebay.dask._packing import pack, unpack
 from forebay.dask._weight import outweighs
 from forebay.errors import Error
 
-__all__ = ["Comm", "UnixComm", "handshake_timeout"]
+__all__ = ["Comm", "TLSComm", "UnixComm", "handshake_timeout"]
 
 CLOSE_TIMEOUT_S = 5.0
 """How long `close` waits for what is queued, at most 512 KiB, to leave."""
@@ -162,6 +162,10 @@ class Comm(core.Comm):
         return self._told
 
 
+class TLSComm(Comm):
+    """A comm over TLS."""
+
+
 class UnixComm(Comm):
     """A comm over a Unix socket."""
 
@@ -176,9 +180,10 @@ def _close_dangling(
     connection: MessageConnection, loop: asyncio.AbstractEventLoop, name: str
 ) -> None:
     """Close what its owner forgot; runs in any thread, as the garbage collector does."""
-    if connection.closed and connection.fileno() < 0:
+    if connection.fileno() < 0:
         return
-    _log.warning("Closing dangling comm %s", name)
+    if not connection.closed:  # Dask forgets comms whose peer is gone
+        _log.warning("Closing dangling comm %s", name)
     if loop.is_closed():
         connection.close()
     else:

@@ -22,12 +22,14 @@ from distributed.comm.utils import ensure_concrete_host
 from forebay import _core
 from forebay._core import MessageConnection
 from forebay.dask._accept import Acceptor, Door
-from forebay.dask._comm import Comm, UnixComm, handshake_timeout
-from forebay.dask._connector import connection_over
+from forebay.dask._comm import Comm, TLSComm, UnixComm, handshake_timeout
+from forebay.dask._connector import connection_over, found_out
+from forebay.dask._security import server_tls
 from forebay.dask._socket import bind, name_of, name_of_unix, tune
 from forebay.errors import Error
+from forebay.transport import Tls
 
-__all__ = ["Listener", "UnixListener"]
+__all__ = ["Listener", "TLSListener", "UnixListener"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,10 +45,10 @@ class Listener(BaseListener, RequireEncryptionMixin):
         default_host: the host of `contact_address` where it listens on all interfaces.
         default_port: where `address` names none; 0 is any that is free.
         handshake_overrides: what this end says of itself in place of the truth.
-        connection_args: `require_encryption`; others are ignored.
+        connection_args: `require_encryption`, and certificates for TLS; others are ignored.
 
     Raises:
-        RuntimeError: the configuration asks for encryption.
+        RuntimeError: the configuration asks for encryption, and the scheme has none.
 
     Affinity: the loop in which it is started, and its thread.
     """
@@ -68,6 +70,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
     ) -> None:
         super().__init__()
         self._check_encryption(address, connection_args)
+        self._tls = self._tls_of(connection_args)
         self._address = address
         self._default_host = default_host
         self._default_port = default_port
@@ -114,6 +117,10 @@ class Listener(BaseListener, RequireEncryptionMixin):
         host = ensure_concrete_host(host, default_host=self._default_host)
         return self.prefix + unparse_host_port(host, port)
 
+    def _tls_of(self, connection_args: dict[str, Any]) -> Tls | None:
+        """What it shows and whom it lets in, where the scheme is encrypted."""
+        return None
+
     def _where(self) -> Any:
         if self._bound is None:
             raise ValueError(f"the listener on {self.prefix}{self._address} is not started")
@@ -151,14 +158,15 @@ class Listener(BaseListener, RequireEncryptionMixin):
         except OSError:  # it is gone already
             os.close(descriptor)
             return None
-        connection = connection_over(descriptor, peer)
+        connection = connection_over(descriptor, peer, self._tls)
         self._unmet.add(connection)
         try:
             if self._acceptor is None:  # stopped since this was accepted
                 raise CommClosedError("the listener has stopped")
             async with asyncio.timeout(handshake_timeout()):
                 await connection.meet()
-            comm = self.comm_class(connection, local, peer, self._deserialize)
+            extra = found_out(connection)
+            comm = self.comm_class(connection, local, peer, self._deserialize, extra)
         except (Error, OSError) as error:
             connection.close()
             _log.info("Connection from %s came to nothing: %s", peer, error or "it is silent")
@@ -170,6 +178,17 @@ class Listener(BaseListener, RequireEncryptionMixin):
             self._unmet.discard(connection)
         comm.allow_offload = self._allow_offload
         return comm
+
+
+class TLSListener(Listener):
+    """Listens over TLS; who connects must show a certificate of the same CA."""
+
+    prefix = "forebay+tls://"
+    encrypted = True
+    comm_class = TLSComm
+
+    def _tls_of(self, connection_args: dict[str, Any]) -> Tls:
+        return server_tls(connection_args)
 
 
 class UnixListener(Listener):
