@@ -13,7 +13,7 @@ from distributed import utils_test
 from distributed.comm import tcp
 from distributed.comm.registry import backends
 
-from forebay.dask import Backend, Comm, Connector, Listener, TLSComm
+from forebay.dask import Backend, Comm, Connector, Listener, Security, TLSComm
 from forebay.dask import TLSBackend as TLSBackendOfOurs
 from forebay.dask import TLSConnector as TLSConnectorOfOurs
 from forebay.dask import TLSListener as TLSListenerOfOurs
@@ -124,6 +124,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(folder.cleanup)
     sign_like_theirs(Path(folder.name))
     utils_test.certs_dir = folder.name
+    utils_test.Security = Security
     for name in ("get_server_ssl_context", "get_client_ssl_context"):
         setattr(utils_test, name, remembering(getattr(utils_test, name)))
 

@@ -24,6 +24,9 @@ from forebay.transport._tls import peer_of
 
 __all__ = ["Connector", "TLSConnector", "UnixConnector", "connection_over", "found_out"]
 
+TLS_FAILED = "TLS failed"
+"""How errors of certificates begin, in crates/transport/src/error.rs; trying again helps none."""
+
 
 def connection_over(
     descriptor: int, peer: str, tls: Tls | None = None, host: str = ""
@@ -84,12 +87,10 @@ class Connector(core.Connector, RequireEncryptionMixin):
         connection = connection_over(connected.detach(), peer_address, tls, host)
         try:
             await connection.meet()
-        except ProtocolError as error:
-            connection.close()
-            raise FatalCommClosedError(str(error)) from error
         except Error as error:
             connection.close()
-            raise CommClosedError(str(error)) from error
+            final = isinstance(error, ProtocolError) or TLS_FAILED in str(error)
+            raise (FatalCommClosedError if final else CommClosedError)(str(error)) from error
         except BaseException:
             connection.close()
             raise

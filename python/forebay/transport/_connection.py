@@ -13,6 +13,7 @@ from typing import Any, Self
 from forebay._core import Buffer, MessageConnection
 from forebay.errors import BrokenError, ClosedError
 from forebay.transport._socket import name_of
+from forebay.transport._tls import TlsPeer, peer_of
 
 __all__ = ["AsyncConnection", "Connection", "Frames", "Message"]
 
@@ -53,6 +54,11 @@ class _Ends:
     def closed(self) -> bool:
         """Whether it is of no more use: closed here, or by the peer, though nobody reads."""
         return self._core.closed
+
+    @property
+    def tls(self) -> TlsPeer | None:
+        """Who the peer is and what was agreed on; None without TLS."""
+        return peer_of(self._core)
 
     def metrics(self) -> dict[str, int]:
         """What was counted: messages and bytes, sent, received, copied, and what waits here.

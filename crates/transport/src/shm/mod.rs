@@ -2,7 +2,7 @@
 //!
 //! Each side owns a region, in which it alone writes and which the other maps read-only. [`stream`] is what the message
 //! state machine sees: a [`crate::stream::Stream`] that can also put a long frame aside and send its name instead.
-//! The design note, with state machines, invariants and the table of failures, is `docs/concepts/shared_memory.md`.
+//! The design note, with state machines, invariants and the table of failures, is `docs/concepts/transport/shared_memory.md`.
 //!
 //! | module | what |
 //! |---|---|
