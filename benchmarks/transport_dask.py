@@ -44,7 +44,7 @@ class Side:
         from distributed.batched import BatchedSend
         from distributed.protocol.serialize import Serialized
 
-        self._comm = comm
+        self._comm: Any = comm
         self._batched = BatchedSend
         self._serialized = Serialized
         self._module = MODULES[backend]

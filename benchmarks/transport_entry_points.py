@@ -33,4 +33,5 @@ def announce() -> None:
     )
     (information / "entry_points.txt").write_text(f"[{GROUP}]\n{lines}\n")
     sys.path.append(folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join((os.environ.get("PYTHONPATH", ""), folder))
+    path = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (path, folder)))
