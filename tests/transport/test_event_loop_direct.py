@@ -6,8 +6,11 @@ import gc
 import os
 import select
 import socket
+import subprocess
+import time
 import weakref
 from collections.abc import Iterator
+from subprocess import PIPE
 
 import pytest
 
@@ -200,6 +203,22 @@ def test_a_closed_selector_refuses_and_lets_go(selector: Selector, pairs: list[P
     with pytest.raises(ValueError, match="closed"):
         selector.select(0)
     assert selector.get_map() is None
+
+
+def test_a_spin_finds_an_answer_before_the_wait_sleeps():
+    """A loop that looks on is there when its only client answers, whoever wants the GIL."""
+    selector = Selector(lambda error, callback: None, 500)
+    with subprocess.Popen(["cat"], stdin=PIPE, stdout=PIPE, bufsize=0) as echo:
+        assert echo.stdin is not None
+        assert echo.stdout is not None
+        selector.register(echo.stdout, 1)
+        deadline = time.monotonic() + 20
+        while not selector.metrics()["spins_found"] and time.monotonic() < deadline:
+            echo.stdin.write(b"x")
+            selector.select(10)
+            assert echo.stdout.read(1) == b"x"
+    assert selector.metrics()["spins_found"] >= 1
+    selector.close()
 
 
 def test_a_selector_that_was_never_closed_is_freed_with_its_callbacks(pairs: list[Pair]):

@@ -1,6 +1,8 @@
 //! Turns of an asyncio loop: `_run_once` and `call_soon` of `BaseEventLoop` without Python's share.
 //!
-//! An echo of 1 kB with one connection: 1.20 times the same loop with asyncio's turns, with four 1.23.
+//! An echo of 1 kB costs its client 7 % less CPU time than on the same loop with asyncio's turns
+//! with one connection, 12 % less with four (17.2 and 16.0 us, 14.3 and 12.6 us, interleaved, on a
+//! loaded machine). Most of what is left goes into the attributes of asyncio's handles.
 //!
 //! The queues, the timers and the handles stay asyncio's own objects, and every turn that is out of
 //! the ordinary (debug mode, cancelled timers to clear away, a closed loop) is asyncio's own turn.
