@@ -190,6 +190,46 @@ def test_forward_passes_messages_both_ways_and_the_end(tmp_path: Path):
     asyncio.run(run())
 
 
+def test_forward_slows_a_client_down_to_its_target():
+    """A target that never reads costs bounded memory, and its end is the client's."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        host, port = deaf.getsockname()
+        target = native.Forward(f"tcp://{host}:{port}")
+        with (
+            nothing_left(),
+            listen("tcp://127.0.0.1:0", native=target) as listener,
+            dialled(listener.url) as greedy,
+        ):
+            greedy.sendall(preface())
+            taken, _ = deaf.accept()
+            taken.sendall(preface())
+            greedy.settimeout(1.0)
+            before = resident_bytes()
+            fill(greedy)
+            assert resident_bytes() - before < 30_000_000
+            taken.close()
+            greedy.settimeout(WAIT_S)
+            with contextlib.suppress(ConnectionError):
+                read_all(greedy)
+            wait_for(lambda: listener.connections == 0)
+
+
+def test_a_forwarded_client_that_is_gone_ends_at_its_target_too():
+    """A target does not keep connections of clients that died."""
+    with socket.create_server(("127.0.0.1", 0)) as upstream:
+        host, port = upstream.getsockname()
+        target = native.Forward(f"tcp://{host}:{port}")
+        with listen("tcp://127.0.0.1:0", native=target) as listener:
+            with dialled(listener.url) as client:
+                client.sendall(preface() + message(b"last words"))
+                taken, _ = upstream.accept()
+                taken.sendall(preface())
+            with taken:
+                taken.settimeout(WAIT_S)
+                assert read_all(taken) == preface() + message(b"last words")
+            wait_for(lambda: listener.connections == 0)
+
+
 def test_forward_to_nobody_ends_the_client_and_says_why():
     """A client is not left waiting for a target that is not there."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
