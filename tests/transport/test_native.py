@@ -274,6 +274,23 @@ def test_a_table_answers_by_name_and_gives_the_rest_to_python(tmp_path: Path):
     assert seen == [[b"train"], [b"get", b"weights"]]
 
 
+@pytest.mark.parametrize("opening", [[b"up"], [b"up", b"first"]])
+def test_a_forward_in_a_table_keeps_its_connection(url: str, opening: list[bytes]):
+    """The name opens a way to the target; everything behind it passes, names of the table too."""
+    with (
+        listen("tcp://127.0.0.1:0", native=native.Echo()) as back,
+        listen(
+            url, native=native.Table({"up": native.Forward(back.url), "no": native.Store()})
+        ) as front,
+        connect(front.url) as connection,
+    ):
+        connection.send_many([opening, [b"no", b"key"], [b"last"]])
+        if opening[1:]:
+            assert connection.recv(timeout=WAIT_S) == opening[1:]
+        assert connection.recv(timeout=WAIT_S) == [b"no", b"key"]
+        assert connection.recv(timeout=WAIT_S) == [b"last"]
+
+
 def test_a_table_without_a_handler_answers_unknown_names_with_an_empty_frame(url: str):
     """A client with a wrong name does not wait for ever."""
     with (
