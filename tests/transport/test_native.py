@@ -19,6 +19,7 @@ import pytest
 from forebay.errors import BrokenError, ConfigError, ProtocolError
 from forebay.testing.chaos import nothing_left
 from forebay.transport import AsyncConnection, Connection, Limits, connect, listen, native
+from tests.transport.message_bytes import message, preface, resident_bytes, token
 
 WAIT_S = 20
 TEN_MB = 10_000_000
@@ -165,8 +166,8 @@ def test_forward_passes_messages_both_ways_and_the_end(tmp_path: Path):
     """A front and what is behind it look like one listener, over another kind of socket."""
 
     async def upper(connection: AsyncConnection) -> None:
-        async for message in connection:
-            await connection.send([bytes(frame).upper() for frame in message])
+        async for received in connection:
+            await connection.send([bytes(frame).upper() for frame in received])
         await connection.send(b"goodbye")
 
     async def run() -> None:
@@ -431,19 +432,6 @@ def test_a_handler_that_would_get_nothing_is_refused():
 # --- by hand ---
 
 
-def preface() -> bytes:
-    return b"FBAY" + struct.pack("<HBBQQHHI", 1, 3, 0, 0, 1 << 30, 65_535, 0, 0)
-
-
-def token(text: bytes) -> bytes:
-    return struct.pack("<IBBHQII", len(text), 10, 0, 0, 0, 0xFFFFFFFF, 0) + text
-
-
-def message(*frames: bytes) -> bytes:
-    header = struct.pack("<IBBHQII", 0, 8, 0, len(frames), 0, 0xFFFFFFFF, 0)
-    return header + b"".join(struct.pack("<Q", len(frame)) for frame in frames) + b"".join(frames)
-
-
 def dialled(url: str) -> socket.socket:
     if url.startswith("unix://"):
         raw = socket.socket(socket.AF_UNIX)
@@ -483,10 +471,6 @@ def cleared(value: bytearray) -> bool:
     except BufferError:
         return False
     return True
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 CLIENT = """
