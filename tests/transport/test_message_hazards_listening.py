@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import socket
@@ -11,11 +12,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from forebay.errors import BrokenError, ConfigError, ProtocolError
 from forebay.transport import AsyncConnection, connect, listen
+from forebay.transport._socket import bind_all
 from tests.transport.loops import Run, echo, until
 from tests.transport.message_bytes import announced, preface, resident_bytes, token
 from tests.transport.test_message_hazards import dialled, read_all
@@ -55,7 +58,7 @@ def test_announced_lengths_obtain_no_memory(run: Run, bomb: str, secret: str | N
                 await until(lambda: bool(started))
                 with contextlib.suppress(ConnectionError):
                     await asyncio.to_thread(raw.sendall, BOMBS[bomb])
-                with contextlib.suppress(ConnectionError):
+                with contextlib.suppress(OSError):  # it was faster
                     raw.shutdown(socket.SHUT_WR)
                     await asyncio.to_thread(read_all, raw)
             await until(lambda: bool(raised))
@@ -107,6 +110,30 @@ def test_all_addresses_of_a_name_share_one_port(run: Run) -> None:
                     assert await connection.recv() == [b"x"]
 
     run(main())
+
+
+def test_a_port_that_another_family_has_taken_is_not_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel chooses for one family alone, so its choice may be refused for the other."""
+    refused: list[int] = []
+
+    class Refusing(socket.socket):
+        def bind(self, address: Any) -> None:
+            if self.family == socket.AF_INET6 and len(refused) < 3:
+                refused.append(address[1])
+                raise OSError(errno.EADDRINUSE, "in use")
+            super().bind(address)
+
+    monkeypatch.setattr(socket, "socket", Refusing)
+    found = [(socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_INET6, ("::1", 0, 0, 0))]
+    sockets = bind_all(found, 0)
+    assert len({bound.getsockname()[1] for bound in sockets}) == 1
+    assert len(refused) == 3
+    with pytest.raises(OSError, match="in use"):
+        bind_all(found, sockets[0].getsockname()[1])
+    for bound in sockets:
+        bound.close()
 
 
 def test_each_family_alone_has_a_port_of_its_own(run: Run) -> None:

@@ -19,6 +19,7 @@ import pytest
 from forebay.errors import BrokenError, ConfigError, ProtocolError
 from forebay.testing.chaos import nothing_left
 from forebay.transport import AsyncConnection, Connection, Limits, connect, listen, native
+from tests.transport.message_bytes import message, preface, resident_bytes, token
 
 WAIT_S = 20
 TEN_MB = 10_000_000
@@ -165,8 +166,8 @@ def test_forward_passes_messages_both_ways_and_the_end(tmp_path: Path):
     """A front and what is behind it look like one listener, over another kind of socket."""
 
     async def upper(connection: AsyncConnection) -> None:
-        async for message in connection:
-            await connection.send([bytes(frame).upper() for frame in message])
+        async for received in connection:
+            await connection.send([bytes(frame).upper() for frame in received])
         await connection.send(b"goodbye")
 
     async def run() -> None:
@@ -188,6 +189,46 @@ def test_forward_passes_messages_both_ways_and_the_end(tmp_path: Path):
             assert got.endswith(message(b"LAST") + message(b"goodbye"))
 
     asyncio.run(run())
+
+
+def test_forward_slows_a_client_down_to_its_target():
+    """A target that never reads costs bounded memory, and its end is the client's."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        host, port = deaf.getsockname()
+        target = native.Forward(f"tcp://{host}:{port}")
+        with (
+            nothing_left(),
+            listen("tcp://127.0.0.1:0", native=target) as listener,
+            dialled(listener.url) as greedy,
+        ):
+            greedy.sendall(preface())
+            taken, _ = deaf.accept()
+            taken.sendall(preface())
+            greedy.settimeout(1.0)
+            before = resident_bytes()
+            fill(greedy)
+            assert resident_bytes() - before < 30_000_000
+            taken.close()
+            greedy.settimeout(WAIT_S)
+            with contextlib.suppress(ConnectionError):
+                read_all(greedy)
+            wait_for(lambda: listener.connections == 0)
+
+
+def test_a_forwarded_client_that_is_gone_ends_at_its_target_too():
+    """A target does not keep connections of clients that died."""
+    with socket.create_server(("127.0.0.1", 0)) as upstream:
+        host, port = upstream.getsockname()
+        target = native.Forward(f"tcp://{host}:{port}")
+        with listen("tcp://127.0.0.1:0", native=target) as listener:
+            with dialled(listener.url) as client:
+                client.sendall(preface() + message(b"last words"))
+                taken, _ = upstream.accept()
+                taken.sendall(preface())
+            with taken:
+                taken.settimeout(WAIT_S)
+                assert read_all(taken) == preface() + message(b"last words")
+            wait_for(lambda: listener.connections == 0)
 
 
 def test_forward_to_nobody_ends_the_client_and_says_why():
@@ -232,6 +273,23 @@ def test_a_table_answers_by_name_and_gives_the_rest_to_python(tmp_path: Path):
 
     asyncio.run(run())
     assert seen == [[b"train"], [b"get", b"weights"]]
+
+
+@pytest.mark.parametrize("opening", [[b"up"], [b"up", b"first"]])
+def test_a_forward_in_a_table_keeps_its_connection(url: str, opening: list[bytes]):
+    """The name opens a way to the target; everything behind it passes, names of the table too."""
+    with (
+        listen("tcp://127.0.0.1:0", native=native.Echo()) as back,
+        listen(
+            url, native=native.Table({"up": native.Forward(back.url), "no": native.Store()})
+        ) as front,
+        connect(front.url) as connection,
+    ):
+        connection.send_many([opening, [b"no", b"key"], [b"last"]])
+        if opening[1:]:
+            assert connection.recv(timeout=WAIT_S) == opening[1:]
+        assert connection.recv(timeout=WAIT_S) == [b"no", b"key"]
+        assert connection.recv(timeout=WAIT_S) == [b"last"]
 
 
 def test_a_table_without_a_handler_answers_unknown_names_with_an_empty_frame(url: str):
@@ -374,19 +432,6 @@ def test_a_handler_that_would_get_nothing_is_refused():
 # --- by hand ---
 
 
-def preface() -> bytes:
-    return b"FBAY" + struct.pack("<HBBQQHHI", 1, 3, 0, 0, 1 << 30, 65_535, 0, 0)
-
-
-def token(text: bytes) -> bytes:
-    return struct.pack("<IBBHQII", len(text), 10, 0, 0, 0, 0xFFFFFFFF, 0) + text
-
-
-def message(*frames: bytes) -> bytes:
-    header = struct.pack("<IBBHQII", 0, 8, 0, len(frames), 0, 0xFFFFFFFF, 0)
-    return header + b"".join(struct.pack("<Q", len(frame)) for frame in frames) + b"".join(frames)
-
-
 def dialled(url: str) -> socket.socket:
     if url.startswith("unix://"):
         raw = socket.socket(socket.AF_UNIX)
@@ -426,10 +471,6 @@ def cleared(value: bytearray) -> bool:
     except BufferError:
         return False
     return True
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 CLIENT = """

@@ -228,7 +228,8 @@ impl Decoder {
 
     fn feed_preface(&mut self, rest: &mut &[u8]) -> Result<Option<Event>, Violation> {
         if !self.collect(rest, PREFACE_BYTES) {
-            return Ok(None);
+            // A greeting of another protocol may be shorter than ours, and its sender waits for an answer.
+            return Preface::begins_with(&self.fixed[..self.fixed_len]).map(|()| None);
         }
         let preface = Preface::decode(&self.fixed)?;
         self.stage = Stage::Header;

@@ -60,6 +60,17 @@ impl Preface {
         out
     }
 
+    /// Whether a preface may begin with these bytes.
+    ///
+    /// # Errors
+    /// The violation, once the magic number is there and is another one.
+    pub fn begins_with(bytes: &[u8]) -> Result<(), Violation> {
+        match bytes.first_chunk() {
+            Some(magic) if *magic != MAGIC => Err(Violation::Magic(*magic)),
+            _ => Ok(()),
+        }
+    }
+
     /// Read it.
     ///
     /// # Errors
@@ -128,6 +139,12 @@ mod tests {
         bytes[4] = 9;
         assert_eq!(Preface::decode(&bytes), Err(Violation::Version(9)));
         bytes[..4].copy_from_slice(b"GET ");
+        assert_eq!(
+            Preface::begins_with(b"GET / HTTP"),
+            Err(Violation::Magic(*b"GET "))
+        );
+        assert_eq!(Preface::begins_with(b"FBA"), Ok(()));
+        assert_eq!(Preface::begins_with(b"FBAY\x01"), Ok(()));
         assert_eq!(Preface::decode(&bytes), Err(Violation::Magic(*b"GET ")));
     }
 }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from forebay.errors import BrokenError
 
 BACKLOG = 1024
+PORT_CHOICES_MAX = 8
+"""Ports that are tried where one number is to serve several addresses."""
 KEEPALIVE_IDLE_S = 10
 KEEPALIVE_INTERVAL_S = 5
 KEEPALIVE_PROBES = 4
@@ -84,8 +87,22 @@ def _number(host: str, port: int) -> Found | None:
     return socket.AF_INET6, (host, port, 0, 0)
 
 
-def bind_all(found: Iterable[Found], port: int) -> list[socket.socket]:
-    """Listening sockets of all addresses of a host, with one port for all of them."""
+def bind_all(found: Sequence[Found], port: int) -> list[socket.socket]:
+    """Listening sockets of all addresses of a host, with one port for all of them.
+
+    Port 0 is chosen by the kernel for the first address; where another one has it taken, the next
+    choice is tried.
+    """
+    for _ in range(PORT_CHOICES_MAX - 1):
+        try:
+            return _bind(found, port)
+        except OSError as error:
+            if port != 0 or error.errno != errno.EADDRINUSE:
+                raise
+    return _bind(found, port)
+
+
+def _bind(found: Sequence[Found], port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for family, where in found:

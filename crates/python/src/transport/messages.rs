@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -34,6 +35,15 @@ use crate::sys::descriptor;
 const READABLE: u8 = 1;
 const WRITABLE: u8 = 2;
 
+thread_local! {
+    static HERE: u8 = const { 0 };
+}
+
+/// A number of this thread, not 0; cheaper than its id, and enough to tell threads that live apart.
+fn here() -> usize {
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
 /// What belongs to the loop that steps the connection.
 struct Face {
     event_loop: Py<PyAny>,
@@ -58,6 +68,8 @@ pub struct MessageConnection {
     limits: Limits,
     face: Mutex<Option<Face>>,
     done: Py<Waiting>,
+    /// The thread of the loop that it is bound to, see [`here`]; 0 while it is bound to none.
+    home: AtomicUsize,
 }
 
 #[pymethods]
@@ -103,6 +115,7 @@ impl MessageConnection {
             limits,
             face: Mutex::new(None),
             done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
+            home: AtomicUsize::new(0),
         })
     }
 
@@ -125,6 +138,7 @@ impl MessageConnection {
         if this.face().replace(face).is_some() {
             return Err(busy(format!("{} is bound already", this.core.peer())));
         }
+        this.home.store(here(), Ordering::Relaxed);
         Self::on_ready(slf, READABLE)
     }
 
@@ -188,14 +202,15 @@ impl MessageConnection {
 
     /// Send one message; await that its buffers are free and that there is room for the next one.
     fn send(slf: Bound<'_, Self>, frames: &Bound<'_, PyAny>) -> PyResult<Py<Waiting>> {
-        let this = slf.get();
-        let sending = this.core.send(&mut this.frames(frames)?);
+        slf.get().check_thread()?;
+        let sending = slf.get().core.send(&mut PyFrames::new(frames)?);
         let sending = sending.map_err(|e| transport_error(slf.py(), &e, None))?;
         Self::awaited(slf, sending)
     }
 
     /// The same with several messages, in as few system calls as possible.
     fn send_many(slf: Bound<'_, Self>, messages: &Bound<'_, PyAny>) -> PyResult<Py<Waiting>> {
+        slf.get().check_thread()?;
         let sending = slf.get().send_all(slf.py(), messages)?;
         Self::awaited(slf, sending)
     }
@@ -318,6 +333,19 @@ impl MessageConnection {
 }
 
 impl MessageConnection {
+    /// Whether this is the thread of the loop. From another one a wake-up would be lost.
+    fn check_thread(&self) -> PyResult<()> {
+        let home = self.home.load(Ordering::Relaxed);
+        if home == 0 || home == here() {
+            return Ok(());
+        }
+        Err(busy(format!(
+            "{} belongs to an event loop in another thread; go there by \
+             asyncio.run_coroutine_threadsafe or loop.call_soon_threadsafe",
+            self.core.peer()
+        )))
+    }
+
     /// Go on with a connection that a native listener has handed over.
     pub fn from_handed(py: Python<'_>, state: Handed, peer: String) -> PyResult<Self> {
         let limits = state.limits;
@@ -327,6 +355,7 @@ impl MessageConnection {
             limits,
             face: Mutex::new(None),
             done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
+            home: AtomicUsize::new(0),
         })
     }
 
@@ -348,6 +377,7 @@ impl MessageConnection {
 
     /// Look for what a coroutine wants.
     pub fn look(&self, py: Python<'_>, wanted: Wanted) -> PyResult<Option<Py<PyAny>>> {
+        self.check_thread()?;
         let result = match wanted {
             Wanted::Message(None) => self.core.take().map(|message| {
                 message.map(|message| message_to_python(py, message)?.into_py_any(py))
