@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forebay import Arena
 from forebay.errors import BrokenError, ConfigError, LimitError
 from forebay.transport import AsyncConnection, Connection, connect, listen
 
@@ -163,6 +164,82 @@ def test_allocated_memory_is_used_again_when_both_sides_have_dropped_it(url: str
             assert address(buffer) != first, "the peer still reads it"
             del buffer, got
             assert address(one.allocate(LONG)) == first
+
+    asyncio.run(main())
+
+
+def test_what_lies_in_an_arena_is_sent_without_a_copy(url: str) -> None:
+    """Arrays, parts of them, memoryviews and buffers; the arena's memory is mapped by the peer."""
+
+    async def main() -> None:
+        with Arena("1GiB") as arena:
+            async with both_ends(url) as (one, other):
+                array = arena.empty((4, LONG), np.uint8)
+                buffer = arena.allocate(LONG)
+                array[:], np.frombuffer(buffer, np.uint8)[:] = 1, 1
+                await one.send([array, array[2], memoryview(array)[1:], buffer, memoryview(buffer)])
+                got = await other.recv()
+                assert one.metrics()["copied_bytes"] < 1024
+                array[:], np.frombuffer(buffer, np.uint8)[:] = 2, 2  # against the rule, and seen
+                assert [set(bytes(frame)) for frame in got] == [{2}] * 5
+                assert [len(frame) // LONG for frame in got] == [4, 1, 3, 1, 1]
+                big = arena.empty(100 << 20, np.uint8)  # a chunk of its own
+                big[-1] = 7
+                await one.send(big[1000:])
+                [frame] = await other.recv()
+                assert memoryview(frame)[-1] == 7
+                del got, frame
+
+    asyncio.run(main())
+
+
+def test_a_block_of_an_arena_is_kept_while_the_peer_reads_it(url: str) -> None:
+    """Also after the connection: a view ends by its release, never with a socket."""
+
+    async def main() -> None:
+        with Arena("1GiB") as arena:
+            async with both_ends(url) as (one, other):
+                array = arena.empty(LONG, np.uint8)
+                array[:] = 5
+                await one.send(array)
+                [frame] = await other.recv()
+                del array
+            assert arena.stats()["blocks"] == 1
+            again = arena.empty(LONG, np.uint8)
+            again[:] = 9
+            assert set(bytes(frame)) == {5}
+            del frame, again
+            async with both_ends(url):
+                pass
+            assert arena.stats()["blocks"] == 0
+
+    asyncio.run(main())
+
+
+def test_a_block_of_an_arena_comes_back_from_a_dead_peer(url: str) -> None:
+    """Its process has ended, so nobody reads it."""
+
+    async def main() -> None:
+        arena = Arena("1GiB")
+        died = asyncio.Event()
+
+        async def handler(connection: AsyncConnection) -> None:
+            await connection.send(arena.empty(LONG, np.uint8))
+            with pytest.raises(BrokenError):
+                await connection.recv()
+            died.set()
+
+        async with asyncio.timeout(TIMEOUT_S), listen(url, handler) as listener:
+            with peer_program("hold", listener.url, "1") as peer:
+                assert await asyncio.to_thread(peer.stdout.readline) == "1\n"
+                assert arena.stats()["blocks"] == 1
+                peer.kill()
+                await died.wait()
+                await asyncio.to_thread(peer.wait)
+        async with both_ends(url):
+            pass
+        assert arena.stats()["blocks"] == 0
+        arena.close()
 
     asyncio.run(main())
 

@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
+use forebay_memory::Lease;
+
 use crate::connection::Socket;
 use crate::shm::NAME_BYTES;
 use crate::shm::stream::{SharedStream, Watched};
@@ -126,10 +128,10 @@ impl Stream for Wire {
         }
     }
 
-    fn share(&mut self, bytes: &[u8]) -> Option<[u8; NAME_BYTES]> {
+    fn share(&mut self, bytes: &[u8], block: Option<&Lease>) -> Option<[u8; NAME_BYTES]> {
         match self {
             Self::Socket(_) => None,
-            Self::Shared(stream) => stream.share(bytes),
+            Self::Shared(stream) => stream.share(bytes, block),
         }
     }
 

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use crate::error::{Error, Violation};
 use crate::shm::lifeline::{self, Found, Record};
 use crate::shm::own::{Own, system};
+use crate::shm::quarantine;
 use crate::shm::ring::{Incoming, Outgoing, Sleeper, Waker};
 use crate::shm::theirs::Theirs;
 use crate::shm::{NAME_BYTES, Name, layout};
@@ -69,6 +70,7 @@ impl SharedStream {
                 "shared memory connects processes of one user; the peer is of user {uid}, this is {own_uid}: use unix://"
             )));
         }
+        quarantine::sweep();
         let own = Own::new(&socket)?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| system("epoll_create", errno))?;
@@ -134,10 +136,7 @@ impl SharedStream {
     /// Take back what the peer has given back.
     fn settle(&mut self) {
         if let Some(theirs) = &self.theirs {
-            self.own.settle(|place| {
-                let at = layout::RETURNED + place as usize * size_of::<u64>();
-                theirs.control.load(at, Ordering::Acquire)
-            });
+            self.own.settle(|place| theirs.returned(place));
         }
     }
 
@@ -312,13 +311,14 @@ impl Stream for SharedStream {
         }
     }
 
-    fn share(&mut self, bytes: &[u8]) -> Option<[u8; NAME_BYTES]> {
+    fn share(&mut self, bytes: &[u8], block: Option<&Lease>) -> Option<[u8; NAME_BYTES]> {
         if self.theirs.is_none() || self.ended {
             return None;
         }
         self.settle();
         let socket = Arc::clone(self.lifeline());
-        self.own.share(&socket, bytes).map(|name| name.encode())
+        let name = self.own.share(&socket, bytes, block)?;
+        Some(name.encode())
     }
 
     fn open(&mut self, name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {
@@ -344,6 +344,19 @@ impl Stream for SharedStream {
     fn lent(&mut self) -> usize {
         self.settle();
         self.own.lent()
+    }
+}
+
+impl Drop for SharedStream {
+    fn drop(&mut self) {
+        self.settle();
+        if let Some(theirs) = self.theirs.take() {
+            let loans = self.own.take_foreign();
+            if !loans.is_empty() {
+                quarantine::admit(theirs, loans);
+            }
+        }
+        quarantine::sweep();
     }
 }
 
