@@ -96,7 +96,9 @@ def knows_asyncio() -> bool:
 
 def _come_from_one_file(one: Any, other: Any) -> bool:
     """Whether a method is still the one beside another, and not put there from outside."""
-    files = [getattr(getattr(method, "__code__", None), "co_filename", None) for method in (one, other)]
+    files = [
+        getattr(getattr(method, "__code__", None), "co_filename", None) for method in (one, other)
+    ]
     return files[0] is not None and files[0] == files[1]
 
 
