@@ -9,7 +9,7 @@ from benchmarks.claim import OWN, Claim, Contestant, Option
 
 ROUND = "benchmarks.transport_round"
 TIMES = {"seconds": 1.0, "warm_up_s": 0.2}
-QUICK = {"seconds": 0.3, "warm_up_s": 0.1}
+QUICK = {"seconds": 0.25, "warm_up_s": 0.1}
 BULK_ROUNDS = 9
 
 
@@ -32,7 +32,7 @@ class System:
     flags: tuple[str, ...] = ()
 
     def contestant(
-        self, what: str, function: str, *, quick_s: float = 0.3, **options: Option
+        self, what: str, function: str, *, quick_s: float = 0.25, **options: Option
     ) -> Contestant:
         """This system in a function, whose quick runs take so long per message."""
         return Contestant(
@@ -51,7 +51,7 @@ class System:
         return self.contestant(
             f"p{clients}c{connections}" + (f", hog {hog}" if hog else ""),
             f"{ROUND}:echoes",
-            quick_s=0.6 if hog else 0.3,  # beside one, a request can take tens of milliseconds
+            quick_s=0.6 if hog else 0.25,  # beside one, a request can take tens of milliseconds
             clients=clients,
             connections=connections,
             **options,

@@ -80,7 +80,9 @@ def _link(connection: Any) -> Link:
         return messages
 
     stream = Stream(connection.send_many, take, _whole, _only)
-    return Link(connection.send, connection.recv, list, _same, stream)
+    shared = connection.local_address.startswith("shm:")
+    allocate = connection.allocate if shared else None
+    return Link(connection.send, connection.recv, list, _same, stream, allocate)
 
 
 def _same(message: Sequence[Buffer]) -> Sequence[Buffer]:

@@ -1,7 +1,8 @@
 """Echoes of which every page is written by the sender and read by the receiver.
 
-Each end keeps two arrays in an arena and sends them in turn, never one that the other end may
-still be reading: an answer says that the request has been read and let go of.
+Over shared memory a message is written where its receiver will read it, in memory that the
+connection gives for it; otherwise each end keeps one array, since `send` has let go of it by the
+time that it returns.
 """
 
 from __future__ import annotations
@@ -19,39 +20,38 @@ from benchmarks.transport_side import Handler, Link, side
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-PAGE_WORDS = 4096 // 8
-ARRAYS = 2
+WORD_BYTES = 8
+PAGE_WORDS = 4096 // WORD_BYTES
 
 
 class Pages:
-    """The arrays of one end."""
+    """What one end sends and reads."""
 
-    def __init__(self, shape: Shape) -> None:
-        import forebay
+    def __init__(self, link: Link, shape: Shape) -> None:
+        import numpy as np
 
-        words = -(-shape.frame_bytes // 8)
-        self._arena = forebay.Arena(words * 8 * (ARRAYS + 1) + (64 << 20))
-        self._arrays = [self._arena.empty(words, "uint64") for _ in range(ARRAYS)]
-        for array in self._arrays:
-            array[:] = 0
-        self._turn = 0
+        self._numpy: Any = np
+        self._words = -(-shape.frame_bytes // WORD_BYTES)
+        self._allocate = link.allocate
+        self._array: Any = np.zeros(self._words, dtype="uint64")
 
     def rewritten(self, number: int) -> Any:
-        """The next array, with this number as the first word of every page."""
-        array = self._arrays[self._turn]
-        self._turn = (self._turn + 1) % ARRAYS
+        """An array to send, with this number as the first word of every page."""
+        array = self._array
+        if self._allocate is not None:
+            memory = memoryview(self._allocate(self._words * WORD_BYTES))
+            array = self._numpy.frombuffer(memory, dtype="uint64")
         array[::PAGE_WORDS] = number
         return array
 
     def read(self, frames: Sequence[Buffer]) -> int:
         """The number that every page of the frame begins with; ValueError where they differ."""
-        import numpy as np
-
         (frame,) = frames
-        words = np.frombuffer(memoryview(frame), dtype="uint64")[::PAGE_WORDS]
-        number, total = int(words[0]), int(words.sum())
-        if len(words) != len(self._arrays[0][::PAGE_WORDS]) or total != number * len(words):
-            raise ValueError(f"{len(words)} pages begin with {number} and sum up to {total}")
+        words = self._numpy.frombuffer(memoryview(frame), dtype="uint64")
+        firsts = words[::PAGE_WORDS]
+        number, total = int(firsts[0]), int(firsts.sum())
+        if len(words) != self._words or total != number * len(firsts):
+            raise ValueError(f"{len(firsts)} pages begin with {number} and sum up to {total}")
         return number
 
 
@@ -59,9 +59,9 @@ def answering(shape: Shape) -> Handler:
     """A server that reads every page and answers with pages of its own, of the next number."""
 
     async def answer(link: Link) -> None:
-        pages = Pages(shape)
+        pages = Pages(link, shape)
         while True:
-            number = pages.read(link.frames(await link.recv()))
+            number = pages.read(link.frames(await link.recv()))  # and let go of
             await link.send(pages.rewritten(number + 1))
 
     return answer
@@ -70,7 +70,7 @@ def answering(shape: Shape) -> Handler:
 async def exchange(links: list[Link], shape: Shape, seconds: float) -> Reply:
     """Have requests answered for so long."""
     (link,) = links
-    pages = Pages(shape)
+    pages = Pages(link, shape)
     samples: list[int] = []
     ended = began = time.perf_counter_ns()
     until = began + int(seconds * 1e9)

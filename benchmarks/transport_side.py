@@ -50,6 +50,7 @@ class Link:
         message: make, from frames, what `send` takes; done once, ahead of the measuring.
         frames: the frames of what `recv` returned.
         stream: the same connection for messages that nobody waits for, where it has a way.
+        allocate: memory to write messages in, where those are sent best from memory of its own.
     """
 
     send: Callable[[Any], Awaitable[object]]
@@ -57,6 +58,7 @@ class Link:
     message: Callable[[Sequence[bytes]], Any]
     frames: Callable[[Any], Sequence[Buffer]]
     stream: Stream | None = None
+    allocate: Callable[[int], Buffer] | None = None
 
 
 Handler = Callable[[Link], Awaitable[None]]

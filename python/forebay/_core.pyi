@@ -1,11 +1,12 @@
 """The compiled core. Private: use its classes where their systems re-export them."""
 
-from asyncio import AbstractEventLoop, Handle
-from collections.abc import Callable, Generator, Iterable
+from asyncio import AbstractEventLoop
+from asyncio import Handle as LoopHandle
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextvars import Context
 from os import PathLike
 from selectors import SelectorKey
-from typing import Any, Self, final
+from typing import Any, Self, TypeVarTuple, final
 
 from typing_extensions import Buffer as _HasBuffer
 from typing_extensions import disjoint_base
@@ -33,6 +34,8 @@ __all__ = [
     "Rows",
     "Selector",
     "Turns",
+    "TlsClient",
+    "TlsServer",
     "Waiting",
     "WakeQueue",
     "Window",
@@ -125,10 +128,14 @@ class Turns:
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Handle: ...
+        self,
+        callback: Callable[[*_Args], object],
+        *args: *_Args,
+        context: Context | None = None,
+    ) -> LoopHandle: ...
     def _run_once(self) -> None: ...
 
+_Args = TypeVarTuple("_Args")
 _Segments = list[Any] | None
 _Call = tuple[int, int, Any, list[Frame] | None, float | None, bool]
 
@@ -327,6 +334,8 @@ class MessageConnection:
         expected: what it must show.
         trusted: whether memory for what it announces is obtained at once.
         limits: names and values, see `forebay.transport.Limits`.
+        tls: what accepts or connects; without it, the socket is used as it is.
+        host: what was dialled, for TLS.
         allocate: gives memory to receive a long frame into, see `forebay.transport.connect`.
         shared: through shared memory; the socket is a Unix socket, and its lifeline.
     """
@@ -342,6 +351,8 @@ class MessageConnection:
         limits: dict[str, int] | None = None,
         allocate: Callable[[int], _HasBuffer] | None = None,
         shared: bool = False,
+        tls: TlsServer | TlsClient | None = None,
+        host: str = "",
     ) -> MessageConnection: ...
     def allocate(self, n_bytes: int) -> Buffer:
         """Memory that the peer sees: a frame in it is sent without a copy. For `shared` ones."""
@@ -378,6 +389,8 @@ class MessageConnection:
     def ended_well(self) -> bool:
         """Whether the peer closed it between two messages."""
     def fileno(self) -> int: ...
+    def tls_peer(self) -> dict[str, Any] | None:
+        """What a handshake of TLS found out; None before its end, and without TLS."""
     def metrics(self) -> dict[str, int]: ...
 
 @final
@@ -457,6 +470,46 @@ class NativeServer:
     def close(self) -> None:
         """Close, and wait for the thread. Idempotent."""
     def metrics(self) -> dict[str, Any]: ...
+
+class TlsServer:
+    """What accepts TLS connections; made once, shared by listeners."""
+
+    def __new__(
+        cls,
+        certificate: str | PathLike[str],
+        key: str | PathLike[str],
+        *,
+        client_ca: str | PathLike[str] | None = None,
+        alpn: Sequence[str] = (),
+        min_version: str = "1.3",
+    ) -> TlsServer: ...
+    def reload(self) -> None:
+        """Read the files again now; where that fails, what was read before stays in use."""
+    @property
+    def failure(self) -> str | None:
+        """Why the newest files are not in use, if so."""
+    def handshakes(self) -> dict[str, int]: ...
+
+@final
+class TlsClient:
+    """What opens TLS connections; made once and shared, so that sessions are resumed."""
+
+    def __new__(
+        cls,
+        ca: str | PathLike[str],
+        *,
+        identity: tuple[str | PathLike[str], str | PathLike[str]] | None = None,
+        server_name: str | None = None,
+        check_hostname: bool = True,
+        alpn: Sequence[str] = (),
+        min_version: str = "1.3",
+    ) -> TlsClient: ...
+    def reload(self) -> None:
+        """Read the files again now; where that fails, what was read before stays in use."""
+    @property
+    def failure(self) -> str | None:
+        """Why the newest files are not in use, if so."""
+    def handshakes(self) -> dict[str, int]: ...
 
 @final
 class Look:

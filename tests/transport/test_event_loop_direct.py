@@ -115,7 +115,7 @@ def test_a_number_closed_unseen_can_be_attached_again(selector: Selector, pairs:
 
 
 def test_a_reader_replaced_in_a_callback_stays(loop: EventLoop, pairs: list[Pair]):
-    """asyncio's readers are looked up after the callbacks, so that they see what those did."""
+    """Readers of asyncio are looked up after the callbacks, so that they see what those did."""
     (direct, direct_far), (watched, watched_far), _ = pairs
     called: list[str] = []
 

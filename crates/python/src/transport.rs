@@ -11,6 +11,7 @@ mod look;
 mod messages;
 mod native;
 mod selector;
+mod tls;
 mod turns;
 mod wait;
 
@@ -35,5 +36,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<look::Look>()?;
     module.add_class::<selector::Selector>()?;
     module.add_class::<turns::Turns>()?;
+    module.add_class::<tls::TlsServer>()?;
+    module.add_class::<tls::TlsClient>()?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)
 }

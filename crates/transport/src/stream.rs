@@ -78,6 +78,10 @@ pub trait Stream {
     fn flush(&mut self) -> Result<(), StreamFault> {
         Ok(())
     }
+    /// How many of the bytes that it took are not with the kernel, at most.
+    fn unsent(&self) -> usize {
+        0
+    }
     /// Whether received bytes lie in the stream, of which the socket's readiness says nothing:
     /// who stops receiving before it would block must come back by itself. A plain socket has none.
     fn holds_received(&self) -> bool {

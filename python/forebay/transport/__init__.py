@@ -1,6 +1,6 @@
 """transport: messages of several frames between processes, and the wire under `forebay.rpc`.
 
-`connect` and `listen` over TCP and Unix sockets, for event loops and for threads.
+`connect` and `listen` over TCP, TLS and Unix sockets, for event loops and for threads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from forebay.transport._connect import Connect, connect
 from forebay.transport._connection import AsyncConnection, Connection
 from forebay.transport._limits import Limits
 from forebay.transport._listen import AsyncListener, Listen, listen
+from forebay.transport._tls import Tls, TlsPeer
 
 if TYPE_CHECKING:
     from forebay.transport._event_loop import EventLoop, new_event_loop
@@ -27,6 +28,8 @@ __all__ = [
     "Frame",
     "Limits",
     "Listen",
+    "Tls",
+    "TlsPeer",
     "connect",
     "listen",
     "native",

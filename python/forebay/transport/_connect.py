@@ -10,12 +10,13 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Any
 
-from forebay._core import MessageConnection, connect_unix
+from forebay._core import MessageConnection, TlsClient, connect_unix
 from forebay.errors import ConfigError, DeadlineError
-from forebay.transport._address import PATH_SCHEMES, Address, receiving
+from forebay.transport._address import IP_SCHEMES, PATH_SCHEMES, Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection, Connection
 from forebay.transport._limits import Limits
 from forebay.transport._socket import refused, resolve, tune
+from forebay.transport._tls import Tls, demand
 
 __all__ = ["Connect", "connect"]
 
@@ -25,6 +26,7 @@ CONNECT_TIMEOUT_S = 10.0
 def connect(
     url: str,
     *,
+    tls: Tls | None = None,
     token: str | bytes | None = None,
     limits: Limits | None = None,
     allocate: Allocate | None = None,
@@ -36,8 +38,9 @@ def connect(
     the running event loop.
 
     Args:
-        url: `tcp://host:port`, `unix:///path`, `shm:///path` (shared memory, to a process
+        url: `tcp://host:port`, `tls://host:port`, `unix:///path`, `shm:///path` (shared memory, to a process
             of the same user on this machine).
+        tls: whom to believe and what to show, by `Tls.client`; for `tls://` alone.
         token: what the listener asks for, if it does.
         limits: of this end.
         allocate: what frames of 64 KiB and more are received into: called with a number of bytes,
@@ -46,26 +49,30 @@ def connect(
             reported as unraisable, and fresh memory is taken.
         timeout: seconds for connecting and for the handshake, together.
 
-    Entering raises ConfigError (the URL), BrokenError (nobody answers, or the listener lets nobody
-    in), ProtocolError (something else answers), DeadlineError.
+    Entering raises ConfigError (the URL), BrokenError (nobody answers, the listener lets nobody in,
+    or a certificate is refused), ProtocolError (something else answers), DeadlineError.
     """
-    return Connect(receiving(url, allocate), token, limits or Limits(), allocate, timeout)
+    address = receiving(url, allocate)
+    demand(address.scheme, tls, TlsClient)
+    return Connect(address, tls, token, limits or Limits(), allocate, timeout)
 
 
 class Connect:
     """A connection to be: nothing happens before it is entered or awaited."""
 
-    __slots__ = ("_address", "_allocate", "_limits", "_made", "_timeout", "_token")
+    __slots__ = ("_address", "_allocate", "_limits", "_made", "_timeout", "_tls", "_token")
 
     def __init__(
         self,
         address: Address,
+        tls: Tls | None,
         token: str | bytes | None,
         limits: Limits,
         allocate: Allocate | None,
         timeout: float,
     ) -> None:
         self._address = address
+        self._tls = tls
         self._token = token.encode() if isinstance(token, str) else token
         self._limits = limits
         self._allocate = allocate
@@ -133,13 +140,15 @@ class Connect:
             limits=self._limits.as_dict(),
             allocate=self._allocate,
             shared=self._address.scheme == "shm",
+            tls=None if self._tls is None else self._tls.core,
+            host=self._address.host,
         )
 
     async def _dial(self, loop: asyncio.AbstractEventLoop) -> int:
         address = self._address
         if address.scheme in PATH_SCHEMES:
             return connect_unix(address.path)
-        if address.scheme != "tcp":
+        if address.scheme not in IP_SCHEMES:
             raise self._unknown()
         failure: OSError | None = None
         for family, where in await resolve(loop, address.host, address.port):
@@ -162,7 +171,7 @@ class Connect:
         address = self._address
         if address.scheme in PATH_SCHEMES:
             return connect_unix(address.path)
-        if address.scheme != "tcp":
+        if address.scheme not in IP_SCHEMES:
             raise self._unknown()
         try:
             dialled = socket.create_connection((address.host, address.port), self._timeout)

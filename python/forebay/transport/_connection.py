@@ -13,6 +13,7 @@ from typing import Any, Self
 from forebay._core import Buffer, MessageConnection
 from forebay.errors import BrokenError, ClosedError
 from forebay.transport._socket import name_of
+from forebay.transport._tls import TlsPeer, peer_of
 
 __all__ = ["AsyncConnection", "Connection", "Frames", "Message"]
 
@@ -53,6 +54,11 @@ class _Ends:
     def closed(self) -> bool:
         """Whether it is of no more use: closed here, or by the peer, though nobody reads."""
         return self._core.closed
+
+    @property
+    def tls(self) -> TlsPeer | None:
+        """Who the peer is and what was agreed on; None without TLS."""
+        return peer_of(self._core)
 
     def metrics(self) -> dict[str, int]:
         """What was counted: messages and bytes, sent, received, copied, and what waits here.
@@ -95,7 +101,7 @@ class AsyncConnection(_Ends):
         send: `await send(frames)`. What the kernel does not take at once is queued; it returns when
             the caller may change its buffers again (frames up to 64 KiB are copied where they have
             to wait, longer ones never) and the outbox is below its high mark. Over `shm://` a frame
-            above 64 KiB of an `Arena`, or of `allocate`, stays the peer's to read until it drops it.
+            above 64 KiB of an `Arena`, or of `allocate`, is the peer's to read until it drops it.
             Cancellation stops the waiting alone: the message still goes out whole, its buffers are
             the caller's. Raises BrokenError (`.delivered` says whether the peer may have it),
             LimitError, ProtocolError, ClosedError.

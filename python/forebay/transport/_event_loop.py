@@ -2,7 +2,7 @@
 
 Who polls decides whether a loop resists a thread that computes. A loop that lets go of the GIL to
 ask whether a socket is ready gets it back after a switch interval (5 ms), each time; this one asks
-first. The design note is `docs/concepts/event_loop.md`.
+first. The design note is `docs/concepts/transport/event_loop.md`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class EventLoop(asyncio.SelectorEventLoop):
 
 
 class TurningLoop(Turns, EventLoop):
-    """The same loop, whose turns are made without asyncio's Python code: for versions known to us."""
+    """The same loop, its turns made without asyncio's Python code: for versions known to us."""
 
     def _report_handle(self, handle: Any, error: BaseException) -> None:
         """Tell of an exception as `Handle._run` does."""
@@ -78,7 +78,7 @@ class TurningLoop(Turns, EventLoop):
 
 def knows_asyncio() -> bool:
     """Whether asyncio is one that `TurningLoop` was written for, and nobody has changed it."""
-    stock = asyncio.SelectorEventLoop
+    stock: Any = asyncio.SelectorEventLoop
     used = (
         (stock._run_once, BaseEventLoop.stop),
         (stock.call_soon, BaseEventLoop.stop),
@@ -96,10 +96,8 @@ def knows_asyncio() -> bool:
 
 def _come_from_one_file(one: Any, other: Any) -> bool:
     """Whether a method is still the one beside another, and not put there from outside."""
-    files = [
-        getattr(getattr(method, "__code__", None), "co_filename", None) for method in (one, other)
-    ]
-    return files[0] is not None and files[0] == files[1]
+    names = {getattr(getattr(it, "__code__", None), "co_filename", None) for it in (one, other)}
+    return len(names) == 1 and None not in names
 
 
 def new_event_loop(*, spin_us: int = 0) -> EventLoop:

@@ -13,13 +13,14 @@ from types import TracebackType
 from typing import Any, overload
 
 from forebay._core import Listener as UnixListener
-from forebay._core import MessageConnection
+from forebay._core import MessageConnection, TlsServer
 from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
-from forebay.transport._address import PATH_SCHEMES, Address, receiving
+from forebay.transport._address import IP_SCHEMES, PATH_SCHEMES, Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection
 from forebay.transport._limits import Limits
 from forebay.transport._native_listener import NativeListen, NativeListener
 from forebay.transport._socket import bind_all, name_of, resolve, tune
+from forebay.transport._tls import Tls, demand
 from forebay.transport.native import Handler as NativeHandler
 
 __all__ = ["AsyncListener", "Listen", "listen"]
@@ -41,6 +42,7 @@ def listen(
     url: str,
     handler: Handler,
     *,
+    tls: Tls | None = None,
     token: str | bytes | None = None,
     limits: Limits | None = None,
     allocate: Allocate | None = None,
@@ -67,6 +69,7 @@ def listen(
     url: str,
     handler: Handler | None = None,
     *,
+    tls: Tls | None = None,
     token: str | bytes | None = None,
     limits: Limits | None = None,
     allocate: Allocate | None = None,
@@ -79,11 +82,13 @@ def listen(
     `async with listen(url, handler) as listener`, or await it and close it by `aclose()`.
 
     Args:
-        url: `tcp://host:port` (port 0: any that is free), `unix:///path` (its file gets 0600),
-            `shm:///path` (the same, for shared memory).
+        url: `tcp://host:port` or `tls://host:port` (port 0: any that is free), `unix:///path` (its
+            file gets 0600), `shm:///path` (the same, for shared memory).
         handler: gets an `AsyncConnection`, which is closed when it returns; what it raises is
             logged.
-        token: what a peer must show; needed where other machines can connect.
+        tls: what to show and whom to let in, by `Tls.server`; for `tls://` alone.
+        token: what a peer must show; needed where other machines can connect, unless `tls` asks
+            for certificates.
         limits: of this end.
         allocate: as of `connect`.
         handshake_timeout: seconds in which a peer must say who it is.
@@ -96,10 +101,12 @@ def listen(
         ConfigError: the URL, or nothing protects it. Entering raises OSError.
     """
     address = receiving(url, allocate)
-    if not address.loopback and token is None and not unprotected:
+    demand(address.scheme, tls, TlsServer)
+    known = token is not None or (tls is not None and tls.mutual)
+    if not address.loopback and not known and not unprotected:
         raise ConfigError(
-            f"{url} can be reached from other machines: give token=, or unprotected=True where"
-            " everybody there may connect"
+            f"{url} can be reached from other machines: give token=, or tls= with client_ca=, or"
+            " unprotected=True where everybody there may connect"
         )
     shown = token.encode() if isinstance(token, str) else token
     if native is not None:
@@ -107,13 +114,15 @@ def listen(
             raise ConfigError(
                 "allocate= is for handlers of Python; a native one has its own memory"
             )
+        if tls is not None:
+            raise ConfigError(f"{url}: native= is not served over TLS; give a handler alone")
         return NativeListen(
             NativeListener(address, native, handler, shown, limits or Limits(), handshake_timeout)
         )
     if handler is None:
         raise ConfigError(f"listen({url!r}) needs a handler, native= or both")
     return Listen(
-        AsyncListener(address, handler, shown, limits or Limits(), allocate, handshake_timeout)
+        AsyncListener(address, handler, tls, shown, limits or Limits(), allocate, handshake_timeout)
     )
 
 
@@ -153,6 +162,7 @@ class AsyncListener:
         self,
         address: Address,
         handler: Handler,
+        tls: Tls | None,
         token: bytes | None,
         limits: Limits,
         allocate: Allocate | None,
@@ -161,6 +171,7 @@ class AsyncListener:
         self.url = str(address)
         self._address = address
         self._handler = handler
+        self._tls = tls
         self._token = token
         self._limits = limits
         self._allocate = allocate
@@ -198,7 +209,7 @@ class AsyncListener:
         address = self._address
         if address.scheme in PATH_SCHEMES:
             self._unix = UnixListener(address.path)
-        elif address.scheme == "tcp":
+        elif address.scheme in IP_SCHEMES:
             found = await resolve(self._loop, address.host, address.port, passive=True)
             self._sockets = bind_all(found, address.port)
             self.url = name_of(address.scheme, self._sockets[0].getsockname())
@@ -305,6 +316,7 @@ class AsyncListener:
             limits=self._limits.as_dict(),
             allocate=self._allocate,
             shared=self._address.scheme == "shm",
+            tls=None if self._tls is None else self._tls.core,
         )
 
     def _settle(self) -> None:

@@ -77,6 +77,9 @@ impl Waiting {
             return Err(PyStopIteration::new_err((result,)));
         }
         let future = connection.get().sleep_on(py, self.wanted)?;
+        if matches!(self.wanted, Wanted::Message(_)) && connection.get().holds_received() {
+            MessageConnection::come_back(connection.bind(py))?; // the socket will not say so
+        }
         *self.future.lock().unwrap_or_else(PoisonError::into_inner) = Some(future.clone_ref(py));
         Ok(future)
     }

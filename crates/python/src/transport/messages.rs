@@ -14,6 +14,7 @@ use forebay_transport::limit::Limits;
 use forebay_transport::messages::connection::{Sending, Standing};
 use forebay_transport::messages::state::Admission;
 use forebay_transport::messages::{Frames, Handed, Messages, Options};
+use forebay_transport::shm::stream::SharedStream;
 use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -23,6 +24,7 @@ use super::allocate::allocator;
 use super::awaitable::{Waiting, Wanted};
 use super::conversion::to_duration;
 use super::frames::{PyFrames, message_to_python};
+use super::tls::{peer_to_python, seal};
 use super::wait::{Stop, raise, retry};
 use crate::error::{busy, config, transport_error};
 use crate::memory::Buffer;
@@ -62,7 +64,8 @@ pub struct MessageConnection {
 impl MessageConnection {
     /// Take over the connected stream socket `descriptor`; it is closed even if this raises.
     #[new]
-    #[pyo3(signature = (descriptor, *, peer, token = None, expected = None, trusted = false, limits = None, allocate = None, shared = false))]
+    #[pyo3(signature = (descriptor, *, peer, token = None, expected = None, trusted = false, limits = None, allocate = None, shared = false, tls = None, host = ""))]
+    #[allow(clippy::too_many_arguments)] // each is a keyword of Python's
     fn new(
         py: Python<'_>,
         descriptor: RawFd,
@@ -73,6 +76,8 @@ impl MessageConnection {
         limits: Option<Bound<'_, PyDict>>,
         allocate: Option<Py<PyAny>>,
         shared: bool,
+        tls: Option<Bound<'_, PyAny>>,
+        host: &str,
     ) -> PyResult<Self> {
         let socket = descriptor::take(descriptor)?;
         let limits = limits_of(limits)?;
@@ -85,7 +90,10 @@ impl MessageConnection {
             allocator: allocate.map(allocator),
         };
         let core = if shared {
-            Messages::shared(socket, options).map_err(|e| transport_error(py, &e, None))?
+            let stream = SharedStream::new(socket).map_err(|e| transport_error(py, &e, None))?;
+            Messages::new(stream, options)
+        } else if let Some(tls) = tls {
+            Messages::new(seal(py, socket, &tls, host)?, options)
         } else {
             Messages::new(socket, options)
         };
@@ -248,16 +256,18 @@ impl MessageConnection {
     /// Close now: what is queued is dropped, and whoever waits gets an error. Idempotent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let face = self.face().take();
+        // The loop lets go of the number first: once closed it may name another socket at any time.
+        let forgotten = match &face {
+            Some(face) if face.watched != 0 => face.forget(py),
+            _ => Ok(()),
+        };
         self.core.close();
-        let Some(face) = face else { return Ok(()) };
+        let Some(face) = face else { return forgotten };
         let futures = face.receiver.iter().chain(&face.guests);
         for future in futures.chain(face.senders.iter().map(|(_, future)| future)) {
             wake(py, future);
         }
-        if face.watched != 0 {
-            face.forget(py)?;
-        }
-        Ok(())
+        forgotten
     }
 
     /// Whether nothing more can be sent or comes, also where nobody reads.
@@ -282,6 +292,12 @@ impl MessageConnection {
     /// The socket's descriptor, -1 once closed.
     fn fileno(&self) -> RawFd {
         self.core.socket().unwrap_or(-1)
+    }
+
+    /// What a handshake of TLS found out; `None` before its end, and without TLS.
+    fn tls_peer<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let peer = self.core.tls_peer();
+        peer.map(|peer| peer_to_python(py, &peer)).transpose()
     }
 
     /// What was counted.
@@ -323,6 +339,11 @@ impl MessageConnection {
             || busy(format!("{} has no loop", self.core.peer())),
             |e| transport_error(py, &e, None),
         )
+    }
+
+    /// Whether input lies in the stream of which the socket says nothing.
+    pub fn holds_received(&self) -> bool {
+        self.core.holds_received()
     }
 
     /// Look for what a coroutine wants.
@@ -501,11 +522,14 @@ impl MessageConnection {
         if standing.wants_read {
             Self::watch(slf, watched | READABLE)?;
         }
+        if standing.again {
+            Self::come_back(slf)?;
+        }
         Ok(())
     }
 
     /// Read on in the next turn of the loop.
-    fn come_back(slf: &Bound<'_, Self>) -> PyResult<()> {
+    pub fn come_back(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let event_loop = slf
             .get()

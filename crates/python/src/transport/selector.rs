@@ -87,7 +87,7 @@ impl Selector {
         let watch = Watch::key(&key, &fileobj);
         let stale = self
             .with(|core| core.insert(fd, Kind::Registered, wanted, watch))
-            .ok_or_else(|| closed_for_selectors())?;
+            .ok_or_else(closed_for_selectors)?;
         match stale {
             Ok(_) => Ok(key),
             Err(Refusal::System(errno)) => Err(system(py, errno)),
@@ -98,7 +98,7 @@ impl Selector {
         }
     }
 
-    /// Stop watching; returns the key. KeyError when it is not registered.
+    /// Stop watching; returns the key. `KeyError` when it is not registered.
     fn unregister<'py>(&self, fileobj: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let key = self.key_of(&fileobj)?.ok_or_else(|| missing(&fileobj))?;
         let fd = self.lookup(&fileobj)?;
@@ -135,7 +135,7 @@ impl Selector {
         Ok(key)
     }
 
-    /// The key of a registered file object. KeyError when it is not registered.
+    /// The key of a registered file object. `KeyError` when it is not registered.
     fn get_key<'py>(&self, fileobj: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if self.closed() {
             return Err(PyRuntimeError::new_err("Selector is closed"));
@@ -183,7 +183,7 @@ impl Selector {
         self.lock().core.is_none()
     }
 
-    /// The descriptor of the epoll set. ValueError when closed.
+    /// The descriptor of the epoll set. `ValueError` when closed.
     fn fileno(&self) -> PyResult<RawFd> {
         self.with(|core| core.descriptor())
             .ok_or_else(closed_for_selectors)

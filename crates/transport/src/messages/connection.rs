@@ -2,9 +2,9 @@
 //!
 //! The lock is held for one bounded step, never across a wait or while lent bytes are given back.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use forebay_memory::Lease;
@@ -20,11 +20,11 @@ use crate::messages::Frames;
 use crate::messages::queue::Queue;
 use crate::messages::state::{Admission, Message, State};
 use crate::messages::wire::{Watch, Wire};
-use crate::shm::stream::SharedStream;
 use crate::stream::Stream;
 use crate::sys::buffer::Buffer;
 use crate::sys::process;
 use crate::sys::shared::Aside;
+use crate::tls::Peer;
 
 /// Gives memory to receive a message into: of the lengths of its frames, 0 for short ones, a buffer of exactly that
 /// size each, or none for memory of our own. Called without a lock.
@@ -128,21 +128,8 @@ pub type Handed = State<Socket>;
 type Guard<'a> = MutexGuard<'a, State<Wire>>;
 
 impl Messages {
-    /// Take over a connected stream socket, and say who we are.
-    pub fn new(socket: OwnedFd, options: Options) -> Self {
-        Self::over(Wire::Socket(Arc::new(socket)), options)
-    }
-
-    /// The same through shared memory, with a connected Unix socket as the lifeline.
-    ///
-    /// # Errors
-    /// `Config` where the peer is of another user; `System` and `Memory` where the kernel gives nothing to share.
-    pub fn shared(socket: OwnedFd, options: Options) -> Result<Self> {
-        let stream = SharedStream::new(socket)?;
-        Ok(Self::over(Wire::Shared(Box::new(stream)), options))
-    }
-
-    fn over(wire: Wire, options: Options) -> Self {
+    /// Take over a connected stream socket, TLS over one, or shared memory, and say who we are.
+    pub fn new(wire: impl Into<Wire>, options: Options) -> Self {
         let Options {
             limits,
             peer,
@@ -151,7 +138,7 @@ impl Messages {
             trusted,
             allocator,
         } = options;
-        let mut state = State::new(wire, limits, admission, token.as_deref());
+        let mut state = State::new(wire.into(), limits, admission, token.as_deref());
         if trusted {
             state.trust();
         }
@@ -197,6 +184,11 @@ impl Messages {
         state.stream.as_ref().map(|wire| wire.socket().as_raw_fd())
     }
 
+    /// What a handshake of TLS found out, once it has ended.
+    pub fn tls_peer(&self) -> Option<Peer> {
+        self.lock_any().stream.as_ref().and_then(Wire::peer)
+    }
+
     /// Memory that the peer sees, for a frame that is sent without a copy.
     ///
     /// Nothing else of it may be written while the peer may read it, which is until it has dropped the frame.
@@ -207,7 +199,7 @@ impl Messages {
         let mut state = self.lock()?;
         match &mut state.stream {
             Some(Wire::Shared(stream)) => stream.allocate(bytes),
-            Some(Wire::Socket(_)) => Err(Error::Config(format!(
+            Some(Wire::Socket(_) | Wire::Tls(_)) => Err(Error::Config(format!(
                 "{} shares no memory: allocate() is for shm://",
                 self.peer
             ))),
@@ -280,7 +272,7 @@ impl Messages {
         let sending = Sending {
             lent,
             end,
-            sent: state.outbox.sent(),
+            sent: state.with_kernel(),
             outbox_bytes: state.outbox.bytes(),
             wants_write: state.wants_write(),
         };
@@ -299,7 +291,7 @@ impl Messages {
     /// What ended the connection before it had; then `Broken` says "maybe".
     pub fn is_sent(&self, end: u64) -> Result<bool> {
         let state = self.lock()?;
-        if state.outbox.sent() >= end {
+        if state.with_kernel() >= end {
             return Ok(true);
         }
         match &state.fault {
@@ -403,7 +395,7 @@ impl Messages {
     /// `Deadline`, `Interrupted`, `Broken` with "maybe", `Closed`.
     pub fn drain(&self, end: u64, deadline: Option<Instant>) -> Result<()> {
         self.wait(deadline, |state| {
-            if state.outbox.sent() >= end {
+            if state.with_kernel() >= end {
                 return Ok(Some(()));
             }
             match &state.fault {
@@ -513,10 +505,10 @@ impl Messages {
         }
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
-        let wire = state.stream.take();
-        if let Some(wire) = &wire {
+        let mut wire = state.stream.take();
+        if let Some(wire) = &mut wire {
             // Wakes the threads that wait on it; the descriptor goes with the last of them.
-            let _ = shutdown(wire.socket().as_fd(), Shutdown::Both);
+            hang_up(wire);
         }
         let retired = state.outbox.take_retired();
         drop(state);
@@ -557,7 +549,7 @@ fn standing_of(state: &mut Guard<'_>) -> Standing {
         wants_read: state.wants_read() || (state.end().is_none() && tells_room_as_input(state)),
         wants_write: state.wants_write(),
         again: state.holds_received() && state.wants_read(),
-        sent: state.outbox.sent(),
+        sent: state.with_kernel(),
         outbox_bytes: state.outbox.bytes(),
     }
 }
@@ -595,13 +587,20 @@ fn sleep(socket: &Watch, interest: PollFlags, deadline: Option<Instant>) -> Resu
 /// Unlock, then give lent bytes back. A broken protocol ends the connection here.
 fn release(mut state: Guard<'_>) {
     if matches!(state.fault, Some(Fault::Protocol { .. }))
-        && let Some(wire) = &state.stream
+        && let Some(wire) = &mut state.stream
     {
-        let _ = shutdown(wire.socket().as_fd(), Shutdown::Both);
+        hang_up(wire);
     }
     let retired = state.outbox.take_retired();
     drop(state);
     drop(retired);
+}
+
+/// Say goodbye where the wire has a word for it, and end both directions.
+fn hang_up(wire: &mut Wire) {
+    wire.finish();
+    let _ = wire.flush();
+    let _ = shutdown(wire.socket().as_fd(), Shutdown::Both);
 }
 
 /// Whether both sides take a message of this size.

@@ -2,7 +2,7 @@
 //!
 //! [`state`] knows no socket but a [`crate::stream::Stream`]; [`connection`] adds the lock, and waiting for threads.
 //! An event loop steps a connection from its own thread and never waits here.
-//! The design note is `docs/concepts/messages.md`.
+//! The design note is `docs/concepts/transport/messages.md`.
 
 pub mod connection;
 pub mod frames;
@@ -11,9 +11,10 @@ mod queue;
 pub mod state;
 #[cfg(test)]
 mod state_tests;
-mod wire;
+pub mod wire;
 
 pub use crate::sys::shared::Aside;
 pub use connection::{Allocator, Handed, Messages, Options};
 pub use frames::Frames;
 pub use state::Message;
+pub use wire::Wire;

@@ -484,6 +484,12 @@ impl<S: Stream> State<S> {
         (self.maybe_more || self.holds_received()) && self.wants_read()
     }
 
+    /// Up to where the kernel has the stream.
+    pub fn with_kernel(&self) -> u64 {
+        let unsent = self.stream.as_ref().map_or(0, Stream::unsent);
+        self.outbox.sent() - unsent as u64
+    }
+
     /// Whether received bytes lie in the stream, of which the socket's readiness says nothing.
     pub fn holds_received(&self) -> bool {
         self.fault.is_none() && self.stream.as_ref().is_some_and(Stream::holds_received)

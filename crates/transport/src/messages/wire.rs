@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use forebay_memory::Lease;
@@ -12,12 +12,31 @@ use crate::shm::NAME_BYTES;
 use crate::shm::stream::{SharedStream, Watched};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
+use crate::tls::{Peer, Tls};
 
 /// A stream of any kind.
-#[derive(Debug)]
 pub enum Wire {
     Socket(Socket),
+    Tls(Box<Tls<Socket>>),
     Shared(Box<SharedStream>),
+}
+
+impl From<OwnedFd> for Wire {
+    fn from(socket: OwnedFd) -> Self {
+        Self::Socket(Arc::new(socket))
+    }
+}
+
+impl From<Tls<Socket>> for Wire {
+    fn from(stream: Tls<Socket>) -> Self {
+        Self::Tls(Box::new(stream))
+    }
+}
+
+impl From<SharedStream> for Wire {
+    fn from(stream: SharedStream) -> Self {
+        Self::Shared(Box::new(stream))
+    }
 }
 
 /// What a thread sleeps on; it stays open meanwhile.
@@ -41,6 +60,7 @@ impl Wire {
     pub fn socket(&self) -> &Socket {
         match self {
             Self::Socket(socket) => socket,
+            Self::Tls(stream) => stream.inner(),
             Self::Shared(stream) => stream.lifeline(),
         }
     }
@@ -49,6 +69,7 @@ impl Wire {
     pub fn descriptor(&self) -> RawFd {
         match self {
             Self::Socket(socket) => socket.as_raw_fd(),
+            Self::Tls(stream) => stream.inner().as_raw_fd(),
             Self::Shared(stream) => stream.descriptor(),
         }
     }
@@ -57,22 +78,42 @@ impl Wire {
     pub fn watch(&self) -> Watch {
         match self {
             Self::Socket(socket) => Watch::Socket(Arc::clone(socket)),
+            Self::Tls(stream) => Watch::Socket(Arc::clone(stream.inner())),
             Self::Shared(stream) => Watch::Shared(stream.watched()),
+        }
+    }
+
+    /// What a handshake of TLS found out, once it has ended.
+    pub fn peer(&self) -> Option<Peer> {
+        match self {
+            Self::Tls(stream) => stream.peer(),
+            Self::Socket(_) | Self::Shared(_) => None,
         }
     }
 
     fn stream(&self) -> &dyn Stream {
         match self {
             Self::Socket(socket) => socket,
+            Self::Tls(stream) => &**stream,
             Self::Shared(stream) => &**stream,
+        }
+    }
+
+    fn stream_mut(&mut self) -> &mut dyn Stream {
+        match self {
+            Self::Socket(socket) => socket,
+            Self::Tls(stream) => &mut **stream,
+            Self::Shared(stream) => &mut **stream,
         }
     }
 }
 
 impl Stream for Wire {
+    // The two that every message takes are told apart here, so that they can be inlined.
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
         match self {
             Self::Socket(socket) => socket.send(pieces),
+            Self::Tls(stream) => stream.send(pieces),
             Self::Shared(stream) => stream.send(pieces),
         }
     }
@@ -83,6 +124,7 @@ impl Stream for Wire {
     ) -> Result<&'a mut [u8], StreamFault> {
         match self {
             Self::Socket(socket) => socket.receive(into),
+            Self::Tls(stream) => stream.receive(into),
             Self::Shared(stream) => stream.receive(into),
         }
     }
@@ -95,51 +137,40 @@ impl Stream for Wire {
         self.stream().wants_write()
     }
 
+    fn takes(&self) -> bool {
+        self.stream().takes()
+    }
+
     fn flush(&mut self) -> Result<(), StreamFault> {
-        match self {
-            Self::Socket(socket) => socket.flush(),
-            Self::Shared(stream) => stream.flush(),
-        }
+        self.stream_mut().flush()
+    }
+
+    fn unsent(&self) -> usize {
+        self.stream().unsent()
     }
 
     fn holds_received(&self) -> bool {
         self.stream().holds_received()
     }
 
-    fn takes(&self) -> bool {
-        self.stream().takes()
-    }
-
     fn finish(&mut self) {
-        match self {
-            Self::Socket(socket) => socket.finish(),
-            Self::Shared(stream) => stream.finish(),
-        }
+        self.stream_mut().finish();
     }
 
     fn tells_room_as_input(&self) -> bool {
-        matches!(self, Self::Shared(_))
+        self.stream().tells_room_as_input()
     }
 
     fn woken(&mut self) -> Result<(), StreamFault> {
-        match self {
-            Self::Socket(_) => Ok(()),
-            Self::Shared(stream) => stream.woken(),
-        }
+        self.stream_mut().woken()
     }
 
     fn share(&mut self, bytes: &[u8], block: Option<&Lease>) -> Option<[u8; NAME_BYTES]> {
-        match self {
-            Self::Socket(_) => None,
-            Self::Shared(stream) => stream.share(bytes, block),
-        }
+        self.stream_mut().share(bytes, block)
     }
 
     fn open(&mut self, name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {
-        match self {
-            Self::Socket(socket) => socket.open(name),
-            Self::Shared(stream) => stream.open(name),
-        }
+        self.stream_mut().open(name)
     }
 
     fn copied(&self) -> u64 {
@@ -147,9 +178,6 @@ impl Stream for Wire {
     }
 
     fn lent(&mut self) -> usize {
-        match self {
-            Self::Socket(_) => 0,
-            Self::Shared(stream) => stream.lent(),
-        }
+        self.stream_mut().lent()
     }
 }

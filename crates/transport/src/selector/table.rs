@@ -15,11 +15,14 @@ impl Token {
         u64::from(self.generation) << 32 | u64::from(self.slot)
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "each half is what `bits` put there"
+    )]
     pub(super) fn from_bits(bits: u64) -> Self {
-        let [a, b, c, d, e, f, g, h] = bits.to_le_bytes();
         Self {
-            slot: u32::from_le_bytes([a, b, c, d]),
-            generation: u32::from_le_bytes([e, f, g, h]),
+            slot: bits as u32,
+            generation: (bits >> 32) as u32,
         }
     }
 }

@@ -9,6 +9,7 @@
 //! Per byte and direction the machine below copies twice, into and out of a record of its own.
 
 use std::cell::RefCell;
+use std::fmt::{self, Debug, Formatter};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub struct Tls<S> {
     /// Ciphertext that the kernel has not taken, from `queue_sent` on.
     queue: Vec<u8>,
     queue_sent: usize,
+    /// What of the caller's bytes lies in it, at most.
+    queue_plain: usize,
     /// Received ciphertext that was not opened yet: the front of a record, if not `unopened`.
     tail: Vec<u8>,
     unopened: bool,
@@ -57,6 +60,13 @@ pub struct Tls<S> {
     met: bool,
 }
 
+impl<S: Debug> Debug for Tls<S> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let mut shown = out.debug_struct("Tls");
+        shown.field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
 impl<S: Stream> Tls<S> {
     /// Begin the handshake: a client's first words wait to be flushed.
     pub(super) fn new(inner: S, session: Session, handshakes: Arc<Handshakes>) -> Self {
@@ -65,6 +75,7 @@ impl<S: Stream> Tls<S> {
             session,
             queue: Vec::new(),
             queue_sent: 0,
+            queue_plain: 0,
             tail: Vec::new(),
             unopened: false,
             plain: Vec::new(),
@@ -193,6 +204,7 @@ impl<S: Stream> Tls<S> {
         }
         self.queue = Vec::new();
         self.queue_sent = 0;
+        self.queue_plain = 0;
         self.inner.flush()
     }
 
@@ -228,7 +240,10 @@ impl<S: Stream> Tls<S> {
                     Err(fault) => return Err(fault),
                 }
             }
-            self.queue.extend_from_slice(rest);
+            if !rest.is_empty() {
+                self.queue_plain = plain.taken() - begun;
+                self.queue.extend_from_slice(rest);
+            }
         }
         Ok(())
     }
@@ -386,6 +401,10 @@ impl<S: Stream> Stream for Tls<S> {
             return self.inner.flush();
         }
         self.push().map_err(|fault| self.explain(fault))
+    }
+
+    fn unsent(&self) -> usize {
+        self.queue_plain
     }
 
     fn holds_received(&self) -> bool {

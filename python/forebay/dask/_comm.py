@@ -1,0 +1,190 @@
+"""A comm of `distributed` over a connection of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from typing import Any, ClassVar
+
+import dask
+from dask.utils import parse_bytes, parse_timedelta
+from distributed.comm import core
+from distributed.comm import utils as comm_utils
+from distributed.comm.core import CommClosedError
+from distributed.protocol.core import dumps, loads
+from distributed.utils import offload
+
+from forebay._core import MessageConnection
+from forebay.dask._packing import pack, unpack
+from forebay.dask._weight import outweighs
+from forebay.errors import Error
+
+__all__ = ["Comm", "TLSComm", "UnixComm", "handshake_timeout"]
+
+CLOSE_TIMEOUT_S = 5.0
+"""How long `close` waits for what is queued, at most 512 KiB, to leave."""
+
+_log = logging.getLogger(__name__)
+
+
+def handshake_timeout() -> float:
+    """Seconds in which a peer must say who it is: Dask's `distributed.comm.timeouts.connect`."""
+    configured = dask.config.get("distributed.comm.timeouts.connect")
+    return float(parse_timedelta(configured, default="seconds"))
+
+
+class Comm(core.Comm):
+    """An established comm. `distributed.comm.Comm` says what each method does.
+
+    A message is serialized by `distributed.protocol` alone; `write` returns when the sender may
+    change its buffers and at most 512 KiB are queued.
+    Whatever interrupts a read or a write, cancellation included, closes the comm: an answer that
+    came later could not be told from the next one.
+
+    Args:
+        connection: whose peer is let in; the comm's own from now on.
+        local_address: of this end, with its scheme; the other end calls it the same.
+        peer_address: of the other one.
+        deserialize: whether payloads are deserialized.
+        extra: what `extra_info` tells.
+
+    Affinity: the loop to which the connection is bound, and its thread.
+    """
+
+    max_shard_size: ClassVar[int] = parse_bytes(dask.config.get("distributed.comm.shard"))
+
+    def __init__(
+        self,
+        connection: MessageConnection,
+        local_address: str,
+        peer_address: str,
+        deserialize: bool = True,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._local_addr = local_address
+        self._peer_addr = peer_address
+        self._extra = extra or {}
+        self._met = False
+        self._agreed: dict[str, Any] | None = None
+        self._told: dict[str, Any] = {}
+        super().__init__(deserialize=deserialize)
+        self._finalizer = weakref.finalize(
+            self, _close_dangling, connection, asyncio.get_running_loop(), repr(self)
+        )
+        self._finalizer.atexit = False
+
+    @property
+    def local_address(self) -> str:
+        return self._local_addr
+
+    @property
+    def peer_address(self) -> str:
+        return self._peer_addr
+
+    @property
+    def extra_info(self) -> dict[str, Any]:
+        return self._extra
+
+    async def read(self, deserializers: Any = None) -> Any:
+        try:
+            if self._met:
+                parts = await self._connection.recv()
+            else:
+                async with asyncio.timeout(handshake_timeout()):
+                    parts = await self._connection.recv()
+                self._met = True
+        except TimeoutError as error:
+            self.abort()
+            raise CommClosedError(f"in {self}: the peer does not say who it is") from error
+        except Error as error:
+            self.abort()
+            raise CommClosedError(f"in {self}: {error}") from error
+        except BaseException:
+            self.abort()
+            raise
+        try:
+            frames = unpack(parts)
+            if self.allow_offload and self.deserialize and _is_large(parts):
+                return await offload(loads, frames, self.deserialize, deserializers)
+            return loads(frames, self.deserialize, deserializers)
+        except EOFError as error:
+            self.abort()
+            raise CommClosedError(f"in {self}: garbled or truncated: {error}") from error
+
+    async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> int:
+        if self._connection.closed:
+            raise CommClosedError(f"in {self}: the peer is gone, or it was closed here")
+        threshold = comm_utils.OFFLOAD_THRESHOLD
+        options = (serializers, on_error, self._context(), self.max_shard_size)
+        if threshold and self.allow_offload and outweighs(msg, threshold):
+            frames = await offload(dumps, msg, *options)
+        else:
+            frames = dumps(msg, *options)
+        try:
+            parts, sent_bytes = pack(frames)
+            await self._connection.send(parts)
+        except Error as error:
+            self.abort()
+            raise CommClosedError(f"in {self}: {error}") from error
+        except BaseException:
+            self.abort()
+            raise
+        return sent_bytes
+
+    async def close(self) -> None:
+        self._finalizer.detach()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._connection.flushed()
+        except (TimeoutError, Error):
+            pass  # the peer takes no more
+        finally:
+            self._connection.close()
+
+    def abort(self) -> None:
+        self._finalizer.detach()
+        self._connection.close()
+
+    def closed(self) -> bool:
+        return self._connection.closed
+
+    def _context(self) -> dict[str, Any]:
+        """What serializers are told of both ends; the handshake sets it, once."""
+        if self._agreed is not self.handshake_options:
+            self._agreed = self.handshake_options
+            self._told = {
+                "sender": self.local_info,
+                "recipient": self.remote_info,
+                **self.handshake_options,
+            }
+        return self._told
+
+
+class TLSComm(Comm):
+    """A comm over TLS."""
+
+
+class UnixComm(Comm):
+    """A comm over a Unix socket."""
+
+
+def _is_large(parts: list[Any]) -> bool:
+    """Whether a received message is deserialized in a thread; `parts` are bytes-like, of bytes."""
+    threshold = comm_utils.OFFLOAD_THRESHOLD
+    return bool(threshold) and sum(map(len, parts)) > threshold
+
+
+def _close_dangling(
+    connection: MessageConnection, loop: asyncio.AbstractEventLoop, name: str
+) -> None:
+    """Close what its owner forgot; runs in any thread, as the garbage collector does."""
+    if connection.fileno() < 0:
+        return
+    if not connection.closed:  # Dask forgets comms whose peer is gone
+        _log.warning("Closing dangling comm %s", name)
+    if loop.is_closed():
+        connection.close()
+    else:
+        loop.call_soon_threadsafe(connection.close)

@@ -1,0 +1,119 @@
+"""Connections and a listener within one process, over wires that fail where a test wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from forebay._core import MessageConnection
+from forebay.errors import BrokenError, ClosedError, ProtocolError
+from forebay.testing._link import Link, tcp_pair
+from forebay.testing._wire import Wire
+from forebay.transport import AsyncConnection, Limits
+
+SCHEME = "mem"
+
+_log = logging.getLogger(__name__)
+_numbers = itertools.count(1)
+
+
+@contextlib.asynccontextmanager
+async def connection_pair(
+    *, there: Wire | None = None, back: Wire | None = None, limits: Limits | None = None
+) -> AsyncIterator[tuple[AsyncConnection, AsyncConnection]]:
+    """Two connected ends, with no listener, address or port.
+
+    Args:
+        there: what the first sends to the second passes over it; without one nothing is in between.
+        back: what the second sends to the first.
+        limits: of both ends.
+
+    Both are closed at the end of the block. The loop that runs steps both.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        if there is None and back is None:
+            one, other = socket.socketpair()
+            link = None
+        else:
+            one, here = await tcp_pair()
+            stack.callback(one.close)
+            stack.callback(here.close)
+            beyond, other = await tcp_pair()
+            link = Link(here, beyond, there or Wire(), back or Wire())
+            running = asyncio.create_task(link.run())
+            stack.push_async_callback(_ended, running)
+        first = _end(one, "the second end", limits)
+        stack.callback(first.close)
+        second = _end(other, "the first end", limits)
+        stack.callback(second.close)
+        loop = asyncio.get_running_loop()
+        first.bind(loop)
+        second.bind(loop)
+        await first.meet()
+        await second.meet()
+        ends = AsyncConnection(first, SCHEME), AsyncConnection(second, SCHEME)
+        if link is not None:
+            link.armed.set()
+        yield ends
+
+
+def _end(own: socket.socket, peer: str, limits: Limits | None) -> MessageConnection:
+    own.setblocking(False)
+    return MessageConnection(
+        own.detach(), peer=peer, trusted=True, limits=(limits or Limits()).as_dict()
+    )
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+class MemoryListener:
+    """A listener that only its own `connect` reaches; made by `memory_listen`.
+
+    Attributes:
+        url: a name for messages, as `mem://1`.
+    """
+
+    def __init__(self, handler: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+        self.url = f"{SCHEME}://{next(_numbers)}"
+        self._handler = handler
+
+    @contextlib.asynccontextmanager
+    async def connect(
+        self,
+        *,
+        there: Wire | None = None,
+        back: Wire | None = None,
+        limits: Limits | None = None,
+    ) -> AsyncIterator[AsyncConnection]:
+        """A connection to the handler, which runs in a task of its own as long as the block."""
+        async with connection_pair(there=there, back=back, limits=limits) as (ours, theirs):
+            task = asyncio.create_task(self._serve(theirs))
+            try:
+                yield ours
+                await ours.aclose()
+                await asyncio.wait([task], timeout=1.0)
+            finally:
+                await _ended(task)
+
+    async def _serve(self, connection: AsyncConnection) -> None:
+        try:
+            await self._handler(connection)
+            await connection.aclose()
+        except (BrokenError, ProtocolError, ClosedError) as error:
+            _log.debug("a connection of %s ended: %s", self.url, error)
+        except Exception:
+            _log.exception("a handler of %s failed", self.url)
+        finally:
+            connection.abort()
+
+
+def memory_listen(handler: Callable[[AsyncConnection], Awaitable[None]]) -> MemoryListener:
+    """Serve `handler` to this process alone, as `forebay.transport.listen` does to all."""
+    return MemoryListener(handler)

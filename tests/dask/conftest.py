@@ -1,0 +1,14 @@
+"""For every test of comms: nothing that Dask keeps for good is taken for a leak."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from distributed.utils import offload
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_by_dask() -> None:
+    """Make the thread in which Dask serializes what is large, which it makes once and keeps."""
+    asyncio.run(offload(int))
