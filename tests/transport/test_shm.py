@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
+import socket
 import subprocess
 import sys
 import threading
@@ -15,8 +17,9 @@ import numpy as np
 import pytest
 
 from forebay import Arena
+from forebay._core import MessageConnection
 from forebay.errors import BrokenError, ConfigError, LimitError
-from forebay.transport import AsyncConnection, Connection, connect, listen
+from forebay.transport import AsyncConnection, Connection, connect, listen, new_event_loop
 
 TIMEOUT_S = 20.0
 LONG = 100_000
@@ -394,6 +397,50 @@ def test_a_forked_child_gives_nothing_back(url: str) -> None:
             assert await other.recv() == [b"still there"]
 
     asyncio.run(main())
+
+
+def test_our_own_loop_steps_it_too(url: str) -> None:
+    """Its selector calls back for the one descriptor that is watched."""
+
+    async def main() -> None:
+        async with both_ends(url) as (one, other):
+            for size in (10, LONG, 1_000_000):
+                for _ in range(50):
+                    await one.send(bytes(size))
+                    await other.send(await other.recv())
+                    assert len((await one.recv())[0]) == size
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())
+
+
+def test_without_descriptors_opening_fails_and_leaves_nothing() -> None:
+    """The error says which call was refused."""
+    ours, theirs = socket.socketpair()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(name) for name in os.listdir("/proc/self/fd"))
+    with ours, theirs, filled_up_to(used):
+        for room in range(2, 6):  # the socket, and some of what it needs besides
+            resource.setrlimit(resource.RLIMIT_NOFILE, (used + room, hard))
+            try:
+                with pytest.raises(BrokenError, match=r"memfd|eventfd|dup|pidfd|epoll"):
+                    MessageConnection(os.dup(ours.fileno()), peer="x", shared=True)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def filled_up_to(last: int) -> Iterator[None]:
+    """No descriptor below this one is free."""
+    made = [os.open(os.devnull, os.O_RDONLY)]
+    while made[-1] < last:
+        made.append(os.open(os.devnull, os.O_RDONLY))
+    os.close(made.pop())
+    try:
+        yield
+    finally:
+        for descriptor in made:
+            os.close(descriptor)
 
 
 def test_threads_that_wait_on_one_connection_wake_each_other(url: str) -> None:

@@ -38,8 +38,8 @@ def connect(
     the running event loop.
 
     Args:
-        url: `tcp://host:port`, `tls://host:port`, `unix:///path`, `shm:///path` (shared memory, to a process
-            of the same user on this machine).
+        url: `tcp://host:port`, `tls://host:port`, `unix:///path`, `shm:///path` (shared
+            memory, to a process of the same user on this machine).
         tls: whom to believe and what to show, by `Tls.client`; for `tls://` alone.
         token: what the listener asks for, if it does.
         limits: of this end.

@@ -23,6 +23,7 @@ use crate::shm::theirs::Theirs;
 use crate::shm::{NAME_BYTES, Name, layout};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
+use crate::sys::process;
 use crate::unix::peer_uid;
 
 /// What is watched: the bell and the lifeline behind one descriptor, and the lifeline itself.
@@ -56,6 +57,7 @@ pub struct SharedStream {
     peer_for_room: Waker,
     /// The lifeline has ended.
     ended: bool,
+    owner: u32,
 }
 
 impl SharedStream {
@@ -91,6 +93,7 @@ impl SharedStream {
             peer_for_input: Waker::default(),
             peer_for_room: Waker::default(),
             ended: false,
+            owner: process::current(),
         })
     }
 
@@ -349,6 +352,9 @@ impl Stream for SharedStream {
 
 impl Drop for SharedStream {
     fn drop(&mut self) {
+        if self.owner != process::current() {
+            return; // a copy in a forked child: what is lent is its parent's to keep
+        }
         self.settle();
         if let Some(theirs) = self.theirs.take() {
             let loans = self.own.take_foreign();
