@@ -20,6 +20,8 @@ mod own;
 mod quarantine;
 pub mod ring;
 pub mod stream;
+#[cfg(test)]
+mod stream_tests;
 mod sync;
 mod theirs;
 
