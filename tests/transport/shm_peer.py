@@ -47,10 +47,11 @@ class Liar:
         self.map = mmap.mmap(self.memory, 1 << 20)
         fcntl.fcntl(self.memory, F_ADD_SEALS, seals)
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.process = os.pidfd_open(os.getpid())
         self.core = MessageConnection(ours.detach(), peer="the tester", trusted=True, shared=True)
 
-    def hello(self, data: bytes | None = None, *, descriptors: int = 2) -> None:
-        given = [self.memory, self.bell][:descriptors]
+    def hello(self, data: bytes | None = None, *, descriptors: int = 3) -> None:
+        given = [self.memory, self.bell, self.process][:descriptors]
         socket.send_fds(self.lifeline, [record(HELLO) if data is None else data], given)
 
     def write(self, data: bytes) -> None:
@@ -67,6 +68,7 @@ class Liar:
         self.map.close()
         os.close(self.memory)
         os.close(self.bell)
+        os.close(self.process)
 
 
 def say(number: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
+import socket
 import subprocess
 import sys
 import threading
@@ -14,8 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forebay import Arena
+from forebay._core import MessageConnection
 from forebay.errors import BrokenError, ConfigError, LimitError
-from forebay.transport import AsyncConnection, Connection, connect, listen
+from forebay.transport import AsyncConnection, Connection, connect, listen, new_event_loop
 
 TIMEOUT_S = 20.0
 LONG = 100_000
@@ -163,6 +167,82 @@ def test_allocated_memory_is_used_again_when_both_sides_have_dropped_it(url: str
             assert address(buffer) != first, "the peer still reads it"
             del buffer, got
             assert address(one.allocate(LONG)) == first
+
+    asyncio.run(main())
+
+
+def test_what_lies_in_an_arena_is_sent_without_a_copy(url: str) -> None:
+    """Arrays, parts of them, memoryviews and buffers; the arena's memory is mapped by the peer."""
+
+    async def main() -> None:
+        with Arena("1GiB") as arena:
+            async with both_ends(url) as (one, other):
+                array = arena.empty((4, LONG), np.uint8)
+                buffer = arena.allocate(LONG)
+                array[:], np.frombuffer(buffer, np.uint8)[:] = 1, 1
+                await one.send([array, array[2], memoryview(array)[1:], buffer, memoryview(buffer)])
+                got = await other.recv()
+                assert one.metrics()["copied_bytes"] < 1024
+                array[:], np.frombuffer(buffer, np.uint8)[:] = 2, 2  # against the rule, and seen
+                assert [set(bytes(frame)) for frame in got] == [{2}] * 5
+                assert [len(frame) // LONG for frame in got] == [4, 1, 3, 1, 1]
+                big = arena.empty(100 << 20, np.uint8)  # a chunk of its own
+                big[-1] = 7
+                await one.send(big[1000:])
+                [frame] = await other.recv()
+                assert memoryview(frame)[-1] == 7
+                del got, frame
+
+    asyncio.run(main())
+
+
+def test_a_block_of_an_arena_is_kept_while_the_peer_reads_it(url: str) -> None:
+    """Also after the connection: a view ends by its release, never with a socket."""
+
+    async def main() -> None:
+        with Arena("1GiB") as arena:
+            async with both_ends(url) as (one, other):
+                array = arena.empty(LONG, np.uint8)
+                array[:] = 5
+                await one.send(array)
+                [frame] = await other.recv()
+                del array
+            assert arena.stats()["blocks"] == 1
+            again = arena.empty(LONG, np.uint8)
+            again[:] = 9
+            assert set(bytes(frame)) == {5}
+            del frame, again
+            async with both_ends(url):
+                pass
+            assert arena.stats()["blocks"] == 0
+
+    asyncio.run(main())
+
+
+def test_a_block_of_an_arena_comes_back_from_a_dead_peer(url: str) -> None:
+    """Its process has ended, so nobody reads it."""
+
+    async def main() -> None:
+        arena = Arena("1GiB")
+        died = asyncio.Event()
+
+        async def handler(connection: AsyncConnection) -> None:
+            await connection.send(arena.empty(LONG, np.uint8))
+            with pytest.raises(BrokenError):
+                await connection.recv()
+            died.set()
+
+        async with asyncio.timeout(TIMEOUT_S), listen(url, handler) as listener:
+            with peer_program("hold", listener.url, "1") as peer:
+                assert await asyncio.to_thread(peer.stdout.readline) == "1\n"
+                assert arena.stats()["blocks"] == 1
+                peer.kill()
+                await died.wait()
+                await asyncio.to_thread(peer.wait)
+        async with both_ends(url):
+            pass
+        assert arena.stats()["blocks"] == 0
+        arena.close()
 
     asyncio.run(main())
 
@@ -317,6 +397,50 @@ def test_a_forked_child_gives_nothing_back(url: str) -> None:
             assert await other.recv() == [b"still there"]
 
     asyncio.run(main())
+
+
+def test_our_own_loop_steps_it_too(url: str) -> None:
+    """Its selector calls back for the one descriptor that is watched."""
+
+    async def main() -> None:
+        async with both_ends(url) as (one, other):
+            for size in (10, LONG, 1_000_000):
+                for _ in range(50):
+                    await one.send(bytes(size))
+                    await other.send(await other.recv())
+                    assert len((await one.recv())[0]) == size
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())
+
+
+def test_without_descriptors_opening_fails_and_leaves_nothing() -> None:
+    """The error says which call was refused."""
+    ours, theirs = socket.socketpair()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(name) for name in os.listdir("/proc/self/fd"))
+    with ours, theirs, filled_up_to(used):
+        for room in range(2, 6):  # the socket, and some of what it needs besides
+            resource.setrlimit(resource.RLIMIT_NOFILE, (used + room, hard))
+            try:
+                with pytest.raises(BrokenError, match=r"memfd|eventfd|dup|pidfd|epoll"):
+                    MessageConnection(os.dup(ours.fileno()), peer="x", shared=True)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def filled_up_to(last: int) -> Iterator[None]:
+    """No descriptor below this one is free."""
+    made = [os.open(os.devnull, os.O_RDONLY)]
+    while made[-1] < last:
+        made.append(os.open(os.devnull, os.O_RDONLY))
+    os.close(made.pop())
+    try:
+        yield
+    finally:
+        for descriptor in made:
+            os.close(descriptor)
 
 
 def test_threads_that_wait_on_one_connection_wake_each_other(url: str) -> None:

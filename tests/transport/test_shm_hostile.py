@@ -124,7 +124,7 @@ def test_wrong_records_on_the_lifeline_are_refused(liar: Liar, data: bytes, mess
         liar.core.meet_blocking(TIMEOUT_S)
 
 
-@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("count", [0, 1, 2])
 def test_a_hello_without_its_descriptors_is_refused(liar: Liar, count: int) -> None:
     """None is looked for."""
     liar.hello(descriptors=count)

@@ -1,6 +1,7 @@
 //! A block and the handles that keep it.
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::error::Error;
 use crate::reference::Reference;
@@ -77,6 +78,20 @@ impl Lease {
         sys::sole_bytes(&mut self.0)
     }
 
+    /// A descriptor of the chunk that the block lies in, for another process to map for reading.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::share_chunk`](crate::Region::share_chunk).
+    pub fn share_chunk(&self) -> Result<OwnedFd, Error> {
+        self.0.region.share_chunk(self.0.reference.chunk)
+    }
+
+    /// Something that tells when the chunk is gone, without keeping it.
+    pub fn chunk_mark(&self) -> ChunkMark {
+        ChunkMark(Arc::downgrade(&self.0.mapping))
+    }
+
     /// Check that this process owns the block.
     ///
     /// # Errors
@@ -84,5 +99,16 @@ impl Lease {
     /// [`Error::Forked`] in a forked child, which must not use the memory of its parent.
     pub fn check(&self) -> Result<(), Error> {
         self.0.region.check_owner()
+    }
+}
+
+/// Tells whether a chunk is still mapped by its owner.
+#[derive(Clone, Debug)]
+pub struct ChunkMark(Weak<Mapping>);
+
+impl ChunkMark {
+    /// Whether its region has given it up; nothing will ever lie in it again.
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }

@@ -65,7 +65,7 @@ mod window;
 
 pub use config::Config;
 pub use error::Error;
-pub use lease::Lease;
+pub use lease::{ChunkMark, Lease};
 pub use reference::Reference;
 pub use region::Region;
 pub use stats::Stats;

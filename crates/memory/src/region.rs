@@ -109,18 +109,7 @@ impl Region {
     ///
     /// [`Error::System`] if there is no such chunk or no descriptor left; [`Error::Closed`], [`Error::Forked`].
     pub fn share_chunk(&self, chunk: u32) -> Result<OwnedFd, Error> {
-        let state = self.0.lock_open()?;
-        let found = state.chunks.iter().find(|at| at.id == chunk);
-        let (bytes, shared) = match found {
-            Some(found) => (found.bytes, found.share()),
-            None => (0, Err(io::ErrorKind::NotFound.into())),
-        };
-        shared.map_err(|source| Error::System {
-            arena: self.0.config.name.clone(),
-            call: "dup",
-            bytes,
-            source,
-        })
+        self.0.share_chunk(chunk)
     }
 
     /// Unmap the chunks in which nothing is allocated; returns how many bytes that gave back.
@@ -200,6 +189,21 @@ impl Inner {
         let gone = state.release(block);
         drop(state);
         drop(gone);
+    }
+
+    pub(crate) fn share_chunk(&self, chunk: u32) -> Result<OwnedFd, Error> {
+        let state = self.lock_open()?;
+        let found = state.chunks.iter().find(|at| at.id == chunk);
+        let (bytes, shared) = match found {
+            Some(found) => (found.bytes, found.share()),
+            None => (0, Err(io::ErrorKind::NotFound.into())),
+        };
+        shared.map_err(|source| Error::System {
+            arena: self.config.name.clone(),
+            call: "dup",
+            bytes,
+            source,
+        })
     }
 
     pub(crate) fn check_owner(&self) -> Result<(), Error> {

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use forebay_memory::Lease;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
@@ -97,7 +98,9 @@ pub trait Stream {
         Ok(())
     }
     /// Put a long frame where the peer reads it, and give its name, to be sent instead. `None`: send its bytes.
-    fn share(&mut self, _bytes: &[u8]) -> Option<[u8; NAME_BYTES]> {
+    ///
+    /// `_block` is that of an arena in which the frame lies, if it does.
+    fn share(&mut self, _bytes: &[u8], _block: Option<&Lease>) -> Option<[u8; NAME_BYTES]> {
         None
     }
     /// The frame that a name of the peer stands for.

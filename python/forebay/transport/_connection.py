@@ -100,7 +100,8 @@ class AsyncConnection(_Ends):
     Attributes:
         send: `await send(frames)`. What the kernel does not take at once is queued; it returns when
             the caller may change its buffers again (frames up to 64 KiB are copied where they have
-            to wait, longer ones never) and the outbox is below its high mark.
+            to wait, longer ones never) and the outbox is below its high mark. Over `shm://` a frame
+            above 64 KiB of an `Arena`, or of `allocate`, is the peer's to read until it drops it.
             Cancellation stops the waiting alone: the message still goes out whole, its buffers are
             the caller's. Raises BrokenError (`.delivered` says whether the peer may have it),
             LimitError, ProtocolError, ClosedError.

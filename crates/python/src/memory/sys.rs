@@ -109,6 +109,12 @@ impl Buffer {
         }
     }
 
+    /// A further lease of the block; `None` once freed.
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.lease.clone()
+    }
+
     /// Act on what is held, under the lock.
     fn with<T>(&self, act: impl FnOnce(&mut Held) -> Result<T, Refusal>) -> PyResult<T> {
         // Every change under the lock is one assignment: a panic leaves nothing half done.

@@ -1,14 +1,20 @@
 //! Messages on their way between Python and the core.
 
+use forebay_memory::Lease;
 use forebay_transport::messages::{Aside, Frames, Message, Messages};
 use forebay_transport::{Payload, limit};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 
 use super::allocate::given_back;
+use crate::memory::Buffer;
 use crate::sys::frame::Frame;
 use crate::sys::lent::Lent;
+
+/// Views of views that are followed to the arena behind them.
+const VIEWS_MAX: usize = 8;
 
 /// One frame to send. `bytes` need no export: nobody can change them.
 pub enum Item<'py> {
@@ -16,6 +22,8 @@ pub enum Item<'py> {
     Buffer(Option<Lent>),
     /// A copy in shared memory.
     Aside(Option<Aside>),
+    /// In a block of an arena.
+    Block(Option<Lent>, Lease),
 }
 
 impl<'py> Item<'py> {
@@ -26,12 +34,27 @@ impl<'py> Item<'py> {
         }
     }
 
+    fn may_be_shared(&self) -> bool {
+        matches!(self, Self::Buffer(Some(lent)) if lent.as_ref().len() >= limit::SHARE_BYTES_MIN)
+    }
+
+    /// Note the block of an arena in which the frame lies, by whom its memory is from.
+    fn find_block(&mut self, object: &Bound<'py, PyAny>) -> PyResult<()> {
+        if self.may_be_shared()
+            && let Self::Buffer(lent) = self
+            && let Some(block) = block_of(object.clone())?
+        {
+            *self = Self::Block(lent.take(), block);
+        }
+        Ok(())
+    }
+
     fn as_slice(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes.as_bytes(),
-            Self::Buffer(Some(lent)) => lent.as_ref(),
+            Self::Buffer(Some(lent)) | Self::Block(Some(lent), _) => lent.as_ref(),
             Self::Aside(Some(aside)) => aside.as_ref(),
-            Self::Buffer(None) | Self::Aside(None) => &[],
+            Self::Buffer(None) | Self::Block(None, _) | Self::Aside(None) => &[],
         }
     }
 }
@@ -59,6 +82,22 @@ impl<'py> PyFrames<'py> {
         items.map(Self::Many)
     }
 
+    /// The same for a connection that shares memory: what lies in an arena is sent from there.
+    pub fn shared(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let mut frames = Self::new(object)?;
+        match &mut frames {
+            Self::One(item) => item.find_block(object)?,
+            Self::Many(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    if item.may_be_shared() {
+                        item.find_block(&object.get_item(index)?)?;
+                    }
+                }
+            }
+        }
+        Ok(frames)
+    }
+
     /// Copy very long frames to where the peer sees them, without the GIL; where nothing is shared they stay as they are.
     pub fn put_aside(&mut self, py: Python<'_>, core: &Messages) {
         let items = match self {
@@ -68,6 +107,7 @@ impl<'py> PyFrames<'py> {
         for item in items {
             let bytes = item.as_slice();
             if bytes.len() >= limit::ASIDE_BYTES_MIN
+                && !matches!(item, Item::Block(..))
                 && let Some(aside) = py.detach(|| core.put_aside(bytes))
             {
                 *item = Item::Aside(Some(aside));
@@ -98,6 +138,17 @@ impl Frames for PyFrames<'_> {
         }
     }
 
+    fn block(&self, index: usize) -> Option<&Lease> {
+        let item = match self {
+            Self::One(item) => item,
+            Self::Many(items) => &items[index],
+        };
+        match item {
+            Item::Block(_, lease) => Some(lease),
+            _ => None,
+        }
+    }
+
     fn lend(&mut self, index: usize) -> Payload {
         match self.item(index) {
             Item::Bytes(bytes) => Box::new(PyBackedBytes::from(bytes.clone())),
@@ -105,12 +156,31 @@ impl Frames for PyFrames<'_> {
                 Some(aside) => Box::new(aside),
                 None => Box::new([]),
             },
-            Item::Buffer(lent) => match lent.take() {
+            Item::Buffer(lent) | Item::Block(lent, _) => match lent.take() {
                 Some(lent) => Box::new(lent),
                 None => Box::new([]),
             },
         }
     }
+}
+
+/// The block of the arena that an object's memory is from: a `Buffer`, or memoryviews and arrays made of one.
+fn block_of(mut object: Bound<'_, PyAny>) -> PyResult<Option<Lease>> {
+    for _ in 0..VIEWS_MAX {
+        if let Ok(buffer) = object.cast::<Buffer>() {
+            return Ok(buffer.get().lease());
+        }
+        let name = if object.is_exact_instance_of::<PyMemoryView>() {
+            intern!(object.py(), "obj")
+        } else {
+            intern!(object.py(), "base")
+        };
+        match object.getattr_opt(name)? {
+            Some(base) if !base.is_none() => object = base,
+            _ => break,
+        }
+    }
+    Ok(None)
 }
 
 /// A received message: small frames as `bytes`, long ones as they were received.

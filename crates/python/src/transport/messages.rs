@@ -596,10 +596,11 @@ impl MessageConnection {
 
     /// The frames of a message, the longest of them where a peer that shares memory sees them.
     fn frames<'py>(&self, message: &Bound<'py, PyAny>) -> PyResult<PyFrames<'py>> {
-        let mut frames = PyFrames::new(message)?;
-        if self.shared {
-            frames.put_aside(message.py(), &self.core);
+        if !self.shared {
+            return PyFrames::new(message);
         }
+        let mut frames = PyFrames::shared(message)?;
+        frames.put_aside(message.py(), &self.core);
         Ok(frames)
     }
 

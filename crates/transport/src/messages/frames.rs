@@ -1,5 +1,7 @@
 //! What a message to send consists of.
 
+use forebay_memory::Lease;
+
 use crate::outbox::Payload;
 use crate::sys::buffer::Buffer;
 
@@ -10,6 +12,11 @@ pub trait Frames {
 
     /// The bytes of one.
     fn get(&self, index: usize) -> &[u8];
+
+    /// The block of an arena in which one lies, where that is known.
+    fn block(&self, _index: usize) -> Option<&Lease> {
+        None
+    }
 
     /// Keep one until the kernel has it; asked once for each frame that is long and was not taken at once.
     fn lend(&mut self, index: usize) -> Payload;

@@ -3,6 +3,8 @@
 //! Its first segment is a table with one entry for each frame; the other segments are the frames that are not named, in
 //! their order. An entry is a byte, 0 for a frame that follows, 1 for a name, which stands behind it.
 
+use forebay_memory::Lease;
+
 use crate::error::Violation;
 use crate::limit::{Limits, SHARE_BYTES_MIN};
 use crate::messages::Frames;
@@ -26,7 +28,7 @@ impl<'a> Named<'a> {
     /// Name every long frame that `share` can name; `None` where there is none.
     pub fn new(
         frames: &'a mut dyn Frames,
-        mut share: impl FnMut(&[u8]) -> Option<[u8; NAME_BYTES]>,
+        mut share: impl FnMut(&[u8], Option<&Lease>) -> Option<[u8; NAME_BYTES]>,
     ) -> Option<Self> {
         let count = frames.count();
         let first = (0..count).find(|&index| frames.get(index).len() >= SHARE_BYTES_MIN)?;
@@ -35,7 +37,7 @@ impl<'a> Named<'a> {
         for index in first..count {
             let bytes = frames.get(index);
             let name = (bytes.len() >= SHARE_BYTES_MIN)
-                .then(|| share(bytes))
+                .then(|| share(bytes, frames.block(index)))
                 .flatten();
             if let Some(name) = name {
                 table.push(NAMED);
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn named_and_following_frames_keep_their_order() {
         let mut frames = vec![vec![1; 3], vec![2; SHARE_BYTES_MIN], vec![3; 5]];
-        let named = Named::new(&mut frames, |_| Some([7; NAME_BYTES])).expect("one is long");
+        let named = Named::new(&mut frames, |_, _| Some([7; NAME_BYTES])).expect("one is long");
         let segments: Vec<&[u8]> = (0..named.count()).map(|index| named.get(index)).collect();
         assert_eq!(opened(&segments), Ok(vec![3, 4, 5]));
     }
@@ -151,9 +153,9 @@ mod tests {
     #[test]
     fn what_cannot_be_named_follows() {
         let mut frames = vec![vec![2; SHARE_BYTES_MIN]];
-        assert!(Named::new(&mut frames, |_| None).is_none());
+        assert!(Named::new(&mut frames, |_, _| None).is_none());
         let mut short = vec![vec![2; SHARE_BYTES_MIN - 1]];
-        assert!(Named::new(&mut short, |_| Some([7; NAME_BYTES])).is_none());
+        assert!(Named::new(&mut short, |_, _| Some([7; NAME_BYTES])).is_none());
     }
 
     #[test]

@@ -185,7 +185,7 @@ impl<S: Stream> State<S> {
     /// Have long frames read where the peer sees them; `None` where none is.
     fn put_aside<'a>(&mut self, frames: &'a mut dyn Frames) -> Option<Named<'a>> {
         let stream = self.stream.as_mut().filter(|_| self.fault.is_none())?;
-        Named::new(frames, |bytes| stream.share(bytes))
+        Named::new(frames, |bytes, block| stream.share(bytes, block))
     }
 
     /// Nothing waits: one system call straight out of the caller's buffers.

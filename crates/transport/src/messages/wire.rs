@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
+use forebay_memory::Lease;
+
 use crate::connection::Socket;
 use crate::shm::NAME_BYTES;
 use crate::shm::stream::{SharedStream, Watched};
@@ -163,8 +165,8 @@ impl Stream for Wire {
         self.stream_mut().woken()
     }
 
-    fn share(&mut self, bytes: &[u8]) -> Option<[u8; NAME_BYTES]> {
-        self.stream_mut().share(bytes)
+    fn share(&mut self, bytes: &[u8], block: Option<&Lease>) -> Option<[u8; NAME_BYTES]> {
+        self.stream_mut().share(bytes, block)
     }
 
     fn open(&mut self, name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {

@@ -73,6 +73,20 @@ impl<L> Ledger<L> {
         });
     }
 
+    /// Give up the book, and what is lent with it.
+    pub fn take(&mut self) -> Vec<(Ticket, L)> {
+        let loans = std::mem::take(&mut self.loans).into_iter().enumerate();
+        self.lent.clear();
+        self.free.clear();
+        loans
+            .filter_map(|(place, loan)| {
+                let (generation, loan) = loan?;
+                let place = u32::try_from(place).ok()?;
+                Some((Ticket { place, generation }, loan))
+            })
+            .collect()
+    }
+
     /// How many are lent.
     pub fn len(&self) -> usize {
         self.lent.len()

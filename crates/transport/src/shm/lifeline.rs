@@ -16,15 +16,15 @@ use crate::error::Violation;
 use crate::stream::StreamFault;
 
 const RECORD_BYTES: usize = 32;
-/// Descriptors of one record; the hello has two.
-const DESCRIPTORS_MAX: usize = 2;
+/// Descriptors of one record; the hello has three.
+const DESCRIPTORS_MAX: usize = 3;
 const MAGIC: [u8; 4] = *b"FBSM";
 const VERSION: u8 = 1;
 
 /// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The first: where the control block begins in the chunk that comes with it, and its size. A bell comes too.
+    /// The first: where the control block begins in the chunk that comes with it, and its size. A bell and a pidfd come too.
     Hello { chunk: u32, offset: u64, bytes: u64 },
     /// A chunk, which comes with it.
     Chunk(u32),

@@ -10,14 +10,18 @@
 //! | `ledger` | which frames the peer may still read; pure |
 //! | `lifeline` | records and descriptors over the Unix socket |
 //! | `own` | our side: region, control block, lent frames |
+//! | `quarantine` | blocks of arenas that are still read after the connection |
 //! | `theirs` | the peer's side: windows, received frames |
 //! | `stream` | both together |
 
 mod ledger;
 mod lifeline;
 mod own;
+mod quarantine;
 pub mod ring;
 pub mod stream;
+#[cfg(test)]
+mod stream_tests;
 mod sync;
 mod theirs;
 

@@ -1,16 +1,16 @@
 //! Our side: the region in which we alone write, and what of it the peer may read.
 
-use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use forebay_memory::{Config, Lease, Reference, Region};
+use forebay_memory::{ChunkMark, Config, Lease, Reference, Region};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::error::{Error, Result};
-use crate::limit::{REGION_BYTES_MAX, REGION_CHUNK_BYTES};
-use crate::shm::ledger::Ledger;
+use crate::limit::{REGION_BYTES_MAX, REGION_CHUNK_BYTES, WINDOWS_MAX};
+use crate::shm::ledger::{Ledger, Ticket};
 use crate::shm::lifeline::{self, Record};
 use crate::shm::{Name, layout};
 use crate::sys::shared::Own as Control;
@@ -24,8 +24,9 @@ pub struct Own {
     /// What the peer writes to wake us.
     pub bell: OwnedFd,
     ledger: Ledger<Lease>,
-    /// Chunks that the peer was told of.
-    announced: Vec<u32>,
+    /// Chunks that the peer was told of, ours and those of arenas, and what they are called on the wire.
+    announced: HashMap<(u64, u32), (u32, ChunkMark)>,
+    names_given: u32,
     /// Blocks given to the caller, by address; those that were freed since are found to be stale.
     allocated: BTreeMap<usize, Reference>,
     /// Bytes that did not lie in the region before they were sent.
@@ -40,24 +41,29 @@ impl Own {
         let lease = region
             .allocate(layout::BYTES)
             .map_err(|error| refused(&error))?;
-        let Reference { chunk, offset, .. } = lease.reference();
+        let reference = lease.reference();
+        let mark = lease.chunk_mark();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| system("eventfd", errno))?;
-        let memory = region.share_chunk(chunk).map_err(|error| refused(&error))?;
+        let memory = lease.share_chunk().map_err(|error| refused(&error))?;
+        let process = pidfd_open(getpid(), PidfdFlags::empty())
+            .map_err(|errno| system("pidfd_open", errno))?;
         let control = Arc::new(Control::new(lease));
         let hello = Record::Hello {
-            chunk,
-            offset,
+            chunk: 0,
+            offset: reference.offset,
             bytes: layout::BYTES as u64,
         };
-        lifeline::send(socket, hello, &[memory.as_fd(), bell.as_fd()])
+        let given = [memory.as_fd(), bell.as_fd(), process.as_fd()];
+        lifeline::send(socket, hello, &given)
             .map_err(|errno| system("sendmsg of the hello", errno))?;
         Ok(Self {
             region,
             control,
             bell,
             ledger: Ledger::default(),
-            announced: vec![chunk],
+            announced: HashMap::from([((reference.region, reference.chunk), (0, mark))]),
+            names_given: 1,
             allocated: BTreeMap::new(),
             copied: 0,
         })
@@ -84,26 +90,50 @@ impl Own {
         Ok(lease)
     }
 
-    /// Have the peer read a frame where it lies in the region; it is copied there first if it lies elsewhere.
+    /// Have the peer read a frame where it lies in our region, or in the block of an arena that is given with it; from
+    /// anywhere else it is copied into our region first.
     ///
     /// `None` where there is no room, or too much is lent: then its bytes go through the ring.
-    pub fn share(&mut self, socket: &OwnedFd, bytes: &[u8]) -> Option<Name> {
+    pub fn share(&mut self, socket: &OwnedFd, bytes: &[u8], block: Option<&Lease>) -> Option<Name> {
+        let lent = block.and_then(|block| self.lend_block(socket, bytes, block));
+        if lent.is_some() {
+            return lent;
+        }
         let (lease, skipped) = match self.find(bytes) {
             Some(found) => found,
             None => (self.copy(bytes)?, 0),
         };
-        let Reference { chunk, offset, .. } = lease.reference();
-        if !self.announced.contains(&chunk) {
-            self.announce(socket, chunk)?;
+        self.lend(socket, bytes.len(), lease, skipped)
+    }
+
+    /// `None` also where the arena shares no more: then the frame is copied.
+    fn lend_block(&mut self, socket: &OwnedFd, bytes: &[u8], block: &Lease) -> Option<Name> {
+        let start = block.as_ptr().as_ptr() as usize;
+        let skipped = (bytes.as_ptr() as usize).checked_sub(start)?;
+        if skipped.checked_add(bytes.len())? > block.len() {
+            return None;
         }
+        self.lend(socket, bytes.len(), block.clone(), skipped as u64)
+    }
+
+    fn lend(&mut self, socket: &OwnedFd, bytes: usize, lease: Lease, skipped: u64) -> Option<Name> {
+        let chunk = self.announce(socket, &lease)?;
+        let offset = lease.reference().offset + skipped;
         let ticket = self.ledger.lend(lease).ok()?;
         Some(Name {
             chunk,
             place: ticket.place,
             generation: ticket.generation,
-            offset: offset + skipped,
-            bytes: bytes.len() as u64,
+            offset,
+            bytes: bytes as u64,
         })
+    }
+
+    /// What the peer may still read of arenas, which outlive the connection.
+    pub fn take_foreign(&mut self) -> Vec<(Ticket, Lease)> {
+        let mut loans = self.ledger.take();
+        loans.retain(|(_, lease)| lease.reference().region != self.region.id());
+        loans
     }
 
     /// Take back what the peer has given back, by the words that it shows.
@@ -133,24 +163,25 @@ impl Own {
         Some(lease)
     }
 
-    /// Tell the peer of a chunk, and of those that went when the region made room for it.
-    fn announce(&mut self, socket: &OwnedFd, chunk: u32) -> Option<()> {
-        let region = &self.region;
-        self.announced.retain(|&known| {
-            !is_gone(region, known) || lifeline::send(socket, Record::Gone(known), &[]).is_err()
+    /// What the peer calls the chunk of a block. It is told of a new one, and of those that are gone.
+    fn announce(&mut self, socket: &OwnedFd, lease: &Lease) -> Option<u32> {
+        let Reference { region, chunk, .. } = lease.reference();
+        if let Some((name, _)) = self.announced.get(&(region, chunk)) {
+            return Some(*name);
+        }
+        self.announced.retain(|_, (name, mark)| {
+            !mark.is_gone() || lifeline::send(socket, Record::Gone(*name), &[]).is_err()
         });
-        let memory = region.share_chunk(chunk).ok()?;
-        lifeline::send(socket, Record::Chunk(chunk), &[memory.as_fd()]).ok()?;
-        self.announced.push(chunk);
-        Some(())
-    }
-}
-
-/// Whether the region has given a chunk up; not, whether a descriptor is left to show it.
-fn is_gone(region: &Region, chunk: u32) -> bool {
-    match region.share_chunk(chunk) {
-        Err(forebay_memory::Error::System { source, .. }) => source.kind() == ErrorKind::NotFound,
-        _ => false,
+        if self.announced.len() >= WINDOWS_MAX {
+            return None;
+        }
+        let memory = lease.share_chunk().ok()?;
+        let name = self.names_given;
+        lifeline::send(socket, Record::Chunk(name), &[memory.as_fd()]).ok()?;
+        self.names_given = name.checked_add(1)?;
+        let mark = lease.chunk_mark();
+        self.announced.insert((region, chunk), (name, mark));
+        Some(name)
     }
 }
 

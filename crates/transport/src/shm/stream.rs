@@ -17,11 +17,13 @@ use rustix::io::Errno;
 use crate::error::{Error, Violation};
 use crate::shm::lifeline::{self, Found, Record};
 use crate::shm::own::{Own, system};
+use crate::shm::quarantine;
 use crate::shm::ring::{Incoming, Outgoing, Sleeper, Waker};
 use crate::shm::theirs::Theirs;
 use crate::shm::{NAME_BYTES, Name, layout};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
+use crate::sys::process;
 use crate::unix::peer_uid;
 
 /// What is watched: the bell and the lifeline behind one descriptor, and the lifeline itself.
@@ -55,6 +57,7 @@ pub struct SharedStream {
     peer_for_room: Waker,
     /// The lifeline has ended.
     ended: bool,
+    owner: u32,
 }
 
 impl SharedStream {
@@ -69,6 +72,7 @@ impl SharedStream {
                 "shared memory connects processes of one user; the peer is of user {uid}, this is {own_uid}: use unix://"
             )));
         }
+        quarantine::sweep();
         let own = Own::new(&socket)?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| system("epoll_create", errno))?;
@@ -89,6 +93,7 @@ impl SharedStream {
             peer_for_input: Waker::default(),
             peer_for_room: Waker::default(),
             ended: false,
+            owner: process::current(),
         })
     }
 
@@ -134,10 +139,7 @@ impl SharedStream {
     /// Take back what the peer has given back.
     fn settle(&mut self) {
         if let Some(theirs) = &self.theirs {
-            self.own.settle(|place| {
-                let at = layout::RETURNED + place as usize * size_of::<u64>();
-                theirs.control.load(at, Ordering::Acquire)
-            });
+            self.own.settle(|place| theirs.returned(place));
         }
     }
 
@@ -312,13 +314,14 @@ impl Stream for SharedStream {
         }
     }
 
-    fn share(&mut self, bytes: &[u8]) -> Option<[u8; NAME_BYTES]> {
+    fn share(&mut self, bytes: &[u8], block: Option<&Lease>) -> Option<[u8; NAME_BYTES]> {
         if self.theirs.is_none() || self.ended {
             return None;
         }
         self.settle();
         let socket = Arc::clone(self.lifeline());
-        self.own.share(&socket, bytes).map(|name| name.encode())
+        let name = self.own.share(&socket, bytes, block)?;
+        Some(name.encode())
     }
 
     fn open(&mut self, name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {
@@ -344,6 +347,22 @@ impl Stream for SharedStream {
     fn lent(&mut self) -> usize {
         self.settle();
         self.own.lent()
+    }
+}
+
+impl Drop for SharedStream {
+    fn drop(&mut self) {
+        if self.owner != process::current() {
+            return; // a copy in a forked child: what is lent is its parent's to keep
+        }
+        self.settle();
+        if let Some(theirs) = self.theirs.take() {
+            let loans = self.own.take_foreign();
+            if !loans.is_empty() {
+                quarantine::admit(theirs, loans);
+            }
+        }
+        quarantine::sweep();
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Theirs {
     pub control: Part,
     /// What wakes the peer.
     pub bell: OwnedFd,
+    /// A pidfd of the peer: readable once it has ended.
+    pub process: OwnedFd,
     windows: HashMap<u32, Arc<Window>>,
 }
 
@@ -54,7 +56,7 @@ impl Theirs {
         bytes: u64,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Self, Violation> {
-        let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+        let Ok([memory, bell, process]) = <[OwnedFd; 3]>::try_from(descriptors) else {
             return Err(Violation::Descriptors);
         };
         // Ringing must never wait, whatever came for a bell.
@@ -73,6 +75,7 @@ impl Theirs {
         Ok(Self {
             control,
             bell,
+            process,
             windows: HashMap::from([(chunk, window)]),
         })
     }
@@ -92,6 +95,12 @@ impl Theirs {
     /// The peer has given a chunk up; frames in it stay readable.
     pub fn remove(&mut self, chunk: u32) {
         self.windows.remove(&chunk);
+    }
+
+    /// The generation that the peer shows at a place.
+    pub fn returned(&self, place: u32) -> u64 {
+        let at = layout::RETURNED + place as usize * size_of::<u64>();
+        self.control.load(at, Ordering::Acquire)
     }
 
     /// Whether a chunk is mapped.

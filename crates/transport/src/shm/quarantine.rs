@@ -1,0 +1,65 @@
+//! Blocks of arenas that a peer may still read though its connection is over.
+//!
+//! A view ends by its release or with its process, never with a socket: until then the block is not used again.
+//! Whoever opens, closes or lends next looks whether it has.
+
+use std::sync::{Mutex, PoisonError};
+
+use forebay_memory::Lease;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::shm::ledger::Ticket;
+use crate::shm::theirs::Theirs;
+use crate::sys::process;
+
+static WARDS: Mutex<Vec<Ward>> = Mutex::new(Vec::new());
+
+/// What one peer was lent.
+struct Ward {
+    peer: Theirs,
+    loans: Vec<(Ticket, Lease)>,
+    owner: u32,
+}
+
+impl Ward {
+    /// Keep what is still lent; whether anything is.
+    fn keeps(&mut self) -> bool {
+        if self.owner != process::current() {
+            return true; // a copy in a forked child, which has no say in it
+        }
+        let peer = &self.peer;
+        self.loans
+            .retain(|(ticket, _)| peer.returned(ticket.place) != ticket.generation);
+        !self.loans.is_empty() && !has_ended(peer)
+    }
+}
+
+/// Keep loans until their reader is done with them.
+pub fn admit(peer: Theirs, loans: Vec<(Ticket, Lease)>) {
+    let owner = process::current();
+    let mut ward = Ward { peer, loans, owner };
+    if ward.keeps() {
+        lock().push(ward);
+    }
+}
+
+/// Give back what is not read any more.
+pub fn sweep() {
+    let mut wards = lock();
+    if !wards.is_empty() {
+        wards.retain_mut(Ward::keeps);
+    }
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Vec<Ward>> {
+    WARDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn has_ended(peer: &Theirs) -> bool {
+    let mut polled = [PollFd::new(&peer.process, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+}
