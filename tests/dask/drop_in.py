@@ -84,7 +84,7 @@ class TLSBackend(TLSBackendOfOurs):
 def with_files(connection_args: dict[str, Any]) -> dict[str, Any]:
     """Add what a `Security` of ours would: their tests pass contexts alone."""
     context = connection_args.get("ssl_context")
-    return {**connection_args, PEM_ARGUMENT: FILES.get(id(context))}
+    return {PEM_ARGUMENT: FILES.get(id(context)), **connection_args}
 
 
 FILES: dict[int, dict[str, str]] = {}

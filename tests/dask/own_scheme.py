@@ -7,6 +7,7 @@ address each.
 from __future__ import annotations
 
 import pytest
+from distributed import utils_test
 from distributed.comm.tests import test_comms as theirs
 from distributed.utils_test import gen_test
 
@@ -34,6 +35,24 @@ def address(request: pytest.FixtureRequest) -> str:
 @gen_test()
 async def test_check(check, address):
     await check(address)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        theirs.check_client_server,
+        theirs.check_comm_closed_implicit,
+        theirs.check_comm_closed_explicit,
+    ],
+)
+@gen_test()
+async def test_check_encrypted(check):
+    security = utils_test.tls_only_security()
+    await check(
+        "forebay+tls://127.0.0.1",
+        listen_args=security.get_listen_args("scheduler"),
+        connect_args=security.get_connection_args("client"),
+    )
 
 
 @gen_test()
