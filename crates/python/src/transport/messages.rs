@@ -202,8 +202,9 @@ impl MessageConnection {
 
     /// Send one message; await that its buffers are free and that there is room for the next one.
     fn send(slf: Bound<'_, Self>, frames: &Bound<'_, PyAny>) -> PyResult<Py<Waiting>> {
-        slf.get().check_thread()?;
-        let sending = slf.get().core.send(&mut PyFrames::new(frames)?);
+        let this = slf.get();
+        this.check_thread()?;
+        let sending = this.core.send(&mut this.frames(frames)?);
         let sending = sending.map_err(|e| transport_error(slf.py(), &e, None))?;
         Self::awaited(slf, sending)
     }
