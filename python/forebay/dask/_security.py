@@ -33,6 +33,8 @@ class Security(DaskSecurity):
     """
 
     # No __slots__: its base checks arguments against those that `self` has.
+    tls_min_version: ssl.TLSVersion
+    tls_max_version: ssl.TLSVersion | None
 
     def get_connection_args(self, role: str) -> dict[str, Any]:
         """What `connect` gets in the role of a client, a scheduler or a worker."""
