@@ -319,8 +319,8 @@ class Waiting:
     def __await__(self) -> Generator[Any, None, Any]: ...
     def __iter__(self) -> Generator[Any, None, Any]: ...
     def __next__(self) -> Any: ...
-    def send(self, value: Any, /) -> Any: ...
-    def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
+    def send(self, _value: Any) -> Any: ...
+    def throw(self, kind: Any, value: Any = None, _traceback: Any = None) -> Any: ...
     def close(self) -> None: ...
 
 @final
@@ -471,6 +471,7 @@ class NativeServer:
         """Close, and wait for the thread. Idempotent."""
     def metrics(self) -> dict[str, Any]: ...
 
+@final
 class TlsServer:
     """What accepts TLS connections; made once, shared by listeners."""
 
@@ -480,7 +481,7 @@ class TlsServer:
         key: str | PathLike[str],
         *,
         client_ca: str | PathLike[str] | None = None,
-        alpn: Sequence[str] = (),
+        alpn: Sequence[str] | None = None,
         min_version: str = "1.3",
     ) -> TlsServer: ...
     def reload(self) -> None:
@@ -501,7 +502,7 @@ class TlsClient:
         identity: tuple[str | PathLike[str], str | PathLike[str]] | None = None,
         server_name: str | None = None,
         check_hostname: bool = True,
-        alpn: Sequence[str] = (),
+        alpn: Sequence[str] | None = None,
         min_version: str = "1.3",
     ) -> TlsClient: ...
     def reload(self) -> None:

@@ -29,7 +29,11 @@ def has_code(package: Path) -> bool:
 def test_every_folder_carries_the_word_of_a_system():
     """A newcomer reads the same words in every top folder."""
     examples = folders_with_files("examples/")
-    pages = {path.stem for path in files(".md") if name(path).startswith("docs/concepts/")}
+    pages = {
+        Path(name(path)).relative_to("docs/concepts").with_suffix("").parts[0]
+        for path in files(".md")
+        if name(path).startswith("docs/concepts/")
+    }
     binding = {
         Path(name(path)).relative_to("crates/python/src").with_suffix("").parts[0]
         for path in files(".rs")

@@ -23,19 +23,19 @@ pub struct TlsServer {
 #[pymethods]
 impl TlsServer {
     #[new]
-    #[pyo3(signature = (certificate, key, *, client_ca = None, alpn = Vec::new(), min_version = "1.3"))]
+    #[pyo3(signature = (certificate, key, *, client_ca = None, alpn = None, min_version = "1.3"))]
     fn new(
         py: Python<'_>,
         certificate: PathBuf,
         key: PathBuf,
         client_ca: Option<PathBuf>,
-        alpn: Vec<String>,
+        alpn: Option<Vec<String>>,
         min_version: &str,
     ) -> PyResult<Self> {
         let settings = ServerSettings {
             identity: Identity { certificate, key },
             client_ca,
-            alpn: bytes_of(alpn),
+            alpn: bytes_of(alpn.unwrap_or_default()),
             version: version(min_version)?,
         };
         let core = Server::new(settings).map_err(|e| transport_error(py, &e, None))?;
@@ -70,14 +70,14 @@ pub struct TlsClient {
 #[pymethods]
 impl TlsClient {
     #[new]
-    #[pyo3(signature = (ca, *, identity = None, server_name = None, check_hostname = true, alpn = Vec::new(), min_version = "1.3"))]
+    #[pyo3(signature = (ca, *, identity = None, server_name = None, check_hostname = true, alpn = None, min_version = "1.3"))]
     fn new(
         py: Python<'_>,
         ca: PathBuf,
         identity: Option<(PathBuf, PathBuf)>,
         server_name: Option<String>,
         check_hostname: bool,
-        alpn: Vec<String>,
+        alpn: Option<Vec<String>>,
         min_version: &str,
     ) -> PyResult<Self> {
         let identity = identity.map(|(certificate, key)| Identity { certificate, key });
@@ -86,7 +86,7 @@ impl TlsClient {
             identity,
             server_name,
             check_hostname,
-            alpn: bytes_of(alpn),
+            alpn: bytes_of(alpn.unwrap_or_default()),
             version: version(min_version)?,
         };
         let core = Client::new(settings).map_err(|e| transport_error(py, &e, None))?;
