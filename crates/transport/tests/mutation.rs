@@ -1,8 +1,10 @@
 //! Mutates the corpus of the fuzz target on a stable toolchain, with a fixed seed.
 //!
-//! `FOREBAY_MUTATIONS` sets how many inputs are tried (default 20,000, under two seconds).
+//! `FOREBAY_MUTATIONS` sets how many inputs are tried at least (default 20,000, under two seconds), and
+//! `FOREBAY_MUTATION_S` for how many seconds at least.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use forebay_transport::Violation;
 use forebay_transport::decoder::{Decoder, Event};
@@ -105,6 +107,11 @@ fn decode(bytes: &[u8], step: usize, ask: bool) -> (Vec<String>, Option<Violatio
     (found, None)
 }
 
+/// What an environment variable says.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 #[test]
 fn mutated_streams_never_panic_and_never_depend_on_their_split() {
     let corpus = corpus();
@@ -113,13 +120,12 @@ fn mutated_streams_never_panic_and_never_depend_on_their_split() {
             .iter()
             .any(|seed| seed.len() > PREFACE_BYTES + HEADER_BYTES)
     );
-    let count = std::env::var("FOREBAY_MUTATIONS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(20_000);
+    let least = number("FOREBAY_MUTATIONS").unwrap_or(20_000);
+    let until = Instant::now() + Duration::from_secs(number("FOREBAY_MUTATION_S").unwrap_or(0));
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let mut refused = 0;
-    for _ in 0..count {
+    let (mut count, mut refused) = (0, 0);
+    while count < least || Instant::now() < until {
+        count += 1;
         let seed = &corpus[random.below(corpus.len())];
         let bytes = mutate(seed, &mut random);
         let whole = decode(&bytes, usize::MAX, false);
@@ -129,7 +135,7 @@ fn mutated_streams_never_panic_and_never_depend_on_their_split() {
             decode(&bytes, step, random.below(2) == 1),
             "split into {step}: {bytes:02x?}"
         );
-        refused += usize::from(whole.1.is_some());
+        refused += u64::from(whole.1.is_some());
     }
     assert!(refused > count / 100, "the mutations reach the checks");
 }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forebay._core import Frame
 from forebay._lazy import lazy
 from forebay.transport import native
+from forebay.transport._backoff import backoff
 from forebay.transport._connect import Connect, connect
 from forebay.transport._connection import AsyncConnection, Connection
 from forebay.transport._limits import Limits
@@ -30,6 +31,7 @@ __all__ = [
     "Listen",
     "Tls",
     "TlsPeer",
+    "backoff",
     "connect",
     "listen",
     "native",
