@@ -73,5 +73,5 @@ def test_several_clients_are_served_without_letting_go_of_the_gil(tmp_path_facto
     folder = tmp_path_factory.mktemp("gil")
     ours = entries("ours", str(folder / "ours"))
     stock = entries("stock", str(folder / "stock"))
-    assert stock >= 50, stock
+    assert stock > 0, "the other thread never got the GIL, so that nothing was compared"
     assert ours * 10 <= stock, (ours, stock)

@@ -52,7 +52,7 @@ class EventLoop(asyncio.SelectorEventLoop):
     forebay_selector: Selector
     _closed = True  # until asyncio opens it: one whose arguments were refused is not left open
 
-    def __init__(self, spin_us: int = 0):
+    def __init__(self, spin_us: int | None = None):
         self.forebay_selector = Selector(self._report, spin_us)
         try:
             super().__init__(self.forebay_selector)
@@ -100,7 +100,7 @@ def _come_from_one_file(one: Any, other: Any) -> bool:
     return len(names) == 1 and None not in names
 
 
-def new_event_loop(*, spin_us: int = 0) -> EventLoop:
+def new_event_loop(*, spin_us: int | None = None) -> EventLoop:
     """Make an event loop that resists threads which hold the GIL.
 
     Use it as `asyncio.Runner(loop_factory=forebay.transport.new_event_loop)`; with an argument,
@@ -109,8 +109,8 @@ def new_event_loop(*, spin_us: int = 0) -> EventLoop:
 
     Args:
         spin_us: microseconds, 0 to 500, that the loop looks for events with the GIL held before it
-            sleeps. It pays with a lone client beside a thread that computes, and costs a core
-            that much time whenever the loop runs out of work.
+            sleeps, always; it costs a core that much time whenever the loop runs out of work.
+            By default it looks for at most 60, and rarely where that finds nothing.
 
     Raises:
         ConfigError: `spin_us` is above its limit.

@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_transport::limit::LOOP_SPIN_US_MAX;
+use forebay_transport::look::LongLook;
 use forebay_transport::selector::{Events, Kind, Refusal, Selector as Core};
 use pyo3::exceptions::{PyKeyError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -25,7 +26,8 @@ pub struct Selector {
     state: Mutex<State>,
     key_class: Py<PyAny>,
     report: Py<PyAny>,
-    spin_us: u32,
+    /// How long it looks before it sleeps; `None`: where that has paid lately.
+    spin_us: Option<u32>,
 }
 
 #[derive(Default)]
@@ -34,6 +36,8 @@ struct State {
     /// Kept between waits for its memory.
     events: Events,
     counters: Counters,
+    /// Whether looking before a sleep has paid lately.
+    glance: LongLook,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -49,9 +53,11 @@ struct Counters {
 impl Selector {
     /// `report(error, callback)` is told what a callback of `attach` raised.
     #[new]
-    #[pyo3(signature = (report, spin_us = 0))]
-    fn new(py: Python<'_>, report: Py<PyAny>, spin_us: u32) -> PyResult<Self> {
-        if spin_us > LOOP_SPIN_US_MAX {
+    #[pyo3(signature = (report, spin_us = None))]
+    fn new(py: Python<'_>, report: Py<PyAny>, spin_us: Option<u32>) -> PyResult<Self> {
+        if let Some(spin_us) = spin_us
+            && spin_us > LOOP_SPIN_US_MAX
+        {
             return Err(config(format!(
                 "spin_us is {spin_us}, the limit is {LOOP_SPIN_US_MAX}: \
                  nothing else in the process runs Python meanwhile"

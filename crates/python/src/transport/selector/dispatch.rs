@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_transport::limit::EVENTS_MIN;
+use forebay_transport::limit::{EVENTS_MIN, SPIN_US};
 use forebay_transport::selector::{Errno, Events, Patience, Set};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOverflowError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
@@ -91,18 +91,19 @@ impl Selector {
     }
 
     /// Look for a while longer, with the GIL held; true if something came.
+    ///
+    /// For as long as the maker of the loop said; else as a blocked reader does, where that has paid lately: waking
+    /// from a sleep costs more than most of what a loop waits for between two processes.
     fn spin(&self, py: Python<'_>, set: &Set, events: &mut Events) -> PyResult<bool> {
-        if self.spin_us == 0 {
-            return Ok(false);
-        }
-        let end = Instant::now() + Duration::from_micros(self.spin_us.into());
-        while Instant::now() < end {
-            look(py, set, events)?;
-            if !events.is_empty() {
-                return Ok(true);
+        let Some(spin_us) = self.spin_us else {
+            if !self.lock().glance.is_worth_it() {
+                return Ok(false);
             }
-        }
-        Ok(false)
+            let found = look_for(py, set, events, SPIN_US)?;
+            self.lock().glance.ended(found);
+            return Ok(found);
+        };
+        look_for(py, set, events, spin_us.into())
     }
 
     /// Call one; what it raises is the loop's to tell, as after a callback of its own.
@@ -144,6 +145,19 @@ impl Selector {
         }
         Ok(list)
     }
+}
+
+/// Look until something is there or the time is over, and let whoever shares the core run in between.
+fn look_for(py: Python<'_>, set: &Set, events: &mut Events, time_us: u64) -> PyResult<bool> {
+    let end = Instant::now() + Duration::from_micros(time_us);
+    while Instant::now() < end {
+        rustix::thread::sched_yield();
+        look(py, set, events)?;
+        if !events.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn look(py: Python<'_>, set: &Set, events: &mut Events) -> PyResult<()> {
