@@ -132,14 +132,14 @@ BARE_FORKSERVER = _starts("forkserver, bare main", "bare_forkserver_starts", "ma
 FOREBAY_SKLEARN = Contestant(
     "forebay, template, scikit-learn",
     "benchmarks.pool_fork:forebay_sklearn_starts",
-    "main",
+    "learning",
     STARTS,
     STARTS_QUICK,
 )
 SKLEARN_INTERPRETER = Contestant(
     "fresh interpreter, scikit-learn",
     "benchmarks.pool_fork:sklearn_interpreter_starts",
-    "main",
+    "learning",
     FEW,
     FEW_QUICK,
 )

@@ -16,13 +16,14 @@ class Selector(_core.Selector, BaseSelector):
 
     Args:
         report: called as `report(error, callback)` with what a callback of `attach` raised.
-        spin_us: how long a wait looks with the GIL held before it sleeps, in microseconds.
+        spin_us: how long a wait looks with the GIL held before it sleeps, in microseconds; None:
+            for at most 60, where that has paid lately.
 
     Besides the methods of `selectors.BaseSelector` it has `attach`, `change` and `detach`: see
     `forebay.transport.new_event_loop`.
     """
 
-    def __init__(self, report: Callable[[BaseException, Any], object], spin_us: int = 0):
+    def __init__(self, report: Callable[[BaseException, Any], object], spin_us: int | None = None):
         self._map = _KeyMap(self)
 
     def get_map(self) -> Mapping[Any, SelectorKey] | None:  # type: ignore[override]
