@@ -7,6 +7,10 @@ import asyncio
 import pytest
 from distributed.utils import offload
 
+from tests.loops import run
+
+__all__ = ["run"]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def kept_by_dask() -> None:

@@ -7,14 +7,13 @@ import contextlib
 import gc
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import dask
 import numpy as np
 import pytest
-import uvloop
 from distributed.comm import CommClosedError, connect, listen
 from distributed.comm import utils as comm_utils
 from distributed.comm.core import FatalCommClosedError
@@ -24,8 +23,8 @@ from distributed.protocol.serialize import ToPickle
 
 from forebay.dask import Backend, UnixBackend
 from forebay.transport import listen as listen_for_messages
+from tests.loops import Run
 
-Run = Callable[[Awaitable[None]], None]
 TIMEOUT_S = 20.0
 ADDRESSES = {"forebay": "forebay://127.0.0.1", "forebay+unix": "forebay+unix://"}
 
@@ -35,22 +34,6 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have Dask find the backends, installed or not."""
     monkeypatch.setitem(backends, "forebay", Backend())
     monkeypatch.setitem(backends, "forebay+unix", UnixBackend())
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine on one of the loops, and bound its time."""
-
-    def bounded(main: Awaitable[None]) -> None:
-        async def within() -> None:
-            async with asyncio.timeout(TIMEOUT_S):
-                await main
-
-        factory = uvloop.new_event_loop if request.param == "uvloop" else None
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(within())
-
-    return bounded
 
 
 @pytest.fixture(params=list(ADDRESSES))

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
-import uvloop
 
-from tests.transport.loops import Run
+from tests.loops import run
 
-TIMEOUT_S = 20.0
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine on one of the loops, in debug mode, and bound its time."""
-
-    def bounded(main: Awaitable[None]) -> None:
-        async def within() -> None:
-            async with asyncio.timeout(TIMEOUT_S):
-                await main
-
-        factory = uvloop.new_event_loop if request.param == "uvloop" else None
-        with asyncio.Runner(loop_factory=factory, debug=True) as runner:
-            runner.run(within())
-
-    return bounded
+__all__ = ["run"]
 
 
 @pytest.fixture(params=["tcp", "unix"])

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from forebay.transport import AsyncConnection
-
-Run = Callable[[Awaitable[None]], None]
-"""Runs a coroutine on one of the loops, within a bounded time."""
 
 
 async def echo(connection: AsyncConnection) -> None:

@@ -23,7 +23,8 @@ from forebay._core import MessageConnection
 from forebay.errors import BrokenError, BusyError, ClosedError, Error
 from forebay.testing import Wire, chaos, connection_pair
 from forebay.transport import AsyncConnection, Connection, connect, listen
-from tests.transport.loops import Run, echo, until
+from tests.loops import Run
+from tests.transport.loops import echo, until
 from tests.transport.message_bytes import message, preface, resident_bytes
 
 BIG = 10_000_000

@@ -19,7 +19,8 @@ import pytest
 from forebay.errors import BrokenError, ConfigError, ProtocolError
 from forebay.transport import AsyncConnection, connect, listen
 from forebay.transport._socket import bind_all
-from tests.transport.loops import Run, echo, until
+from tests.loops import Run
+from tests.transport.loops import echo, until
 from tests.transport.message_bytes import announced, preface, resident_bytes, token
 from tests.transport.test_message_hazards import dialled, read_all
 

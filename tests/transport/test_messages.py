@@ -8,13 +8,12 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import uvloop
 
 from forebay.errors import (
     BrokenError,
@@ -28,27 +27,12 @@ from forebay.errors import (
 from forebay.memory import Arena
 from forebay.testing.chaos import nothing_left
 from forebay.transport import AsyncConnection, Connection, Limits, connect, listen
+from tests.loops import Run
+from tests.transport.loops import echo, until
 
-Run = Callable[[Awaitable[None]], None]
 TIMEOUT_S = 20.0
 SIZES = (0, 1, 23, 1_000, 65_535, 65_536, 65_537, 1_000_000, 10_000_000)
 BIG = 1_000_000
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine on one of the loops, and bound its time."""
-
-    def bounded(main: Awaitable[None]) -> None:
-        async def within() -> None:
-            async with asyncio.timeout(TIMEOUT_S):
-                await main
-
-        factory = uvloop.new_event_loop if request.param == "uvloop" else None
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(within())
-
-    return bounded
 
 
 @pytest.fixture(params=["tcp", "unix"])
@@ -73,23 +57,11 @@ def socket_url(url: str) -> str:
     return url
 
 
-async def echo(connection: AsyncConnection) -> None:
-    """Answer each message with itself."""
-    async for message in connection:
-        await connection.send(message)
-
-
 @contextlib.asynccontextmanager
 async def served(url: str, **options: Any) -> AsyncIterator[AsyncConnection]:
     """A connection to an echo."""
     async with listen(url, echo) as listener, connect(listener.url, **options) as connection:
         yield connection
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Let the loop run until something holds."""
-    while not holds():  # noqa: ASYNC110 - nobody announces it
-        await asyncio.sleep(0.001)
 
 
 async def ask(connection: AsyncConnection) -> Any:

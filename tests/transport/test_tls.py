@@ -8,36 +8,19 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from forebay.errors import BrokenError, ConfigError, ProtocolError
 from forebay.transport import AsyncConnection, Tls, connect, listen
+from tests.loops import Run
 from tests.transport.certificates import Authority, Signed
+from tests.transport.loops import echo
 
-Run = Callable[[Awaitable[None]], None]
 TIMEOUT_S = 30.0
 ANY = "tls://localhost:0"
 SIZES = (0, 1, 1_000, 16_384, 65_536, 100_003, 1_000_000, 10_000_000)
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine on one of the loops, and bound its time."""
-
-    def bounded(main: Awaitable[None]) -> None:
-        async def within() -> None:
-            async with asyncio.timeout(TIMEOUT_S):
-                await main
-
-        factory = uvloop.new_event_loop if request.param == "uvloop" else None
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(within())
-
-    return bounded
 
 
 @pytest.fixture
@@ -61,12 +44,6 @@ def client(authority: Authority) -> Tls:
 def serving(signed: Signed, **more: object) -> Tls:
     """A listener's side that shows `signed`."""
     return Tls.server(cert=signed.cert, key=signed.key, **more)  # type: ignore[arg-type]
-
-
-async def echo(connection: AsyncConnection) -> None:
-    """Answer each message with itself."""
-    async for message in connection:
-        await connection.send(message)
 
 
 async def refusal(server: Tls, client: Tls) -> str:

@@ -18,6 +18,7 @@ from forebay._core import MessageConnection
 from forebay.errors import BrokenError, ProtocolError
 from forebay.transport import AsyncConnection, AsyncListener, Tls, connect, listen
 from tests.transport.certificates import Authority
+from tests.transport.loops import echo
 
 TIMEOUT_S = 15.0
 ANY = "tls://127.0.0.1:0"
@@ -58,12 +59,6 @@ def dial(listener: AsyncListener, context: ssl.SSLContext) -> ssl.SSLSocket:
     """Connect as OpenSSL does."""
     plain = socket.create_connection(address(listener), TIMEOUT_S)
     return context.wrap_socket(plain, server_hostname="localhost")
-
-
-async def echo(connection: AsyncConnection) -> None:
-    """Answer each message with itself."""
-    async for message in connection:
-        await connection.send(message)
 
 
 def message(frame: bytes) -> bytes:

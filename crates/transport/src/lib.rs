@@ -9,6 +9,7 @@ pub mod call;
 pub mod connection;
 pub mod decoder;
 pub mod error;
+mod flow;
 pub mod frame;
 pub mod gather;
 mod hand_on;

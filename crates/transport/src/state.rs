@@ -2,10 +2,8 @@
 //!
 //! Nothing here waits or locks; [`crate::connection`] adds the lock and `blocking` the waiting.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,6 +13,7 @@ use rustix::io::Errno;
 use crate::call::Calls;
 use crate::decoder::{Decoder, Event};
 use crate::error::{Cause, Fault, Violation};
+use crate::flow;
 use crate::frame::{Codec, Header, Incoming, Kind, Reason};
 use crate::inbox::{Inbox, Refusal};
 use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
@@ -22,12 +21,6 @@ use crate::look::Look;
 use crate::outbox::{Head, Outbox, Payload};
 use crate::preface::{Preface, Role};
 use crate::stream::{Stream, StreamFault};
-
-thread_local! {
-    /// One receive buffer per thread; connections keep nothing but unfinished frames.
-    static RECEIVE: RefCell<Box<[MaybeUninit<u8>]>> =
-        RefCell::new(Box::new_uninit_slice(RECEIVE_BYTES));
-}
 
 /// Who reads the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,22 +189,9 @@ impl<S: Stream> State<S> {
 
     /// Hand queued bytes to the kernel until it takes no more.
     pub fn flush(&mut self) {
-        while !self.outbox.is_empty() {
-            let Some(stream) = &mut self.stream else {
-                return;
-            };
-            let slices = self.outbox.slices();
-            let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
-            let outcome = stream.send(&slices);
-            drop(slices);
-            let sent = self.count_sent(outcome);
-            self.outbox.advance(sent);
-            if sent < wanted {
-                break;
-            }
+        if let Err(fault) = flow::flush(&mut self.stream, &mut self.outbox) {
+            self.fail_sending(fault);
         }
-        let flushed = self.stream.as_mut().map_or(Ok(()), Stream::flush);
-        self.count_sent(flushed.map(|()| 0));
     }
 
     /// Whether bytes wait for the kernel, here or in the stream.
@@ -224,14 +204,10 @@ impl<S: Stream> State<S> {
     }
 
     fn count_sent(&mut self, outcome: Result<usize, StreamFault>) -> usize {
-        match outcome {
-            Ok(count) => count,
-            Err(fault) if fault.is_transient() => 0,
-            Err(fault) => {
-                self.fail_sending(fault);
-                0
-            }
-        }
+        flow::taken(outcome).unwrap_or_else(|fault| {
+            self.fail_sending(fault);
+            0
+        })
     }
 
     /// The peer takes nothing more. Replies that it sent before are still delivered.
@@ -294,7 +270,7 @@ impl<S: Stream> State<S> {
                 Err(fault) => self.fail_receiving(fault),
             };
         }
-        RECEIVE.with_borrow_mut(|buffer| {
+        flow::with_receive_buffer(|buffer| {
             let outcome = self.stream.as_mut()?.receive(buffer);
             match outcome {
                 Ok([]) => self.end_of_file(),

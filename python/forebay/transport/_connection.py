@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -42,7 +43,7 @@ class _Ends:
 
     def __init__(self, core: MessageConnection, scheme: str) -> None:
         self._core = core
-        with socket.socket(fileno=_duplicate(core)) as shown:
+        with socket.socket(fileno=os.dup(core.fileno())) as shown:
             self.local_address = name_of(scheme, shown.getsockname())
             self.peer_address = name_of(scheme, shown.getpeername())
 
@@ -228,9 +229,3 @@ class Connection(_Ends):
                     return
                 raise
             yield message
-
-
-def _duplicate(core: MessageConnection) -> int:
-    import os
-
-    return os.dup(core.fileno())

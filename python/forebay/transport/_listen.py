@@ -8,9 +8,8 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Generator
-from types import TracebackType
-from typing import Any, overload
+from collections.abc import Awaitable, Callable
+from typing import overload
 
 from forebay._core import Listener as UnixListener
 from forebay._core import MessageConnection, TlsServer
@@ -19,6 +18,7 @@ from forebay.transport._address import IP_SCHEMES, PATH_SCHEMES, Address, receiv
 from forebay.transport._connection import Allocate, AsyncConnection
 from forebay.transport._limits import Limits
 from forebay.transport._native_listener import NativeListen, NativeListener
+from forebay.transport._opening import Opening
 from forebay.transport._socket import bind_all, name_of, resolve, tune
 from forebay.transport._tls import Tls, demand
 from forebay.transport.native import Handler as NativeHandler
@@ -126,27 +126,10 @@ def listen(
     )
 
 
-class Listen:
+class Listen(Opening["AsyncListener"]):
     """A listener to be: nothing happens before it is entered or awaited."""
 
-    __slots__ = ("_listener",)
-
-    def __init__(self, listener: AsyncListener) -> None:
-        self._listener = listener
-
-    def __await__(self) -> Generator[Any, None, AsyncListener]:
-        return self._listener._open().__await__()
-
-    async def __aenter__(self) -> AsyncListener:
-        return await self._listener._open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._listener.aclose()
+    __slots__ = ()
 
 
 class AsyncListener:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +14,7 @@ from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
 from forebay.transport._address import Address
 from forebay.transport._connection import AsyncConnection
 from forebay.transport._limits import Limits
+from forebay.transport._opening import Opening
 from forebay.transport._socket import Found, bind_all, name_of, resolve, resolve_blocking
 from forebay.transport.native import Handler, Table
 
@@ -27,30 +28,13 @@ STALL_TIMEOUT_S = 30.0
 _log = logging.getLogger(__name__)
 
 
-class NativeListen:
+class NativeListen(Opening["NativeListener"]):
     """A native listener to be: nothing happens before it is entered or awaited.
 
     `with` serves threads; `async with` and `await` are for those that have a Python handler too.
     """
 
-    __slots__ = ("_listener",)
-
-    def __init__(self, listener: NativeListener) -> None:
-        self._listener = listener
-
-    def __await__(self) -> Generator[Any, None, NativeListener]:
-        return self._listener._open().__await__()
-
-    async def __aenter__(self) -> NativeListener:
-        return await self._listener._open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._listener.aclose()
+    __slots__ = ()
 
     def __enter__(self) -> NativeListener:
         return self._listener._open_blocking()

@@ -43,14 +43,14 @@ impl Waiting {
     }
 
     /// Its task was cancelled, or it was given up.
-    fn leave(&self, py: Python<'_>) {
+    fn leave(&self) {
         let future = self
             .future
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(connection) = &self.connection {
-            connection.get().leave(py, self.wanted, future);
+            connection.get().leave(self.wanted, future);
         }
     }
 }
@@ -91,12 +91,11 @@ impl Waiting {
     #[pyo3(signature = (kind, value = None, _traceback = None))]
     fn throw(
         &self,
-        py: Python<'_>,
         kind: Bound<'_, PyAny>,
         value: Option<Bound<'_, PyAny>>,
         _traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        self.leave(py);
+        self.leave();
         let error = match value {
             Some(value) if !value.is_none() => value,
             _ if kind.is_callable() => kind.call0()?,
@@ -105,7 +104,7 @@ impl Waiting {
         Err(PyErr::from_value(error))
     }
 
-    fn close(&self, py: Python<'_>) {
-        self.leave(py);
+    fn close(&self) {
+        self.leave();
     }
 }

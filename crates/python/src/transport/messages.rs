@@ -447,7 +447,7 @@ impl MessageConnection {
     }
 
     /// A coroutine is given up: nobody wakes its future any more, and its buffers are the caller's.
-    pub fn leave(&self, py: Python<'_>, wanted: Wanted, future: Option<Py<PyAny>>) {
+    pub fn leave(&self, wanted: Wanted, future: Option<Py<PyAny>>) {
         if let Some(face) = &mut *self.face() {
             let is_it = |kept: &Py<PyAny>| future.as_ref().is_some_and(|it| it.is(kept));
             if face.receiver.as_ref().is_some_and(is_it) {
@@ -459,7 +459,6 @@ impl MessageConnection {
         if matches!(wanted, Wanted::Sent { lent: true, .. }) {
             let _ = self.core.own(); // only a forked child has nothing to own
         }
-        let _ = py;
     }
 
     /// Wake whoever waited for what is there now.

@@ -280,11 +280,6 @@ impl Messages {
         error.map_or(Ok(sending), Err)
     }
 
-    /// The limits of this end.
-    pub fn limits(&self) -> Limits {
-        self.lock_any().limits
-    }
-
     /// Whether the kernel has the stream up to `end`.
     ///
     /// # Errors

@@ -5,12 +5,12 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::mem::MaybeUninit;
 
 use rustix::io::Errno;
 
 use crate::decoder::{Decoder, Event};
 use crate::error::{Cause, Fault, Violation};
+use crate::flow;
 use crate::frame::{HEADER_BYTES, Header, Incoming, Kind};
 use crate::limit::{
     COPY_BYTES_MAX, Limits, MESSAGE_BYTES_MIN, PIECES_MAX, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES,
@@ -23,9 +23,6 @@ use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 
 thread_local! {
-    /// One receive buffer per thread; connections keep nothing but unfinished messages.
-    static RECEIVE: RefCell<Box<[MaybeUninit<u8>]>> =
-        RefCell::new(Box::new_uninit_slice(RECEIVE_BYTES));
     /// Headers and lengths of the message that is being sent.
     static PREFIX: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
@@ -243,33 +240,16 @@ impl<S: Stream> State<S> {
 
     /// Hand queued bytes to the kernel until it takes no more.
     pub fn flush(&mut self) {
-        while !self.outbox.is_empty() {
-            let Some(stream) = &mut self.stream else {
-                return;
-            };
-            let slices = self.outbox.slices();
-            let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
-            let outcome = stream.send(&slices);
-            drop(slices);
-            let sent = self.count_sent(outcome);
-            self.outbox.advance(sent);
-            if sent < wanted {
-                break;
-            }
+        if let Err(fault) = flow::flush(&mut self.stream, &mut self.outbox) {
+            self.fail(fault);
         }
-        let flushed = self.stream.as_mut().map_or(Ok(()), Stream::flush);
-        self.count_sent(flushed.map(|()| 0));
     }
 
     fn count_sent(&mut self, outcome: Result<usize, StreamFault>) -> usize {
-        match outcome {
-            Ok(count) => count,
-            Err(fault) if fault.is_transient() => 0,
-            Err(fault) => {
-                self.fail(fault);
-                0
-            }
-        }
+        flow::taken(outcome).unwrap_or_else(|fault| {
+            self.fail(fault);
+            0
+        })
     }
 
     /// Receive what is there, within one turn's budget.
@@ -312,7 +292,7 @@ impl<S: Stream> State<S> {
                 Err(fault) => self.fail_receiving(fault),
             };
         }
-        RECEIVE.with_borrow_mut(|buffer| {
+        flow::with_receive_buffer(|buffer| {
             let room = self.decoder.appetite().min(RECEIVE_BYTES);
             let outcome = self.stream.as_mut()?.receive(&mut buffer[..room]);
             match outcome {
