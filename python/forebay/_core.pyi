@@ -140,6 +140,9 @@ class Connection:
         peer: str = "the peer",
         tls: TlsServer | TlsClient | None = None,
         host: str = "",
+        token: bytes | None = None,
+        expected: bytes | None = None,
+        trusted: bool = False,
     ) -> Connection:
         """Take over the connected socket `descriptor`; it is closed even if this raises."""
     @staticmethod
@@ -243,6 +246,9 @@ class Connection:
         """Wait for the answer to a call of another process from now on."""
     def part(self) -> None:
         """Close this duplicate of the socket; other processes keep theirs. Idempotent."""
+    @property
+    def leaving(self) -> bool:
+        """Whether the server said that it takes no new calls."""
     @property
     def holds_received(self) -> bool:
         """Whether input lies here of which the socket says nothing: receive again at once."""

@@ -162,11 +162,16 @@ class LoopBinding:
         self._futures.clear()
 
     def _on_ready(self) -> None:
+        loop = self._loop
+        if loop is None:
+            return  # it was unbound since it was to come back
         if self._writing:
             self._write()
         finished = self._connection.receive(self._channel._number)
         for call, outcome in finished:
             self._complete(call, outcome)
+        if self._connection.holds_received:
+            loop.call_soon(self._on_ready)
         if not finished and self._connection.over:
             self._stop_watching()
 
