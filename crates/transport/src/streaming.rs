@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::blocking::{Wish, is_past};
 use crate::call::Taker;
 use crate::connection::{
-    Connection, Outgoing, Socket, check_limits, head_bytes, next_runnable, release,
+    Connection, Outgoing, check_limits, head_bytes, next_runnable, release,
 };
 use crate::error::{Cause, Delivered, Error, Fault, Result, Violation};
 use crate::frame::{Codec, Header, Kind, Reason};
@@ -22,6 +22,7 @@ use crate::outbox::{Head, Payload};
 use crate::preface::{Role, STREAMS};
 use crate::state::{Reader, State};
 use crate::stream::Stream;
+use crate::wire::Wire;
 
 /// What a running stream may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -369,6 +370,6 @@ impl Connection {
     }
 }
 
-fn moves(state: &State<Socket>, id: u64, now: Instant) -> bool {
+fn moves(state: &State<Wire>, id: u64, now: Instant) -> bool {
     state.inbox.is_running(id) && state.standing(id, now) != Standing::Waits
 }

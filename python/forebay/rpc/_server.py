@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from functools import partial
 from types import TracebackType
 from typing import Any
 
-from forebay._core import Connection, Listener
-from forebay.errors import BrokenError
+from forebay._core import Connection
 from forebay.rpc._codec import BY_NUMBER, describe
 from forebay.rpc._connect import socket_path
 from forebay.rpc._serve import Running, _current, find_method
 from forebay.rpc._watch import Watch
+from forebay.transport._accept import Acceptor, open_doors
+from forebay.transport._address import Address
 
 __all__ = ["Server", "serve"]
 
 _log = logging.getLogger(__name__)
 _CALLS_MAX = 1024
 _CONNECTIONS_MAX = 1024
-#: Pause after the process has run out of descriptors.
-_ACCEPT_PAUSE_S = 0.1
 _OUTBOX_BYTES_HIGH = 512 << 10
 
 
@@ -67,10 +65,10 @@ class Server:
 
     async def __aenter__(self) -> Server:
         self._loop = asyncio.get_running_loop()
-        self._listener = Listener(self._path)
+        url, doors = await open_doors(Address("unix", path=self._path))
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
-        self._watch_listener()
+        self._acceptor = Acceptor(url, doors, self._take)
         return self
 
     async def __aexit__(
@@ -80,8 +78,7 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self._closing = True
-        self._loop.remove_reader(self._listener.fileno())
-        self._listener.close()
+        self._acceptor.stop()
         for session in tuple(self._sessions):
             session.goodbye()
         try:
@@ -103,10 +100,8 @@ class Server:
 
     def drop(self, session: _Session) -> None:
         """Forget a session that has closed."""
-        full = len(self._sessions) >= self._connections_max
         self._sessions.discard(session)
-        if full and not self._closing:
-            self._watch_listener()
+        self._acceptor.hold(False)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         full = self.room() <= 0
@@ -115,25 +110,15 @@ class Server:
             for session in tuple(self._sessions):
                 session.take_calls()
 
-    def _watch_listener(self) -> None:
-        if self._listener.fileno() >= 0:
-            self._loop.add_reader(self._listener.fileno(), self._accept)
-
-    def _accept(self) -> None:
+    def _take(self, descriptor: int) -> None:
+        connection = Connection(descriptor, server=True, peer="a caller")
         try:
-            while len(self._sessions) < self._connections_max:
-                descriptor = self._listener.accept()
-                if descriptor is None:
-                    return
-                connection = Connection(descriptor, server=True, peer="a caller")
-                self._sessions.add(_Session(self, connection, self._handler, self._loop))
-        except BrokenError as error:
-            cause = error.__cause__
-            if not isinstance(cause, OSError) or cause.errno not in (errno.EMFILE, errno.ENFILE):
-                raise
-            _log.warning("no descriptors left: accepting pauses for %s s", _ACCEPT_PAUSE_S)
-            self._loop.call_later(_ACCEPT_PAUSE_S, self._watch_listener)
-        self._loop.remove_reader(self._listener.fileno())
+            self._sessions.add(_Session(self, connection, self._handler, self._loop))
+        except OSError:  # no descriptor is left to watch it with
+            connection.close()
+            raise
+        self._acceptor.hold(len(self._sessions) >= self._connections_max)
+        self._acceptor.settle()
 
 
 class _Session:
