@@ -578,7 +578,11 @@ pub(crate) fn head_bytes(head: &Head<'_>) -> Result<u32> {
     })
 }
 
-pub(crate) fn check_limits(state: &State<Wire>, head: &Head<'_>, segments: &[Payload]) -> Result<u16> {
+pub(crate) fn check_limits(
+    state: &State<Wire>,
+    head: &Head<'_>,
+    segments: &[Payload],
+) -> Result<u16> {
     let (bytes_max, segments_max) = match &state.peer {
         None => (state.limits.frame_bytes_max, state.limits.segments_max),
         Some(peer) => (

@@ -207,7 +207,8 @@ impl Streams {
         let mut ids: Vec<u64> = self.open.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.ended) else {
+            let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.ended)
+            else {
                 continue;
             };
             receiving.ended = true;
@@ -289,7 +290,10 @@ mod tests {
         for _ in 0..5 {
             assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
         }
-        assert_eq!(streams.accept(frame(Kind::Item, 1)), Err(Violation::Overdrawn(1)));
+        assert_eq!(
+            streams.accept(frame(Kind::Item, 1)),
+            Err(Violation::Overdrawn(1))
+        );
         assert_eq!(streams.consume(1), None);
         assert_eq!(taken(&mut streams), 2);
         assert_eq!(streams.consume(1), None, "two of five are no half");
@@ -318,7 +322,10 @@ mod tests {
         assert!(streams.accept(frame(Kind::Item, 1)).is_ok(), "on its way");
         assert!(streams.finish(frame(Kind::Failure, 1)).is_ok());
         assert_eq!(streams.left(), 0);
-        assert_eq!(streams.accept(frame(Kind::Item, 1)), Err(Violation::NoStream(1)));
+        assert_eq!(
+            streams.accept(frame(Kind::Item, 1)),
+            Err(Violation::NoStream(1))
+        );
         assert!(streams.finish(frame(Kind::Reply, 1)).is_err());
     }
 

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::blocking::{Wish, is_past};
 use crate::call::Taker;
-use crate::connection::{
-    Connection, Outgoing, check_limits, head_bytes, next_runnable, release,
-};
+use crate::connection::{Connection, Outgoing, check_limits, head_bytes, next_runnable, release};
 use crate::error::{Cause, Delivered, Error, Fault, Result, Violation};
 use crate::frame::{Codec, Header, Kind, Reason};
 use crate::inbox::{Call, Refusal};
