@@ -26,11 +26,11 @@ ROOT = Path(__file__).parents[2]
 class Service:
     """A service process and the caller's end of its socket."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = SERVICE) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", SERVICE, str(theirs.fileno())],
+                [sys.executable, "-m", module, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 cwd=ROOT,
             )
@@ -64,6 +64,22 @@ def service() -> Iterator[Service]:
 def channel(service: Service) -> Iterator[Channel]:
     """A channel to a service process."""
     with service.channel() as channel:
+        assert channel.call("echo", (1,), timeout=20) == 1  # it has started
+        yield channel
+
+
+@pytest.fixture
+def streaming() -> Iterator[Service]:
+    """A process that serves streams; killed at the end."""
+    service = Service("tests.rpc.streaming")
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def streams(streaming: Service) -> Iterator[Channel]:
+    """A channel to a process that serves streams."""
+    with streaming.channel() as channel:
         assert channel.call("echo", (1,), timeout=20) == 1  # it has started
         yield channel
 

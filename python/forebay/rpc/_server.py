@@ -12,6 +12,7 @@ from forebay._core import Connection
 from forebay.rpc._codec import BY_NUMBER, describe
 from forebay.rpc._connect import socket_path
 from forebay.rpc._serve import Running, _current, find_method
+from forebay.rpc._server_stream import SessionStreams
 from forebay.rpc._watch import Watch
 from forebay.transport._accept import Acceptor, open_doors
 from forebay.transport._address import Address
@@ -131,6 +132,7 @@ class _Session:
         self._connection = connection
         self._handler = handler
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._streams: SessionStreams | None = None
         connection.attach()
         self._watch = Watch(loop, connection.fileno(), self._on_ready)
 
@@ -169,6 +171,8 @@ class _Session:
             task = self._tasks.get(call)
             if task is not None:
                 task.cancel()
+        if self._streams is not None:
+            self._streams.wake()
         self.take_calls()
 
     def _update(self) -> None:
@@ -193,6 +197,7 @@ class _Session:
         segments: Any,
         remaining: float | None,
         oneway: bool,
+        stream: bool,
     ) -> None:
         running = Running(self._connection)
         running.begin(call, remaining, oneway)
@@ -203,7 +208,9 @@ class _Session:
         except Exception as error:
             self._answer(running, number, None, error)
         else:
-            if asyncio.iscoroutine(result):
+            if stream:
+                self._stream(running, number, name, result)
+            elif asyncio.iscoroutine(result):
                 work = self._run(running, number, result)
                 task = self._server.start(work)
                 self._tasks[call] = task
@@ -212,6 +219,13 @@ class _Session:
                 self._answer(running, number, result, None)
         finally:
             _current.reset(token)
+
+    def _stream(self, running: Running, number: int, name: str, result: Any) -> None:
+        if self._streams is None:
+            self._streams = SessionStreams(
+                self._server, self._connection, self._tasks, self._update
+            )
+        self._streams.start(running, number, name, result)
 
     async def _run(self, running: Running, number: int, work: Any) -> None:
         try:

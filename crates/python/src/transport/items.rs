@@ -138,6 +138,7 @@ impl ItemReader {
 #[pyclass(frozen, module = "forebay._core")]
 pub struct ItemWriter {
     connection: Py<Connection>,
+    #[pyo3(get)]
     id: u64,
     codec: Codec,
     look: Mutex<LastLook>,
