@@ -12,6 +12,7 @@ mod look;
 mod messages;
 mod native;
 mod selector;
+mod sleeper;
 mod tls;
 mod turns;
 mod wait;
