@@ -18,6 +18,7 @@ import uvloop
 
 from forebay._core import Connection
 from forebay.rpc import Channel
+from forebay.transport import new_event_loop
 
 SERVICE = "tests.rpc.service"
 ROOT = Path(__file__).parents[2]
@@ -87,10 +88,17 @@ def streams(streaming: Service) -> Iterator[Channel]:
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+    "forebay": new_event_loop,
+}
+
+
+@pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine on asyncio and on uvloop, in debug mode, within 20 seconds."""
-    factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
+    """Run a coroutine on each of the loops, in debug mode, within 20 seconds."""
+    factory = LOOPS[request.param]
 
     def run(work: Coroutine[Any, Any, Any]) -> Any:
         async def bounded() -> Any:

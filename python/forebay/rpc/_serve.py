@@ -19,8 +19,9 @@ __all__ = ["Running", "current", "find_method", "serve_connection"]
 
 OnControl = Callable[[str, tuple[Any, ...]], Any]
 
-_UNANSWERED = frozenset({AsyncGeneratorType, CoroutineType, GeneratorType})
-"""What a method may have returned that is no result."""
+STREAMED = frozenset({AsyncGeneratorType, GeneratorType})
+"""What a method returns that is a stream."""
+_UNANSWERED = STREAMED | {CoroutineType}
 
 _current: ContextVar[Running] = ContextVar("forebay_rpc_current")
 
@@ -211,6 +212,11 @@ def _refuse(name: str, result: Any) -> NoReturn:
     if type(result) is CoroutineType:
         result.close()
         raise TypeError(f"{name!r} is async; serve it on an event loop with rpc.serve")
+    refuse_call(name)
+
+
+def refuse_call(name: str) -> NoReturn:
+    """For a call of a method that is a stream."""
     raise TypeError(f"{name!r} yields its results one by one; call it by stream or astream")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from forebay._core import Connection
 from forebay.rpc._codec import BY_NUMBER, describe
 from forebay.rpc._connect import socket_path
-from forebay.rpc._serve import Running, _current, find_method
+from forebay.rpc._serve import STREAMED, Running, _current, find_method, refuse_call
 from forebay.rpc._server_stream import SessionStreams
 from forebay.rpc._watch import Watch
 from forebay.transport._accept import Acceptor, open_doors
@@ -205,6 +205,8 @@ class _Session:
         try:
             name, args, kwargs = BY_NUMBER[number].decode(head, segments)
             result = find_method(self._handler, name)(*args, **(kwargs or {}))
+            if type(result) in STREAMED and not stream:
+                refuse_call(name)
         except Exception as error:
             self._answer(running, number, None, error)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,7 @@ class SessionStreams:
         connection, call = self._connection, running.id
         try:
             async with asyncio.timeout(running.remaining) as limit:
-                if asyncio.iscoroutine(result):
+                if isinstance(result, Coroutine):
                     result = await result
                 await self._send(ItemWriter(connection, call, number), number, name, result)
         except Exception as error:
@@ -151,7 +151,7 @@ class SessionStreams:
 
     def _finish(self, call: int, result: Any, task: asyncio.Task[None]) -> None:
         self._tasks.pop(call, None)
-        if asyncio.iscoroutine(result):
+        if isinstance(result, Coroutine):
             result.close()  # cancelled before its first step, it would warn
         if task.cancelled() and not self._connection.closed:
             self._connection.fail_cancelled(call)
