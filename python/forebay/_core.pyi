@@ -118,6 +118,9 @@ class Selector:
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
+    @property
+    def holds_received(self) -> bool:
+        """Whether input lies here of which the socket says nothing: receive again at once."""
     def fileno(self) -> int: ...
     def attach(self, fd: int, events: int, callback: Callable[[int], object]) -> None: ...
     def change(self, fd: int, events: int) -> None: ...
@@ -143,14 +146,20 @@ _Call = tuple[int, int, Any, list[Frame] | None, float | None, bool]
 
 @final
 class Connection:
-    """One end of a connection over a Unix stream socket.
+    """One end of a connection over a stream socket, or TLS over one.
 
     Any thread may call any method; waiting methods let go of the GIL.
     Codecs are numbers: 0 msgpack, 1 pickle. Timeouts are seconds.
     """
 
     def __new__(
-        cls, descriptor: int, *, server: bool = False, peer: str = "the peer"
+        cls,
+        descriptor: int,
+        *,
+        server: bool = False,
+        peer: str = "the peer",
+        tls: TlsServer | TlsClient | None = None,
+        host: str = "",
     ) -> Connection:
         """Take over the connected socket `descriptor`; it is closed even if this raises."""
     @staticmethod
@@ -239,8 +248,15 @@ class Connection:
         """
     def at_rest(self, owed: int) -> bool:
         """Whether another process could go on from here: nothing half said, `owed` calls out."""
+    def meet(self, timeout: float | None) -> None:
+        """Wait until the peer has said who it is.
+
+        Raises:
+            BrokenError, ProtocolError: what ended the connection before that.
+            DeadlineError, BusyError.
+        """
     def is_met(self) -> bool:
-        """Whether the server's preface was read."""
+        """Whether the peer's preface was read."""
     def disown(self, id: int) -> None:
         """Leave the answer to a call to another process."""
     def owe(self, id: int) -> None:

@@ -1,15 +1,15 @@
-//! A connection over a Unix stream socket: the state behind a lock, in steps that never wait.
+//! A connection of calls over a socket or TLS: the state behind a lock, in steps that never wait.
 //!
 //! Lock order: the state's lock is the only one, is held for one bounded turn, and never across
 //! a wait or while lent bytes are given back.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{AddressFamily, sockopt::socket_domain};
 
 use crate::call::{Outcome, Taker};
 use crate::error::{Cause, Delivered, Error, Fault, Result};
@@ -21,8 +21,7 @@ use crate::preface::Role;
 use crate::state::{Reader, State, ring};
 use crate::sys::process;
 use crate::unix::peer_uid;
-
-pub(crate) type Socket = Arc<OwnedFd>;
+use crate::wire::Wire;
 
 /// How a connection is made.
 #[derive(Clone, Debug)]
@@ -75,21 +74,21 @@ pub struct Counters {
 
 /// One end of a connection. Every method may be called from any thread.
 pub struct Connection {
-    state: Mutex<State<Socket>>,
+    state: Mutex<State<Wire>>,
     pub(crate) peer: String,
     owner: AtomicU32,
 }
 
 impl Connection {
-    /// Take over a connected Unix stream socket.
+    /// Take over a connected stream socket, or TLS over one.
     ///
     /// Pickle frames are accepted only if the kernel says that the peer has our user id.
     ///
     /// # Errors
-    /// `Config` if the descriptor is no such socket.
-    pub fn new(socket: OwnedFd, options: Options) -> Result<Self> {
+    /// `Config` if the descriptor is no such socket, or the wire is shared memory.
+    pub fn new(wire: impl Into<Wire>, options: Options) -> Result<Self> {
         let connection = Self::unconnected(options);
-        connection.adopt(socket)?;
+        connection.adopt(wire)?;
         connection.step(|state| {
             state.greet();
             state.flush();
@@ -114,23 +113,24 @@ impl Connection {
         }
     }
 
-    /// Take over a connected Unix stream socket; from here on the connection is this process's.
+    /// Take over a wire; from here on the connection is this process's.
     ///
     /// The preface goes out with the first frame, so that nothing comes to the peer's socket before
     /// the first answer: whoever polls it there learns that the peer is ready.
     ///
     /// # Errors
-    /// `Config` if the descriptor is no such socket.
-    pub fn adopt(&self, socket: OwnedFd) -> Result<()> {
-        let trusted = peer_uid(&socket)? == rustix::process::geteuid().as_raw();
-        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).map_err(|errno| {
+    /// As [`Self::new`].
+    pub fn adopt(&self, wire: impl Into<Wire>) -> Result<()> {
+        let wire = wire.into();
+        let trusted = is_same_user(&wire)?;
+        rustix::io::fcntl_setfd(wire.socket(), rustix::io::FdFlags::CLOEXEC).map_err(|errno| {
             Error::System {
                 what: "fcntl".into(),
                 errno,
             }
         })?;
         self.owner.store(process::current(), Ordering::Relaxed);
-        self.lock_any().connect(Arc::new(socket), trusted);
+        self.lock_any().connect(wire, trusted);
         Ok(())
     }
 
@@ -144,9 +144,9 @@ impl Connection {
         self.lock_any().pickle_allowed
     }
 
-    /// The socket, for a selector; `None` once closed.
+    /// What a selector watches; `None` once closed.
     pub fn descriptor(&self) -> Option<RawFd> {
-        self.lock_any().stream.as_ref().map(AsRawFd::as_raw_fd)
+        self.lock_any().stream.as_ref().map(Wire::descriptor)
     }
 
     /// Take the peer's pidfd: readable means that the peer ended. Closed with the connection.
@@ -185,7 +185,7 @@ impl Connection {
         })?
     }
 
-    fn check_call(&self, state: &State<Socket>, call: &Outgoing<'_>) -> Result<u16> {
+    fn check_call(&self, state: &State<Wire>, call: &Outgoing<'_>) -> Result<u16> {
         if let Some(fault) = &state.fault {
             return Err(fault.to_error(&self.peer, Delivered::No));
         }
@@ -375,14 +375,20 @@ impl Connection {
         self.step(|state| (state.wants_read(), state.wants_write()))
     }
 
+    /// Whether input lies in the stream of which the socket says nothing: step again without waiting.
+    pub fn holds_received(&self) -> bool {
+        let mut state = self.lock_any();
+        state.holds_received() && state.wants_read()
+    }
+
     /// Calls whose answers have not been taken.
     pub fn in_flight(&self) -> usize {
         self.lock_any().calls.in_flight()
     }
 
-    /// Bytes that wait to be sent.
+    /// Bytes that wait to be sent; those that the stream itself holds count as one at least.
     pub fn outbox_bytes(&self) -> usize {
-        self.lock_any().outbox.bytes()
+        self.lock_any().unsent_bytes()
     }
 
     /// Why nothing more comes, if so: the fault, or the end of the peer's calls.
@@ -437,12 +443,13 @@ impl Connection {
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
         state.pidfd = None;
-        if let Some(socket) = state.stream.take() {
-            // Wakes the threads that wait on it; the descriptor goes with the last of them.
-            let _ = shutdown(socket.as_fd(), Shutdown::Both);
+        let mut wire = state.stream.take();
+        if let Some(wire) = &mut wire {
+            wire.hang_up();
         }
         let retired = state.outbox.take_retired();
         drop(state);
+        drop(wire);
         drop(retired);
     }
 
@@ -454,14 +461,14 @@ impl Connection {
     }
 
     /// Run one step under the lock, then give lent bytes back outside of it.
-    pub(crate) fn step<R>(&self, act: impl FnOnce(&mut State<Socket>) -> R) -> Result<R> {
+    pub(crate) fn step<R>(&self, act: impl FnOnce(&mut State<Wire>) -> R) -> Result<R> {
         let mut state = self.lock()?;
         let result = act(&mut state);
         release(state);
         Ok(result)
     }
 
-    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State<Socket>>> {
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State<Wire>>> {
         let here = process::current();
         if here != self.owner.load(Ordering::Relaxed) {
             return Err(Error::Forked {
@@ -473,20 +480,20 @@ impl Connection {
         Ok(self.lock_any())
     }
 
-    fn lock_any(&self) -> MutexGuard<'_, State<Socket>> {
+    fn lock_any(&self) -> MutexGuard<'_, State<Wire>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Unlock, then give lent bytes back. A broken protocol ends the connection here.
-pub(crate) fn release(mut state: MutexGuard<'_, State<Socket>>) {
+pub(crate) fn release(mut state: MutexGuard<'_, State<Wire>>) {
     if state
         .fault
         .as_ref()
         .is_some_and(|fault| matches!(fault, Fault::Protocol { .. }))
-        && let Some(socket) = &state.stream
+        && let Some(wire) = &mut state.stream
     {
-        let _ = shutdown(socket.as_fd(), Shutdown::Both);
+        wire.hang_up();
     }
     let retired = state.outbox.take_retired();
     drop(state);
@@ -494,7 +501,7 @@ pub(crate) fn release(mut state: MutexGuard<'_, State<Socket>>) {
 }
 
 /// Forget a call and tell the peer.
-pub(crate) fn give_up(state: &mut State<Socket>, id: u64) {
+pub(crate) fn give_up(state: &mut State<Wire>, id: u64) {
     state.followers.remove(&id);
     if state.calls.cancel(id) && state.fault.is_none() {
         state.send(
@@ -506,7 +513,7 @@ pub(crate) fn give_up(state: &mut State<Socket>, id: u64) {
 }
 
 /// The peer process ended: deliver what is in the socket, then break.
-pub(crate) fn die(state: &mut State<Socket>) {
+pub(crate) fn die(state: &mut State<Wire>) {
     let mut before = state.decoder.offset();
     loop {
         state.receive();
@@ -520,7 +527,7 @@ pub(crate) fn die(state: &mut State<Socket>) {
 }
 
 /// The next call that is to run; refusals are sent on the way.
-pub(crate) fn next_runnable(state: &mut State<Socket>) -> Option<Call> {
+pub(crate) fn next_runnable(state: &mut State<Wire>) -> Option<Call> {
     loop {
         match state.inbox.next(Instant::now())? {
             Ok(call) => return Some(call),
@@ -528,6 +535,21 @@ pub(crate) fn next_runnable(state: &mut State<Socket>) -> Option<Call> {
             Err(None) => {}
         }
     }
+}
+
+/// Whether the kernel says that the peer is of our user; over a network nobody can.
+fn is_same_user(wire: &Wire) -> Result<bool> {
+    let socket = match wire {
+        Wire::Socket(socket) => socket,
+        Wire::Tls(_) => return Ok(false),
+        Wire::Shared(_) => return Err(Error::Config("calls do not run over shared memory".into())),
+    };
+    let family = socket_domain(socket)
+        .map_err(|errno| Error::Config(format!("this is no connected stream socket ({errno})")))?;
+    if family != AddressFamily::UNIX {
+        return Ok(false);
+    }
+    Ok(peer_uid(socket)? == rustix::process::geteuid().as_raw())
 }
 
 fn head_bytes(head: &Head<'_>) -> Result<u32> {
@@ -539,7 +561,7 @@ fn head_bytes(head: &Head<'_>) -> Result<u32> {
     })
 }
 
-fn check_limits(state: &State<Socket>, head: &Head<'_>, segments: &[Payload]) -> Result<u16> {
+fn check_limits(state: &State<Wire>, head: &Head<'_>, segments: &[Payload]) -> Result<u16> {
     let (bytes_max, segments_max) = match &state.peer {
         None => (state.limits.frame_bytes_max, state.limits.segments_max),
         Some(peer) => (

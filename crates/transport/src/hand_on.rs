@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use crate::call::Taker;
 use crate::connection::{Connection, Options};
 use crate::error::{Fault, Result};
+use crate::wire::Wire;
 
 impl Connection {
     /// Take over the socket of a caller that has said its preface; `met`: the server's preface was read too.
@@ -30,7 +31,8 @@ impl Connection {
     /// but those that are owed. `owed` is the number of these.
     pub fn at_rest(&self, owed: usize) -> Result<bool> {
         self.step(|state| {
-            state.fault.is_none()
+            matches!(state.stream, Some(Wire::Socket(_)))
+                && state.fault.is_none()
                 && state.outbox.is_empty()
                 && state.decoder.at_boundary()
                 && state.calls.in_flight() == owed

@@ -30,6 +30,7 @@ pub mod stream;
 mod sys;
 pub mod tls;
 pub mod unix;
+pub mod wire;
 
 pub use connection::{Connection, Counters, Options};
 pub use error::{Cause, Delivered, Error, Result, Violation};
@@ -38,3 +39,4 @@ pub use inbox::Call;
 pub use outbox::{Head, Payload};
 pub use preface::Role;
 pub use sys::buffer::Buffer;
+pub use wire::Wire;

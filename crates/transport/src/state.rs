@@ -203,6 +203,17 @@ impl<S: Stream> State<S> {
         })
     }
 
+    /// Bytes that wait for the kernel; those that the stream itself holds count as one at least.
+    pub fn unsent_bytes(&self) -> usize {
+        let stream = self.stream.as_ref().filter(|stream| stream.wants_write());
+        self.outbox.bytes() + stream.map_or(0, |stream| stream.unsent().max(1))
+    }
+
+    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing.
+    pub fn holds_received(&self) -> bool {
+        self.fault.is_none() && self.stream.as_ref().is_some_and(Stream::holds_received)
+    }
+
     fn count_sent(&mut self, outcome: Result<usize, StreamFault>) -> usize {
         flow::taken(outcome).unwrap_or_else(|fault| {
             self.fail_sending(fault);
@@ -239,6 +250,7 @@ impl<S: Stream> State<S> {
             }
             match self.receive_once() {
                 Some(count) => bytes += count,
+                None if self.holds_received() => {}
                 None => break,
             }
         }

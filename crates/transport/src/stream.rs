@@ -139,12 +139,16 @@ impl Stream for Arc<OwnedFd> {
 
     fn hung_up(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut fds = [PollFd::new(self, PollFlags::empty())];
+        use rustix::net::{AddressFamily, sockopt::socket_domain};
+        // TCP tells the end of one direction alone, also where the peer has closed both; our ends close no single one.
+        let local = socket_domain(self).is_ok_and(|family| family == AddressFamily::UNIX);
+        let gone = PollFlags::HUP | PollFlags::ERR;
+        let gone = if local { gone } else { gone | PollFlags::RDHUP };
+        let mut fds = [PollFd::new(self, gone)];
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        poll(&mut fds, Some(&now)).is_ok()
-            && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(gone)
     }
 }

@@ -10,18 +10,19 @@ use std::time::Instant;
 
 use forebay_transport::call::Taker;
 use forebay_transport::connection::Outgoing;
-use forebay_transport::{Codec, Connection as Core, Head, Options, Reason, Role, limit};
+use forebay_transport::{Codec, Connection as Core, Head, Options, Reason, Role, Wire, limit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::conversion::{
     Segments, call_to_python, lend, outcome_to_python, to_codec, to_duration, to_head,
 };
+use super::tls::seal;
 use super::wait::{Stop, raise, retry};
 use crate::error::transport_error;
 use crate::sys::descriptor;
 
-/// One end of a connection over a Unix stream socket.
+/// One end of a connection over a stream socket, or TLS over one.
 ///
 /// Any thread may call any method. Waiting methods let go of the GIL.
 #[pyclass(frozen, module = "forebay._core")]
@@ -51,9 +52,21 @@ impl Connection {
 impl Connection {
     /// Take over the connected socket `descriptor`; it is closed even if this raises.
     #[new]
-    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer"))]
-    fn new(py: Python<'_>, descriptor: RawFd, server: bool, peer: &str) -> PyResult<Self> {
-        let core = Core::new(descriptor::take(descriptor)?, options(py, server, peer))
+    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer", tls = None, host = ""))]
+    fn new(
+        py: Python<'_>,
+        descriptor: RawFd,
+        server: bool,
+        peer: &str,
+        tls: Option<Bound<'_, PyAny>>,
+        host: &str,
+    ) -> PyResult<Self> {
+        let socket = descriptor::take(descriptor)?;
+        let wire = match tls {
+            Some(tls) => Wire::from(seal(py, socket, &tls, host)?),
+            None => Wire::from(socket),
+        };
+        let core = Core::new(wire, options(py, server, peer))
             .map_err(|e| transport_error(py, &e, None))?;
         Ok(Self { core })
     }
@@ -81,7 +94,13 @@ impl Connection {
             .map_err(|e| transport_error(py, &e, None))
     }
 
-    /// Whether the server's preface was read.
+    /// Wait until the peer has said who it is.
+    fn meet(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
+        retry(py, || self.core.meet(deadline)).map_err(|stop| raise(py, stop, timeout))
+    }
+
+    /// Whether the peer's preface was read.
     fn is_met(&self, py: Python<'_>) -> PyResult<bool> {
         self.core
             .is_met()
@@ -382,6 +401,12 @@ impl Connection {
     /// Whether a selector should watch for readable and for writable.
     fn wants(&self, py: Python<'_>) -> PyResult<(bool, bool)> {
         self.core.wants().map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Whether input lies here of which the socket says nothing: `receive` again without waiting.
+    #[getter]
+    fn holds_received(&self) -> bool {
+        self.core.holds_received()
     }
 
     /// The socket's descriptor, -1 once closed.

@@ -2,7 +2,7 @@
 //!
 //! The lock is held for one bounded step, never across a wait or while lent bytes are given back.
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -10,21 +10,19 @@ use std::time::Instant;
 use forebay_memory::Lease;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
 
 use crate::blocking::{is_past, timespec};
-use crate::connection::Socket;
 use crate::error::{Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::messages::Frames;
 use crate::messages::queue::Queue;
 use crate::messages::state::{Admission, Message, State};
-use crate::messages::wire::{Watch, Wire};
 use crate::stream::Stream;
 use crate::sys::buffer::Buffer;
 use crate::sys::process;
 use crate::sys::shared::Aside;
 use crate::tls::Peer;
+use crate::wire::{Socket, Watch, Wire};
 
 /// Gives memory to receive a message into: of the lengths of its frames, 0 for short ones, a buffer of exactly that
 /// size each, or none for memory of our own. Called without a lock.
@@ -502,8 +500,7 @@ impl Messages {
         state.break_with(Fault::Closed);
         let mut wire = state.stream.take();
         if let Some(wire) = &mut wire {
-            // Wakes the threads that wait on it; the descriptor goes with the last of them.
-            hang_up(wire);
+            wire.hang_up();
         }
         let retired = state.outbox.take_retired();
         drop(state);
@@ -584,18 +581,11 @@ fn release(mut state: Guard<'_>) {
     if matches!(state.fault, Some(Fault::Protocol { .. }))
         && let Some(wire) = &mut state.stream
     {
-        hang_up(wire);
+        wire.hang_up();
     }
     let retired = state.outbox.take_retired();
     drop(state);
     drop(retired);
-}
-
-/// Say goodbye where the wire has a word for it, and end both directions.
-fn hang_up(wire: &mut Wire) {
-    wire.finish();
-    let _ = wire.flush();
-    let _ = shutdown(wire.socket().as_fd(), Shutdown::Both);
 }
 
 /// Whether both sides take a message of this size.

@@ -11,10 +11,9 @@ mod queue;
 pub mod state;
 #[cfg(test)]
 mod state_tests;
-pub mod wire;
 
 pub use crate::sys::shared::Aside;
+pub use crate::wire::Wire;
 pub use connection::{Allocator, Handed, Messages, Options};
 pub use frames::Frames;
 pub use state::Message;
-pub use wire::Wire;

@@ -1,4 +1,4 @@
-//! What a message connection runs over.
+//! What connections run over: calls over a socket and TLS, messages over shared memory too.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -6,13 +6,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use forebay_memory::Lease;
+use rustix::net::{Shutdown, shutdown};
 
-use crate::connection::Socket;
 use crate::shm::NAME_BYTES;
 use crate::shm::stream::{SharedStream, Watched};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 use crate::tls::{Peer, Tls};
+
+/// A socket, shared by whoever sleeps on it.
+pub type Socket = Arc<OwnedFd>;
 
 /// A stream of any kind.
 pub enum Wire {
@@ -89,6 +92,15 @@ impl Wire {
             Self::Tls(stream) => stream.peer(),
             Self::Socket(_) | Self::Shared(_) => None,
         }
+    }
+
+    /// Say goodbye where there is a word for it, and end both directions.
+    ///
+    /// Wakes the threads that wait on it; the descriptor goes with the last of them.
+    pub fn hang_up(&mut self) {
+        self.finish();
+        let _ = self.flush();
+        let _ = shutdown(self.socket().as_fd(), Shutdown::Both);
     }
 
     fn stream(&self) -> &dyn Stream {
