@@ -145,6 +145,12 @@ _Segments = list[Any] | None
 _Call = tuple[int, int, Any, list[Frame] | None, float | None, bool]
 
 @final
+def sweep_lent() -> None:
+    """Take back what peers have given back since their connections ended.
+
+    Whoever opens or closes a connection does so too.
+    """
+
 class Connection:
     """One end of a connection over a stream socket, or TLS over one.
 
@@ -160,8 +166,13 @@ class Connection:
         peer: str = "the peer",
         tls: TlsServer | TlsClient | None = None,
         host: str = "",
+        by_reference: bool = True,
     ) -> Connection:
-        """Take over the connected socket `descriptor`; it is closed even if this raises."""
+        """Take over the connected socket `descriptor`; it is closed even if this raises.
+
+        With `by_reference`, large buffers of calls with a process of this user on a Unix socket
+        travel through shared memory, where the other end wants that too.
+        """
     @staticmethod
     def unconnected(peer: str) -> Connection:
         """The serving end of a connection to be; a `Cradle` gives it its socket."""

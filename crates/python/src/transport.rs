@@ -6,6 +6,7 @@ mod connection;
 mod conversion;
 mod frames;
 mod gather;
+mod lend;
 mod listener;
 mod look;
 mod messages;
@@ -24,6 +25,7 @@ use crate::sys::frame::Frame;
 /// Add the classes and functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     gather::register(module)?;
+    lend::register(module)?;
     module.add_class::<Connection>()?;
     module.add_class::<Frame>()?;
     module.add_class::<awaitable::Waiting>()?;

@@ -27,6 +27,12 @@ pub enum Kind {
     Token = 10,
     /// A message of which long frames lie in shared memory: a table, and the frames that do not.
     Shared = 11,
+    /// Its sender borrows long segments; a board and a pidfd come with it.
+    Borrow = 14,
+    /// A chunk in which segments may lie, named by the id; it comes with it.
+    Chunk = 15,
+    /// The sender has given up a chunk.
+    Gone = 16,
 }
 
 /// How the head is encoded.
@@ -73,6 +79,8 @@ pub struct Header {
     pub kind: Kind,
     pub codec: Codec,
     pub one_way: bool,
+    /// Long segments are lent: the first segment is a table, the others are those that are not.
+    pub named: bool,
     pub segments: u16,
     pub id: u64,
     /// Remaining milliseconds of a call, or the [`Reason`] of a failure.
@@ -88,6 +96,7 @@ impl Header {
             kind,
             codec: Codec::Msgpack,
             one_way: false,
+            named: false,
             segments: 0,
             id,
             time: NO_DEADLINE,
@@ -100,7 +109,7 @@ impl Header {
         let mut out = [0; HEADER_BYTES];
         out[0..4].copy_from_slice(&self.head_bytes.to_le_bytes());
         out[4] = self.kind as u8;
-        out[5] = self.codec as u8 | u8::from(self.one_way) << 1;
+        out[5] = self.codec as u8 | u8::from(self.one_way) << 1 | u8::from(self.named) << 3;
         out[6..8].copy_from_slice(&self.segments.to_le_bytes());
         out[8..16].copy_from_slice(&self.id.to_le_bytes());
         out[16..20].copy_from_slice(&self.time.to_le_bytes());
@@ -147,9 +156,12 @@ impl Header {
             8 => Kind::Message,
             10 => Kind::Token,
             11 => Kind::Shared,
+            14 => Kind::Borrow,
+            15 => Kind::Chunk,
+            16 => Kind::Gone,
             other => return Err(Violation::Kind(other)),
         };
-        if flags & !3 != 0 {
+        if flags & !(1 | 2 | 8) != 0 {
             return Err(Violation::Flags(flags));
         }
         Ok(Self {
@@ -161,6 +173,7 @@ impl Header {
                 Codec::Pickle
             },
             one_way: flags & 2 != 0,
+            named: flags & 8 != 0,
             segments: u16::from_le_bytes([s0, s1]),
             id: u64::from_le_bytes([i0, i1, i2, i3, i4, i5, i6, i7]),
             time: u32::from_le_bytes([t0, t1, t2, t3]),
@@ -210,6 +223,7 @@ mod tests {
             head_bytes: 7,
             codec: Codec::Pickle,
             one_way: true,
+            named: true,
             segments: 3,
             time: 1500,
             generation: 9,

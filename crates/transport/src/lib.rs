@@ -14,6 +14,7 @@ pub mod frame;
 pub mod gather;
 mod hand_on;
 pub mod inbox;
+pub mod lending;
 pub mod limit;
 pub mod look;
 pub mod messages;

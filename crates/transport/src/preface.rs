@@ -8,6 +8,9 @@ pub const PREFACE_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"FBAY";
 const VERSION: u16 = 1;
 
+/// Feature: long segments may be lent, see [`crate::lending`].
+pub const LENDS: u64 = 2;
+
 /// What an end does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -23,7 +26,7 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preface {
     pub role: Role,
-    /// Bits of optional features; none is defined yet, unknown ones are ignored.
+    /// Bits of optional features ([`LENDS`]); unknown ones are ignored.
     pub features: u64,
     pub frame_bytes_max: u64,
     pub segments_max: u16,

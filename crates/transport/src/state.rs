@@ -16,10 +16,11 @@ use crate::error::{Cause, Fault, Violation};
 use crate::flow;
 use crate::frame::{Codec, Header, Incoming, Kind, Reason};
 use crate::inbox::{Inbox, Refusal};
+use crate::lending::Lending;
 use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
 use crate::look::Look;
 use crate::outbox::{Head, Outbox, Payload};
-use crate::preface::{Preface, Role};
+use crate::preface::{LENDS, Preface, Role};
 use crate::stream::{Stream, StreamFault};
 
 /// Who reads the stream.
@@ -48,6 +49,8 @@ pub struct State<S> {
     pub inbox: Inbox,
     pub outbox: Outbox,
     pub decoder: Decoder,
+    /// Long segments by reference, where the peer is the same user on a socket that carries descriptors.
+    pub lending: Option<Box<Lending>>,
     pub fault: Option<Fault>,
     /// The peer sends nothing more.
     pub ended: bool,
@@ -86,6 +89,7 @@ impl<S: Stream> State<S> {
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             decoder: Decoder::new(&limits, false),
+            lending: None,
             fault: None,
             ended: false,
             goodbye: false,
@@ -104,6 +108,7 @@ impl<S: Stream> State<S> {
 
     /// Begin on a stream; `trusted` says that the peer is the same user.
     pub fn connect(&mut self, stream: S, trusted: bool) {
+        self.lending = (trusted && stream.carries_descriptors()).then(Box::default);
         self.stream = Some(stream);
         self.pickle_allowed = trusted;
         self.decoder = Decoder::new(&self.limits, trusted);
@@ -121,7 +126,10 @@ impl<S: Stream> State<S> {
     /// Send the preface, unless that was done. It goes before the first frame at the latest.
     pub fn greet(&mut self) {
         if !std::mem::replace(&mut self.greeted, true) {
-            let preface = Preface::new(self.role, &self.limits, self.runtime);
+            let mut preface = Preface::new(self.role, &self.limits, self.runtime);
+            if self.lending.is_some() {
+                preface.features |= LENDS;
+            }
             self.outbox.push_copy(&preface.encode());
         }
     }
@@ -129,6 +137,7 @@ impl<S: Stream> State<S> {
     /// Send a frame, or queue what the kernel does not take; returns its end in the stream.
     pub fn send(&mut self, header: Header, head: Head<'_>, segments: Vec<Payload>) -> u64 {
         self.greet();
+        self.prepare_to_lend(&segments);
         let fixed = header.encode();
         let mut prefix = Vec::new();
         if !segments.is_empty() {
@@ -333,6 +342,7 @@ impl<S: Stream> State<S> {
         if codec == Codec::Pickle {
             self.check_pickle()?;
         }
+        let frame = self.resolve(frame)?;
         match kind {
             Kind::Call if self.role != Role::Server => return Err(Violation::NotServing),
             Kind::Call => {
@@ -356,6 +366,9 @@ impl<S: Stream> State<S> {
             }
             Kind::Pong => self.pongs += 1,
             Kind::Goodbye => self.goodbye = true,
+            Kind::Borrow => self.begin_lending()?,
+            Kind::Chunk => self.map_chunk(id)?,
+            Kind::Gone => self.forget_chunk(id)?,
             Kind::Cancel | Kind::Ping => {}
             Kind::Message | Kind::Token | Kind::Shared => return Err(Violation::Kind(kind as u8)),
         }
@@ -467,6 +480,7 @@ impl<S: Stream> State<S> {
         self.tell_cancelled(running);
         self.fault = Some(fault);
         self.outbox.clear();
+        self.lending = None;
         for wake in std::mem::take(&mut self.followers).values() {
             ring(wake);
         }

@@ -15,8 +15,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::conversion::{
-    Segments, call_to_python, lend, outcome_to_python, to_codec, to_duration, to_head,
+    Segments, call_to_python, outcome_to_python, to_codec, to_duration, to_head, to_payloads,
 };
+use super::lend;
 use super::tls::seal;
 use super::wait::{Stop, raise, retry};
 use crate::error::transport_error;
@@ -52,7 +53,7 @@ impl Connection {
 impl Connection {
     /// Take over the connected socket `descriptor`; it is closed even if this raises.
     #[new]
-    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer", tls = None, host = ""))]
+    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer", tls = None, host = "", by_reference = true))]
     fn new(
         py: Python<'_>,
         descriptor: RawFd,
@@ -60,14 +61,18 @@ impl Connection {
         peer: &str,
         tls: Option<Bound<'_, PyAny>>,
         host: &str,
+        by_reference: bool,
     ) -> PyResult<Self> {
         let socket = descriptor::take(descriptor)?;
         let wire = match tls {
             Some(tls) => Wire::from(seal(py, socket, &tls, host)?),
             None => Wire::from(socket),
         };
-        let core = Core::new(wire, options(py, server, peer))
-            .map_err(|e| transport_error(py, &e, None))?;
+        let options = Options {
+            lends: by_reference,
+            ..options(py, server, peer)
+        };
+        let core = Core::new(wire, options).map_err(|e| transport_error(py, &e, None))?;
         Ok(Self { core })
     }
 
@@ -146,11 +151,9 @@ impl Connection {
             remaining: allowed,
             generation,
             head: to_head(head),
-            segments: lend(segments)?,
+            segments: to_payloads(segments)?,
         };
-        let id = self
-            .core
-            .start(call, Taker::Thread)
+        let id = lend::start(py, &self.core, call, Taker::Thread)
             .map_err(|e| transport_error(py, &e, timeout))?;
         match retry(py, || self.core.wait(id, deadline)) {
             Ok(outcome) => {
@@ -184,10 +187,9 @@ impl Connection {
             remaining: to_duration(timeout),
             generation,
             head: to_head(head),
-            segments: lend(segments)?,
+            segments: to_payloads(segments)?,
         };
-        self.core
-            .start(call, Taker::Queue)
+        lend::start(py, &self.core, call, Taker::Queue)
             .map_err(|e| transport_error(py, &e, timeout))
     }
 
@@ -206,11 +208,9 @@ impl Connection {
             remaining: None,
             generation,
             head: to_head(head),
-            segments: lend(segments)?,
+            segments: to_payloads(segments)?,
         };
-        self.core
-            .start(call, Taker::Thread)
-            .map_err(|e| transport_error(py, &e, None))
+        lend::start(py, &self.core, call, Taker::Thread).map_err(|e| transport_error(py, &e, None))
     }
 
     /// Wait for the outcome of a call that was begun; past the timeout the call goes on.
@@ -293,8 +293,8 @@ impl Connection {
         head: &Bound<'py, PyBytes>,
         segments: Segments<'py>,
     ) -> PyResult<bool> {
-        self.core
-            .reply(id, to_codec(codec), to_head(head), lend(segments)?)
+        let (codec, head, segments) = (to_codec(codec), to_head(head), to_payloads(segments)?);
+        lend::reply(py, &self.core, id, codec, head, segments)
             .map_err(|e| transport_error(py, &e, None))?;
         Ok(self.core.outbox_bytes() == 0)
     }
@@ -474,6 +474,7 @@ impl Connection {
         dict.set_item("stale", counters.stale)?;
         dict.set_item("cancelled", counters.cancelled)?;
         dict.set_item("pongs", counters.pongs)?;
+        dict.set_item("lent_segments", counters.lent_segments)?;
         Ok(dict)
     }
 }
