@@ -221,7 +221,7 @@ impl Connection {
     }
 
     /// Wait once, then read and write what can be.
-    fn turn<'a>(
+    pub(crate) fn turn<'a>(
         &'a self,
         mut state: Guard<'a>,
         wish: Wish,

@@ -168,17 +168,7 @@ impl Connection {
     /// goodbye, `Closed`, `Forked`.
     pub fn start(&self, call: Outgoing<'_>, taker: Taker) -> Result<u64> {
         self.step(|state| {
-            let segments = self.check_call(state, &call)?;
-            let id = state.calls.next_id();
-            let header = Header {
-                head_bytes: head_bytes(&call.head)?,
-                codec: call.codec,
-                one_way: call.one_way,
-                segments,
-                time: time_to_wire(call.remaining),
-                generation: call.generation,
-                ..Header::control(Kind::Call, id)
-            };
+            let (id, header) = self.next_header(state, &call)?;
             if !call.one_way {
                 // Registered before sending, so that a failure to send ends it like any other.
                 state.calls.begin(id, taker, u64::MAX);
@@ -189,6 +179,27 @@ impl Connection {
             }
             Ok(id)
         })?
+    }
+
+    /// The next id and the header of a call that may be sent.
+    pub(crate) fn next_header(
+        &self,
+        state: &mut State<Wire>,
+        call: &Outgoing<'_>,
+    ) -> Result<(u64, Header)> {
+        let segments = self.check_call(state, call)?;
+        let head_bytes = head_bytes(&call.head)?;
+        let id = state.calls.next_id();
+        let header = Header {
+            head_bytes,
+            codec: call.codec,
+            one_way: call.one_way,
+            segments,
+            time: time_to_wire(call.remaining),
+            generation: call.generation,
+            ..Header::control(Kind::Call, id)
+        };
+        Ok((id, header))
     }
 
     fn check_call(&self, state: &State<Wire>, call: &Outgoing<'_>) -> Result<u16> {
@@ -388,9 +399,10 @@ impl Connection {
         state.holds_received() && state.wants_read()
     }
 
-    /// Calls whose answers have not been taken.
+    /// Calls whose answers have not been taken, and streams that have not been taken to their end.
     pub fn in_flight(&self) -> usize {
-        self.lock_any().calls.in_flight()
+        let state = self.lock_any();
+        state.calls.in_flight() + state.items.in_flight()
     }
 
     /// Bytes that wait to be sent; those that the stream itself holds count as one at least.
@@ -429,9 +441,9 @@ impl Connection {
             sent_bytes: state.outbox.sent(),
             received_bytes: state.decoder.offset(),
             outbox_bytes: state.outbox.bytes(),
-            inbox_bytes: state.inbox.bytes() + state.calls.bytes(),
+            inbox_bytes: state.inbox.bytes() + state.calls.bytes() + state.items.bytes(),
             inbox_calls: state.inbox.queued(),
-            in_flight: state.calls.in_flight(),
+            in_flight: state.calls.in_flight() + state.items.in_flight(),
             late_replies: state.calls.late,
             expired: state.inbox.expired,
             stale: state.inbox.stale,
@@ -542,7 +554,12 @@ pub(crate) fn die(state: &mut State<Wire>) {
 pub(crate) fn next_runnable(state: &mut State<Wire>) -> Option<Call> {
     loop {
         match state.inbox.next(Instant::now())? {
-            Ok(call) => return Some(call),
+            Ok(call) => {
+                if call.stream {
+                    state.credits.run(call.id, call.deadline);
+                }
+                return Some(call);
+            }
             Err(Some(refusal)) => state.refuse(refusal),
             Err(None) => {}
         }
@@ -564,7 +581,7 @@ fn is_same_user(wire: &Wire) -> Result<bool> {
     Ok(peer_uid(socket)? == rustix::process::geteuid().as_raw())
 }
 
-fn head_bytes(head: &Head<'_>) -> Result<u32> {
+pub(crate) fn head_bytes(head: &Head<'_>) -> Result<u32> {
     let value = head.as_slice().len() as u64;
     u32::try_from(value).map_err(|_| Error::Limit {
         name: "head_bytes_max",
@@ -573,7 +590,11 @@ fn head_bytes(head: &Head<'_>) -> Result<u32> {
     })
 }
 
-fn check_limits(state: &State<Wire>, head: &Head<'_>, segments: &[Payload]) -> Result<u16> {
+pub(crate) fn check_limits(
+    state: &State<Wire>,
+    head: &Head<'_>,
+    segments: &[Payload],
+) -> Result<u16> {
     let (bytes_max, segments_max) = match &state.peer {
         None => (state.limits.frame_bytes_max, state.limits.segments_max),
         Some(peer) => (

@@ -36,6 +36,7 @@ impl Connection {
                 && state.outbox.is_empty()
                 && state.decoder.at_boundary()
                 && state.calls.in_flight() == owed
+                && state.items.in_flight() + state.items.left() == 0
         })
     }
 

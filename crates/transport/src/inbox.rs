@@ -13,6 +13,8 @@ pub struct Call {
     pub id: u64,
     pub codec: Codec,
     pub one_way: bool,
+    /// The caller wants a stream of results.
+    pub stream: bool,
     pub deadline: Option<Instant>,
     pub generation: u32,
     pub head: Buffer,
@@ -71,6 +73,7 @@ impl Inbox {
             id: header.id,
             codec: header.codec,
             one_way: header.one_way,
+            stream: header.stream,
             deadline: time_from_wire(header.time).and_then(|remaining| now.checked_add(remaining)),
             generation: header.generation,
             head: frame.head,
@@ -124,6 +127,11 @@ impl Inbox {
     /// Note the answer; false if nobody waits for it any more.
     pub fn answer(&mut self, id: u64) -> bool {
         self.running.remove(&id) == Some(false)
+    }
+
+    /// Whether it is being run, cancelled or not.
+    pub fn is_running(&self, id: u64) -> bool {
+        self.running.contains_key(&id)
     }
 
     /// Whether a running call was cancelled, or is unknown.

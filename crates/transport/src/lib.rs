@@ -1,6 +1,7 @@
 //! Frames and calls between processes of one host.
 //!
-//! Deciding modules know no socket: [`frame`], [`decoder`], [`call`], [`inbox`], [`outbox`].
+//! Deciding modules know no socket: [`frame`], [`decoder`], [`call`], [`items`],
+//! [`inbox`], [`credit`], [`outbox`].
 //! Acting ones are thin: [`connection`] steps without blocking, `blocking` waits, [`unix`] opens.
 //! The design note, with invariants and the table of failures, is `docs/concepts/transport.md`.
 
@@ -8,6 +9,7 @@ pub mod admission;
 mod blocking;
 pub mod call;
 pub mod connection;
+pub mod credit;
 pub mod decoder;
 pub mod error;
 mod flow;
@@ -15,6 +17,7 @@ pub mod frame;
 pub mod gather;
 mod hand_on;
 pub mod inbox;
+pub mod items;
 pub mod limit;
 pub mod look;
 pub mod messages;
@@ -28,6 +31,9 @@ mod state;
 #[cfg(test)]
 mod state_tests;
 pub mod stream;
+pub mod streaming;
+#[cfg(test)]
+mod streaming_tests;
 mod sys;
 pub mod tls;
 pub mod unix;

@@ -12,15 +12,17 @@ use rustix::io::Errno;
 
 use crate::admission::{self, Admission};
 use crate::call::Calls;
+use crate::credit::Credits;
 use crate::decoder::{Decoder, Event};
 use crate::error::{Cause, Fault, Violation};
 use crate::flow;
 use crate::frame::{Codec, Header, Incoming, Kind, Reason};
 use crate::inbox::{Inbox, Refusal};
+use crate::items::Streams;
 use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES, UNMET_BYTES_MAX};
 use crate::look::Look;
 use crate::outbox::{Head, Outbox, Payload};
-use crate::preface::{Preface, Role};
+use crate::preface::{Preface, Role, STREAMS};
 use crate::stream::{Stream, StreamFault};
 
 /// How two ends let each other in.
@@ -60,7 +62,11 @@ pub struct State<S> {
     pub runtime: u32,
     pub peer: Option<Preface>,
     pub calls: Calls,
+    /// Streams that this end has asked for.
+    pub items: Streams,
     pub inbox: Inbox,
+    /// Streams that it serves.
+    pub credits: Credits,
     pub outbox: Outbox,
     pub decoder: Decoder,
     pub fault: Option<Fault>,
@@ -71,6 +77,8 @@ pub struct State<S> {
     pub pongs: u64,
     /// Running calls whose caller cancelled, for an event loop to act on.
     pub cancels: Vec<u64>,
+    /// Running streams that may go on, for an event loop to act on.
+    pub granted: Vec<u64>,
     pub reader: Reader,
     /// Blocked threads that do not read, by the call they wait for, with the eventfd of each.
     pub followers: BTreeMap<u64, Arc<OwnedFd>>,
@@ -100,7 +108,9 @@ impl<S: Stream> State<S> {
             runtime,
             peer: None,
             calls: Calls::default(),
+            items: Streams::default(),
             inbox: Inbox::default(),
+            credits: Credits::default(),
             outbox: Outbox::default(),
             decoder: Decoder::new(&limits, false),
             fault: None,
@@ -108,6 +118,7 @@ impl<S: Stream> State<S> {
             goodbye: false,
             pongs: 0,
             cancels: Vec::new(),
+            granted: Vec::new(),
             reader: Reader::Nobody,
             followers: BTreeMap::new(),
             leader: None,
@@ -360,6 +371,9 @@ impl<S: Stream> State<S> {
             }
             Some(Event::Preface(preface)) => {
                 self.peer = Some(preface);
+                if preface.features & STREAMS == 0 {
+                    self.refuse_streams();
+                }
                 Ok(())
             }
             Some(Event::Frame(frame)) => self.accept(frame),
@@ -381,17 +395,32 @@ impl<S: Stream> State<S> {
             _ if !self.admitted => return Err(Violation::Uninvited),
             Kind::Call if self.role != Role::Server => return Err(Violation::NotServing),
             Kind::Call => {
+                if frame.header.stream {
+                    self.credits.open(id, frame.header.generation)?;
+                }
                 if let Some(refusal) = self.inbox.accept(frame, Instant::now()) {
                     self.refuse(refusal);
                 }
-            }
-            Kind::Reply | Kind::Failure => {
-                self.calls.finish(frame);
-                if let Some(wake) = self.followers.remove(&id) {
-                    ring(&wake);
+                if !self.credits.is_empty() {
+                    self.end_old_streams();
                 }
             }
+            Kind::Reply | Kind::Failure => {
+                if let Err(frame) = self.items.finish(frame) {
+                    self.calls.finish(frame);
+                }
+                self.wake(id);
+            }
+            Kind::Item => {
+                self.items.accept(frame)?;
+                self.wake(id);
+            }
+            Kind::Credit => self.accept_credit(frame.header)?,
             Kind::Cancel if self.inbox.cancel(id) => self.tell_cancelled([id]),
+            Kind::Cancel if self.credits.contains(id) => self.refuse(Refusal {
+                id,
+                reason: Reason::Cancelled, // it was queued
+            }),
             Kind::Ping if self.outbox.bytes() <= self.limits.outbox_bytes_high => {
                 self.send(
                     Header::control(Kind::Pong, id),
@@ -420,8 +449,15 @@ impl<S: Stream> State<S> {
         }
     }
 
+    fn wake(&mut self, id: u64) {
+        if let Some(wake) = self.followers.remove(&id) {
+            ring(&wake);
+        }
+    }
+
     /// Answer a call that is not started.
     pub fn refuse(&mut self, refusal: Refusal) {
+        self.credits.close(refusal.id);
         let header = Header {
             time: refusal.reason as u32,
             ..Header::control(Kind::Failure, refusal.id)
@@ -437,11 +473,16 @@ impl<S: Stream> State<S> {
         head: Head<'_>,
         segments: Vec<Payload>,
     ) {
-        if self.inbox.answer(header.id) && self.stream.is_some() {
+        let was_stream = self.credits.close(header.id);
+        let waits = self.inbox.answer(header.id);
+        if waits && self.stream.is_some() {
             header.time = reason.map_or(header.time, |reason| reason as u32);
             self.send(header, head, segments);
         } else {
             self.outbox.retire(segments);
+            if was_stream {
+                self.confirm_cancelled(header.id);
+            }
         }
     }
 
@@ -488,7 +529,7 @@ impl<S: Stream> State<S> {
     }
 
     /// Only a driver takes them; a thread that runs a call asks for that call.
-    fn tell_cancelled(&mut self, ids: impl IntoIterator<Item = u64>) {
+    pub fn tell_cancelled(&mut self, ids: impl IntoIterator<Item = u64>) {
         if self.reader == Reader::Driver {
             self.cancels.extend(ids);
         }
@@ -508,6 +549,7 @@ impl<S: Stream> State<S> {
             return;
         }
         self.calls.break_all(&fault, self.outbox.sent());
+        self.items.break_all(&fault, self.outbox.sent());
         let running = self.inbox.abandon();
         self.tell_cancelled(running);
         self.fault = Some(fault);
@@ -525,8 +567,10 @@ impl<S: Stream> State<S> {
         let bytes = self.inbox.bytes() + self.calls.bytes();
         let limit = self.limits.inbox_bytes_max;
         self.paused = bytes >= if self.paused { limit / 2 } else { limit };
-        let answers_wait =
-            self.role == Role::Server && self.outbox.bytes() > self.limits.outbox_bytes_high;
+        // The caller of a stream may leave it while it takes nothing more: that is to be read.
+        let answers_wait = self.role == Role::Server
+            && self.outbox.bytes() > self.limits.outbox_bytes_high
+            && self.credits.is_empty();
         !self.paused && !answers_wait
     }
 

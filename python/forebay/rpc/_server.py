@@ -13,7 +13,8 @@ from forebay._core import Connection
 from forebay.errors import ConfigError, Error
 from forebay.rpc._codec import BY_NUMBER, describe
 from forebay.rpc._meet import meet
-from forebay.rpc._serve import Running, _current, find_method
+from forebay.rpc._serve import STREAMED, Running, _current, find_method, refuse_call
+from forebay.rpc._server_stream import SessionStreams
 from forebay.rpc._watch import Watch
 from forebay.transport import Tls
 from forebay.transport._accept import Acceptor, open_doors
@@ -269,6 +270,7 @@ class _Session:
         self._handler = handler
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._loop = loop
+        self._streams: SessionStreams | None = None
         connection.attach()
         self._watch = Watch(loop, connection.fileno(), self.step)
 
@@ -318,6 +320,8 @@ class _Session:
             task = self._tasks.get(call)
             if task is not None:
                 task.cancel()
+        if self._streams is not None:
+            self._streams.wake()
         self.take_calls()
         if connection.holds_received:
             self._loop.call_soon(self.step)
@@ -346,6 +350,7 @@ class _Session:
         segments: Any,
         remaining: float | None,
         oneway: bool,
+        stream: bool,
     ) -> None:
         running = Running(self._connection)
         running.begin(call, remaining, oneway)
@@ -353,10 +358,14 @@ class _Session:
         try:
             name, args, kwargs = BY_NUMBER[number].decode(head, segments)
             result = find_method(self._handler, name)(*args, **(kwargs or {}))
+            if type(result) in STREAMED and not stream:
+                refuse_call(name)
         except Exception as error:
             self._answer(running, number, None, error)
         else:
-            if asyncio.iscoroutine(result):
+            if stream:
+                self._stream(running, number, name, result)
+            elif asyncio.iscoroutine(result):
                 work = self._run(running, number, result)
                 task = self._server.start(work)
                 self._tasks[call] = task
@@ -365,6 +374,13 @@ class _Session:
                 self._answer(running, number, result, None)
         finally:
             _current.reset(token)
+
+    def _stream(self, running: Running, number: int, name: str, result: Any) -> None:
+        if self._streams is None:
+            self._streams = SessionStreams(
+                self._server, self._connection, self._tasks, self._update
+            )
+        self._streams.start(running, number, name, result)
 
     async def _run(self, running: Running, number: int, work: Any) -> None:
         try:

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use forebay_transport::call::Taker;
 use forebay_transport::connection::Outgoing;
+use forebay_transport::streaming::Work;
 use forebay_transport::{
     Admission, Codec, Connection as Core, Entry, Head, Options, Reason, Role, Wire, limit,
 };
@@ -277,6 +278,14 @@ impl Connection {
         }
     }
 
+    /// Wait for a call, or until a stream that runs need not wait: then `None`.
+    fn next_work<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        match retry(py, || self.core.next_work()).map_err(|stop| raise(py, stop, None))? {
+            Work::Call(call) => call_to_python(py, call).map(Some),
+            Work::Streams => Ok(None),
+        }
+    }
+
     /// Take up to `count` received calls without waiting.
     fn poll_calls<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let calls = self
@@ -293,6 +302,27 @@ impl Connection {
     fn take_cancelled(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         self.core
             .take_cancelled()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Take the ids of running streams that were given credit since.
+    fn take_granted(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.core
+            .take_granted()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Take the ids of streams of the queue of which something has come since.
+    fn take_news(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.core
+            .take_news()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Streams that were left and may still run at the other side; reads what has come.
+    fn streams_left(&self, py: Python<'_>) -> PyResult<usize> {
+        self.core
+            .streams_left()
             .map_err(|e| transport_error(py, &e, None))
     }
 
@@ -324,6 +354,13 @@ impl Connection {
             .fail(id, Reason::Raised, to_codec(codec), to_head(head))
             .map_err(|e| transport_error(py, &e, None))?;
         Ok(self.core.outbox_bytes() == 0)
+    }
+
+    /// End a running stream whose time has run out.
+    fn fail_expired(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        self.core
+            .fail(id, Reason::Expired, Codec::Msgpack, Head::Borrowed(&[]))
+            .map_err(|e| transport_error(py, &e, None))
     }
 
     /// Answer a cancelled call.
