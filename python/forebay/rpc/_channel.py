@@ -244,6 +244,11 @@ class Channel:
         """Calls whose answers have not been taken."""
         return self._connection.in_flight
 
+    @property
+    def streams_left(self) -> int:
+        """Streams that were left and may still run at the server; reads what has come."""
+        return self._connection.streams_left()
+
     def _own_binding(self) -> LoopBinding:
         binding = self._binding
         if binding is None:
