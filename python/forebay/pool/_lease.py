@@ -215,15 +215,20 @@ class Lease:
     ) -> Any:
         """Call a public method that is a generator, and iterate what it yields.
 
-        Arguments and errors are those of `rpc.Channel.stream`: a `rpc.Stream` for a thread's lease,
-        an `rpc.AsyncStream` for one of an event loop. Where the class itself has a generator of
-        that name, the proxy's method does the same.
+        A method that the class itself writes as a generator does the same on the proxy.
         Leaving the stream early, or ending the lease, closes the generator before the service does
         anything else, its reset included.
 
         Args:
+            method: its name.
+            args: positional arguments.
+            kwargs: keyword arguments.
             timeout: seconds until the end of the whole stream; default: `call_timeout` of the
                 limits.
+            credit: items that may be made beyond those that were taken.
+
+        Returns:
+            An `rpc.Stream` on a thread's lease, an `rpc.AsyncStream` on one of an event loop.
 
         Raises:
             StaleError: the lease has ended; also while iterating.

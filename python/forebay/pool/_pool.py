@@ -360,7 +360,10 @@ class ServicePool:
             self._release(record)
 
     def _release(self, record: Record) -> None:
-        """Give a service back that is not reset; one that still closes a stream has the time of a reset."""
+        """Give a service back that is not reset.
+
+        One that still has to close a stream gets the time of a reset for it.
+        """
         if isinstance(record, PythonRecord) and record.runs_stream():
             record.begin_settling()
             self.core.release(record.handle, self._reset_ms)
