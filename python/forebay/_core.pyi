@@ -1,12 +1,10 @@
 """The compiled core. Private: use its classes where their systems re-export them."""
 
 from asyncio import AbstractEventLoop
-from asyncio import Handle as LoopHandle
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextvars import Context
 from os import PathLike
 from selectors import SelectorKey
-from typing import Any, Self, TypeVarTuple, final
+from typing import Any, Self, final
 
 from typing_extensions import Buffer as _HasBuffer
 from typing_extensions import disjoint_base
@@ -35,7 +33,6 @@ __all__ = [
     "Selector",
     "TlsClient",
     "TlsServer",
-    "Turns",
     "Waiting",
     "WakeQueue",
     "Window",
@@ -118,29 +115,12 @@ class Selector:
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
-    @property
-    def holds_received(self) -> bool:
-        """Whether input lies here of which the socket says nothing: receive again at once."""
     def fileno(self) -> int: ...
     def attach(self, fd: int, events: int, callback: Callable[[int], object]) -> None: ...
     def change(self, fd: int, events: int) -> None: ...
     def detach(self, fd: int) -> bool: ...
     def metrics(self) -> dict[str, int]: ...
 
-@disjoint_base
-class Turns:
-    """`call_soon` and `_run_once` of asyncio's loop; a base class to stand before it."""
-
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
-    def call_soon(
-        self,
-        callback: Callable[[*_Args], object],
-        *args: *_Args,
-        context: Context | None = None,
-    ) -> LoopHandle: ...
-    def _run_once(self) -> None: ...
-
-_Args = TypeVarTuple("_Args")
 _Segments = list[Any] | None
 _Call = tuple[int, int, Any, list[Frame] | None, float | None, bool, bool]
 
@@ -216,6 +196,9 @@ class Connection:
         peer: str = "the peer",
         tls: TlsServer | TlsClient | None = None,
         host: str = "",
+        token: bytes | None = None,
+        expected: bytes | None = None,
+        trusted: bool = False,
     ) -> Connection:
         """Take over the connected socket `descriptor`; it is closed even if this raises."""
     @staticmethod
@@ -329,6 +312,12 @@ class Connection:
         """Wait for the answer to a call of another process from now on."""
     def part(self) -> None:
         """Close this duplicate of the socket; other processes keep theirs. Idempotent."""
+    @property
+    def leaving(self) -> bool:
+        """Whether the server said that it takes no new calls."""
+    @property
+    def holds_received(self) -> bool:
+        """Whether input lies here of which the socket says nothing: receive again at once."""
     def fileno(self) -> int:
         """The socket's descriptor, -1 once closed."""
     def close(self) -> None:

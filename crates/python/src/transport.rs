@@ -14,7 +14,6 @@ mod native;
 mod selector;
 mod sleeper;
 mod tls;
-mod turns;
 mod wait;
 
 pub use connection::Connection;
@@ -38,7 +37,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<native::NativeServer>()?;
     module.add_class::<look::Look>()?;
     module.add_class::<selector::Selector>()?;
-    module.add_class::<turns::Turns>()?;
     module.add_class::<tls::TlsServer>()?;
     module.add_class::<tls::TlsClient>()?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)

@@ -18,7 +18,7 @@ use crate::inbox::Call;
 use crate::limit::Limits;
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
-use crate::state::{Reader, State, ring};
+use crate::state::{Entry, Reader, State, ring};
 use crate::sys::process;
 use crate::unix::peer_uid;
 use crate::wire::Wire;
@@ -32,6 +32,8 @@ pub struct Options {
     pub peer: String,
     /// The language runtime that is announced, see [`crate::preface::Preface::runtime`].
     pub runtime: u32,
+    /// How the two ends let each other in.
+    pub entry: Entry,
 }
 
 impl Options {
@@ -42,6 +44,7 @@ impl Options {
             limits: Limits::default(),
             peer: peer.into(),
             runtime: 0,
+            entry: Entry::default(),
         }
     }
 }
@@ -105,9 +108,12 @@ impl Connection {
             limits,
             peer,
             runtime,
+            entry,
         } = options;
+        let mut state = State::new(role, limits, runtime);
+        state.entry = entry;
         Self {
-            state: Mutex::new(State::new(role, limits, runtime)),
+            state: Mutex::new(state),
             peer,
             owner: AtomicU32::new(process::current()),
         }
@@ -344,16 +350,17 @@ impl Connection {
         })
     }
 
-    /// Tell the peer that no new calls are taken; the running ones finish.
+    /// Tell the peer that no new calls are taken; the running ones finish, the queued ones are refused.
     pub fn goodbye(&self) -> Result<()> {
         self.step(|state| {
             if !state.inbox.is_closing() && state.fault.is_none() {
-                state.inbox.close();
+                let queued = state.inbox.close();
                 state.send(
                     Header::control(Kind::Goodbye, 0),
                     Head::Borrowed(&[]),
                     Vec::new(),
                 );
+                queued.into_iter().for_each(|refusal| state.refuse(refusal));
             }
         })
     }
@@ -407,6 +414,11 @@ impl Connection {
     pub fn is_over(&self) -> bool {
         let state = self.lock_any();
         state.fault.is_some() || (state.ended && state.inbox.queued() == 0)
+    }
+
+    /// Whether the server said goodbye.
+    pub fn is_leaving(&self) -> bool {
+        self.lock_any().goodbye
     }
 
     /// The error that ended the connection, if one did.

@@ -79,7 +79,7 @@ pub enum Violation {
     Purpose(crate::preface::Role),
     #[error("a message has no frame")]
     Empty,
-    #[error("a message came before the token that this side asks for; give token= to connect")]
+    #[error("it sent something before the token that this side asks for; give token= to connect")]
     Uninvited,
     #[error("the token is wrong")]
     Token,

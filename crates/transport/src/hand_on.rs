@@ -42,7 +42,7 @@ impl Connection {
 
     /// Whether the server's preface was read.
     pub fn is_met(&self) -> Result<bool> {
-        self.step(|state| state.decoder.is_met())
+        self.step(|state| state.is_met())
     }
 
     /// Forget a call whose answer another process will read; the server is told nothing.

@@ -150,9 +150,16 @@ impl Inbox {
         self.running.keys().copied().collect()
     }
 
-    /// Refuse calls that arrive from now on.
-    pub fn close(&mut self) {
+    /// Refuse calls that arrive from now on, and those that wait: their callers may go elsewhere.
+    pub fn close(&mut self) -> Vec<Refusal> {
         self.closing = true;
+        self.bytes = 0;
+        let waiting = self.queue.drain(..).filter(|call| !call.one_way);
+        let refused = waiting.map(|call| Refusal {
+            id: call.id,
+            reason: Reason::Closing,
+        });
+        refused.collect()
     }
 
     /// Whether calls that arrive are refused.

@@ -5,6 +5,7 @@
 //! Acting ones are thin: [`connection`] steps without blocking, `blocking` waits, [`unix`] opens.
 //! The design note, with invariants and the table of failures, is `docs/concepts/transport.md`.
 
+pub mod admission;
 mod blocking;
 pub mod call;
 pub mod connection;
@@ -38,11 +39,13 @@ pub mod tls;
 pub mod unix;
 pub mod wire;
 
+pub use admission::Admission;
 pub use connection::{Connection, Counters, Options};
 pub use error::{Cause, Delivered, Error, Result, Violation};
 pub use frame::{Codec, Incoming, Kind, Reason};
 pub use inbox::Call;
 pub use outbox::{Head, Payload};
 pub use preface::Role;
+pub use state::Entry;
 pub use sys::buffer::Buffer;
 pub use wire::Wire;

@@ -21,6 +21,8 @@ pub const STREAM_LOOK_ITEMS: u32 = 16;
 pub const STREAM_LOOK_MS: u64 = 1;
 /// Longest token of a handshake.
 pub const TOKEN_BYTES_MAX: usize = 4096;
+/// Largest frame of a caller that has not shown the token that it is asked for.
+pub const UNMET_BYTES_MAX: u64 = 64 << 10;
 /// Queued for sending: senders wait above it.
 pub const OUTBOX_BYTES_HIGH: usize = 512 << 10;
 /// Waiting senders go on below it.

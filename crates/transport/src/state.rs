@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
+use crate::admission::{self, Admission};
 use crate::call::Calls;
 use crate::credit::Credits;
 use crate::decoder::{Decoder, Event};
@@ -18,11 +19,22 @@ use crate::flow;
 use crate::frame::{Codec, Header, Incoming, Kind, Reason};
 use crate::inbox::{Inbox, Refusal};
 use crate::items::Streams;
-use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
+use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES, UNMET_BYTES_MAX};
 use crate::look::Look;
 use crate::outbox::{Head, Outbox, Payload};
 use crate::preface::{Preface, Role, STREAMS};
 use crate::stream::{Stream, StreamFault};
+
+/// How two ends let each other in.
+#[derive(Clone, Debug, Default)]
+pub struct Entry {
+    /// Whom this end lets in.
+    pub admission: Admission,
+    /// What it shows to be let in.
+    pub token: Option<Vec<u8>>,
+    /// Whether memory for what the peer announces is obtained at once, though it may be another user.
+    pub trusted: bool,
+}
 
 /// Who reads the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +53,9 @@ pub struct State<S> {
     pub pidfd: Option<Arc<OwnedFd>>,
     /// Our preface is on its way.
     greeted: bool,
+    pub entry: Entry,
+    /// The peer has shown what `entry` asks for.
+    admitted: bool,
     pub role: Role,
     pub limits: Limits,
     pub pickle_allowed: bool,
@@ -85,6 +100,8 @@ impl<S: Stream> State<S> {
             stream: None,
             pidfd: None,
             greeted: true,
+            entry: Entry::default(),
+            admitted: true,
             role,
             limits,
             pickle_allowed: false,
@@ -117,8 +134,29 @@ impl<S: Stream> State<S> {
     pub fn connect(&mut self, stream: S, trusted: bool) {
         self.stream = Some(stream);
         self.pickle_allowed = trusted;
-        self.decoder = Decoder::new(&self.limits, trusted);
+        self.decoder = Decoder::new(&self.limits, trusted || self.entry.trusted);
         self.greeted = false;
+        self.admitted = self.entry.admission == Admission::Anybody;
+        if !self.admitted {
+            self.decoder.limit_frames(UNMET_BYTES_MAX);
+        }
+    }
+
+    /// Whether the peer has said who it is, and is let in.
+    pub fn is_met(&self) -> bool {
+        self.fault.is_none() && self.decoder.is_met() && self.admitted
+    }
+
+    fn admit(&mut self, shown: &[u8]) -> Result<(), Violation> {
+        if !self.entry.admission.admits(shown) {
+            return Err(Violation::Token);
+        }
+        self.admitted = true;
+        self.decoder.limit_frames(self.limits.frame_bytes_max);
+        self.decoder.trust();
+        self.greet();
+        self.flush();
+        Ok(())
     }
 
     /// Go on in a stream on which another process has said our preface, and read the peer's where they have `met`.
@@ -130,10 +168,15 @@ impl<S: Stream> State<S> {
     }
 
     /// Send the preface, unless that was done. It goes before the first frame at the latest.
+    ///
+    /// Who has to show a token gets it as the word that it was right.
     pub fn greet(&mut self) {
-        if !std::mem::replace(&mut self.greeted, true) {
+        if self.admitted && !std::mem::replace(&mut self.greeted, true) {
             let preface = Preface::new(self.role, &self.limits, self.runtime);
             self.outbox.push_copy(&preface.encode());
+            if let Some(token) = self.entry.token.take() {
+                admission::show(&token, &mut self.outbox);
+            }
         }
     }
 
@@ -348,6 +391,8 @@ impl<S: Stream> State<S> {
             self.check_pickle()?;
         }
         match kind {
+            Kind::Token => return self.admit(frame.head.as_slice()),
+            _ if !self.admitted => return Err(Violation::Uninvited),
             Kind::Call if self.role != Role::Server => return Err(Violation::NotServing),
             Kind::Call => {
                 if frame.header.stream {
@@ -386,7 +431,7 @@ impl<S: Stream> State<S> {
             Kind::Pong => self.pongs += 1,
             Kind::Goodbye => self.goodbye = true,
             Kind::Cancel | Kind::Ping => {}
-            Kind::Message | Kind::Token | Kind::Shared => return Err(Violation::Kind(kind as u8)),
+            Kind::Message | Kind::Shared => return Err(Violation::Kind(kind as u8)),
         }
         Ok(())
     }
@@ -460,8 +505,8 @@ impl<S: Stream> State<S> {
     fn fail_receiving(&mut self, fault: StreamFault) -> Option<usize> {
         match self.role {
             _ if fault.is_transient() => {}
-            Role::Caller | Role::Messenger => self.break_with(Fault::Broken(fault.into())),
-            Role::Server => self.end(true),
+            Role::Server if self.is_met() => self.end(true),
+            _ => self.break_with(Fault::Broken(fault.into())),
         }
         None
     }

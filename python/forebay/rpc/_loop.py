@@ -182,6 +182,9 @@ class LoopBinding:
         self.streams.clear()
 
     def _on_ready(self) -> None:
+        loop = self._loop
+        if loop is None:
+            return  # it was unbound since it was to come back
         if self._writing:
             self._write()
         finished = self._connection.receive(self._channel._number)
@@ -189,6 +192,8 @@ class LoopBinding:
             self._complete(call, outcome)
         if self.streams:
             self._tell_streams()
+        if self._connection.holds_received:
+            loop.call_soon(self._on_ready)
         if not finished and self._connection.over:
             self._stop_watching()
 

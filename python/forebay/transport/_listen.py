@@ -7,15 +7,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import overload
 
-from forebay._core import MessageConnection, TlsServer
-from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
+from forebay._core import MessageConnection
+from forebay.errors import BrokenError, ClosedError, ConfigError, Error, ProtocolError
 from forebay.transport._accept import Acceptor, open_doors
 from forebay.transport._address import Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection
+from forebay.transport._entry import guard
 from forebay.transport._limits import Limits
 from forebay.transport._native_listener import NativeListen, NativeListener
 from forebay.transport._opening import Opening
-from forebay.transport._tls import Tls, demand
+from forebay.transport._tls import Tls
 from forebay.transport.native import Handler as NativeHandler
 
 __all__ = ["AsyncListener", "Listen", "listen"]
@@ -89,14 +90,7 @@ def listen(
         ConfigError: the URL, or nothing protects it. Entering raises OSError.
     """
     address = receiving(url, allocate)
-    demand(address.scheme, tls, TlsServer)
-    known = token is not None or (tls is not None and tls.mutual)
-    if not address.loopback and not known and not unprotected:
-        raise ConfigError(
-            f"{url} can be reached from other machines: give token=, or tls= with client_ca=, or"
-            " unprotected=True where everybody there may connect"
-        )
-    shown = token.encode() if isinstance(token, str) else token
+    shown = guard(url, address, tls, token, unprotected=unprotected)
     if native is not None:
         if allocate is not None:
             raise ConfigError(
@@ -174,8 +168,8 @@ class AsyncListener:
         assert self._acceptor is not None
         try:
             core = self._core(descriptor)  # shared memory may be refused to a peer, or to us
-        except (BrokenError, ProtocolError) as error:
-            _log.debug("a connection of %s ended: %s", self.url, error)
+        except Error as error:
+            _log.warning("a connection of %s came to nothing: %s", self.url, error)
             self._acceptor.settle()
             return
         task = self._loop.create_task(self._serve(core, self._acceptor))

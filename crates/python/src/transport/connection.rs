@@ -11,7 +11,9 @@ use std::time::Instant;
 use forebay_transport::call::Taker;
 use forebay_transport::connection::Outgoing;
 use forebay_transport::streaming::Work;
-use forebay_transport::{Codec, Connection as Core, Head, Options, Reason, Role, Wire, limit};
+use forebay_transport::{
+    Admission, Codec, Connection as Core, Entry, Head, Options, Reason, Role, Wire, limit,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
@@ -53,7 +55,7 @@ impl Connection {
 impl Connection {
     /// Take over the connected socket `descriptor`; it is closed even if this raises.
     #[new]
-    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer", tls = None, host = ""))]
+    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer", tls = None, host = "", token = None, expected = None, trusted = false))]
     fn new(
         py: Python<'_>,
         descriptor: RawFd,
@@ -61,14 +63,25 @@ impl Connection {
         peer: &str,
         tls: Option<Bound<'_, PyAny>>,
         host: &str,
+        token: Option<Vec<u8>>,
+        expected: Option<Vec<u8>>,
+        trusted: bool,
     ) -> PyResult<Self> {
         let socket = descriptor::take(descriptor)?;
         let wire = match tls {
             Some(tls) => Wire::from(seal(py, socket, &tls, host)?),
             None => Wire::from(socket),
         };
-        let core = Core::new(wire, options(py, server, peer))
-            .map_err(|e| transport_error(py, &e, None))?;
+        let entry = Entry {
+            admission: expected.map_or(Admission::Anybody, Admission::Token),
+            token,
+            trusted,
+        };
+        let options = Options {
+            entry,
+            ..options(py, server, peer)
+        };
+        let core = Core::new(wire, options).map_err(|e| transport_error(py, &e, None))?;
         Ok(Self { core })
     }
 
@@ -101,7 +114,7 @@ impl Connection {
         retry(py, || self.core.meet(deadline)).map_err(|stop| raise(py, stop, timeout))
     }
 
-    /// Whether the peer's preface was read.
+    /// Whether the peer's preface was read, and its token where one is asked for.
     fn is_met(&self, py: Python<'_>) -> PyResult<bool> {
         self.core
             .is_met()
@@ -472,6 +485,12 @@ impl Connection {
     #[getter]
     fn outbox_bytes(&self) -> usize {
         self.core.outbox_bytes()
+    }
+
+    /// Whether the server said that it takes no new calls.
+    #[getter]
+    fn leaving(&self) -> bool {
+        self.core.is_leaving()
     }
 
     #[getter]

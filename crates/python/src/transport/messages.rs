@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use forebay_transport::Admission;
 use forebay_transport::Delivered;
 use forebay_transport::limit::Limits;
 use forebay_transport::messages::connection::Sending;
-use forebay_transport::messages::state::Admission;
 use forebay_transport::messages::{Frames, Handed, Messages, Options};
 use forebay_transport::shm::stream::SharedStream;
 use pyo3::IntoPyObjectExt;
