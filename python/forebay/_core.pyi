@@ -19,6 +19,8 @@ __all__ = [
     "Cradle",
     "Frame",
     "Handle",
+    "ItemReader",
+    "ItemWriter",
     "Lender",
     "Listener",
     "Look",
