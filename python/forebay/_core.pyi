@@ -19,6 +19,8 @@ __all__ = [
     "Cradle",
     "Frame",
     "Handle",
+    "ItemReader",
+    "ItemWriter",
     "Lender",
     "Listener",
     "Look",
@@ -126,7 +128,10 @@ _Call = tuple[int, int, Any, list[Frame] | None, float | None, bool, bool]
 
 @final
 class ItemReader:
-    """The calling end of one stream; made by asking for it. One thread or task at a time reads it."""
+    """The calling end of one stream; made by asking for it.
+
+    One thread or task at a time reads it.
+    """
 
     def __new__(
         cls,
