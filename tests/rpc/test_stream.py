@@ -71,9 +71,7 @@ def test_the_generator_waits_for_its_consumer(streams: Channel) -> None:
     """A slow consumer holds the producer: at most `credit` items are made beyond what it took."""
     with streams.stream("count", credit=10) as stream:
         assert next(stream) == 0
-        made = []
-        for _ in range(20):
-            made.append(streams.call("progress"))
+        made = [streams.call("progress") for _ in range(20)]
         assert made[-1] <= 11
         assert take(stream, 30) == list(range(1, 31))
         assert streams.call("progress") <= 31 + 10
@@ -108,9 +106,8 @@ def test_threads_share_a_connection(streams: Channel) -> None:
             wrong.append(got)
 
     def call(offset: int) -> None:
-        for number in range(200):
-            if streams.call("echo", (offset + number,)) != offset + number:
-                wrong.append(offset + number)
+        numbers = range(offset, offset + 200)
+        wrong.extend(n for n in numbers if streams.call("echo", (n,)) != n)
 
     threads = [threading.Thread(target=read, args=(700 + n,)) for n in range(4)]
     threads += [threading.Thread(target=call, args=(n * 1000,)) for n in range(2)]

@@ -344,18 +344,18 @@ impl Connection {
         }
         state.receive();
         loop {
-            if let Some(call) = next_runnable(&mut state) {
+            let now = Instant::now();
+            let urgent = urgency(&state, now);
+            if urgent != Some(Urgency::End)
+                && let Some(call) = next_runnable(&mut state)
+            {
                 release(state);
                 return Ok(Work::Call(call));
             }
-            let now = Instant::now();
-            let mut ids = state.credits.ids();
-            if state.credits.is_empty() || ids.any(|id| moves(&state, id, now)) {
-                drop(ids);
+            if urgent.is_some() || state.credits.is_empty() {
                 release(state);
                 return Ok(Work::Streams);
             }
-            drop(ids);
             let deadline = state.credits.deadline();
             let write = state.wants_write();
             state = self.turn(state, Wish { id: None, write }, deadline)?;
@@ -368,6 +368,21 @@ impl Connection {
     }
 }
 
-fn moves(state: &State<Wire>, id: u64, now: Instant) -> bool {
-    state.inbox.is_running(id) && state.standing(id, now) != Standing::Waits
+/// How soon the serving thread has to look at its streams.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    /// One may send.
+    Send,
+    /// One is to end, before a call that came after its cancel is run.
+    End,
+}
+
+fn urgency(state: &State<Wire>, now: Instant) -> Option<Urgency> {
+    let running = state.credits.ids().filter(|&id| state.inbox.is_running(id));
+    let urgencies = running.filter_map(|id| match state.standing(id, now) {
+        Standing::Waits => None,
+        Standing::Ready => Some(Urgency::Send),
+        Standing::Cancelled | Standing::Expired => Some(Urgency::End),
+    });
+    urgencies.max()
 }

@@ -44,6 +44,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..120)
 }
 
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 #[derive(Default)]
 struct Model {
     credit: u32,
@@ -176,8 +177,8 @@ impl World {
             Act::Start { credit } if self.streams.len() < 4 => drop(self.start(credit)),
             Act::Start { .. } => {}
             Act::Run => self.run(),
-            Act::ToServer => self.to_server(),
-            Act::ToCaller => self.to_caller(),
+            Act::ToServer => self.server_reads(),
+            Act::ToCaller => self.caller_reads(),
             Act::Send { which, hold } => drop(self.id(which).map(|id| self.send(id, hold))),
             Act::Take { which } => drop(self.id(which).map(|id| self.take(id))),
             Act::Leave { which } => drop(self.id(which).map(|id| self.leave(id))),
@@ -185,12 +186,12 @@ impl World {
         }
     }
 
-    fn to_server(&mut self) {
+    fn server_reads(&mut self) {
         self.caller.flush();
         self.server.receive();
     }
 
-    fn to_caller(&mut self) {
+    fn caller_reads(&mut self) {
         self.server.flush();
         self.caller.receive();
     }
@@ -198,15 +199,15 @@ impl World {
     /// Deliver everything, run what waits, consume and end all streams.
     fn settle(&mut self) {
         for _ in 0..400 {
-            self.to_server();
-            self.to_caller();
+            self.server_reads();
+            self.caller_reads();
         }
         self.run();
         for id in self.streams.keys().copied().collect::<Vec<_>>() {
             self.end(id, false);
         }
         for _ in 0..400 {
-            self.to_caller();
+            self.caller_reads();
         }
         for id in self.streams.keys().copied().collect::<Vec<_>>() {
             while self.take(id) {}
@@ -239,7 +240,7 @@ fn the_first_credit_and_the_call_are_there_together() {
     let mut world = World::new(usize::MAX);
     let id = world.start(3);
     for _ in 0..4 {
-        world.to_server();
+        world.server_reads();
     }
     world.run();
     for _ in 0..3 {
@@ -254,14 +255,14 @@ fn leaving_ends_a_stream_at_both_ends_whether_it_runs_or_not() {
         let mut world = World::new(usize::MAX);
         let id = world.start(3);
         for _ in 0..4 {
-            world.to_server();
+            world.server_reads();
         }
         if runs {
             world.run();
         }
         world.leave(id);
         for _ in 0..4 {
-            world.to_server();
+            world.server_reads();
         }
         assert_eq!(
             world.server.standing(id, Instant::now()),
@@ -271,7 +272,7 @@ fn leaving_ends_a_stream_at_both_ends_whether_it_runs_or_not() {
         world.run();
         world.end(id, false);
         for _ in 0..4 {
-            world.to_caller();
+            world.caller_reads();
         }
         assert_eq!(world.caller.items.left(), 0, "its end was confirmed");
         assert!(world.server.credits.is_empty());
@@ -283,7 +284,7 @@ fn a_call_of_the_next_lease_ends_the_streams_of_the_one_before() {
     let mut world = World::new(usize::MAX);
     let id = world.start(3);
     for _ in 0..4 {
-        world.to_server();
+        world.server_reads();
     }
     world.run();
     let header = Header {
@@ -292,7 +293,7 @@ fn a_call_of_the_next_lease_ends_the_streams_of_the_one_before() {
     };
     world.caller.send(header, nothing(), Vec::new());
     for _ in 0..4 {
-        world.to_server();
+        world.server_reads();
     }
     assert_eq!(world.server.cancels, [id]);
     assert_eq!(world.send(id, false), Standing::Cancelled);
@@ -303,7 +304,7 @@ fn bytes_hold_a_stream_that_has_credit() {
     let mut world = World::new(usize::MAX);
     let id = world.start(100);
     for _ in 0..4 {
-        world.to_server();
+        world.server_reads();
     }
     world.run();
     let mut sent = 0;
@@ -316,7 +317,7 @@ fn bytes_hold_a_stream_that_has_credit() {
         world.server.send_item(header, nothing(), long(), false);
         sent += 1;
         for _ in 0..40 {
-            world.to_caller();
+            world.caller_reads();
         }
     }
     assert_eq!(sent, 4);
@@ -373,7 +374,7 @@ fn a_peer_that_breaks_the_rules_is_told_which() {
         let mut world = World::new(usize::MAX);
         world.start(1);
         for _ in 0..4 {
-            world.to_server();
+            world.server_reads();
         }
         world.run();
         let breaks = match role {
@@ -384,8 +385,8 @@ fn a_peer_that_breaks_the_rules_is_told_which() {
             breaks.send(header, nothing(), Vec::new());
         }
         for _ in 0..8 {
-            world.to_server();
-            world.to_caller();
+            world.server_reads();
+            world.caller_reads();
         }
         let told = match role {
             Role::Server => &world.server.fault,

@@ -161,10 +161,13 @@ class Channel:
         """Call a method that is a generator or returns an iterator, and iterate what it yields.
 
         Args:
-            method, args, kwargs, generation: as for `call`.
+            method: as for `call`.
+            args: as for `call`.
+            kwargs: as for `call`.
             timeout: seconds from now until the end of the whole stream.
             credit: items that the server may make beyond those that were taken, 1 to 65,536;
                 more hide a longer way, fewer lose less work when you leave early.
+            generation: as for `call`.
 
         Raises:
             LimitError: the arguments are above the frame limit, or `credit` is out of its range.
@@ -243,6 +246,11 @@ class Channel:
     def in_flight(self) -> int:
         """Calls whose answers have not been taken."""
         return self._connection.in_flight
+
+    @property
+    def streams_left(self) -> int:
+        """Streams that were left and may still run at the server; reads what has come."""
+        return self._connection.streams_left()
 
     def _own_binding(self) -> LoopBinding:
         binding = self._binding

@@ -1,7 +1,8 @@
 """Streams of results in the thread that serves a connection.
 
-A generator between two items is only data, so one thread runs any number of them in turns, and the calls that come
-meanwhile. It has to: a caller that calls between two items would wait for the stream, and the stream for credit.
+A generator between two items is only data, so one thread runs any number of them in turns, and the
+calls that come meanwhile. It has to: a caller that calls between two items would wait for the
+stream, and the stream for credit.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class _Served:
             _fail(self._connection, self._running.id, self._number, error)
             return False
         else:
-            if standing == CANCELLED or standing == EXPIRED:
+            if standing in (CANCELLED, EXPIRED):
                 self._stop(expired=standing == EXPIRED)
                 return False
             return True

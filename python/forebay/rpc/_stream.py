@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["CREDIT", "Stream"]
 
 CREDIT = 16
-"""Items on their way by default: enough to hide a wake-up at each end (25 to 50 us), few to lose."""
+"""Items on their way by default: enough to hide a wake-up at each end, few to lose by leaving."""
 
 
 class Stream:

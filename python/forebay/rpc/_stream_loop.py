@@ -39,7 +39,9 @@ class Mailbox:
 
 
 class AsyncStream:
-    """What `Stream` is for threads: an async iterator and context manager; made by `Channel.astream`.
+    """What `Stream` is for threads: an async iterator and context manager.
+
+    Made by `Channel.astream`.
 
     The call is sent when it is entered or first iterated, which binds the channel to the running
     loop; the timeout counts from there.
