@@ -462,6 +462,16 @@ impl Connection {
         state.fault.is_some() || (state.ended && state.inbox.queued() == 0)
     }
 
+    /// Look at the socket where nobody reads it; whether a new call may succeed.
+    pub fn probe(&self) -> Result<bool> {
+        self.step(|state| {
+            if state.reader == Reader::Nobody {
+                state.receive();
+            }
+            state.stream.is_some() && state.fault.is_none() && !state.ended && !state.goodbye
+        })
+    }
+
     /// Whether the server said goodbye.
     pub fn is_leaving(&self) -> bool {
         self.lock_any().goodbye
