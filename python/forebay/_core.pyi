@@ -325,6 +325,8 @@ class Connection:
         """Wait for the answer to a call of another process from now on."""
     def part(self) -> None:
         """Close this duplicate of the socket; other processes keep theirs. Idempotent."""
+    def probe(self) -> bool:
+        """Look at the socket where nobody reads it; whether a new call may succeed."""
     @property
     def leaving(self) -> bool:
         """Whether the server said that it takes no new calls."""
