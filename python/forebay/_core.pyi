@@ -182,6 +182,12 @@ class ItemWriter:
     def standing(self) -> int:
         """What it may do."""
 
+def sweep_lent() -> None:
+    """Take back what peers have given back since their connections ended.
+
+    Whoever opens or closes a connection does so too.
+    """
+
 @final
 class Connection:
     """One end of a connection over a stream socket, or TLS over one.
@@ -201,8 +207,13 @@ class Connection:
         token: bytes | None = None,
         expected: bytes | None = None,
         trusted: bool = False,
+        by_reference: bool = True,
     ) -> Connection:
-        """Take over the connected socket `descriptor`; it is closed even if this raises."""
+        """Take over the connected socket `descriptor`; it is closed even if this raises.
+
+        With `by_reference`, large buffers of calls with a process of this user on a Unix socket
+        travel through shared memory, where the other end wants that too.
+        """
     @staticmethod
     def unconnected(peer: str) -> Connection:
         """The serving end of a connection to be; a `Cradle` gives it its socket."""

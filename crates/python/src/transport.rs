@@ -7,6 +7,7 @@ mod conversion;
 mod frames;
 mod gather;
 mod items;
+mod lend;
 mod listener;
 mod look;
 mod messages;
@@ -26,6 +27,7 @@ use crate::sys::frame::Frame;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     gather::register(module)?;
     items::register(module)?;
+    lend::register(module)?;
     module.add_class::<Connection>()?;
     module.add_class::<Frame>()?;
     module.add_class::<awaitable::Waiting>()?;

@@ -230,6 +230,7 @@ impl Connection {
         let wake = wish.id.map(|_| own_wake()).transpose()?;
         let turn = self.enter(&mut state, wish, wake.as_ref())?;
         let mut look = state.look;
+        let returns = state.lending.as_ref().and_then(|lending| lending.returns());
         release(state);
         let watched = (turn.watch.as_fd(), turn.pidfd.as_deref(), wake.as_deref());
         let lead = turn.lead.is_some();
@@ -240,7 +241,12 @@ impl Connection {
                 peer_died: false,
             })
         } else {
-            Self::sleep(watched, lead, wish.write, deadline, &mut look)
+            let tidy = || {
+                if let Some(returns) = &returns {
+                    let _ = returns.restore(); // what fails is tried again when it is needed
+                }
+            };
+            Self::sleep(watched, (lead, wish.write), deadline, &mut look, tidy)
         };
         let mut state = self.lock()?;
         if lead {
@@ -298,10 +304,10 @@ impl Connection {
 
     fn sleep(
         (socket, pidfd, wake): (BorrowedFd<'_>, Option<&OwnedFd>, Option<&OwnedFd>),
-        read: bool,
-        write: bool,
+        (read, write): (bool, bool),
         deadline: Option<Instant>,
         look: &mut Look,
+        before_sleep: impl FnOnce(),
     ) -> Result<Woken> {
         let mut interest = PollFlags::empty();
         interest.set(PollFlags::IN, read);
@@ -327,6 +333,7 @@ impl Connection {
             return Ok(Self::found(&fds, places, wake));
         }
         let looked = read && look.is_worth_it();
+        before_sleep(); // not before looking: whoever was answered may wait for this core
         let slept = Instant::now();
         let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         match poll(&mut fds, timeout.as_ref()) {

@@ -15,11 +15,13 @@ use crate::call::{Outcome, Taker};
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::frame::{Codec, Header, Kind, Reason, time_to_wire};
 use crate::inbox::Call;
-use crate::limit::Limits;
+use crate::lending::sweep_lent;
+use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
 use crate::state::{Entry, Reader, State, ring};
 use crate::sys::process;
+use crate::sys::shared::Aside;
 use crate::unix::peer_uid;
 use crate::wire::Wire;
 
@@ -34,6 +36,8 @@ pub struct Options {
     pub runtime: u32,
     /// How the two ends let each other in.
     pub entry: Entry,
+    /// Whether long segments may be lent to a peer of our user, and be borrowed: see [`crate::lending`].
+    pub lends: bool,
 }
 
 impl Options {
@@ -45,6 +49,7 @@ impl Options {
             peer: peer.into(),
             runtime: 0,
             entry: Entry::default(),
+            lends: true,
         }
     }
 }
@@ -73,6 +78,8 @@ pub struct Counters {
     pub stale: u64,
     pub cancelled: u64,
     pub pongs: u64,
+    /// Segments that the peer may still read in our memory.
+    pub lent_segments: usize,
 }
 
 /// One end of a connection. Every method may be called from any thread.
@@ -80,6 +87,7 @@ pub struct Connection {
     state: Mutex<State<Wire>>,
     pub(crate) peer: String,
     owner: AtomicU32,
+    lends: bool,
 }
 
 impl Connection {
@@ -109,6 +117,7 @@ impl Connection {
             peer,
             runtime,
             entry,
+            lends,
         } = options;
         let mut state = State::new(role, limits, runtime);
         state.entry = entry;
@@ -116,6 +125,7 @@ impl Connection {
             state: Mutex::new(state),
             peer,
             owner: AtomicU32::new(process::current()),
+            lends,
         }
     }
 
@@ -135,6 +145,12 @@ impl Connection {
                 errno,
             }
         })?;
+        let wire = if trusted && self.lends {
+            sweep_lent();
+            wire.with_descriptors()
+        } else {
+            wire
+        };
         self.owner.store(process::current(), Ordering::Relaxed);
         self.lock_any().connect(wire, trusted);
         Ok(())
@@ -166,14 +182,18 @@ impl Connection {
     /// # Errors
     /// `Limit` above the limits of either side, `Broken` with "no" once the peer is gone or said
     /// goodbye, `Closed`, `Forked`.
+    ///
+    /// Cost: long segments are copied once to be lent, without the lock.
     pub fn start(&self, call: Outgoing<'_>, taker: Taker) -> Result<u64> {
+        let asides = self.put_aside(&call.segments)?;
         self.step(|state| {
-            let (id, header) = self.next_header(state, &call)?;
+            let (id, mut header) = self.next_header(state, &call)?;
             if !call.one_way {
                 // Registered before sending, so that a failure to send ends it like any other.
                 state.calls.begin(id, taker, u64::MAX);
             }
-            let end = state.send(header, call.head, call.segments);
+            let segments = state.refer(&mut header, call.segments, asides);
+            let end = state.send(header, call.head, segments);
             if !call.one_way && state.fault.is_none() {
                 state.calls.begin(id, taker, end);
             }
@@ -297,20 +317,44 @@ impl Connection {
         id: u64,
         codec: Codec,
         head: Head<'_>,
-        segments: Vec<Payload>,
+        mut segments: Vec<Payload>,
     ) -> Result<()> {
+        let asides = self.put_aside(&segments)?;
         self.step(|state| {
             let count = check_limits(state, &head, &segments)?;
             let head_bytes = head_bytes(&head)?;
-            let header = Header {
+            let mut header = Header {
                 head_bytes,
                 codec,
                 segments: count,
                 ..Header::control(Kind::Reply, id)
             };
+            if state.inbox.awaits(id) {
+                segments = state.refer(&mut header, segments, asides);
+            }
             state.answer(header, None, head, segments);
             Ok(())
         })?
+    }
+
+    /// Copy long segments to where a peer that borrows can read them, by place; those for which there is no room, and
+    /// all where nothing is lent, are sent as bytes.
+    fn put_aside(&self, segments: &[Payload]) -> Result<Vec<Option<Aside>>> {
+        let is_long = |segment: &Payload| (**segment).as_ref().len() >= LEND_BYTES_MIN;
+        if !segments.iter().any(is_long) {
+            return Ok(Vec::new());
+        }
+        let state = self.lock()?;
+        let desk = state.lending.as_ref().and_then(|lending| lending.desk());
+        drop(state);
+        let Some(desk) = desk else {
+            return Ok(Vec::new());
+        };
+        let put = |segment: &Payload| is_long(segment).then(|| desk.put((**segment).as_ref()));
+        Ok(segments
+            .iter()
+            .map(|segment| put(segment).flatten())
+            .collect())
     }
 
     /// Answer a running call with a failure without waiting.
@@ -449,6 +493,7 @@ impl Connection {
             stale: state.inbox.stale,
             cancelled: state.inbox.cancelled,
             pongs: state.pongs,
+            lent_segments: state.lending.as_ref().map_or(0, |lending| lending.lent()),
         }
     }
 
@@ -570,6 +615,7 @@ pub(crate) fn next_runnable(state: &mut State<Wire>) -> Option<Call> {
 fn is_same_user(wire: &Wire) -> Result<bool> {
     let socket = match wire {
         Wire::Socket(socket) => socket,
+        Wire::Local(stream) => stream.socket(),
         Wire::Tls(_) => return Ok(false),
         Wire::Shared(_) => return Err(Error::Config("calls do not run over shared memory".into())),
     };

@@ -95,7 +95,9 @@ pub enum Violation {
     Record(usize),
     #[error("a record on the lifeline came before the hello, or a second hello did")]
     Order,
-    #[error("a record on the lifeline came without its descriptors; are any left to this process?")]
+    #[error("{0}")]
+    Lending(&'static str),
+    #[error("descriptors did not come with what they belong to; are any left to this process?")]
     Descriptors,
     #[error("more than {limit} chunks of the peer are mapped at once (windows_max)")]
     Windows { limit: usize },

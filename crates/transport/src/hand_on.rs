@@ -5,6 +5,8 @@
 //! the next one whether the server's preface was read and which call is still owed an answer. The next one goes on from
 //! there: it says no preface of its own, and reads the owed answer as if it had called itself.
 //!
+//! Whoever may hand a connection on makes it without lending ([`Options::lends`]): what is lent is one process's own.
+//!
 //! Ids may repeat between processes: the server knows a call by its id only until it has answered it, and nobody calls
 //! before the owed answer was read.
 
@@ -21,6 +23,10 @@ impl Connection {
     /// # Errors
     /// `Config` if the descriptor is no connected Unix socket.
     pub fn resume(socket: OwnedFd, options: Options, met: bool) -> Result<Self> {
+        let options = Options {
+            lends: false,
+            ..options
+        };
         let connection = Self::unconnected(options);
         connection.adopt(socket)?;
         connection.step(|state| state.resume(met))?;
@@ -115,7 +121,11 @@ mod tests {
         let (ours, theirs) = unix::pair().expect("a pair");
         let duplicate = ours.try_clone().expect("a duplicate");
         let server = Connection::new(theirs, Options::new(Role::Server, "caller"));
-        let first = Connection::new(ours, Options::new(Role::Caller, "service"));
+        let options = Options {
+            lends: false,
+            ..Options::new(Role::Caller, "service")
+        };
+        let first = Connection::new(ours, options);
         (first.expect("first"), duplicate, server.expect("server"))
     }
 

@@ -134,6 +134,11 @@ impl Inbox {
         self.running.contains_key(&id)
     }
 
+    /// Whether somebody waits for the answer to a running call.
+    pub fn awaits(&self, id: u64) -> bool {
+        self.running.get(&id) == Some(&false)
+    }
+
     /// Whether a running call was cancelled, or is unknown.
     pub fn is_cancelled(&self, id: u64) -> bool {
         self.running.get(&id).copied().unwrap_or(true)

@@ -18,6 +18,7 @@ pub mod gather;
 mod hand_on;
 pub mod inbox;
 pub mod items;
+pub mod lending;
 pub mod limit;
 pub mod look;
 pub mod messages;

@@ -10,6 +10,9 @@ const VERSION: u16 = 1;
 /// Feature: this end speaks streams of results.
 pub const STREAMS: u64 = 1;
 
+/// Feature: long segments may be lent, see [`crate::lending`].
+pub const LENDS: u64 = 2;
+
 /// What an end does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -25,7 +28,7 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preface {
     pub role: Role,
-    /// Bits of optional features ([`STREAMS`]); unknown ones are ignored.
+    /// Bits of optional features ([`STREAMS`], [`LENDS`]); unknown ones are ignored.
     pub features: u64,
     pub frame_bytes_max: u64,
     pub segments_max: u16,

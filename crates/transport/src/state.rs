@@ -19,10 +19,11 @@ use crate::flow;
 use crate::frame::{Codec, Header, Incoming, Kind, Reason};
 use crate::inbox::{Inbox, Refusal};
 use crate::items::Streams;
+use crate::lending::Lending;
 use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES, UNMET_BYTES_MAX};
 use crate::look::Look;
 use crate::outbox::{Head, Outbox, Payload};
-use crate::preface::{Preface, Role, STREAMS};
+use crate::preface::{LENDS, Preface, Role, STREAMS};
 use crate::stream::{Stream, StreamFault};
 
 /// How two ends let each other in.
@@ -69,6 +70,8 @@ pub struct State<S> {
     pub credits: Credits,
     pub outbox: Outbox,
     pub decoder: Decoder,
+    /// Long segments by reference, where the peer is the same user on a socket that carries descriptors.
+    pub lending: Option<Box<Lending>>,
     pub fault: Option<Fault>,
     /// The peer sends nothing more.
     pub ended: bool,
@@ -113,6 +116,7 @@ impl<S: Stream> State<S> {
             credits: Credits::default(),
             outbox: Outbox::default(),
             decoder: Decoder::new(&limits, false),
+            lending: None,
             fault: None,
             ended: false,
             goodbye: false,
@@ -132,6 +136,7 @@ impl<S: Stream> State<S> {
 
     /// Begin on a stream; `trusted` says that the peer is the same user.
     pub fn connect(&mut self, stream: S, trusted: bool) {
+        self.lending = (trusted && stream.carries_descriptors()).then(Box::default);
         self.stream = Some(stream);
         self.pickle_allowed = trusted;
         self.decoder = Decoder::new(&self.limits, trusted || self.entry.trusted);
@@ -172,7 +177,10 @@ impl<S: Stream> State<S> {
     /// Who has to show a token gets it as the word that it was right.
     pub fn greet(&mut self) {
         if self.admitted && !std::mem::replace(&mut self.greeted, true) {
-            let preface = Preface::new(self.role, &self.limits, self.runtime);
+            let mut preface = Preface::new(self.role, &self.limits, self.runtime);
+            if self.lending.is_some() {
+                preface.features |= LENDS;
+            }
             self.outbox.push_copy(&preface.encode());
             if let Some(token) = self.entry.token.take() {
                 admission::show(&token, &mut self.outbox);
@@ -183,6 +191,7 @@ impl<S: Stream> State<S> {
     /// Send a frame, or queue what the kernel does not take; returns its end in the stream.
     pub fn send(&mut self, header: Header, head: Head<'_>, segments: Vec<Payload>) -> u64 {
         self.greet();
+        self.prepare_to_lend(&segments);
         let fixed = header.encode();
         let mut prefix = Vec::new();
         if !segments.is_empty() {
@@ -387,12 +396,16 @@ impl<S: Stream> State<S> {
         let Header {
             kind, id, codec, ..
         } = frame.header;
-        if codec == Codec::Pickle {
-            self.check_pickle()?;
-        }
         match kind {
             Kind::Token => return self.admit(frame.head.as_slice()),
             _ if !self.admitted => return Err(Violation::Uninvited),
+            _ => {}
+        }
+        if codec == Codec::Pickle {
+            self.check_pickle()?;
+        }
+        let frame = self.resolve(frame)?;
+        match kind {
             Kind::Call if self.role != Role::Server => return Err(Violation::NotServing),
             Kind::Call => {
                 if frame.header.stream {
@@ -430,8 +443,11 @@ impl<S: Stream> State<S> {
             }
             Kind::Pong => self.pongs += 1,
             Kind::Goodbye => self.goodbye = true,
+            Kind::Borrow => self.begin_lending()?,
+            Kind::Chunk => self.map_chunk(id)?,
+            Kind::Gone => self.forget_chunk(id)?,
             Kind::Cancel | Kind::Ping => {}
-            Kind::Message | Kind::Shared => return Err(Violation::Kind(kind as u8)),
+            Kind::Token | Kind::Message | Kind::Shared => return Err(Violation::Kind(kind as u8)),
         }
         Ok(())
     }
@@ -554,6 +570,7 @@ impl<S: Stream> State<S> {
         self.tell_cancelled(running);
         self.fault = Some(fault);
         self.outbox.clear();
+        self.lending = None;
         for wake in std::mem::take(&mut self.followers).values() {
             ring(wake);
         }

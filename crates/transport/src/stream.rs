@@ -115,6 +115,20 @@ pub trait Stream {
     fn lent(&mut self) -> usize {
         0
     }
+    /// Whether descriptors can travel beside the bytes.
+    fn carries_descriptors(&self) -> bool {
+        false
+    }
+    /// From here on keep the descriptors that come; before, they are lost.
+    fn ask_for_descriptors(&mut self) {}
+    /// Send descriptors along with the next bytes; false, and they are closed, where too many wait.
+    fn attach(&mut self, _descriptors: Vec<OwnedFd>) -> bool {
+        false
+    }
+    /// Take the next descriptor that came.
+    fn next_descriptor(&mut self) -> Option<OwnedFd> {
+        None
+    }
 }
 
 impl Stream for Arc<OwnedFd> {

@@ -340,6 +340,21 @@ class Channel:
         """Whether no further call can succeed; looks at what is known, not at the socket."""
         return self._connection.over
 
+    @property
+    def leaving(self) -> bool:
+        """Whether the server said goodbye: calls in flight finish, new ones are refused."""
+        return self._connection.leaving
+
+    def look(self) -> bool:
+        """Look at the socket while no call is in flight; whether a new one may succeed.
+
+        Thread affinity: none, while nothing else uses the channel. Cost: one system call.
+        """
+        connection = self._connection
+        if not self._bound and not connection.closed:
+            connection.receive(self._number)
+        return not (connection.closed or connection.over or connection.leaving)
+
     def metrics(self) -> dict[str, int]:
         """What the connection counted: bytes, calls in flight, late replies."""
         return self._connection.counters()

@@ -80,9 +80,14 @@ async def aconnect(
 
 
 class Target:
-    """Where channels go, and how they get in; arguments and errors as of `connect`."""
+    """Where channels go, and how they get in; arguments and errors as of `connect`.
 
-    __slots__ = ("_address", "_codec", "_path", "_tls", "_token", "timeout", "url")
+    Args:
+        meets: wait for the server's word over a Unix socket without a token too. Without it, a
+            call may go to a server that leaves before it takes the connection up.
+    """
+
+    __slots__ = ("_address", "_codec", "_meets", "_path", "_tls", "_token", "timeout", "url")
 
     def __init__(
         self,
@@ -91,6 +96,8 @@ class Target:
         token: str | bytes | None,
         timeout: float,
         codec: str,
+        *,
+        meets: bool = False,
     ):
         by_name(codec)
         self.url = url
@@ -104,6 +111,7 @@ class Target:
             self._path = socket_path(url)  # without loading the transport's Python
         else:
             self._parse(url, codec)
+        self._meets = meets or self._address is not None
 
     def _parse(self, url: str, codec: str) -> None:
         from forebay._core import TlsClient
@@ -131,7 +139,7 @@ class Target:
         end = time.monotonic() + timeout
         connection = self._connection(self._dial_blocking(timeout))
         try:
-            if self._address is not None:
+            if self._meets:
                 connection.meet(max(0.0, end - time.monotonic()))
             return self._channel(connection)
         except DeadlineError:
@@ -153,7 +161,7 @@ class Target:
         try:
             async with asyncio.timeout(timeout):
                 connection = self._connection(await self._dial())
-                if self._address is not None:
+                if self._meets:
                     await meet(connection)
             return self._channel(connection)
         except TimeoutError:

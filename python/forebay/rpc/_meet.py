@@ -49,6 +49,8 @@ class _Meeting:
         if connection.is_met():
             self.done.set_result(None)
         elif (fault := connection.fault) is not None:
+            if isinstance(fault, BrokenError):
+                fault.delivered = "no"
             self.done.set_exception(fault)
         elif connection.over:
             message = f"{connection.peer}: the peer closed the connection"

@@ -166,7 +166,10 @@ class _Service:
             if self.only is not None and self.only is not codec:
                 self.refuse(codec)
             method, args, kwargs = codec.decode(head, segments)
+            if segments:
+                segments.clear()
             result = self.run(method, args, kwargs)
+            del args, kwargs  # what was lent goes back before the answer, and serves the next call
             if oneway:
                 return
             answer, parts = codec.encode(result)

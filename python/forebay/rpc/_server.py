@@ -144,17 +144,16 @@ class Server:
             return
         self._closing = True
         self._acceptor.stop()
-        for task in self._meeting:
-            task.cancel()
         for session in tuple(self._sessions):
             session.goodbye()
         grace = self._options.grace if grace is None else grace
         try:
             if grace > 0:
                 await self._finish(grace)
-            for session in tuple(self._sessions):
-                session.cancel()
-            if ending := self._tasks | self._meeting:
+            ending = self._tasks | self._meeting
+            for task in ending:
+                task.cancel()
+            if ending:
                 await asyncio.wait(ending)
         finally:
             for session in tuple(self._sessions):
@@ -166,9 +165,11 @@ class Server:
         reminder = self._loop.call_at(word_until, self._changed.set)
         try:
             async with asyncio.timeout(grace):
-                while self._sessions:
+                # Who is in its handshake may have sent a call behind it.
+                while self._sessions or self._meeting:
                     word = self._loop.time() < word_until
-                    if all(session.is_done(word=word) for session in self._sessions):
+                    done = all(session.is_done(word=word) for session in self._sessions)
+                    if done and not (word and self._meeting):
                         return
                     self._changed.clear()
                     await self._changed.wait()
@@ -209,6 +210,8 @@ class Server:
         full = self.room() <= 0
         self._running -= 1
         self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s: an answer was lost", self.url, exc_info=error)
         if full:
             for session in tuple(self._sessions):
                 session.take_calls()
@@ -251,6 +254,8 @@ class Server:
             acceptor.settle()
             self._loop.call_soon(self.look)  # when this task is no longer counted
         if session is not None:
+            if self._closing:
+                session.goodbye()
             session.step()
 
 
@@ -275,11 +280,6 @@ class _Session:
             self._connection.goodbye()
             self._connection.ping()
             self._update()
-
-    def cancel(self) -> None:
-        """Cancel what runs."""
-        for task in tuple(self._tasks.values()):
-            task.cancel()
 
     def is_done(self, *, word: bool) -> bool:
         """Whether everything is answered; with `word`, and the caller has taken the goodbye in."""

@@ -18,8 +18,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::conversion::{
-    Segments, call_to_python, lend, outcome_to_python, to_codec, to_duration, to_head,
+    Segments, call_to_python, outcome_to_python, to_codec, to_duration, to_head, to_payloads,
 };
+use super::lend;
 use super::tls::seal;
 use super::wait::{Stop, raise, retry};
 use crate::error::transport_error;
@@ -55,7 +56,7 @@ impl Connection {
 impl Connection {
     /// Take over the connected socket `descriptor`; it is closed even if this raises.
     #[new]
-    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer", tls = None, host = "", token = None, expected = None, trusted = false))]
+    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer", tls = None, host = "", token = None, expected = None, trusted = false, by_reference = true))]
     fn new(
         py: Python<'_>,
         descriptor: RawFd,
@@ -66,6 +67,7 @@ impl Connection {
         token: Option<Vec<u8>>,
         expected: Option<Vec<u8>>,
         trusted: bool,
+        by_reference: bool,
     ) -> PyResult<Self> {
         let socket = descriptor::take(descriptor)?;
         let wire = match tls {
@@ -79,6 +81,7 @@ impl Connection {
         };
         let options = Options {
             entry,
+            lends: by_reference,
             ..options(py, server, peer)
         };
         let core = Core::new(wire, options).map_err(|e| transport_error(py, &e, None))?;
@@ -160,11 +163,9 @@ impl Connection {
             remaining: allowed,
             generation,
             head: to_head(head),
-            segments: lend(segments)?,
+            segments: to_payloads(segments)?,
         };
-        let id = self
-            .core
-            .start(call, Taker::Thread)
+        let id = lend::start(py, &self.core, call, Taker::Thread)
             .map_err(|e| transport_error(py, &e, timeout))?;
         match retry(py, || self.core.wait(id, deadline)) {
             Ok(outcome) => {
@@ -198,10 +199,9 @@ impl Connection {
             remaining: to_duration(timeout),
             generation,
             head: to_head(head),
-            segments: lend(segments)?,
+            segments: to_payloads(segments)?,
         };
-        self.core
-            .start(call, Taker::Queue)
+        lend::start(py, &self.core, call, Taker::Queue)
             .map_err(|e| transport_error(py, &e, timeout))
     }
 
@@ -220,11 +220,9 @@ impl Connection {
             remaining: None,
             generation,
             head: to_head(head),
-            segments: lend(segments)?,
+            segments: to_payloads(segments)?,
         };
-        self.core
-            .start(call, Taker::Thread)
-            .map_err(|e| transport_error(py, &e, None))
+        lend::start(py, &self.core, call, Taker::Thread).map_err(|e| transport_error(py, &e, None))
     }
 
     /// Wait for the outcome of a call that was begun; past the timeout the call goes on.
@@ -336,8 +334,8 @@ impl Connection {
         head: &Bound<'py, PyBytes>,
         segments: Segments<'py>,
     ) -> PyResult<bool> {
-        self.core
-            .reply(id, to_codec(codec), to_head(head), lend(segments)?)
+        let (codec, head, segments) = (to_codec(codec), to_head(head), to_payloads(segments)?);
+        lend::reply(py, &self.core, id, codec, head, segments)
             .map_err(|e| transport_error(py, &e, None))?;
         Ok(self.core.outbox_bytes() == 0)
     }
@@ -530,6 +528,7 @@ impl Connection {
         dict.set_item("stale", counters.stale)?;
         dict.set_item("cancelled", counters.cancelled)?;
         dict.set_item("pongs", counters.pongs)?;
+        dict.set_item("lent_segments", counters.lent_segments)?;
         Ok(dict)
     }
 }

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use super::connection::Connection;
-use super::conversion::{Segments, lend, outcome_to_python, to_codec, to_duration, to_head};
+use super::conversion::{Segments, outcome_to_python, to_codec, to_duration, to_head, to_payloads};
 use super::wait::{Stop, raise, retry};
 use crate::error::transport_error;
 
@@ -58,7 +58,7 @@ impl ItemReader {
             remaining: allowed,
             generation,
             head: to_head(head),
-            segments: lend(segments)?,
+            segments: to_payloads(segments)?,
         };
         let taker = if queue { Taker::Queue } else { Taker::Thread };
         let id = core
@@ -191,7 +191,11 @@ impl ItemWriter {
         segments: Segments<'py>,
         hold: bool,
     ) -> PyResult<u8> {
-        let (core, head, segments) = (&self.connection.get().core, to_head(head), lend(segments)?);
+        let (core, head, segments) = (
+            &self.connection.get().core,
+            to_head(head),
+            to_payloads(segments)?,
+        );
         let mut look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
         let standing: Standing = core
             .send_item(self.id, self.codec, head, segments, hold, &mut look)

@@ -198,7 +198,7 @@ impl Messages {
         let mut state = self.lock()?;
         match &mut state.stream {
             Some(Wire::Shared(stream)) => stream.allocate(bytes),
-            Some(Wire::Socket(_) | Wire::Tls(_)) => Err(Error::Config(format!(
+            Some(Wire::Socket(_) | Wire::Local(_) | Wire::Tls(_)) => Err(Error::Config(format!(
                 "{} shares no memory: allocate() is for shm://",
                 self.peer
             ))),
