@@ -404,7 +404,9 @@ impl Connection {
                     Head::Borrowed(&[]),
                     Vec::new(),
                 );
-                queued.into_iter().for_each(|refusal| state.refuse(refusal));
+                for refusal in queued {
+                    state.refuse(refusal);
+                }
             }
         })
     }
