@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,6 +156,24 @@ def test_a_stream_that_never_yields_can_be_left(streams: Channel, tmp_path: Path
         next(streams.stream("stuck", (str(begun),), timeout=0.2))
     assert begun.exists()
     wait_for(lambda: streams.call("logged") == ["cancelled"])
+
+
+def test_ctrl_c_frees_a_reader_and_leaves_the_stream(streams: Channel, tmp_path: Path) -> None:
+    """An interrupted thread goes on at once, and the method sees that it was left."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    stream = streams.stream("stuck", (str(tmp_path / "begun"),))
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(stream)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert streams.call("logged") == ["cancelled"]
+    assert list(stream) == []
 
 
 def test_an_exception_comes_after_the_items_before_it(streams: Channel) -> None:

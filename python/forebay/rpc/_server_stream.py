@@ -119,8 +119,7 @@ class SessionStreams:
             self._flush_soon()
             if monotonic() - begun > _SLICE_S:
                 await asyncio.sleep(0)
-                # Credit that came meanwhile wakes nobody a second time.
-                standing, begun = writer.standing(), monotonic()
+                begun = monotonic()
 
     async def _until_ready(self, writer: ItemWriter) -> None:
         """Wait for credit, or room; neither may be wanting any more."""
