@@ -291,6 +291,21 @@ def test_a_second_thread_is_refused(streams: Channel, tmp_path: Path) -> None:
     assert not waiter.is_alive()
 
 
+def test_closing_frees_threads_that_wait(streaming: Service, tmp_path: Path) -> None:
+    """A stream that hangs is closed from another thread, whichever thread reads the socket."""
+    with streaming.channel() as channel:
+        stuck = [channel.stream("stuck", (str(tmp_path / name),)) for name in "ab"]
+        waiters = [threading.Thread(target=next, args=(stream, None)) for stream in stuck]
+        for waiter, stream in zip(waiters, stuck, strict=True):
+            waiter.start()
+            wait_for(lambda stream=stream: stream._busy)
+        streaming.process.send_signal(signal.SIGSTOP)  # nothing is confirmed
+        for waiter, stream in zip(waiters, stuck, strict=True):
+            stream.close()
+            waiter.join(20)
+            assert not waiter.is_alive()
+
+
 def peak_while(channel: Channel, stream: Iterator[Any], count: int) -> int:
     most = 0
     for number, block in enumerate(stream):
