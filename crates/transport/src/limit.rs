@@ -35,6 +35,10 @@ pub const TURN_RECEIVES: usize = 64;
 pub const TURN_BYTES: usize = 1 << 20;
 /// From an untrusted peer, buffers above this grow as bytes arrive.
 pub const GROW_BYTES: usize = 1 << 20;
+/// Freed blocks of received bytes that are kept for the next frame of their size: how long each, and all together.
+pub const SHELF_BLOCK_BYTES_MIN: usize = 128 << 10;
+pub const SHELF_BLOCK_BYTES_MAX: usize = 16 << 20;
+pub const SHELF_BYTES_MAX: usize = 32 << 20;
 /// From here on the kernel writes into the frame's own buffer; below, one copy is cheaper than one call.
 pub const DIRECT_BYTES_MIN: usize = 64 << 10;
 /// Up to here bytes that the kernel did not take are copied, above they are referenced.
