@@ -42,6 +42,9 @@ __all__ = [
     "begin_all",
     "connect_unix",
     "gather_all",
+    "limit_process",
+    "process_has_room",
+    "process_metrics",
     "run_keeper",
 ]
 
@@ -384,6 +387,15 @@ class MessageConnection:
     def flush_blocking(self, timeout: float | None = None) -> None: ...
     def close(self) -> None:
         """Close at once. Idempotent."""
+    def end_if_stalled(self, allowed: float) -> bool:
+        """End it if the peer has not moved on for so many seconds; whether it had not.
+
+        Only what the peer is in the middle of counts: half a message, or output that it does not
+        take. The first call begins to measure.
+        """
+    @property
+    def peer(self) -> str:
+        """What errors call the other end."""
     @property
     def closed(self) -> bool:
         """Whether nothing more can be sent or comes, also where nobody reads."""
@@ -520,6 +532,15 @@ class Look:
 
     def look(self, socket: int) -> None:
         """Look for at most 60 us, without the GIL, until input is there; often not at all."""
+
+def limit_process(bytes_max: int | None = None, connections_max: int | None = None) -> None:
+    """Set limits of this process, see `forebay.transport.set_process_limits`."""
+
+def process_has_room() -> bool:
+    """Whether this process may have one more connection; a "no" is counted."""
+
+def process_metrics() -> dict[str, int]:
+    """See `forebay.transport.process_metrics`."""
 
 def connect_unix(path: str | PathLike[str]) -> int:
     """Connect to a Unix socket; returns a descriptor, which is the caller's to close."""

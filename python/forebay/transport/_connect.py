@@ -16,6 +16,7 @@ from forebay.transport._address import IP_SCHEMES, PATH_SCHEMES, Address, receiv
 from forebay.transport._connection import Allocate, AsyncConnection, Connection
 from forebay.transport._limits import Limits
 from forebay.transport._socket import refused, resolve, tune
+from forebay.transport._stall import sweep_of
 from forebay.transport._tls import Tls, demand
 
 __all__ = ["Connect", "connect"]
@@ -114,6 +115,7 @@ class Connect:
                 try:
                     core.bind(loop)
                     await core.meet()
+                    sweep_of(loop).watch(core, self._limits.stall_timeout_of(known=True))
                 except BaseException:
                     core.close()
                     raise

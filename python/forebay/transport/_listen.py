@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import overload
 
 from forebay._core import Listener as UnixListener
-from forebay._core import MessageConnection, TlsServer
+from forebay._core import MessageConnection, TlsServer, process_has_room
 from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
 from forebay.transport._address import IP_SCHEMES, PATH_SCHEMES, Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection
@@ -20,6 +20,7 @@ from forebay.transport._limits import Limits
 from forebay.transport._native_listener import NativeListen, NativeListener
 from forebay.transport._opening import Opening
 from forebay.transport._socket import bind_all, name_of, resolve, tune
+from forebay.transport._stall import sweep_of
 from forebay.transport._tls import Tls, demand
 from forebay.transport.native import Handler as NativeHandler
 
@@ -159,6 +160,8 @@ class AsyncListener:
         self._limits = limits
         self._allocate = allocate
         self._handshake_timeout = handshake_timeout
+        known = address.loopback or token is not None or (tls is not None and tls.mutual)
+        self._stall_timeout = limits.stall_timeout_of(known=known)
         self._sockets: list[socket.socket] = []
         self._unix: UnixListener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -189,6 +192,7 @@ class AsyncListener:
 
     async def _open(self) -> AsyncListener:
         self._loop = asyncio.get_running_loop()
+        self._sweep = sweep_of(self._loop)
         address = self._address
         if address.scheme in PATH_SCHEMES:
             self._unix = UnixListener(address.path)
@@ -224,6 +228,9 @@ class AsyncListener:
             if self._unmet >= UNMET_MAX:
                 self._pause()  # until one of them is met or gone
                 return
+            if not process_has_room():
+                self._rest()
+                return
             try:
                 descriptor = self._next(place)
             except OSError as error:
@@ -258,6 +265,10 @@ class AsyncListener:
             if descriptor is not None:
                 os.close(descriptor)
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._rest()
+
+    def _rest(self) -> None:
+        """Accept nobody for a moment: nobody tells when there is room again."""
         self._pause()
         self._loop.call_later(PAUSE_S, self._resume)
 
@@ -270,6 +281,7 @@ class AsyncListener:
             async with asyncio.timeout(self._handshake_timeout):
                 await core.meet()
             connection = AsyncConnection(core, self._address.scheme)
+            self._sweep.watch(core, self._stall_timeout)
             met = True
             self._settle()
             await self._handler(connection)
@@ -286,6 +298,7 @@ class AsyncListener:
             _log.exception("a handler of %s failed", self.url)
         finally:
             if core is not None:
+                self._sweep.forget(core)
                 core.close()
             if not met:
                 self._settle()

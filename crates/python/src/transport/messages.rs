@@ -286,6 +286,25 @@ impl MessageConnection {
         forgotten
     }
 
+    /// End the connection if the peer has not moved on for `allowed` seconds; whether it did.
+    fn end_if_stalled(slf: Bound<'_, Self>, allowed: f64) -> PyResult<bool> {
+        let Some(allowed) = to_duration(Some(allowed)) else {
+            return Ok(false);
+        };
+        let stalled = slf.get().core.end_if_stalled(Instant::now(), allowed);
+        let stalled = stalled.map_err(|e| transport_error(slf.py(), &e, None))?;
+        if stalled {
+            Self::on_ready(slf, 0)?; // whoever waits is told
+        }
+        Ok(stalled)
+    }
+
+    /// What errors call the peer.
+    #[getter]
+    fn peer(&self) -> &str {
+        self.core.peer()
+    }
+
     /// Whether nothing more can be sent or comes, also where nobody reads.
     #[getter]
     fn closed(&self) -> bool {

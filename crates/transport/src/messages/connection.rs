@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_memory::Lease;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,10 +14,11 @@ use rustix::net::{Shutdown, shutdown};
 
 use crate::blocking::{is_past, timespec};
 use crate::connection::Socket;
-use crate::error::{Delivered, Error, Fault, Result};
+use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::messages::Frames;
 use crate::messages::queue::Queue;
+use crate::messages::stall::Stall;
 use crate::messages::state::{Admission, Message, State};
 use crate::messages::wire::{Watch, Wire};
 use crate::stream::Stream;
@@ -57,16 +58,24 @@ pub struct Sending {
     /// Bytes that wait to be sent, and whether the socket is to be watched for room.
     pub outbox_bytes: usize,
     pub wants_write: bool,
+    /// The process holds more than it may.
+    pub pressed: bool,
 }
 
 impl Sending {
     /// Up to where the stream must be with the kernel before the sender goes on; `None`: it may at once.
     ///
-    /// A sender gets its buffers back, and waits above the high mark until the low one.
+    /// A sender gets its buffers back, and waits above the high mark until the low one; where the process holds too
+    /// much, above the low one.
     pub fn awaited(&self, limits: &Limits) -> Option<u64> {
+        let most = if self.pressed {
+            limits.outbox_bytes_low
+        } else {
+            limits.outbox_bytes_high
+        };
         if self.lent {
             Some(self.end)
-        } else if self.outbox_bytes > limits.outbox_bytes_high {
+        } else if self.outbox_bytes > most {
             Some(self.end - limits.outbox_bytes_low as u64)
         } else {
             None
@@ -120,6 +129,8 @@ pub struct Messages {
     taken: AtomicBool,
     /// Threads that sleep on what only one may sleep on.
     queue: Queue,
+    /// How far it was when somebody last looked whether the peer moves on.
+    stall: Mutex<Option<Stall>>,
 }
 
 /// A connection that somebody else has stepped so far: [`Messages::resume`].
@@ -153,6 +164,7 @@ impl Messages {
             owner: AtomicU32::new(process::current()),
             taken: AtomicBool::new(false),
             queue: Queue::default(),
+            stall: Mutex::new(None),
         }
     }
 
@@ -165,6 +177,7 @@ impl Messages {
             owner: AtomicU32::new(process::current()),
             taken: AtomicBool::new(false),
             queue: Queue::default(),
+            stall: Mutex::new(None),
         }
     }
 
@@ -275,6 +288,7 @@ impl Messages {
             sent: state.with_kernel(),
             outbox_bytes: state.outbox.bytes(),
             wants_write: state.wants_write(),
+            pressed: state.outbox.bytes() > 0 && state.share.is_pressed(),
         };
         release(state);
         error.map_or(Ok(sending), Err)
@@ -350,6 +364,28 @@ impl Messages {
             state.receive();
         }
         Ok(state)
+    }
+
+    /// End the connection if the peer has not moved on for `allowed` with what it is in the middle of; whether it did.
+    ///
+    /// The first call begins to measure. Step it then, so that whoever waits is told.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn end_if_stalled(&self, now: Instant, allowed: Duration) -> Result<bool> {
+        let mut state = self.lock()?;
+        let (receiving, sending) = (state.receiving(), state.sending());
+        let mut stall = self.stall.lock().unwrap_or_else(PoisonError::into_inner);
+        let stall = stall.get_or_insert_with(|| Stall::new(now));
+        let stalled = stall.has_stalled(now, receiving, sending, allowed);
+        if stalled {
+            state.break_with(Fault::Broken(Cause::Stalled(allowed.as_secs())));
+            if let Some(wire) = &mut state.stream {
+                hang_up(wire);
+            }
+        }
+        release(state);
+        Ok(stalled)
     }
 
     /// Have nothing of the caller's buffers read any more: what the kernel has not taken of them is copied.
@@ -500,6 +536,7 @@ impl Messages {
         }
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
+        state.share.close();
         let mut wire = state.stream.take();
         if let Some(wire) = &mut wire {
             // Wakes the threads that wait on it; the descriptor goes with the last of them.
