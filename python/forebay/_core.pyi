@@ -402,6 +402,8 @@ class MessageConnection:
     @property
     def ended_well(self) -> bool:
         """Whether the peer closed it between two messages."""
+    def is_lent(self, buffer: Any) -> bool:
+        """See `forebay.transport.AsyncConnection.is_lent`."""
     def fileno(self) -> int: ...
     def tls_peer(self) -> dict[str, Any] | None:
         """What a handshake of TLS found out; None before its end, and without TLS."""

@@ -324,6 +324,19 @@ impl MessageConnection {
         Ok(Buffer::new(lease))
     }
 
+    /// Whether the peer may still read of a buffer's memory, because it was sent without a copy.
+    fn is_lent(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let frames = PyFrames::new(buffer)?;
+        if frames.count() != 1 {
+            return Err(config(format!(
+                "is_lent({}): give one buffer",
+                frames.count()
+            )));
+        }
+        let lent = self.core.is_lent(frames.get(0));
+        lent.map_err(|e| transport_error(py, &e, None))
+    }
+
     /// The socket's descriptor, -1 once closed.
     fn fileno(&self) -> RawFd {
         self.core.socket().unwrap_or(-1)

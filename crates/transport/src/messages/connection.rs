@@ -238,6 +238,21 @@ impl Messages {
         Aside::new(lease, bytes)
     }
 
+    /// Whether the peer may still read of the memory in which these bytes lie, because it was sent without a copy.
+    ///
+    /// # Errors
+    /// `Closed` once this end is closed: then nobody says so any more. `Forked`.
+    pub fn is_lent(&self, bytes: &[u8]) -> Result<bool> {
+        let mut state = self.lock()?;
+        match &mut state.stream {
+            Some(Wire::Shared(stream)) => Ok(stream.is_lent(bytes)),
+            Some(Wire::Socket(_) | Wire::Tls(_)) => Ok(false),
+            None => Err(Error::Closed {
+                peer: self.peer.clone(),
+            }),
+        }
+    }
+
     /// Send a message without waiting.
     ///
     /// # Errors

@@ -87,6 +87,11 @@ impl<L> Ledger<L> {
             .collect()
     }
 
+    /// What is lent, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &L> {
+        self.loans.iter().flatten().map(|(_, loan)| loan)
+    }
+
     /// How many are lent.
     pub fn len(&self) -> usize {
         self.lent.len()
