@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from forebay._core import sweep_lent
+
 SETTLE_S = 2.0  # a thread or child that was told to end gets this long to do so
 POLL_S = 0.01
 
@@ -30,6 +32,7 @@ class Holdings:
     @classmethod
     def now(cls) -> Holdings:
         """Read them from /proc."""
+        sweep_lent()  # what a peer read when its connection ended, and has given back since
         return cls(_descriptors(), _children(os.getpid()), _threads())
 
     def leaks_until(self, now: Callable[[], Holdings]) -> list[str]:

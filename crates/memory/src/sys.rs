@@ -30,20 +30,38 @@ impl Mapping {
         bytes: usize,
         protection: ProtFlags,
     ) -> io::Result<Self> {
+        Self::with_flags(descriptor, bytes, protection, MapFlags::SHARED)
+    }
+
+    /// Map `bytes` of `descriptor` for reading, and for writing what this process alone sees.
+    ///
+    /// Nothing is reserved for the pages that may be written.
+    pub(crate) fn private(descriptor: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        let writable = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        Self::with_flags(descriptor, bytes, writable, flags)
+    }
+
+    fn with_flags(
+        descriptor: BorrowedFd<'_>,
+        bytes: usize,
+        protection: ProtFlags,
+        flags: MapFlags,
+    ) -> io::Result<Self> {
         // SAFETY: with a null hint and without MAP_FIXED the kernel picks addresses that nothing else uses.
-        let start = unsafe {
-            mmap(
-                ptr::null_mut(),
-                bytes,
-                protection,
-                MapFlags::SHARED,
-                descriptor,
-                0,
-            )?
-        };
+        let start = unsafe { mmap(ptr::null_mut(), bytes, protection, flags, descriptor, 0)? };
         let start =
             NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
         Ok(Self { start, bytes })
+    }
+
+    /// Tell the kernel something about the pages of a range.
+    pub(crate) fn advise(&self, offset: usize, length: usize, advice: Advice) -> io::Result<()> {
+        let start = self.at(offset, length);
+        // SAFETY: the range lies within the mapping. Of the advices in use, one drops pages that were written here, which
+        // the caller's callers have no reference to, and one makes pages that read the same as before.
+        unsafe { madvise(start.as_ptr().cast(), length, advice)? };
+        Ok(())
     }
 
     /// The address of the byte at `offset`, with room for `length` bytes behind it.
@@ -102,4 +120,20 @@ pub(crate) fn wiped_on_fork() -> Option<&'static AtomicU64> {
         // SAFETY: page-aligned, zeroed, never unmapped, and used as this atomic only.
         Some(unsafe { &*page.cast::<AtomicU64>() })
     })
+}
+
+/// A byte of a window, for tests.
+#[cfg(test)]
+pub(crate) fn peek(window: &crate::Window, offset: usize) -> u8 {
+    assert!(offset < window.len());
+    // SAFETY: inside the window, which is mapped.
+    unsafe { window.as_ptr().add(offset).read_volatile() }
+}
+
+/// Write a byte of a private window, for tests.
+#[cfg(test)]
+pub(crate) fn poke(window: &crate::Window, offset: usize, value: u8) {
+    assert!(offset < window.len());
+    // SAFETY: inside the window, which is mapped for writing, and of which the test has no reference.
+    unsafe { window.as_ptr().cast_mut().add(offset).write_volatile(value) }
 }

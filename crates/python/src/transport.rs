@@ -7,13 +7,15 @@ mod connection;
 mod conversion;
 mod frames;
 mod gather;
+mod items;
+mod lend;
 mod listener;
 mod look;
 mod messages;
 mod native;
 mod selector;
+mod sleeper;
 mod tls;
-mod turns;
 mod wait;
 
 pub use connection::Connection;
@@ -28,6 +30,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(budget::limit_process, module)?)?;
     module.add_function(wrap_pyfunction!(budget::process_has_room, module)?)?;
     module.add_function(wrap_pyfunction!(budget::process_metrics, module)?)?;
+    items::register(module)?;
+    lend::register(module)?;
     module.add_class::<Connection>()?;
     module.add_class::<Frame>()?;
     module.add_class::<awaitable::Waiting>()?;
@@ -39,7 +43,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<native::NativeServer>()?;
     module.add_class::<look::Look>()?;
     module.add_class::<selector::Selector>()?;
-    module.add_class::<turns::Turns>()?;
     module.add_class::<tls::TlsServer>()?;
     module.add_class::<tls::TlsClient>()?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)

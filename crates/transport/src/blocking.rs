@@ -7,7 +7,7 @@
 //! from its wait to run Python's handlers, and `poll` returns EINTR where a futex wait does not.
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,16 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::call::Outcome;
-use crate::connection::{Connection, Socket, die, next_runnable, release};
-use crate::error::{Delivered, Error, Fault, Result};
+use crate::connection::{Connection, die, next_runnable, release};
+use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::inbox::Call;
 use crate::limit::SPIN_US;
 use crate::look::Look;
 use crate::state::{Reader, State};
-use crate::stream::Stream;
 use crate::sys::process;
+use crate::wire::{Watch, Wire};
 
-type Guard<'a> = MutexGuard<'a, State<Socket>>;
+type Guard<'a> = MutexGuard<'a, State<Wire>>;
 
 thread_local! {
     /// The eventfd that this thread sleeps on as a follower, and the process that made it.
@@ -133,6 +133,33 @@ impl Connection {
         }
     }
 
+    /// Wait until the peer has said who it is; TLS has met it before that.
+    ///
+    /// # Errors
+    /// `Deadline`, `Interrupted`, `Busy` if somebody else reads, what ended the connection.
+    pub fn meet(&self, deadline: Option<Instant>) -> Result<()> {
+        let mut state = self.lock()?;
+        while !state.is_met() {
+            let ended = state.ended.then_some(Fault::Broken(Cause::EndOfFile));
+            if let Some(fault) = state.fault.clone().or(ended) {
+                release(state);
+                return Err(fault.to_error(&self.peer, Delivered::No));
+            }
+            if state.reader != Reader::Nobody {
+                return Err(self.busy("somebody else reads it"));
+            }
+            if is_past(deadline) {
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            let write = state.wants_write();
+            state = self.turn(state, Wish { id: None, write }, deadline)?;
+        }
+        release(state);
+        Ok(())
+    }
+
     /// Wait until everything queued so far is with the kernel, or the connection is broken.
     ///
     /// # Errors
@@ -194,7 +221,7 @@ impl Connection {
     }
 
     /// Wait once, then read and write what can be.
-    fn turn<'a>(
+    pub(crate) fn turn<'a>(
         &'a self,
         mut state: Guard<'a>,
         wish: Wish,
@@ -203,19 +230,23 @@ impl Connection {
         let wake = wish.id.map(|_| own_wake()).transpose()?;
         let turn = self.enter(&mut state, wish, wake.as_ref())?;
         let mut look = state.look;
-        // Of bytes that lie in the stream the socket says nothing.
-        let held = state.stream.as_ref().is_some_and(Stream::holds_received);
+        let returns = state.lending.as_ref().and_then(|lending| lending.returns());
         release(state);
-        let watched = (&*turn.socket, turn.pidfd.as_deref(), wake.as_deref());
+        let watched = (turn.watch.as_fd(), turn.pidfd.as_deref(), wake.as_deref());
         let lead = turn.lead.is_some();
-        let woken = if lead && held {
+        let woken = if turn.held {
             Ok(Woken {
                 readable: true,
                 writable: wish.write,
                 peer_died: false,
             })
         } else {
-            Self::sleep(watched, lead, wish.write, deadline, &mut look)
+            let tidy = || {
+                if let Some(returns) = &returns {
+                    let _ = returns.restore(); // what fails is tried again when it is needed
+                }
+            };
+            Self::sleep(watched, (lead, wish.write), deadline, &mut look, tidy)
         };
         let mut state = self.lock()?;
         if lead {
@@ -241,11 +272,11 @@ impl Connection {
     /// Take the reader's place where it is free, or follow whoever has it.
     pub(crate) fn enter(
         &self,
-        state: &mut State<Socket>,
+        state: &mut State<Wire>,
         wish: Wish,
         wake: Option<&Arc<OwnedFd>>,
     ) -> Result<Turn> {
-        let Some(socket) = state.stream.clone() else {
+        let Some(watch) = state.stream.as_ref().map(Wire::watch) else {
             return Err(Error::Closed {
                 peer: self.peer.clone(),
             });
@@ -264,24 +295,25 @@ impl Connection {
             state.reader = reading;
         }
         Ok(Turn {
-            socket,
+            watch,
             pidfd: state.pidfd.clone(),
             lead: lead.then_some(reading),
+            held: lead && state.holds_received(),
         })
     }
 
     fn sleep(
-        (socket, pidfd, wake): (&OwnedFd, Option<&OwnedFd>, Option<&OwnedFd>),
-        read: bool,
-        write: bool,
+        (socket, pidfd, wake): (BorrowedFd<'_>, Option<&OwnedFd>, Option<&OwnedFd>),
+        (read, write): (bool, bool),
         deadline: Option<Instant>,
         look: &mut Look,
+        before_sleep: impl FnOnce(),
     ) -> Result<Woken> {
         let mut interest = PollFlags::empty();
         interest.set(PollFlags::IN, read);
         interest.set(PollFlags::OUT, write);
         // A descriptor of which nothing is wanted would still report a hang-up, for ever.
-        let socket = (read || write).then(|| PollFd::new(socket, interest));
+        let socket = (read || write).then(|| PollFd::from_borrowed_fd(socket, interest));
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let sources = [
             socket,
@@ -301,6 +333,7 @@ impl Connection {
             return Ok(Self::found(&fds, places, wake));
         }
         let looked = read && look.is_worth_it();
+        before_sleep(); // not before looking: whoever was answered may wait for this core
         let slept = Instant::now();
         let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         match poll(&mut fds, timeout.as_ref()) {
@@ -351,10 +384,12 @@ pub(crate) fn spin(fds: &mut [PollFd<'_>], time_us: u64) -> bool {
 
 /// A thread's place at one connection while it sleeps.
 pub(crate) struct Turn {
-    pub(crate) socket: Socket,
+    pub(crate) watch: Watch,
     pub(crate) pidfd: Option<Arc<OwnedFd>>,
     /// What the reader's place is marked with, where this thread reads.
     pub(crate) lead: Option<Reader>,
+    /// This thread reads, and bytes lie in the stream of which the socket says nothing.
+    pub(crate) held: bool,
 }
 
 /// What a sleep ended with, for one connection.
@@ -366,7 +401,7 @@ pub(crate) struct Woken {
 }
 
 /// Give the reader's place up after a sleep, and do what it was slept for.
-pub(crate) fn leave(state: &mut State<Socket>, turn: &Turn, woken: Woken) {
+pub(crate) fn leave(state: &mut State<Wire>, turn: &Turn, woken: Woken) {
     // A driver may have taken over meanwhile, and given the place up to another thread.
     let lead = turn.lead.is_some_and(|reading| state.reader == reading);
     if lead {

@@ -1,28 +1,29 @@
-//! A connection over a Unix stream socket: the state behind a lock, in steps that never wait.
+//! A connection of calls over a socket or TLS: the state behind a lock, in steps that never wait.
 //!
 //! Lock order: the state's lock is the only one, is held for one bounded turn, and never across
 //! a wait or while lent bytes are given back.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{AddressFamily, sockopt::socket_domain};
 
 use crate::call::{Outcome, Taker};
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::frame::{Codec, Header, Kind, Reason, time_to_wire};
 use crate::inbox::Call;
-use crate::limit::Limits;
+use crate::lending::sweep_lent;
+use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
-use crate::state::{Reader, State, ring};
+use crate::state::{Entry, Reader, State, ring};
 use crate::sys::process;
+use crate::sys::shared::Aside;
 use crate::unix::peer_uid;
-
-pub(crate) type Socket = Arc<OwnedFd>;
+use crate::wire::Wire;
 
 /// How a connection is made.
 #[derive(Clone, Debug)]
@@ -33,6 +34,10 @@ pub struct Options {
     pub peer: String,
     /// The language runtime that is announced, see [`crate::preface::Preface::runtime`].
     pub runtime: u32,
+    /// How the two ends let each other in.
+    pub entry: Entry,
+    /// Whether long segments may be lent to a peer of our user, and be borrowed: see [`crate::lending`].
+    pub lends: bool,
 }
 
 impl Options {
@@ -43,6 +48,8 @@ impl Options {
             limits: Limits::default(),
             peer: peer.into(),
             runtime: 0,
+            entry: Entry::default(),
+            lends: true,
         }
     }
 }
@@ -71,25 +78,28 @@ pub struct Counters {
     pub stale: u64,
     pub cancelled: u64,
     pub pongs: u64,
+    /// Segments that the peer may still read in our memory.
+    pub lent_segments: usize,
 }
 
 /// One end of a connection. Every method may be called from any thread.
 pub struct Connection {
-    state: Mutex<State<Socket>>,
+    state: Mutex<State<Wire>>,
     pub(crate) peer: String,
     owner: AtomicU32,
+    lends: bool,
 }
 
 impl Connection {
-    /// Take over a connected Unix stream socket.
+    /// Take over a connected stream socket, or TLS over one.
     ///
     /// Pickle frames are accepted only if the kernel says that the peer has our user id.
     ///
     /// # Errors
-    /// `Config` if the descriptor is no such socket.
-    pub fn new(socket: OwnedFd, options: Options) -> Result<Self> {
+    /// `Config` if the descriptor is no such socket, or the wire is shared memory.
+    pub fn new(wire: impl Into<Wire>, options: Options) -> Result<Self> {
         let connection = Self::unconnected(options);
-        connection.adopt(socket)?;
+        connection.adopt(wire)?;
         connection.step(|state| {
             state.greet();
             state.flush();
@@ -106,31 +116,43 @@ impl Connection {
             limits,
             peer,
             runtime,
+            entry,
+            lends,
         } = options;
+        let mut state = State::new(role, limits, runtime);
+        state.entry = entry;
         Self {
-            state: Mutex::new(State::new(role, limits, runtime)),
+            state: Mutex::new(state),
             peer,
             owner: AtomicU32::new(process::current()),
+            lends,
         }
     }
 
-    /// Take over a connected Unix stream socket; from here on the connection is this process's.
+    /// Take over a wire; from here on the connection is this process's.
     ///
     /// The preface goes out with the first frame, so that nothing comes to the peer's socket before
     /// the first answer: whoever polls it there learns that the peer is ready.
     ///
     /// # Errors
-    /// `Config` if the descriptor is no such socket.
-    pub fn adopt(&self, socket: OwnedFd) -> Result<()> {
-        let trusted = peer_uid(&socket)? == rustix::process::geteuid().as_raw();
-        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).map_err(|errno| {
+    /// As [`Self::new`].
+    pub fn adopt(&self, wire: impl Into<Wire>) -> Result<()> {
+        let wire = wire.into();
+        let trusted = is_same_user(&wire)?;
+        rustix::io::fcntl_setfd(wire.socket(), rustix::io::FdFlags::CLOEXEC).map_err(|errno| {
             Error::System {
                 what: "fcntl".into(),
                 errno,
             }
         })?;
+        let wire = if trusted && self.lends {
+            sweep_lent();
+            wire.with_descriptors()
+        } else {
+            wire
+        };
         self.owner.store(process::current(), Ordering::Relaxed);
-        self.lock_any().connect(Arc::new(socket), trusted);
+        self.lock_any().connect(wire, trusted);
         Ok(())
     }
 
@@ -144,9 +166,9 @@ impl Connection {
         self.lock_any().pickle_allowed
     }
 
-    /// The socket, for a selector; `None` once closed.
+    /// What a selector watches; `None` once closed.
     pub fn descriptor(&self) -> Option<RawFd> {
-        self.lock_any().stream.as_ref().map(AsRawFd::as_raw_fd)
+        self.lock_any().stream.as_ref().map(Wire::descriptor)
     }
 
     /// Take the peer's pidfd: readable means that the peer ended. Closed with the connection.
@@ -160,24 +182,18 @@ impl Connection {
     /// # Errors
     /// `Limit` above the limits of either side, `Broken` with "no" once the peer is gone or said
     /// goodbye, `Closed`, `Forked`.
+    ///
+    /// Cost: long segments are copied once to be lent, without the lock.
     pub fn start(&self, call: Outgoing<'_>, taker: Taker) -> Result<u64> {
+        let asides = self.put_aside(&call.segments)?;
         self.step(|state| {
-            let segments = self.check_call(state, &call)?;
-            let id = state.calls.next_id();
-            let header = Header {
-                head_bytes: head_bytes(&call.head)?,
-                codec: call.codec,
-                one_way: call.one_way,
-                segments,
-                time: time_to_wire(call.remaining),
-                generation: call.generation,
-                ..Header::control(Kind::Call, id)
-            };
+            let (id, mut header) = self.next_header(state, &call)?;
             if !call.one_way {
                 // Registered before sending, so that a failure to send ends it like any other.
                 state.calls.begin(id, taker, u64::MAX);
             }
-            let end = state.send(header, call.head, call.segments);
+            let segments = state.refer(&mut header, call.segments, asides);
+            let end = state.send(header, call.head, segments);
             if !call.one_way && state.fault.is_none() {
                 state.calls.begin(id, taker, end);
             }
@@ -185,7 +201,28 @@ impl Connection {
         })?
     }
 
-    fn check_call(&self, state: &State<Socket>, call: &Outgoing<'_>) -> Result<u16> {
+    /// The next id and the header of a call that may be sent.
+    pub(crate) fn next_header(
+        &self,
+        state: &mut State<Wire>,
+        call: &Outgoing<'_>,
+    ) -> Result<(u64, Header)> {
+        let segments = self.check_call(state, call)?;
+        let head_bytes = head_bytes(&call.head)?;
+        let id = state.calls.next_id();
+        let header = Header {
+            head_bytes,
+            codec: call.codec,
+            one_way: call.one_way,
+            segments,
+            time: time_to_wire(call.remaining),
+            generation: call.generation,
+            ..Header::control(Kind::Call, id)
+        };
+        Ok((id, header))
+    }
+
+    fn check_call(&self, state: &State<Wire>, call: &Outgoing<'_>) -> Result<u16> {
         if let Some(fault) = &state.fault {
             return Err(fault.to_error(&self.peer, Delivered::No));
         }
@@ -280,20 +317,44 @@ impl Connection {
         id: u64,
         codec: Codec,
         head: Head<'_>,
-        segments: Vec<Payload>,
+        mut segments: Vec<Payload>,
     ) -> Result<()> {
+        let asides = self.put_aside(&segments)?;
         self.step(|state| {
             let count = check_limits(state, &head, &segments)?;
             let head_bytes = head_bytes(&head)?;
-            let header = Header {
+            let mut header = Header {
                 head_bytes,
                 codec,
                 segments: count,
                 ..Header::control(Kind::Reply, id)
             };
+            if state.inbox.awaits(id) {
+                segments = state.refer(&mut header, segments, asides);
+            }
             state.answer(header, None, head, segments);
             Ok(())
         })?
+    }
+
+    /// Copy long segments to where a peer that borrows can read them, by place; those for which there is no room, and
+    /// all where nothing is lent, are sent as bytes.
+    fn put_aside(&self, segments: &[Payload]) -> Result<Vec<Option<Aside>>> {
+        let is_long = |segment: &Payload| (**segment).as_ref().len() >= LEND_BYTES_MIN;
+        if !segments.iter().any(is_long) {
+            return Ok(Vec::new());
+        }
+        let state = self.lock()?;
+        let desk = state.lending.as_ref().and_then(|lending| lending.desk());
+        drop(state);
+        let Some(desk) = desk else {
+            return Ok(Vec::new());
+        };
+        let put = |segment: &Payload| is_long(segment).then(|| desk.put((**segment).as_ref()));
+        Ok(segments
+            .iter()
+            .map(|segment| put(segment).flatten())
+            .collect())
     }
 
     /// Answer a running call with a failure without waiting.
@@ -333,16 +394,17 @@ impl Connection {
         })
     }
 
-    /// Tell the peer that no new calls are taken; the running ones finish.
+    /// Tell the peer that no new calls are taken; the running ones finish, the queued ones are refused.
     pub fn goodbye(&self) -> Result<()> {
         self.step(|state| {
             if !state.inbox.is_closing() && state.fault.is_none() {
-                state.inbox.close();
+                let queued = state.inbox.close();
                 state.send(
                     Header::control(Kind::Goodbye, 0),
                     Head::Borrowed(&[]),
                     Vec::new(),
                 );
+                queued.into_iter().for_each(|refusal| state.refuse(refusal));
             }
         })
     }
@@ -375,20 +437,32 @@ impl Connection {
         self.step(|state| (state.wants_read(), state.wants_write()))
     }
 
-    /// Calls whose answers have not been taken.
-    pub fn in_flight(&self) -> usize {
-        self.lock_any().calls.in_flight()
+    /// Whether input lies in the stream of which the socket says nothing: step again without waiting.
+    pub fn holds_received(&self) -> bool {
+        let mut state = self.lock_any();
+        state.holds_received() && state.wants_read()
     }
 
-    /// Bytes that wait to be sent.
+    /// Calls whose answers have not been taken, and streams that have not been taken to their end.
+    pub fn in_flight(&self) -> usize {
+        let state = self.lock_any();
+        state.calls.in_flight() + state.items.in_flight()
+    }
+
+    /// Bytes that wait to be sent; those that the stream itself holds count as one at least.
     pub fn outbox_bytes(&self) -> usize {
-        self.lock_any().outbox.bytes()
+        self.lock_any().unsent_bytes()
     }
 
     /// Why nothing more comes, if so: the fault, or the end of the peer's calls.
     pub fn is_over(&self) -> bool {
         let state = self.lock_any();
         state.fault.is_some() || (state.ended && state.inbox.queued() == 0)
+    }
+
+    /// Whether the server said goodbye.
+    pub fn is_leaving(&self) -> bool {
+        self.lock_any().goodbye
     }
 
     /// The error that ended the connection, if one did.
@@ -411,14 +485,15 @@ impl Connection {
             sent_bytes: state.outbox.sent(),
             received_bytes: state.decoder.offset(),
             outbox_bytes: state.outbox.bytes(),
-            inbox_bytes: state.inbox.bytes() + state.calls.bytes(),
+            inbox_bytes: state.inbox.bytes() + state.calls.bytes() + state.items.bytes(),
             inbox_calls: state.inbox.queued(),
-            in_flight: state.calls.in_flight(),
+            in_flight: state.calls.in_flight() + state.items.in_flight(),
             late_replies: state.calls.late,
             expired: state.inbox.expired,
             stale: state.inbox.stale,
             cancelled: state.inbox.cancelled,
             pongs: state.pongs,
+            lent_segments: state.lending.as_ref().map_or(0, |lending| lending.lent()),
         }
     }
 
@@ -437,12 +512,13 @@ impl Connection {
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
         state.pidfd = None;
-        if let Some(socket) = state.stream.take() {
-            // Wakes the threads that wait on it; the descriptor goes with the last of them.
-            let _ = shutdown(socket.as_fd(), Shutdown::Both);
+        let mut wire = state.stream.take();
+        if let Some(wire) = &mut wire {
+            wire.hang_up();
         }
         let retired = state.outbox.take_retired();
         drop(state);
+        drop(wire);
         drop(retired);
     }
 
@@ -454,14 +530,14 @@ impl Connection {
     }
 
     /// Run one step under the lock, then give lent bytes back outside of it.
-    pub(crate) fn step<R>(&self, act: impl FnOnce(&mut State<Socket>) -> R) -> Result<R> {
+    pub(crate) fn step<R>(&self, act: impl FnOnce(&mut State<Wire>) -> R) -> Result<R> {
         let mut state = self.lock()?;
         let result = act(&mut state);
         release(state);
         Ok(result)
     }
 
-    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State<Socket>>> {
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State<Wire>>> {
         let here = process::current();
         if here != self.owner.load(Ordering::Relaxed) {
             return Err(Error::Forked {
@@ -473,20 +549,20 @@ impl Connection {
         Ok(self.lock_any())
     }
 
-    fn lock_any(&self) -> MutexGuard<'_, State<Socket>> {
+    fn lock_any(&self) -> MutexGuard<'_, State<Wire>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Unlock, then give lent bytes back. A broken protocol ends the connection here.
-pub(crate) fn release(mut state: MutexGuard<'_, State<Socket>>) {
+pub(crate) fn release(mut state: MutexGuard<'_, State<Wire>>) {
     if state
         .fault
         .as_ref()
         .is_some_and(|fault| matches!(fault, Fault::Protocol { .. }))
-        && let Some(socket) = &state.stream
+        && let Some(wire) = &mut state.stream
     {
-        let _ = shutdown(socket.as_fd(), Shutdown::Both);
+        wire.hang_up();
     }
     let retired = state.outbox.take_retired();
     drop(state);
@@ -494,7 +570,7 @@ pub(crate) fn release(mut state: MutexGuard<'_, State<Socket>>) {
 }
 
 /// Forget a call and tell the peer.
-pub(crate) fn give_up(state: &mut State<Socket>, id: u64) {
+pub(crate) fn give_up(state: &mut State<Wire>, id: u64) {
     state.followers.remove(&id);
     if state.calls.cancel(id) && state.fault.is_none() {
         state.send(
@@ -506,7 +582,7 @@ pub(crate) fn give_up(state: &mut State<Socket>, id: u64) {
 }
 
 /// The peer process ended: deliver what is in the socket, then break.
-pub(crate) fn die(state: &mut State<Socket>) {
+pub(crate) fn die(state: &mut State<Wire>) {
     let mut before = state.decoder.offset();
     loop {
         state.receive();
@@ -520,17 +596,38 @@ pub(crate) fn die(state: &mut State<Socket>) {
 }
 
 /// The next call that is to run; refusals are sent on the way.
-pub(crate) fn next_runnable(state: &mut State<Socket>) -> Option<Call> {
+pub(crate) fn next_runnable(state: &mut State<Wire>) -> Option<Call> {
     loop {
         match state.inbox.next(Instant::now())? {
-            Ok(call) => return Some(call),
+            Ok(call) => {
+                if call.stream {
+                    state.credits.run(call.id, call.deadline);
+                }
+                return Some(call);
+            }
             Err(Some(refusal)) => state.refuse(refusal),
             Err(None) => {}
         }
     }
 }
 
-fn head_bytes(head: &Head<'_>) -> Result<u32> {
+/// Whether the kernel says that the peer is of our user; over a network nobody can.
+fn is_same_user(wire: &Wire) -> Result<bool> {
+    let socket = match wire {
+        Wire::Socket(socket) => socket,
+        Wire::Local(stream) => stream.socket(),
+        Wire::Tls(_) => return Ok(false),
+        Wire::Shared(_) => return Err(Error::Config("calls do not run over shared memory".into())),
+    };
+    let family = socket_domain(socket)
+        .map_err(|errno| Error::Config(format!("this is no connected stream socket ({errno})")))?;
+    if family != AddressFamily::UNIX {
+        return Ok(false);
+    }
+    Ok(peer_uid(socket)? == rustix::process::geteuid().as_raw())
+}
+
+pub(crate) fn head_bytes(head: &Head<'_>) -> Result<u32> {
     let value = head.as_slice().len() as u64;
     u32::try_from(value).map_err(|_| Error::Limit {
         name: "head_bytes_max",
@@ -539,7 +636,11 @@ fn head_bytes(head: &Head<'_>) -> Result<u32> {
     })
 }
 
-fn check_limits(state: &State<Socket>, head: &Head<'_>, segments: &[Payload]) -> Result<u16> {
+pub(crate) fn check_limits(
+    state: &State<Wire>,
+    head: &Head<'_>,
+    segments: &[Payload],
+) -> Result<u16> {
     let (bytes_max, segments_max) = match &state.peer {
         None => (state.limits.frame_bytes_max, state.limits.segments_max),
         Some(peer) => (

@@ -35,6 +35,10 @@ pub enum Cause {
     Goodbye,
     #[error("the call was cancelled at the other side")]
     Cancelled,
+    #[error(
+        "the peer does not speak streams of results, its preface says; update it, or use a call"
+    )]
+    NoStreams,
 }
 
 impl From<StreamFault> for Cause {
@@ -69,7 +73,7 @@ pub enum Violation {
     Segments { limit: u16, value: u16 },
     #[error("no memory for {0} bytes of a frame")]
     Memory(usize),
-    #[error("a call arrived at an end that does not serve")]
+    #[error("a call or credit for one arrived at an end that does not serve")]
     NotServing,
     #[error(
         "the peer is a {0:?}, which does not fit this end: one speaks calls, the other messages"
@@ -77,7 +81,7 @@ pub enum Violation {
     Purpose(crate::preface::Role),
     #[error("a message has no frame")]
     Empty,
-    #[error("a message came before the token that this side asks for; give token= to connect")]
+    #[error("it sent something before the token that this side asks for; give token= to connect")]
     Uninvited,
     #[error("the token is wrong")]
     Token,
@@ -93,10 +97,20 @@ pub enum Violation {
     Record(usize),
     #[error("a record on the lifeline came before the hello, or a second hello did")]
     Order,
-    #[error("a record on the lifeline came without its descriptors; are any left to this process?")]
+    #[error("{0}")]
+    Lending(&'static str),
+    #[error("descriptors did not come with what they belong to; are any left to this process?")]
     Descriptors,
     #[error("more than {limit} chunks of the peer are mapped at once (windows_max)")]
     Windows { limit: usize },
+    #[error("an item of stream {0} arrived, which is not open")]
+    NoStream(u64),
+    #[error("an item of stream {0} arrived for which no credit was left")]
+    Overdrawn(u64),
+    #[error("stream {0} began without its first credit")]
+    Uncredited(u64),
+    #[error("a credit of {value} for stream {id} is none, or brings it above {limit}")]
+    Credit { id: u64, limit: u32, value: u32 },
     #[error("{0}")]
     Window(String),
     #[error("pickle is refused: the kernel does not say that the peer is the same user")]

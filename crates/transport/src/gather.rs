@@ -152,6 +152,12 @@ fn sleep(
     deadline: Option<Instant>,
     look: bool,
 ) -> Result<()> {
+    if places.iter().any(|place| place.turn.held) {
+        for place in places {
+            place.woken.readable = true;
+        }
+        return Ok(());
+    }
     let last = places.len() - 1;
     let patient = (!is_past(Some(patient))).then_some(patient);
     let mut fds = Vec::with_capacity(2 * places.len() + 1);
@@ -166,7 +172,7 @@ fn sleep(
         // A descriptor of which nothing is wanted would still report a hang-up, for ever.
         if !interest.is_empty() {
             sockets.push((at, fds.len()));
-            fds.push(PollFd::new(&*place.turn.socket, interest));
+            fds.push(PollFd::new(&place.turn.watch, interest));
         }
         if let Some(pidfd) = &place.turn.pidfd {
             processes.push((at, fds.len()));

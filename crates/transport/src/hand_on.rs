@@ -5,6 +5,8 @@
 //! the next one whether the server's preface was read and which call is still owed an answer. The next one goes on from
 //! there: it says no preface of its own, and reads the owed answer as if it had called itself.
 //!
+//! Whoever may hand a connection on makes it without lending ([`Options::lends`]): what is lent is one process's own.
+//!
 //! Ids may repeat between processes: the server knows a call by its id only until it has answered it, and nobody calls
 //! before the owed answer was read.
 
@@ -13,6 +15,7 @@ use std::os::fd::OwnedFd;
 use crate::call::Taker;
 use crate::connection::{Connection, Options};
 use crate::error::{Fault, Result};
+use crate::wire::Wire;
 
 impl Connection {
     /// Take over the socket of a caller that has said its preface; `met`: the server's preface was read too.
@@ -20,6 +23,10 @@ impl Connection {
     /// # Errors
     /// `Config` if the descriptor is no connected Unix socket.
     pub fn resume(socket: OwnedFd, options: Options, met: bool) -> Result<Self> {
+        let options = Options {
+            lends: false,
+            ..options
+        };
         let connection = Self::unconnected(options);
         connection.adopt(socket)?;
         connection.step(|state| state.resume(met))?;
@@ -30,16 +37,18 @@ impl Connection {
     /// but those that are owed. `owed` is the number of these.
     pub fn at_rest(&self, owed: usize) -> Result<bool> {
         self.step(|state| {
-            state.fault.is_none()
+            matches!(state.stream, Some(Wire::Socket(_)))
+                && state.fault.is_none()
                 && state.outbox.is_empty()
                 && state.decoder.at_boundary()
                 && state.calls.in_flight() == owed
+                && state.items.in_flight() + state.items.left() == 0
         })
     }
 
     /// Whether the server's preface was read.
     pub fn is_met(&self) -> Result<bool> {
-        self.step(|state| state.decoder.is_met())
+        self.step(|state| state.is_met())
     }
 
     /// Forget a call whose answer another process will read; the server is told nothing.
@@ -112,7 +121,11 @@ mod tests {
         let (ours, theirs) = unix::pair().expect("a pair");
         let duplicate = ours.try_clone().expect("a duplicate");
         let server = Connection::new(theirs, Options::new(Role::Server, "caller"));
-        let first = Connection::new(ours, Options::new(Role::Caller, "service"));
+        let options = Options {
+            lends: false,
+            ..Options::new(Role::Caller, "service")
+        };
+        let first = Connection::new(ours, options);
         (first.expect("first"), duplicate, server.expect("server"))
     }
 

@@ -18,8 +18,19 @@ pub const BUDGET_MEMORY_SHARE: usize = 4;
 pub const DESCRIPTORS_KEPT: usize = 128;
 /// By how much at least half a message, or output that is not taken, must move on within the time allowed for it.
 pub const STALL_BYTES_MIN: u64 = 32 << 10;
+/// Items of a stream that its caller allows at once, at most.
+pub const STREAM_CREDIT_MAX: u32 = 1 << 16;
+/// A server sends no further item of a stream while so many bytes of it are not consumed; half of
+/// `INBOX_BYTES_MAX`, so that no stream alone fills what a connection holds.
+pub const STREAM_BYTES: usize = INBOX_BYTES_MAX / 2;
+/// Items after which a serving thread that has credit left looks whether its caller has left.
+pub const STREAM_LOOK_ITEMS: u32 = 16;
+/// And the time after which it looks, for items that take long to make.
+pub const STREAM_LOOK_MS: u64 = 1;
 /// Longest token of a handshake.
 pub const TOKEN_BYTES_MAX: usize = 4096;
+/// Largest frame of a caller that has not shown the token that it is asked for.
+pub const UNMET_BYTES_MAX: u64 = 64 << 10;
 /// Queued for sending: senders wait above it.
 pub const OUTBOX_BYTES_HIGH: usize = 512 << 10;
 /// Waiting senders go on below it.
@@ -109,6 +120,22 @@ pub const REGION_CHUNK_BYTES: u64 = 64 << 20;
 pub const LENT_FRAMES_MAX: usize = 1024;
 /// Chunks of a peer that are mapped at once; its region has at most four, but for blocks that need their own.
 pub const WINDOWS_MAX: usize = 64;
+/// Segments of calls from this size on are lent to a peer that borrows.
+pub const LEND_BYTES_MIN: usize = 256 << 10;
+/// What a process lends to all peers of its calls at once; beyond it segments go as bytes.
+pub const LEND_REGION_BYTES_MAX: u64 = 256 << 20;
+/// What is mapped of it at a time; a borrower's map of it counts in its `RLIMIT_DATA`, whether it writes there or not.
+pub const LEND_CHUNK_BYTES: u64 = 16 << 20;
+/// What a server lends to one caller: results that a caller keeps count as memory of the server.
+pub const LENT_RESULTS_BYTES_MAX: u64 = 64 << 20;
+/// Descriptors that travel with one run of bytes; the kernel takes 253.
+pub const DESCRIPTORS_MAX: usize = 16;
+/// Whoever writes as many pages of a borrowed segment gets copies instead, for a while.
+///
+/// A page that is written costs 2.8 us, one that is copied 0.2.
+pub const WRITTEN_PAGES_MAX: usize = 16;
+/// For how many segments.
+pub const COPIES_AFTER_WRITING: u32 = 64;
 /// How long a thread waits for another one that sleeps on the same connection, before it looks for signals.
 pub const FOLLOW_MS: u64 = 50;
 /// Longest look of an event loop before it sleeps, with the GIL held: a tenth of its switch interval.

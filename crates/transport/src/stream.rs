@@ -115,6 +115,20 @@ pub trait Stream {
     fn lent(&mut self) -> usize {
         0
     }
+    /// Whether descriptors can travel beside the bytes.
+    fn carries_descriptors(&self) -> bool {
+        false
+    }
+    /// From here on keep the descriptors that come; before, they are lost.
+    fn ask_for_descriptors(&mut self) {}
+    /// Send descriptors along with the next bytes; false, and they are closed, where too many wait.
+    fn attach(&mut self, _descriptors: Vec<OwnedFd>) -> bool {
+        false
+    }
+    /// Take the next descriptor that came.
+    fn next_descriptor(&mut self) -> Option<OwnedFd> {
+        None
+    }
 }
 
 impl Stream for Arc<OwnedFd> {
@@ -139,12 +153,16 @@ impl Stream for Arc<OwnedFd> {
 
     fn hung_up(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut fds = [PollFd::new(self, PollFlags::empty())];
+        use rustix::net::{AddressFamily, sockopt::socket_domain};
+        // TCP tells the end of one direction alone, also where the peer has closed both; our ends close no single one.
+        let local = socket_domain(self).is_ok_and(|family| family == AddressFamily::UNIX);
+        let gone = PollFlags::HUP | PollFlags::ERR;
+        let gone = if local { gone } else { gone | PollFlags::RDHUP };
+        let mut fds = [PollFd::new(self, gone)];
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        poll(&mut fds, Some(&now)).is_ok()
-            && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(gone)
     }
 }

@@ -40,7 +40,11 @@ class SharedPythonRecord(PythonRecord):
     @classmethod
     def begun(cls, kind: SharedKind, handle: _core.Handle, descriptor: int) -> SharedPythonRecord:
         """A service that this program makes; the descriptor is given away."""
-        record = cls(kind, handle, _core.Connection(descriptor, peer=f"service {kind.name}"))
+        record = cls(
+            kind,
+            handle,
+            _core.Connection(descriptor, peer=f"service {kind.name}", by_reference=False),
+        )
         assert kind.make is not None
         try:
             record.pending = record.channel.begin("@start", kind.make)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from forebay._core import Connection
+from forebay._core import Connection, sweep_lent
 from forebay.errors import DeadlineError
 from forebay.rpc._reader import reader
 from forebay.testing import _process
@@ -90,6 +90,7 @@ def _left(before: Inventory, mark: str, places: list[Path], timeout: float) -> I
     deadline = time.monotonic() + timeout
     while True:
         gc.collect()  # what lies in a cycle is let go only now
+        sweep_lent()
         now = _inventory(mark, places)
         left = {what: now[what] for what in now if now[what] != before.get(what)}
         if not left or time.monotonic() > deadline:

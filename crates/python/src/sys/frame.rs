@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 /// Bytes of a received frame; numpy arrays may be made over it without a copy and written to.
 ///
 /// The memory is freed with the last buffer made from it. It is aligned to 64 bytes.
-/// A long frame that came through shared memory is read-only, and goes back to its sender instead.
+/// A long frame of a message that came through shared memory is read-only; it goes back to its sender, as does a segment
+/// of a call that was lent, which may be written and whose written pages are this process's alone.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct Frame {
     buffer: Buffer,
@@ -51,7 +52,7 @@ impl Frame {
                 slf.as_ptr(),
                 buffer.pointer().cast(),
                 length,
-                c_int::from(buffer.is_shared()),
+                c_int::from(buffer.is_read_only()),
                 flags,
             )
         };

@@ -10,18 +10,23 @@ use std::time::Instant;
 
 use forebay_transport::call::Taker;
 use forebay_transport::connection::Outgoing;
-use forebay_transport::{Codec, Connection as Core, Head, Options, Reason, Role, limit};
+use forebay_transport::streaming::Work;
+use forebay_transport::{
+    Admission, Codec, Connection as Core, Entry, Head, Options, Reason, Role, Wire, limit,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::conversion::{
-    Segments, call_to_python, lend, outcome_to_python, to_codec, to_duration, to_head,
+    Segments, call_to_python, outcome_to_python, to_codec, to_duration, to_head, to_payloads,
 };
+use super::lend;
+use super::tls::seal;
 use super::wait::{Stop, raise, retry};
 use crate::error::transport_error;
 use crate::sys::descriptor;
 
-/// One end of a connection over a Unix stream socket.
+/// One end of a connection over a stream socket, or TLS over one.
 ///
 /// Any thread may call any method. Waiting methods let go of the GIL.
 #[pyclass(frozen, module = "forebay._core")]
@@ -51,10 +56,35 @@ impl Connection {
 impl Connection {
     /// Take over the connected socket `descriptor`; it is closed even if this raises.
     #[new]
-    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer"))]
-    fn new(py: Python<'_>, descriptor: RawFd, server: bool, peer: &str) -> PyResult<Self> {
-        let core = Core::new(descriptor::take(descriptor)?, options(py, server, peer))
-            .map_err(|e| transport_error(py, &e, None))?;
+    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer", tls = None, host = "", token = None, expected = None, trusted = false, by_reference = true))]
+    fn new(
+        py: Python<'_>,
+        descriptor: RawFd,
+        server: bool,
+        peer: &str,
+        tls: Option<Bound<'_, PyAny>>,
+        host: &str,
+        token: Option<Vec<u8>>,
+        expected: Option<Vec<u8>>,
+        trusted: bool,
+        by_reference: bool,
+    ) -> PyResult<Self> {
+        let socket = descriptor::take(descriptor)?;
+        let wire = match tls {
+            Some(tls) => Wire::from(seal(py, socket, &tls, host)?),
+            None => Wire::from(socket),
+        };
+        let entry = Entry {
+            admission: expected.map_or(Admission::Anybody, Admission::Token),
+            token,
+            trusted,
+        };
+        let options = Options {
+            entry,
+            lends: by_reference,
+            ..options(py, server, peer)
+        };
+        let core = Core::new(wire, options).map_err(|e| transport_error(py, &e, None))?;
         Ok(Self { core })
     }
 
@@ -81,7 +111,13 @@ impl Connection {
             .map_err(|e| transport_error(py, &e, None))
     }
 
-    /// Whether the server's preface was read.
+    /// Wait until the peer has said who it is.
+    fn meet(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
+        retry(py, || self.core.meet(deadline)).map_err(|stop| raise(py, stop, timeout))
+    }
+
+    /// Whether the peer's preface was read, and its token where one is asked for.
     fn is_met(&self, py: Python<'_>) -> PyResult<bool> {
         self.core
             .is_met()
@@ -127,11 +163,9 @@ impl Connection {
             remaining: allowed,
             generation,
             head: to_head(head),
-            segments: lend(segments)?,
+            segments: to_payloads(segments)?,
         };
-        let id = self
-            .core
-            .start(call, Taker::Thread)
+        let id = lend::start(py, &self.core, call, Taker::Thread)
             .map_err(|e| transport_error(py, &e, timeout))?;
         match retry(py, || self.core.wait(id, deadline)) {
             Ok(outcome) => {
@@ -165,10 +199,9 @@ impl Connection {
             remaining: to_duration(timeout),
             generation,
             head: to_head(head),
-            segments: lend(segments)?,
+            segments: to_payloads(segments)?,
         };
-        self.core
-            .start(call, Taker::Queue)
+        lend::start(py, &self.core, call, Taker::Queue)
             .map_err(|e| transport_error(py, &e, timeout))
     }
 
@@ -187,11 +220,9 @@ impl Connection {
             remaining: None,
             generation,
             head: to_head(head),
-            segments: lend(segments)?,
+            segments: to_payloads(segments)?,
         };
-        self.core
-            .start(call, Taker::Thread)
-            .map_err(|e| transport_error(py, &e, None))
+        lend::start(py, &self.core, call, Taker::Thread).map_err(|e| transport_error(py, &e, None))
     }
 
     /// Wait for the outcome of a call that was begun; past the timeout the call goes on.
@@ -245,6 +276,14 @@ impl Connection {
         }
     }
 
+    /// Wait for a call, or until a stream that runs need not wait: then `None`.
+    fn next_work<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        match retry(py, || self.core.next_work()).map_err(|stop| raise(py, stop, None))? {
+            Work::Call(call) => call_to_python(py, call).map(Some),
+            Work::Streams => Ok(None),
+        }
+    }
+
     /// Take up to `count` received calls without waiting.
     fn poll_calls<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let calls = self
@@ -264,6 +303,27 @@ impl Connection {
             .map_err(|e| transport_error(py, &e, None))
     }
 
+    /// Take the ids of running streams that were given credit since.
+    fn take_granted(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.core
+            .take_granted()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Take the ids of streams of the queue of which something has come since.
+    fn take_news(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.core
+            .take_news()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Streams that were left and may still run at the other side; reads what has come.
+    fn streams_left(&self, py: Python<'_>) -> PyResult<usize> {
+        self.core
+            .streams_left()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
     /// Answer a call without waiting; true if nothing is left to send.
     #[pyo3(signature = (id, codec, head, segments = None))]
     fn reply<'py>(
@@ -274,8 +334,8 @@ impl Connection {
         head: &Bound<'py, PyBytes>,
         segments: Segments<'py>,
     ) -> PyResult<bool> {
-        self.core
-            .reply(id, to_codec(codec), to_head(head), lend(segments)?)
+        let (codec, head, segments) = (to_codec(codec), to_head(head), to_payloads(segments)?);
+        lend::reply(py, &self.core, id, codec, head, segments)
             .map_err(|e| transport_error(py, &e, None))?;
         Ok(self.core.outbox_bytes() == 0)
     }
@@ -292,6 +352,13 @@ impl Connection {
             .fail(id, Reason::Raised, to_codec(codec), to_head(head))
             .map_err(|e| transport_error(py, &e, None))?;
         Ok(self.core.outbox_bytes() == 0)
+    }
+
+    /// End a running stream whose time has run out.
+    fn fail_expired(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        self.core
+            .fail(id, Reason::Expired, Codec::Msgpack, Head::Borrowed(&[]))
+            .map_err(|e| transport_error(py, &e, None))
     }
 
     /// Answer a cancelled call.
@@ -384,6 +451,12 @@ impl Connection {
         self.core.wants().map_err(|e| transport_error(py, &e, None))
     }
 
+    /// Whether input lies here of which the socket says nothing: `receive` again without waiting.
+    #[getter]
+    fn holds_received(&self) -> bool {
+        self.core.holds_received()
+    }
+
     /// The socket's descriptor, -1 once closed.
     fn fileno(&self) -> RawFd {
         self.core.descriptor().unwrap_or(-1)
@@ -410,6 +483,12 @@ impl Connection {
     #[getter]
     fn outbox_bytes(&self) -> usize {
         self.core.outbox_bytes()
+    }
+
+    /// Whether the server said that it takes no new calls.
+    #[getter]
+    fn leaving(&self) -> bool {
+        self.core.is_leaving()
     }
 
     #[getter]
@@ -449,6 +528,7 @@ impl Connection {
         dict.set_item("stale", counters.stale)?;
         dict.set_item("cancelled", counters.cancelled)?;
         dict.set_item("pongs", counters.pongs)?;
+        dict.set_item("lent_segments", counters.lent_segments)?;
         Ok(dict)
     }
 }

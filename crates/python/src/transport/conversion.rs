@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
+use super::lend::watch_forks;
 use crate::error::transport_error;
 use crate::sys::frame::Frame;
 use crate::sys::lent::Lent;
@@ -93,7 +94,7 @@ pub fn outcome_to_python<'py>(
     Ok(Ending::Object(parts.into_any()))
 }
 
-/// `(id, codec, head, segments or None, remaining seconds or None, one_way)`.
+/// `(id, codec, head, segments or None, remaining seconds or None, one_way, stream)`.
 pub fn call_to_python(py: Python<'_>, call: Call) -> PyResult<Bound<'_, PyTuple>> {
     let remaining = call
         .deadline
@@ -111,6 +112,7 @@ pub fn call_to_python(py: Python<'_>, call: Call) -> PyResult<Bound<'_, PyTuple>
         segments,
         remaining,
         call.one_way,
+        call.stream,
     )
         .into_pyobject(py)
 }
@@ -126,6 +128,9 @@ pub fn head_to_python(py: Python<'_>, head: Buffer) -> PyResult<Bound<'_, PyAny>
 pub fn segments_to_python(py: Python<'_>, segments: Vec<Buffer>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);
     for segment in segments {
+        if segment.is_shared() {
+            watch_forks(py)?;
+        }
         list.append(Bound::new(py, Frame::new(segment))?)?;
     }
     Ok(list)
@@ -139,7 +144,7 @@ pub fn to_head<'a>(head: &'a Bound<'_, PyBytes>) -> Head<'a> {
     Head::Lent(Box::new(PyBackedBytes::from(head.clone())))
 }
 
-pub fn lend(segments: Segments<'_>) -> PyResult<Vec<Payload>> {
+pub fn to_payloads(segments: Segments<'_>) -> PyResult<Vec<Payload>> {
     let Some(segments) = segments else {
         return Ok(Vec::new());
     };

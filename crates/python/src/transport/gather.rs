@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use super::connection::Connection;
-use super::conversion::{Segments, lend, outcome_to_python, to_codec, to_duration, to_head};
+use super::conversion::{Segments, outcome_to_python, to_codec, to_duration, to_head, to_payloads};
+use super::lend;
 use super::wait::{Stop, raise, retry};
 use crate::error::transport_error;
 
@@ -31,7 +32,7 @@ fn begin_all<'py>(
     // All that can fail comes before the first call is sent.
     let messages = messages
         .into_iter()
-        .map(|(head, segments)| Ok((head, lend(segments)?)))
+        .map(|(head, segments)| Ok((head, to_payloads(segments)?)))
         .collect::<PyResult<Vec<_>>>()?;
     for ((connection, (head, segments)), generation) in
         connections.iter().zip(messages).zip(generations)
@@ -44,7 +45,7 @@ fn begin_all<'py>(
             head: to_head(&head),
             segments,
         };
-        match connection.core.start(call, Taker::Thread) {
+        match lend::start(py, &connection.core, call, Taker::Thread) {
             Ok(id) => begun.append(id)?,
             Err(error) => begun.append(transport_error(py, &error, timeout))?,
         }

@@ -2,7 +2,7 @@
 //!
 //! The lock is held for one bounded step, never across a wait or while lent bytes are given back.
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,22 +10,21 @@ use std::time::{Duration, Instant};
 use forebay_memory::Lease;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
 
+use crate::admission::Admission;
 use crate::blocking::{is_past, timespec};
-use crate::connection::Socket;
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::messages::Frames;
 use crate::messages::queue::Queue;
 use crate::messages::stall::Stall;
-use crate::messages::state::{Admission, Message, State};
-use crate::messages::wire::{Watch, Wire};
+use crate::messages::state::{Message, State};
 use crate::stream::Stream;
 use crate::sys::buffer::Buffer;
 use crate::sys::process;
 use crate::sys::shared::Aside;
 use crate::tls::Peer;
+use crate::wire::{Socket, Watch, Wire};
 
 /// Gives memory to receive a message into: of the lengths of its frames, 0 for short ones, a buffer of exactly that
 /// size each, or none for memory of our own. Called without a lock.
@@ -212,7 +211,7 @@ impl Messages {
         let mut state = self.lock()?;
         match &mut state.stream {
             Some(Wire::Shared(stream)) => stream.allocate(bytes),
-            Some(Wire::Socket(_) | Wire::Tls(_)) => Err(Error::Config(format!(
+            Some(Wire::Socket(_) | Wire::Local(_) | Wire::Tls(_)) => Err(Error::Config(format!(
                 "{} shares no memory: allocate() is for shm://",
                 self.peer
             ))),
@@ -246,7 +245,7 @@ impl Messages {
         let mut state = self.lock()?;
         match &mut state.stream {
             Some(Wire::Shared(stream)) => Ok(stream.is_lent(bytes)),
-            Some(Wire::Socket(_) | Wire::Tls(_)) => Ok(false),
+            Some(Wire::Socket(_) | Wire::Local(_) | Wire::Tls(_)) => Ok(false),
             None => Err(Error::Closed {
                 peer: self.peer.clone(),
             }),
@@ -396,7 +395,7 @@ impl Messages {
         if stalled {
             state.break_with(Fault::Broken(Cause::Stalled(allowed.as_secs())));
             if let Some(wire) = &mut state.stream {
-                hang_up(wire);
+                wire.hang_up();
             }
         }
         release(state);
@@ -554,8 +553,7 @@ impl Messages {
         state.share.close();
         let mut wire = state.stream.take();
         if let Some(wire) = &mut wire {
-            // Wakes the threads that wait on it; the descriptor goes with the last of them.
-            hang_up(wire);
+            wire.hang_up();
         }
         let retired = state.outbox.take_retired();
         drop(state);
@@ -636,18 +634,11 @@ fn release(mut state: Guard<'_>) {
     if matches!(state.fault, Some(Fault::Protocol { .. }))
         && let Some(wire) = &mut state.stream
     {
-        hang_up(wire);
+        wire.hang_up();
     }
     let retired = state.outbox.take_retired();
     drop(state);
     drop(retired);
-}
-
-/// Say goodbye where the wire has a word for it, and end both directions.
-fn hang_up(wire: &mut Wire) {
-    wire.finish();
-    let _ = wire.flush();
-    let _ = shutdown(wire.socket().as_fd(), Shutdown::Both);
 }
 
 /// Whether both sides take a message of this size.

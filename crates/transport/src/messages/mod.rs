@@ -13,11 +13,10 @@ mod stall;
 pub mod state;
 #[cfg(test)]
 mod state_tests;
-pub mod wire;
 
 pub use crate::sys::shared::Aside;
+pub use crate::wire::Wire;
 pub use budget::Budget;
 pub use connection::{Allocator, Handed, Messages, Options};
 pub use frames::Frames;
 pub use state::Message;
-pub use wire::Wire;

@@ -13,8 +13,8 @@ use crate::outbox::Payload;
 use crate::shm::NAME_BYTES;
 use crate::sys::buffer::Buffer;
 
-const FOLLOWS: u8 = 0;
-const NAMED: u8 = 1;
+pub const FOLLOWS: u8 = 0;
+pub const NAMED: u8 = 1;
 
 /// The frames of a message to send, with names for some.
 pub struct Named<'a> {

@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use rustix::io::Errno;
 
 use super::budget::{Budget, Share};
-use super::state::{Admission, State};
+use super::state::State;
+use crate::admission::Admission;
 use crate::error::{Cause, Fault, Violation};
 use crate::limit::{BUDGET_STEP, COPY_BYTES_MAX, Limits};
 use crate::stream::{Stream, StreamFault};

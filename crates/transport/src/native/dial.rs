@@ -9,11 +9,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 
-use crate::connection::Socket;
+use crate::admission::Admission;
 use crate::error::{Error, Result};
 use crate::limit::Limits;
-use crate::messages::state::{Admission, State};
+use crate::messages::state::State;
 use crate::unix;
+use crate::wire::Socket;
 
 /// A silent connection is asked for a sign of life after this, that often, and so many times.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);

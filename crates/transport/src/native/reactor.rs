@@ -15,7 +15,6 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
-use crate::connection::Socket;
 use crate::limit::{NATIVE_CONNECTIONS_MAX, NATIVE_PAUSE_MS, NATIVE_REDIAL_MS, NATIVE_UNMET_MAX};
 use crate::messages::Budget;
 use crate::messages::state::State;
@@ -25,6 +24,7 @@ use crate::native::peer::{Peer, Ready, Verdict};
 use crate::native::progress::Progress;
 use crate::native::server::{Common, Options};
 use crate::native::service::Service;
+use crate::wire::Socket;
 
 const EVENTS: usize = 256;
 const ACCEPTS_A_TURN: usize = 64;

@@ -87,8 +87,8 @@ impl<L> Ledger<L> {
             .collect()
     }
 
-    /// What is lent, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &L> {
+    /// What is lent.
+    pub fn loans(&self) -> impl Iterator<Item = &L> {
         self.loans.iter().flatten().map(|(_, loan)| loan)
     }
 

@@ -14,7 +14,7 @@
 //! | `theirs` | the peer's side: windows, received frames |
 //! | `stream` | both together |
 
-mod ledger;
+pub(crate) mod ledger;
 mod lifeline;
 mod own;
 mod quarantine;

@@ -149,7 +149,7 @@ impl Own {
     /// Whether the peer may still read of a block in which some of these bytes lie.
     pub fn is_lent(&self, bytes: &[u8]) -> bool {
         let asked = bytes.as_ptr_range();
-        self.ledger.iter().any(|lease| {
+        self.ledger.loans().any(|lease| {
             let start = lease.as_ptr().as_ptr().cast_const();
             let end = start.wrapping_add(lease.len());
             start < asked.end && asked.start < end

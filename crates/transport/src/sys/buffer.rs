@@ -29,6 +29,8 @@ pub struct Buffer {
     owner: Option<Owner>,
     /// Keeps memory of another process mapped; then nothing is written or freed here.
     keeper: Option<Box<dyn Keeper>>,
+    /// Whoever has it may write it: always but for shared memory.
+    writable: bool,
 }
 
 /// What keeps memory alive that was given to receive into, and gets it back.
@@ -64,6 +66,7 @@ impl Buffer {
                 align,
                 owner: None,
                 keeper: None,
+                writable: true,
             });
         }
         // SAFETY: the size is not zero.
@@ -75,6 +78,7 @@ impl Buffer {
             align,
             owner: None,
             keeper: None,
+            writable: true,
         })
     }
 
@@ -90,6 +94,7 @@ impl Buffer {
             align: 1,
             owner: Some(owner),
             keeper: None,
+            writable: true,
         }
     }
 
@@ -107,6 +112,7 @@ impl Buffer {
             align: SEGMENT_ALIGN,
             owner: None,
             keeper: None,
+            writable: true,
         }
     }
 
@@ -125,7 +131,23 @@ impl Buffer {
             align: HEAD_ALIGN,
             owner: None,
             keeper: Some(keeper),
+            writable: false,
         }
+    }
+
+    /// The same for a private map, in which this process may write what no other sees.
+    ///
+    /// # Panics
+    /// If `pointer` is null.
+    pub fn borrowed(pointer: *const u8, len: usize, keeper: Box<dyn Keeper>) -> Self {
+        let mut buffer = Self::shared(pointer, len, keeper);
+        buffer.writable = true;
+        buffer
+    }
+
+    /// Whether it may not be written.
+    pub fn is_read_only(&self) -> bool {
+        !self.writable
     }
 
     /// Whether its bytes are another process's, which may only be read.

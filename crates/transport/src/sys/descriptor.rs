@@ -1,6 +1,11 @@
-//! Descriptors that a table keeps as numbers.
+//! Descriptors that a table keeps as numbers, and those that come with bytes.
 
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
 
 /// The descriptor of this number, for one system call; `None` for a negative number.
 pub fn borrow<'a>(number: RawFd) -> Option<BorrowedFd<'a>> {
@@ -10,4 +15,21 @@ pub fn borrow<'a>(number: RawFd) -> Option<BorrowedFd<'a>> {
     // SAFETY: not negative. Its owner may have closed it meanwhile: then the kernel says so, or
     // adds what took its number to an epoll set, whose events meet a generation that is over.
     Some(unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// Receive what is there, with its descriptors, which are closed on exec; whether some of these were lost.
+pub fn receive<'a>(
+    socket: BorrowedFd<'_>,
+    into: &'a mut [MaybeUninit<u8>],
+    ancillary: &mut RecvAncillaryBuffer<'_>,
+) -> Result<(&'a mut [u8], bool), Errno> {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    // SAFETY: the memory is writable and borrowed exclusively. The kernel writes it and nobody reads it before: the slice
+    // goes into the system call alone, and only what that says it wrote is used afterwards.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast(), into.len()) };
+    let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], ancillary, flags)?;
+    Ok((
+        &mut bytes[..received.bytes],
+        received.flags.contains(ReturnFlags::CTRUNC),
+    ))
 }

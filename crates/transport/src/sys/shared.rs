@@ -60,6 +60,11 @@ impl Aside {
         room.copy_from_slice(bytes);
         Some(Self(lease))
     }
+
+    /// The block, to keep it while others read it.
+    pub fn into_lease(self) -> Lease {
+        self.0
+    }
 }
 
 impl AsRef<[u8]> for Aside {

@@ -1,6 +1,7 @@
 //! Two ends in memory, with a CA of their own.
 
 mod authority;
+mod calls;
 mod damage;
 mod files;
 mod handshake;

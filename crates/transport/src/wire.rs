@@ -1,4 +1,4 @@
-//! What a message connection runs over.
+//! What connections run over: calls over a socket and TLS, messages over shared memory too.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -6,17 +6,23 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use forebay_memory::Lease;
+use rustix::net::{Shutdown, shutdown};
 
-use crate::connection::Socket;
+use crate::lending::local::Local;
 use crate::shm::NAME_BYTES;
 use crate::shm::stream::{SharedStream, Watched};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 use crate::tls::{Peer, Tls};
 
+/// A socket, shared by whoever sleeps on it.
+pub type Socket = Arc<OwnedFd>;
+
 /// A stream of any kind.
 pub enum Wire {
     Socket(Socket),
+    /// A socket that carries descriptors, for calls by reference.
+    Local(Box<Local>),
     Tls(Box<Tls<Socket>>),
     Shared(Box<SharedStream>),
 }
@@ -56,10 +62,19 @@ impl AsFd for Watch {
 }
 
 impl Wire {
+    /// The same wire, where it is a plain socket, with descriptors beside its bytes.
+    pub fn with_descriptors(self) -> Self {
+        match self {
+            Self::Socket(socket) => Self::Local(Box::new(Local::new(socket))),
+            other => other,
+        }
+    }
+
     /// The socket under it.
     pub fn socket(&self) -> &Socket {
         match self {
             Self::Socket(socket) => socket,
+            Self::Local(stream) => stream.socket(),
             Self::Tls(stream) => stream.inner(),
             Self::Shared(stream) => stream.lifeline(),
         }
@@ -69,6 +84,7 @@ impl Wire {
     pub fn descriptor(&self) -> RawFd {
         match self {
             Self::Socket(socket) => socket.as_raw_fd(),
+            Self::Local(stream) => stream.socket().as_raw_fd(),
             Self::Tls(stream) => stream.inner().as_raw_fd(),
             Self::Shared(stream) => stream.descriptor(),
         }
@@ -78,6 +94,7 @@ impl Wire {
     pub fn watch(&self) -> Watch {
         match self {
             Self::Socket(socket) => Watch::Socket(Arc::clone(socket)),
+            Self::Local(stream) => Watch::Socket(Arc::clone(stream.socket())),
             Self::Tls(stream) => Watch::Socket(Arc::clone(stream.inner())),
             Self::Shared(stream) => Watch::Shared(stream.watched()),
         }
@@ -87,13 +104,23 @@ impl Wire {
     pub fn peer(&self) -> Option<Peer> {
         match self {
             Self::Tls(stream) => stream.peer(),
-            Self::Socket(_) | Self::Shared(_) => None,
+            Self::Socket(_) | Self::Local(_) | Self::Shared(_) => None,
         }
+    }
+
+    /// Say goodbye where there is a word for it, and end both directions.
+    ///
+    /// Wakes the threads that wait on it; the descriptor goes with the last of them.
+    pub fn hang_up(&mut self) {
+        self.finish();
+        let _ = self.flush();
+        let _ = shutdown(self.socket().as_fd(), Shutdown::Both);
     }
 
     fn stream(&self) -> &dyn Stream {
         match self {
             Self::Socket(socket) => socket,
+            Self::Local(stream) => &**stream,
             Self::Tls(stream) => &**stream,
             Self::Shared(stream) => &**stream,
         }
@@ -102,6 +129,7 @@ impl Wire {
     fn stream_mut(&mut self) -> &mut dyn Stream {
         match self {
             Self::Socket(socket) => socket,
+            Self::Local(stream) => &mut **stream,
             Self::Tls(stream) => &mut **stream,
             Self::Shared(stream) => &mut **stream,
         }
@@ -113,6 +141,7 @@ impl Stream for Wire {
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
         match self {
             Self::Socket(socket) => socket.send(pieces),
+            Self::Local(stream) => stream.send(pieces),
             Self::Tls(stream) => stream.send(pieces),
             Self::Shared(stream) => stream.send(pieces),
         }
@@ -124,6 +153,7 @@ impl Stream for Wire {
     ) -> Result<&'a mut [u8], StreamFault> {
         match self {
             Self::Socket(socket) => socket.receive(into),
+            Self::Local(stream) => stream.receive(into),
             Self::Tls(stream) => stream.receive(into),
             Self::Shared(stream) => stream.receive(into),
         }
@@ -179,5 +209,21 @@ impl Stream for Wire {
 
     fn lent(&mut self) -> usize {
         self.stream_mut().lent()
+    }
+
+    fn carries_descriptors(&self) -> bool {
+        self.stream().carries_descriptors()
+    }
+
+    fn ask_for_descriptors(&mut self) {
+        self.stream_mut().ask_for_descriptors();
+    }
+
+    fn attach(&mut self, descriptors: Vec<OwnedFd>) -> bool {
+        self.stream_mut().attach(descriptors)
+    }
+
+    fn next_descriptor(&mut self) -> Option<OwnedFd> {
+        self.stream_mut().next_descriptor()
     }
 }

@@ -1,0 +1,182 @@
+//! The region that a process lends of, and the books about what each peer was lent.
+//!
+//! One for the process, so that a block that one peer has given back is warm for the next. A block is used again once
+//! its reader has shown so on its board, or has ended; whether the connection still is makes no difference. The books of
+//! connections that are over stay until then. Nobody waits for that: whoever opens, closes or lends next looks. The
+//! memory goes when no connection lends any more, but for blocks that are still read.
+//!
+//! Locks: the list of books, then a book's ledger; the region's own lock below both.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use forebay_memory::{Config, Lease, Region};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::limit::{LEND_CHUNK_BYTES, LEND_REGION_BYTES_MAX};
+use crate::shm::ledger::{Ledger, Ticket};
+use crate::sys::process;
+use crate::sys::shared::{Aside, Theirs as Board};
+
+/// That of this process, and which process that is.
+static DEPOT: Mutex<Option<(u32, Arc<Depot>)>> = Mutex::new(None);
+/// How often a lock is tried that may have been taken by a thread that did not survive a fork.
+const TRIES: usize = 1_000;
+
+/// A region, and its books.
+#[derive(Debug)]
+pub struct Depot {
+    region: Region,
+    books: Mutex<Vec<Arc<Book>>>,
+}
+
+/// What one peer was lent.
+#[derive(Debug)]
+pub struct Book {
+    board: Board,
+    /// A pidfd of the peer.
+    process: OwnedFd,
+    ledger: Mutex<Ledger<Lease>>,
+}
+
+/// Where long segments for one peer are put before they are sent.
+#[derive(Clone, Debug)]
+pub struct Desk {
+    pub(super) depot: Arc<Depot>,
+    pub(super) book: Arc<Book>,
+    /// What the peer may hold at once.
+    bytes_max: u64,
+}
+
+impl Depot {
+    /// The depot of this process; `None` where there is no memory for one.
+    pub fn here() -> Option<Arc<Self>> {
+        let mut slot = lock_after_fork()?;
+        let here = process::current();
+        if let Some((owner, depot)) = &*slot
+            && *owner == here
+        {
+            return Some(Arc::clone(depot));
+        }
+        let config = Config::new("calls", LEND_REGION_BYTES_MAX).chunk_bytes(LEND_CHUNK_BYTES);
+        let depot = Arc::new(Self {
+            region: Region::new(config).ok()?,
+            books: Mutex::new(Vec::new()),
+        });
+        *slot = Some((here, Arc::clone(&depot)));
+        Some(depot)
+    }
+
+    /// Open a book for a peer.
+    pub fn open(self: Arc<Self>, board: Board, process: OwnedFd, bytes_max: u64) -> Desk {
+        let book = Arc::new(Book {
+            board,
+            process,
+            ledger: Mutex::default(),
+        });
+        lock(&self.books).push(Arc::clone(&book));
+        Desk {
+            depot: self,
+            book,
+            bytes_max,
+        }
+    }
+
+    /// Take back what has been given back, and close the books that nobody needs.
+    pub fn sweep(&self) {
+        let mut books = lock(&self.books);
+        books.retain(Book::is_needed);
+        if !books.iter().any(Book::is_open) {
+            let _ = self.region.trim(); // refused in a forked child alone, whose memory it is not
+        }
+    }
+
+    fn allocate(&self, bytes: usize) -> Option<Lease> {
+        if let Ok(lease) = self.region.allocate(bytes) {
+            return Some(lease);
+        }
+        self.sweep();
+        self.region.allocate(bytes).ok()
+    }
+}
+
+impl Book {
+    /// Whether its connection is there.
+    fn is_open(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1
+    }
+
+    /// Whether its connection is there, or its peer still reads.
+    fn is_needed(self: &Arc<Self>) -> bool {
+        let lent = self.settle();
+        self.is_open() || (lent > 0 && !has_ended(&self.process))
+    }
+
+    /// Take back what the board shows; how many segments are still lent.
+    pub fn settle(&self) -> usize {
+        let mut ledger = lock(&self.ledger);
+        let board = &self.board;
+        ledger.settle(|place| {
+            let at = place as usize * size_of::<u64>();
+            board.load(at, Ordering::Acquire)
+        });
+        ledger.len()
+    }
+
+    /// Keep a block until the peer gives it back; `None` where too many are lent.
+    pub fn lend(&self, lease: Lease) -> Option<Ticket> {
+        lock(&self.ledger).lend(lease).ok()
+    }
+
+    fn lent_bytes(&self) -> u64 {
+        let ledger = lock(&self.ledger);
+        ledger.loans().map(|lease| lease.len() as u64).sum()
+    }
+}
+
+impl Desk {
+    /// Copy a segment to where the peer can read it; `None` where there is no room.
+    ///
+    /// Cost: one copy, into memory that was used before where some is free.
+    pub fn put(&self, bytes: &[u8]) -> Option<Aside> {
+        self.book.settle();
+        if self.book.lent_bytes() + bytes.len() as u64 > self.bytes_max {
+            return None;
+        }
+        Aside::new(self.depot.allocate(bytes.len())?, bytes)
+    }
+}
+
+/// Take back what peers have given back since their connections ended.
+pub fn sweep_lent() {
+    let here = process::current();
+    let depot = lock_after_fork().and_then(|slot| slot.clone());
+    if let Some((_, depot)) = depot.filter(|(owner, _)| *owner == here) {
+        depot.sweep();
+    }
+}
+
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lock_after_fork() -> Option<MutexGuard<'static, Option<(u32, Arc<Depot>)>>> {
+    for _ in 0..TRIES {
+        match DEPOT.try_lock() {
+            Ok(slot) => return Some(slot),
+            Err(TryLockError::Poisoned(slot)) => return Some(slot.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
+}
