@@ -15,8 +15,8 @@ use crate::shm::Name;
 use crate::sys::buffer::{Buffer, SEGMENT_ALIGN};
 use crate::sys::shared::Own as Board;
 
-/// Where segments may begin.
-const PAGE_BYTES: u64 = 4096;
+/// Segments begin at a page, and have their pages for themselves.
+const PAGE_BYTES: usize = 4096;
 
 /// Our side towards a peer that lends.
 #[derive(Debug)]
@@ -57,10 +57,10 @@ impl Borrower {
             Ok(window) => Chunk::Private(Arc::new(window)),
             // What limits data leaves no room for a map that could be written, though nothing is.
             Err(forebay_memory::Error::System { .. }) => {
-                let window = Window::open(memory).map_err(window_refused)?;
+                let window = Window::open(memory).map_err(|error| window_refused(&error))?;
                 Chunk::ReadOnly(Arc::new(window))
             }
-            Err(error) => return Err(window_refused(error)),
+            Err(error) => return Err(window_refused(&error)),
         };
         self.windows.insert(chunk, mapped);
         Ok(())
@@ -89,10 +89,10 @@ impl Borrower {
         let (Ok(offset), Ok(bytes)) = (offset, bytes) else {
             return Err(wrong());
         };
-        let pages = bytes.checked_next_multiple_of(PAGE_BYTES as usize);
+        let pages = bytes.checked_next_multiple_of(PAGE_BYTES);
         let end = pages.and_then(|pages| offset.checked_add(pages));
         if end.is_none_or(|end| end > window.len())
-            || !name.offset.is_multiple_of(PAGE_BYTES)
+            || !offset.is_multiple_of(PAGE_BYTES)
             || bytes == 0
             || name.place as usize >= LENT_FRAMES_MAX
             || name.generation == 0
@@ -111,6 +111,6 @@ impl Borrower {
     }
 }
 
-fn window_refused(error: forebay_memory::Error) -> Violation {
+fn window_refused(error: &forebay_memory::Error) -> Violation {
     Violation::Window(error.to_string())
 }

@@ -20,9 +20,12 @@ use crate::sys::process;
 use crate::sys::shared::{Aside, Theirs as Board};
 
 /// That of this process, and which process that is.
-static DEPOT: Mutex<Option<(u32, Arc<Depot>)>> = Mutex::new(None);
+static DEPOT: Mutex<Option<Owned>> = Mutex::new(None);
 /// How often a lock is tried that may have been taken by a thread that did not survive a fork.
 const TRIES: usize = 1_000;
+
+/// The depot of a process.
+type Owned = (u32, Arc<Depot>);
 
 /// A region, and its books.
 #[derive(Debug)]
@@ -170,7 +173,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn lock_after_fork() -> Option<MutexGuard<'static, Option<(u32, Arc<Depot>)>>> {
+fn lock_after_fork() -> Option<MutexGuard<'static, Option<Owned>>> {
     for _ in 0..TRIES {
         match DEPOT.try_lock() {
             Ok(slot) => return Some(slot),

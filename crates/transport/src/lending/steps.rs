@@ -69,18 +69,18 @@ impl<S: Stream> State<S> {
         }
         let mut table = Vec::new();
         let mut following: Vec<Payload> = vec![Box::new([])];
-        let mut named = Vec::new();
+        let mut copied = Vec::new();
         for (segment, name) in segments.into_iter().zip(names) {
             if let Some(name) = name {
                 table.push(NAMED);
                 table.extend_from_slice(&name.encode());
-                named.push(segment);
+                copied.push(segment);
             } else {
                 table.push(FOLLOWS);
                 following.push(segment);
             }
         }
-        self.outbox.retire(named);
+        self.outbox.retire(copied);
         following[0] = Box::new(table);
         header.named = true;
         header.segments = u16::try_from(following.len()).unwrap_or(u16::MAX); // no more than before
@@ -122,7 +122,7 @@ impl<S: Stream> State<S> {
     fn consider_borrowing(&mut self, frame: &Incoming) {
         let is_short = |segment: &Buffer| segment.len() < LEND_BYTES_MIN;
         if frame.segments.iter().all(is_short)
-            || !self.peer.is_some_and(|peer| peer.features & LENDS != 0)
+            || self.peer.is_none_or(|peer| peer.features & LENDS == 0)
         {
             return;
         }

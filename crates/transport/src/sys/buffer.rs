@@ -275,6 +275,15 @@ impl Drop for Buffer {
     }
 }
 
+/// Write a byte of a writable buffer as its user does, for tests; where it begins.
+#[cfg(test)]
+pub(crate) fn write_at(buffer: &Buffer, offset: usize, value: u8) -> *mut u8 {
+    assert!(!buffer.is_read_only() && offset < buffer.len());
+    // SAFETY: inside the buffer, which may be written and of which the test holds no slice.
+    unsafe { buffer.pointer().add(offset).write_volatile(value) };
+    buffer.pointer()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
