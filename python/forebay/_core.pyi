@@ -1,12 +1,10 @@
 """The compiled core. Private: use its classes where their systems re-export them."""
 
 from asyncio import AbstractEventLoop
-from asyncio import Handle as LoopHandle
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextvars import Context
 from os import PathLike
 from selectors import SelectorKey
-from typing import Any, Self, TypeVarTuple, final
+from typing import Any, Self, final
 
 from typing_extensions import Buffer as _HasBuffer
 from typing_extensions import disjoint_base
@@ -21,6 +19,8 @@ __all__ = [
     "Cradle",
     "Frame",
     "Handle",
+    "ItemReader",
+    "ItemWriter",
     "Lender",
     "Listener",
     "Look",
@@ -35,7 +35,6 @@ __all__ = [
     "Selector",
     "TlsClient",
     "TlsServer",
-    "Turns",
     "Waiting",
     "WakeQueue",
     "Window",
@@ -118,39 +117,78 @@ class Selector:
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
-    @property
-    def holds_received(self) -> bool:
-        """Whether input lies here of which the socket says nothing: receive again at once."""
     def fileno(self) -> int: ...
     def attach(self, fd: int, events: int, callback: Callable[[int], object]) -> None: ...
     def change(self, fd: int, events: int) -> None: ...
     def detach(self, fd: int) -> bool: ...
     def metrics(self) -> dict[str, int]: ...
 
-@disjoint_base
-class Turns:
-    """`call_soon` and `_run_once` of asyncio's loop; a base class to stand before it."""
-
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
-    def call_soon(
-        self,
-        callback: Callable[[*_Args], object],
-        *args: *_Args,
-        context: Context | None = None,
-    ) -> LoopHandle: ...
-    def _run_once(self) -> None: ...
-
-_Args = TypeVarTuple("_Args")
 _Segments = list[Any] | None
-_Call = tuple[int, int, Any, list[Frame] | None, float | None, bool]
+_Call = tuple[int, int, Any, list[Frame] | None, float | None, bool, bool]
 
 @final
+class ItemReader:
+    """The calling end of one stream; made by asking for it.
+
+    One thread or task at a time reads it.
+    """
+
+    def __new__(
+        cls,
+        connection: Connection,
+        codec: int,
+        head: bytes,
+        segments: _Segments,
+        timeout: float | None,
+        generation: int,
+        credit: int,
+        queue: bool,
+    ) -> ItemReader:
+        """Send the call; `queue`: its items come by `poll`, else by `wait`."""
+    @property
+    def id(self) -> int:
+        """The call's number."""
+    def wait(self) -> Any:
+        """Wait for what comes next, see `poll`. Past the deadline the stream is left.
+
+        Raises:
+            DeadlineError, BrokenError, ProtocolError, ClosedError.
+        """
+    def poll(self) -> Any:
+        """Take what is there, and give credit back for what was taken before.
+
+        Returns:
+            Items as outcomes of `Connection.call`, the last one first; an empty list if there are
+            none yet. At the end None, or an outcome that says what was raised.
+        """
+    def leave(self) -> None:
+        """Give the stream up; what still comes of it is dropped."""
+
+@final
+class ItemWriter:
+    """The serving end of one running stream.
+
+    Its methods return what the stream may do: 0 wait, 1 go on, 2 its caller has left, 3 it is late.
+    """
+
+    def __new__(cls, connection: Connection, id: int, codec: int) -> ItemWriter: ...
+    @property
+    def id(self) -> int:
+        """The call's number."""
+    def send(self, head: bytes, segments: _Segments) -> int:
+        """Send an item, without waiting; LimitError without credit for it."""
+    def hold(self, head: bytes, segments: _Segments) -> int:
+        """The same, but a short item waits for the next flush."""
+    def standing(self) -> int:
+        """What it may do."""
+
 def sweep_lent() -> None:
     """Take back what peers have given back since their connections ended.
 
     Whoever opens or closes a connection does so too.
     """
 
+@final
 class Connection:
     """One end of a connection over a stream socket, or TLS over one.
 
@@ -166,6 +204,9 @@ class Connection:
         peer: str = "the peer",
         tls: TlsServer | TlsClient | None = None,
         host: str = "",
+        token: bytes | None = None,
+        expected: bytes | None = None,
+        trusted: bool = False,
         by_reference: bool = True,
     ) -> Connection:
         """Take over the connected socket `descriptor`; it is closed even if this raises.
@@ -212,8 +253,16 @@ class Connection:
     def next_call(self, timeout: float | None = None) -> _Call | None:
         """Wait for a call; None once there are no more.
 
-        A call is `(id, codec, head, segments, remaining, one_way)`, remaining in seconds.
+        A call is `(id, codec, head, segments, remaining, one_way, stream)`, remaining in seconds.
         """
+    def next_work(self) -> _Call | None:
+        """Wait for a call, or until a stream that runs need not wait: then None."""
+    def take_granted(self) -> list[int]:
+        """Take the ids of running streams that were given credit since."""
+    def take_news(self) -> list[int]:
+        """Take the ids of streams of the queue of which something has come since."""
+    def streams_left(self) -> int:
+        """Streams that were left and may still run at the other side; reads what has come."""
     def poll_calls(self, count: int) -> list[_Call]:
         """Take up to `count` received calls without waiting."""
     def take_cancelled(self) -> list[int]:
@@ -222,6 +271,8 @@ class Connection:
         """Answer a call without waiting; true if nothing is left to send."""
     def fail(self, id: int, codec: int, head: bytes) -> bool:
         """Answer a call with a description of what it raised; true if nothing is left to send."""
+    def fail_expired(self, id: int) -> None:
+        """End a running stream whose time has run out."""
     def fail_cancelled(self, id: int) -> None:
         """Answer a cancelled call."""
     def drain(self, timeout: float | None = None) -> None:
@@ -274,6 +325,12 @@ class Connection:
         """Wait for the answer to a call of another process from now on."""
     def part(self) -> None:
         """Close this duplicate of the socket; other processes keep theirs. Idempotent."""
+    @property
+    def leaving(self) -> bool:
+        """Whether the server said that it takes no new calls."""
+    @property
+    def holds_received(self) -> bool:
+        """Whether input lies here of which the socket says nothing: receive again at once."""
     def fileno(self) -> int:
         """The socket's descriptor, -1 once closed."""
     def close(self) -> None:

@@ -20,21 +20,9 @@ from forebay.dask import TLSListener as TLSListenerOfOurs
 from forebay.dask._security import PEM_ARGUMENT
 from forebay.transport import Tls
 from tests.dask.certificates import sign_like_theirs
+from tests.dask.skips import SKIPS, listed
 
 pytest_plugins = ["distributed.pytest_resourceleaks"]
-
-TORNADO = "it replaces a part of tornado's stream"
-APART = "it wants an array and the head before it in one memory; here few are"
-NOT_OURS = {
-    "test_comm_closed_on_write_error": TORNADO,
-    "test_stop_listener_during_handle_stream": TORNADO,
-    "test_share_buffer_with_header[1-0-False]": APART,
-    "test_share_buffer_with_header[1-1800-False]": APART,
-    "test_share_buffer_with_header[1-2100-True]": "it asks a bytearray for its nbytes",
-    "test_share_buffer_with_header[200000-9500-False]": APART,
-    "test_share_buffer_with_header[350000-0-False]": APART,
-}
-"""Tests that cannot hold here, with the reason; docs/guides/dask.md has the same table."""
 
 
 class TCP(Comm):
@@ -132,7 +120,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what cannot hold, and say why."""
     for item in items:
-        name = item.name.replace("[tornado]", "").replace("[tornado-", "[")
-        reason = NOT_OURS.get(name) or NOT_OURS.get(name.partition("[")[0])
-        if reason is not None:
-            item.add_marker(pytest.mark.skip(reason=reason))
+        row = listed(item.name)
+        if row is not None:
+            item.add_marker(pytest.mark.skip(reason=SKIPS[row]))

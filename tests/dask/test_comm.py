@@ -268,17 +268,21 @@ def test_another_protocol_is_told_at_once(run: Run) -> None:
     """Dialling the port of a dashboard is an error that says so, not thirty seconds of tries."""
 
     async def main() -> None:
+        answered = asyncio.Event()
+
         async def http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
             await writer.drain()
             await reader.read()
             writer.close()
+            answered.set()
 
         server = await asyncio.start_server(http, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
             with pytest.raises(FatalCommClosedError, match="no Forebay peer"):
                 await connect(f"forebay://127.0.0.1:{port}")
+            await answered.wait()
         finally:
             server.close()
 

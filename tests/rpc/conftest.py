@@ -18,6 +18,7 @@ import uvloop
 
 from forebay._core import Connection
 from forebay.rpc import Channel
+from forebay.transport import new_event_loop
 
 SERVICE = "tests.rpc.service"
 ROOT = Path(__file__).parents[2]
@@ -26,11 +27,11 @@ ROOT = Path(__file__).parents[2]
 class Service:
     """A service process and the caller's end of its socket."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = SERVICE) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", SERVICE, str(theirs.fileno())],
+                [sys.executable, "-m", module, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 cwd=ROOT,
             )
@@ -68,13 +69,36 @@ def channel(service: Service) -> Iterator[Channel]:
         yield channel
 
 
+@pytest.fixture
+def streaming() -> Iterator[Service]:
+    """A process that serves streams; killed at the end."""
+    service = Service("tests.rpc.streaming")
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def streams(streaming: Service) -> Iterator[Channel]:
+    """A channel to a process that serves streams."""
+    with streaming.channel() as channel:
+        assert channel.call("echo", (1,), timeout=20) == 1  # it has started
+        yield channel
+
+
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+    "forebay": new_event_loop,
+}
+
+
+@pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine on asyncio and on uvloop, in debug mode, within 20 seconds."""
-    factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
+    """Run a coroutine on each of the loops, in debug mode, within 20 seconds."""
+    factory = LOOPS[request.param]
 
     def run(work: Coroutine[Any, Any, Any]) -> Any:
         async def bounded() -> Any:

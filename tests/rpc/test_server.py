@@ -211,7 +211,7 @@ def test_leaving_the_server_ends_everything(run: Run, tmp_path: Path) -> None:
 def test_wrong_addresses_are_refused(tmp_path: Path) -> None:
     """Mistakes are found before anything is opened."""
     with pytest.raises(ConfigError):
-        rpc.connect("tcp://host:1")
+        rpc.connect("http://host:1")
     with pytest.raises(ConfigError, match="107"):
         rpc.connect(f"unix:///{'x' * 120}")
     with pytest.raises(ConfigError):

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from forebay.errors import ConfigError
 from forebay.transport import EventLoop, new_event_loop
-from forebay.transport import _event_loop as module
-
-LOOPS = [module.EventLoop, module.TurningLoop]
 
 
-@pytest.fixture(params=LOOPS)
-def loop(request: pytest.FixtureRequest) -> Iterator[EventLoop]:
-    """A loop of each kind; asyncio's own turns, and ours."""
-    made = request.param()
+@pytest.fixture
+def loop() -> Iterator[EventLoop]:
+    """A loop that runs nothing yet."""
+    made = new_event_loop()
     yield made
     made.close()
 
@@ -53,22 +49,6 @@ def test_a_spin_above_its_limit_is_refused():
     """A loop that held the GIL for longer would stop every other thread of the program."""
     with pytest.raises(ConfigError, match="spin_us is 501, the limit is 500"):
         new_event_loop(spin_us=501)
-
-
-def test_a_changed_asyncio_gets_its_own_turns(monkeypatch: pytest.MonkeyPatch):
-    """A tool that wraps asyncio's handles still sees every one of them."""
-    assert module.knows_asyncio()
-    seen = []
-    run = asyncio.Handle._run
-
-    def watched(handle: asyncio.Handle) -> None:
-        seen.append(handle)
-        run(handle)
-
-    monkeypatch.setattr(asyncio.Handle, "_run", watched)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(asyncio.sleep(0))
-    assert seen
 
 
 def test_a_future_completed_in_a_callback_wakes_its_task_in_the_same_turn(
@@ -159,51 +139,6 @@ def test_cancelled_timers_are_cleared_away(loop: EventLoop):
         return len(loop._scheduled)  # type: ignore[attr-defined]
 
     assert loop.run_until_complete(main()) < 250
-
-
-def test_callbacks_run_in_order_with_their_arguments_and_contexts(loop: EventLoop):
-    """`call_soon` is asyncio's, whoever makes the turns."""
-    word: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="none")
-    ran: list[tuple[str, tuple[int, ...]]] = []
-
-    def note(*numbers: int) -> None:
-        ran.append((word.get(), numbers))
-
-    other = contextvars.copy_context()
-    other.run(word.set, "other")
-    cancelled = loop.call_soon(note, -1)
-    assert isinstance(cancelled, asyncio.Handle)
-    cancelled.cancel()
-    loop.call_soon(note)
-    word.set("mine")
-    loop.call_soon(note, 1)
-    loop.call_soon(note, 1, 2, 3, context=other)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
-    assert ran == [("none", ()), ("mine", (1,)), ("other", (1, 2, 3))]
-
-
-def told_by(make: Callable[[], asyncio.AbstractEventLoop]) -> list[Any]:
-    """What a loop tells of a callback that fails."""
-    told: list[Any] = []
-    loop = make()
-    loop.set_exception_handler(
-        lambda _, context: told.append((context["message"], type(context["handle"])))
-    )
-    loop.call_soon(divmod, 1, 0)
-    loop.call_later(0, divmod, 2, 0)
-    loop.call_later(0.001, loop.stop)
-    loop.run_forever()
-    loop.close()
-    return told
-
-
-@pytest.mark.parametrize("make", LOOPS)
-def test_a_failing_callback_is_told_in_asyncios_words(make: type[EventLoop]):
-    """Logs and handlers of exceptions need no change."""
-    told = told_by(make)
-    assert told == told_by(asyncio.SelectorEventLoop)
-    assert len(told) == 2
 
 
 @pytest.mark.parametrize("debug", [False, True])

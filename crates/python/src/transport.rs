@@ -6,14 +6,15 @@ mod connection;
 mod conversion;
 mod frames;
 mod gather;
+mod items;
 mod lend;
 mod listener;
 mod look;
 mod messages;
 mod native;
 mod selector;
+mod sleeper;
 mod tls;
-mod turns;
 mod wait;
 
 pub use connection::Connection;
@@ -25,6 +26,7 @@ use crate::sys::frame::Frame;
 /// Add the classes and functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     gather::register(module)?;
+    items::register(module)?;
     lend::register(module)?;
     module.add_class::<Connection>()?;
     module.add_class::<Frame>()?;
@@ -37,7 +39,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<native::NativeServer>()?;
     module.add_class::<look::Look>()?;
     module.add_class::<selector::Selector>()?;
-    module.add_class::<turns::Turns>()?;
     module.add_class::<tls::TlsServer>()?;
     module.add_class::<tls::TlsClient>()?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)

@@ -139,7 +139,7 @@ impl Connection {
     /// `Deadline`, `Interrupted`, `Busy` if somebody else reads, what ended the connection.
     pub fn meet(&self, deadline: Option<Instant>) -> Result<()> {
         let mut state = self.lock()?;
-        while !state.decoder.is_met() {
+        while !state.is_met() {
             let ended = state.ended.then_some(Fault::Broken(Cause::EndOfFile));
             if let Some(fault) = state.fault.clone().or(ended) {
                 release(state);
@@ -221,7 +221,7 @@ impl Connection {
     }
 
     /// Wait once, then read and write what can be.
-    fn turn<'a>(
+    pub(crate) fn turn<'a>(
         &'a self,
         mut state: Guard<'a>,
         wish: Wish,

@@ -19,7 +19,7 @@ use crate::lending::sweep_lent;
 use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
-use crate::state::{Reader, State, ring};
+use crate::state::{Entry, Reader, State, ring};
 use crate::sys::process;
 use crate::sys::shared::Aside;
 use crate::unix::peer_uid;
@@ -34,6 +34,8 @@ pub struct Options {
     pub peer: String,
     /// The language runtime that is announced, see [`crate::preface::Preface::runtime`].
     pub runtime: u32,
+    /// How the two ends let each other in.
+    pub entry: Entry,
     /// Whether long segments may be lent to a peer of our user, and be borrowed: see [`crate::lending`].
     pub lends: bool,
 }
@@ -46,6 +48,7 @@ impl Options {
             limits: Limits::default(),
             peer: peer.into(),
             runtime: 0,
+            entry: Entry::default(),
             lends: true,
         }
     }
@@ -113,10 +116,13 @@ impl Connection {
             limits,
             peer,
             runtime,
+            entry,
             lends,
         } = options;
+        let mut state = State::new(role, limits, runtime);
+        state.entry = entry;
         Self {
-            state: Mutex::new(State::new(role, limits, runtime)),
+            state: Mutex::new(state),
             peer,
             owner: AtomicU32::new(process::current()),
             lends,
@@ -181,17 +187,7 @@ impl Connection {
     pub fn start(&self, call: Outgoing<'_>, taker: Taker) -> Result<u64> {
         let asides = self.put_aside(&call.segments)?;
         self.step(|state| {
-            let segments = self.check_call(state, &call)?;
-            let id = state.calls.next_id();
-            let mut header = Header {
-                head_bytes: head_bytes(&call.head)?,
-                codec: call.codec,
-                one_way: call.one_way,
-                segments,
-                time: time_to_wire(call.remaining),
-                generation: call.generation,
-                ..Header::control(Kind::Call, id)
-            };
+            let (id, mut header) = self.next_header(state, &call)?;
             if !call.one_way {
                 // Registered before sending, so that a failure to send ends it like any other.
                 state.calls.begin(id, taker, u64::MAX);
@@ -203,6 +199,27 @@ impl Connection {
             }
             Ok(id)
         })?
+    }
+
+    /// The next id and the header of a call that may be sent.
+    pub(crate) fn next_header(
+        &self,
+        state: &mut State<Wire>,
+        call: &Outgoing<'_>,
+    ) -> Result<(u64, Header)> {
+        let segments = self.check_call(state, call)?;
+        let head_bytes = head_bytes(&call.head)?;
+        let id = state.calls.next_id();
+        let header = Header {
+            head_bytes,
+            codec: call.codec,
+            one_way: call.one_way,
+            segments,
+            time: time_to_wire(call.remaining),
+            generation: call.generation,
+            ..Header::control(Kind::Call, id)
+        };
+        Ok((id, header))
     }
 
     fn check_call(&self, state: &State<Wire>, call: &Outgoing<'_>) -> Result<u16> {
@@ -377,16 +394,17 @@ impl Connection {
         })
     }
 
-    /// Tell the peer that no new calls are taken; the running ones finish.
+    /// Tell the peer that no new calls are taken; the running ones finish, the queued ones are refused.
     pub fn goodbye(&self) -> Result<()> {
         self.step(|state| {
             if !state.inbox.is_closing() && state.fault.is_none() {
-                state.inbox.close();
+                let queued = state.inbox.close();
                 state.send(
                     Header::control(Kind::Goodbye, 0),
                     Head::Borrowed(&[]),
                     Vec::new(),
                 );
+                queued.into_iter().for_each(|refusal| state.refuse(refusal));
             }
         })
     }
@@ -425,9 +443,10 @@ impl Connection {
         state.holds_received() && state.wants_read()
     }
 
-    /// Calls whose answers have not been taken.
+    /// Calls whose answers have not been taken, and streams that have not been taken to their end.
     pub fn in_flight(&self) -> usize {
-        self.lock_any().calls.in_flight()
+        let state = self.lock_any();
+        state.calls.in_flight() + state.items.in_flight()
     }
 
     /// Bytes that wait to be sent; those that the stream itself holds count as one at least.
@@ -439,6 +458,11 @@ impl Connection {
     pub fn is_over(&self) -> bool {
         let state = self.lock_any();
         state.fault.is_some() || (state.ended && state.inbox.queued() == 0)
+    }
+
+    /// Whether the server said goodbye.
+    pub fn is_leaving(&self) -> bool {
+        self.lock_any().goodbye
     }
 
     /// The error that ended the connection, if one did.
@@ -461,9 +485,9 @@ impl Connection {
             sent_bytes: state.outbox.sent(),
             received_bytes: state.decoder.offset(),
             outbox_bytes: state.outbox.bytes(),
-            inbox_bytes: state.inbox.bytes() + state.calls.bytes(),
+            inbox_bytes: state.inbox.bytes() + state.calls.bytes() + state.items.bytes(),
             inbox_calls: state.inbox.queued(),
-            in_flight: state.calls.in_flight(),
+            in_flight: state.calls.in_flight() + state.items.in_flight(),
             late_replies: state.calls.late,
             expired: state.inbox.expired,
             stale: state.inbox.stale,
@@ -575,7 +599,12 @@ pub(crate) fn die(state: &mut State<Wire>) {
 pub(crate) fn next_runnable(state: &mut State<Wire>) -> Option<Call> {
     loop {
         match state.inbox.next(Instant::now())? {
-            Ok(call) => return Some(call),
+            Ok(call) => {
+                if call.stream {
+                    state.credits.run(call.id, call.deadline);
+                }
+                return Some(call);
+            }
             Err(Some(refusal)) => state.refuse(refusal),
             Err(None) => {}
         }
@@ -598,7 +627,7 @@ fn is_same_user(wire: &Wire) -> Result<bool> {
     Ok(peer_uid(socket)? == rustix::process::geteuid().as_raw())
 }
 
-fn head_bytes(head: &Head<'_>) -> Result<u32> {
+pub(crate) fn head_bytes(head: &Head<'_>) -> Result<u32> {
     let value = head.as_slice().len() as u64;
     u32::try_from(value).map_err(|_| Error::Limit {
         name: "head_bytes_max",
@@ -607,7 +636,11 @@ fn head_bytes(head: &Head<'_>) -> Result<u32> {
     })
 }
 
-fn check_limits(state: &State<Wire>, head: &Head<'_>, segments: &[Payload]) -> Result<u16> {
+pub(crate) fn check_limits(
+    state: &State<Wire>,
+    head: &Head<'_>,
+    segments: &[Payload],
+) -> Result<u16> {
     let (bytes_max, segments_max) = match &state.peer {
         None => (state.limits.frame_bytes_max, state.limits.segments_max),
         Some(peer) => (

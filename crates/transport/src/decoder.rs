@@ -85,6 +85,11 @@ impl Decoder {
         self.trusted = true;
     }
 
+    /// From here on refuse frames above this.
+    pub fn limit_frames(&mut self, frame_bytes_max: u64) {
+        self.frame_bytes_max = frame_bytes_max;
+    }
+
     /// From here on ask for memory for messages with long frames.
     pub fn ask(&mut self) {
         self.asks = true;

@@ -33,6 +33,10 @@ pub enum Cause {
     Goodbye,
     #[error("the call was cancelled at the other side")]
     Cancelled,
+    #[error(
+        "the peer does not speak streams of results, its preface says; update it, or use a call"
+    )]
+    NoStreams,
 }
 
 impl From<StreamFault> for Cause {
@@ -67,7 +71,7 @@ pub enum Violation {
     Segments { limit: u16, value: u16 },
     #[error("no memory for {0} bytes of a frame")]
     Memory(usize),
-    #[error("a call arrived at an end that does not serve")]
+    #[error("a call or credit for one arrived at an end that does not serve")]
     NotServing,
     #[error(
         "the peer is a {0:?}, which does not fit this end: one speaks calls, the other messages"
@@ -75,7 +79,7 @@ pub enum Violation {
     Purpose(crate::preface::Role),
     #[error("a message has no frame")]
     Empty,
-    #[error("a message came before the token that this side asks for; give token= to connect")]
+    #[error("it sent something before the token that this side asks for; give token= to connect")]
     Uninvited,
     #[error("the token is wrong")]
     Token,
@@ -97,6 +101,14 @@ pub enum Violation {
     Descriptors,
     #[error("more than {limit} chunks of the peer are mapped at once (windows_max)")]
     Windows { limit: usize },
+    #[error("an item of stream {0} arrived, which is not open")]
+    NoStream(u64),
+    #[error("an item of stream {0} arrived for which no credit was left")]
+    Overdrawn(u64),
+    #[error("stream {0} began without its first credit")]
+    Uncredited(u64),
+    #[error("a credit of {value} for stream {id} is none, or brings it above {limit}")]
+    Credit { id: u64, limit: u32, value: u32 },
     #[error("{0}")]
     Window(String),
     #[error("pickle is refused: the kernel does not say that the peer is the same user")]

@@ -9,8 +9,12 @@ use crate::sys::buffer::Buffer;
 pub const HEADER_BYTES: usize = 24;
 /// Value of the time field for "no deadline".
 pub const NO_DEADLINE: u32 = u32::MAX;
+const CODEC: u8 = 1;
+const ONE_WAY: u8 = 2;
+const STREAM: u8 = 4;
+const NAMED: u8 = 8;
 
-/// What a frame is for. 9 (credit) is reserved.
+/// What a frame is for. 9 is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -27,6 +31,10 @@ pub enum Kind {
     Token = 10,
     /// A message of which long frames lie in shared memory: a table, and the frames that do not.
     Shared = 11,
+    /// One item of a stream, server to caller.
+    Item = 12,
+    /// How many more items of a stream its caller takes: the time field. The first goes before the call.
+    Credit = 13,
     /// Its sender borrows long segments; a board and a pidfd come with it.
     Borrow = 14,
     /// A chunk in which segments may lie, named by the id; it comes with it.
@@ -79,11 +87,13 @@ pub struct Header {
     pub kind: Kind,
     pub codec: Codec,
     pub one_way: bool,
+    /// A call that is answered by items, then by an empty reply or a failure.
+    pub stream: bool,
     /// Long segments are lent: the first segment is a table, the others are those that are not.
     pub named: bool,
     pub segments: u16,
     pub id: u64,
-    /// Remaining milliseconds of a call, or the [`Reason`] of a failure.
+    /// Remaining milliseconds of a call, the [`Reason`] of a failure, or the number of a credit.
     pub time: u32,
     pub generation: u32,
 }
@@ -96,6 +106,7 @@ impl Header {
             kind,
             codec: Codec::Msgpack,
             one_way: false,
+            stream: false,
             named: false,
             segments: 0,
             id,
@@ -109,7 +120,10 @@ impl Header {
         let mut out = [0; HEADER_BYTES];
         out[0..4].copy_from_slice(&self.head_bytes.to_le_bytes());
         out[4] = self.kind as u8;
-        out[5] = self.codec as u8 | u8::from(self.one_way) << 1 | u8::from(self.named) << 3;
+        out[5] = self.codec as u8
+            | u8::from(self.one_way) << 1
+            | u8::from(self.stream) << 2
+            | u8::from(self.named) << 3;
         out[6..8].copy_from_slice(&self.segments.to_le_bytes());
         out[8..16].copy_from_slice(&self.id.to_le_bytes());
         out[16..20].copy_from_slice(&self.time.to_le_bytes());
@@ -156,24 +170,28 @@ impl Header {
             8 => Kind::Message,
             10 => Kind::Token,
             11 => Kind::Shared,
+            12 => Kind::Item,
+            13 => Kind::Credit,
             14 => Kind::Borrow,
             15 => Kind::Chunk,
             16 => Kind::Gone,
             other => return Err(Violation::Kind(other)),
         };
-        if flags & !(1 | 2 | 8) != 0 {
+        let misplaced = flags & STREAM != 0 && (kind != Kind::Call || flags & ONE_WAY != 0);
+        if flags & !(CODEC | ONE_WAY | STREAM | NAMED) != 0 || misplaced {
             return Err(Violation::Flags(flags));
         }
         Ok(Self {
             head_bytes: u32::from_le_bytes([h0, h1, h2, h3]),
             kind,
-            codec: if flags & 1 == 0 {
+            codec: if flags & CODEC == 0 {
                 Codec::Msgpack
             } else {
                 Codec::Pickle
             },
-            one_way: flags & 2 != 0,
-            named: flags & 8 != 0,
+            one_way: flags & ONE_WAY != 0,
+            stream: flags & STREAM != 0,
+            named: flags & NAMED != 0,
             segments: u16::from_le_bytes([s0, s1]),
             id: u64::from_le_bytes([i0, i1, i2, i3, i4, i5, i6, i7]),
             time: u32::from_le_bytes([t0, t1, t2, t3]),
@@ -240,6 +258,16 @@ mod tests {
         bytes[4] = 5;
         bytes[5] = 0x80;
         assert_eq!(Header::decode(&bytes), Err(Violation::Flags(0x80)));
+        // A stream is a call, and its caller waits.
+        bytes[5] = STREAM;
+        assert_eq!(Header::decode(&bytes), Err(Violation::Flags(STREAM)));
+        bytes[4] = Kind::Call as u8;
+        assert!(Header::decode(&bytes).is_ok_and(|header| header.stream));
+        bytes[5] = STREAM | ONE_WAY;
+        assert_eq!(
+            Header::decode(&bytes),
+            Err(Violation::Flags(STREAM | ONE_WAY))
+        );
     }
 
     #[test]

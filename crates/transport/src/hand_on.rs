@@ -42,12 +42,13 @@ impl Connection {
                 && state.outbox.is_empty()
                 && state.decoder.at_boundary()
                 && state.calls.in_flight() == owed
+                && state.items.in_flight() + state.items.left() == 0
         })
     }
 
     /// Whether the server's preface was read.
     pub fn is_met(&self) -> Result<bool> {
-        self.step(|state| state.decoder.is_met())
+        self.step(|state| state.is_met())
     }
 
     /// Forget a call whose answer another process will read; the server is told nothing.

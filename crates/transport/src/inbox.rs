@@ -13,6 +13,8 @@ pub struct Call {
     pub id: u64,
     pub codec: Codec,
     pub one_way: bool,
+    /// The caller wants a stream of results.
+    pub stream: bool,
     pub deadline: Option<Instant>,
     pub generation: u32,
     pub head: Buffer,
@@ -71,6 +73,7 @@ impl Inbox {
             id: header.id,
             codec: header.codec,
             one_way: header.one_way,
+            stream: header.stream,
             deadline: time_from_wire(header.time).and_then(|remaining| now.checked_add(remaining)),
             generation: header.generation,
             head: frame.head,
@@ -126,6 +129,11 @@ impl Inbox {
         self.running.remove(&id) == Some(false)
     }
 
+    /// Whether it is being run, cancelled or not.
+    pub fn is_running(&self, id: u64) -> bool {
+        self.running.contains_key(&id)
+    }
+
     /// Whether somebody waits for the answer to a running call.
     pub fn awaits(&self, id: u64) -> bool {
         self.running.get(&id) == Some(&false)
@@ -147,9 +155,16 @@ impl Inbox {
         self.running.keys().copied().collect()
     }
 
-    /// Refuse calls that arrive from now on.
-    pub fn close(&mut self) {
+    /// Refuse calls that arrive from now on, and those that wait: their callers may go elsewhere.
+    pub fn close(&mut self) -> Vec<Refusal> {
         self.closing = true;
+        self.bytes = 0;
+        let waiting = self.queue.drain(..).filter(|call| !call.one_way);
+        let refused = waiting.map(|call| Refusal {
+            id: call.id,
+            reason: Reason::Closing,
+        });
+        refused.collect()
     }
 
     /// Whether calls that arrive are refused.

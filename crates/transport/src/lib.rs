@@ -1,12 +1,15 @@
 //! Frames and calls between processes of one host.
 //!
-//! Deciding modules know no socket: [`frame`], [`decoder`], [`call`], [`inbox`], [`outbox`].
+//! Deciding modules know no socket: [`frame`], [`decoder`], [`call`], [`items`],
+//! [`inbox`], [`credit`], [`outbox`].
 //! Acting ones are thin: [`connection`] steps without blocking, `blocking` waits, [`unix`] opens.
 //! The design note, with invariants and the table of failures, is `docs/concepts/transport.md`.
 
+pub mod admission;
 mod blocking;
 pub mod call;
 pub mod connection;
+pub mod credit;
 pub mod decoder;
 pub mod error;
 mod flow;
@@ -14,6 +17,7 @@ pub mod frame;
 pub mod gather;
 mod hand_on;
 pub mod inbox;
+pub mod items;
 pub mod lending;
 pub mod limit;
 pub mod look;
@@ -28,16 +32,21 @@ mod state;
 #[cfg(test)]
 mod state_tests;
 pub mod stream;
+pub mod streaming;
+#[cfg(test)]
+mod streaming_tests;
 mod sys;
 pub mod tls;
 pub mod unix;
 pub mod wire;
 
+pub use admission::Admission;
 pub use connection::{Connection, Counters, Options};
 pub use error::{Cause, Delivered, Error, Result, Violation};
 pub use frame::{Codec, Incoming, Kind, Reason};
 pub use inbox::Call;
 pub use outbox::{Head, Payload};
 pub use preface::Role;
+pub use state::Entry;
 pub use sys::buffer::Buffer;
 pub use wire::Wire;

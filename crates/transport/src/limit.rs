@@ -10,8 +10,19 @@ pub const INBOX_BYTES_MAX: usize = 4 << 20;
 pub const CALL_BYTES_MIN: usize = 128;
 /// What each frame of a message counts in the inbox besides its bytes.
 pub const MESSAGE_BYTES_MIN: usize = 64;
+/// Items of a stream that its caller allows at once, at most.
+pub const STREAM_CREDIT_MAX: u32 = 1 << 16;
+/// A server sends no further item of a stream while so many bytes of it are not consumed; half of
+/// `INBOX_BYTES_MAX`, so that no stream alone fills what a connection holds.
+pub const STREAM_BYTES: usize = INBOX_BYTES_MAX / 2;
+/// Items after which a serving thread that has credit left looks whether its caller has left.
+pub const STREAM_LOOK_ITEMS: u32 = 16;
+/// And the time after which it looks, for items that take long to make.
+pub const STREAM_LOOK_MS: u64 = 1;
 /// Longest token of a handshake.
 pub const TOKEN_BYTES_MAX: usize = 4096;
+/// Largest frame of a caller that has not shown the token that it is asked for.
+pub const UNMET_BYTES_MAX: u64 = 64 << 10;
 /// Queued for sending: senders wait above it.
 pub const OUTBOX_BYTES_HIGH: usize = 512 << 10;
 /// Waiting senders go on below it.

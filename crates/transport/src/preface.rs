@@ -7,6 +7,8 @@ use crate::limit::Limits;
 pub const PREFACE_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"FBAY";
 const VERSION: u16 = 1;
+/// Feature: this end speaks streams of results.
+pub const STREAMS: u64 = 1;
 
 /// Feature: long segments may be lent, see [`crate::lending`].
 pub const LENDS: u64 = 2;
@@ -26,7 +28,7 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preface {
     pub role: Role,
-    /// Bits of optional features ([`LENDS`]); unknown ones are ignored.
+    /// Bits of optional features ([`STREAMS`], [`LENDS`]); unknown ones are ignored.
     pub features: u64,
     pub frame_bytes_max: u64,
     pub segments_max: u16,
@@ -39,7 +41,10 @@ impl Preface {
     pub fn new(role: Role, limits: &Limits, runtime: u32) -> Self {
         Self {
             role,
-            features: 0,
+            features: match role {
+                Role::Caller | Role::Server => STREAMS,
+                Role::Messenger => 0,
+            },
             frame_bytes_max: limits.frame_bytes_max,
             segments_max: limits.segments_max,
             runtime,

@@ -10,18 +10,32 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
+use crate::admission::{self, Admission};
 use crate::call::Calls;
+use crate::credit::Credits;
 use crate::decoder::{Decoder, Event};
 use crate::error::{Cause, Fault, Violation};
 use crate::flow;
 use crate::frame::{Codec, Header, Incoming, Kind, Reason};
 use crate::inbox::{Inbox, Refusal};
+use crate::items::Streams;
 use crate::lending::Lending;
-use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
+use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES, UNMET_BYTES_MAX};
 use crate::look::Look;
 use crate::outbox::{Head, Outbox, Payload};
-use crate::preface::{LENDS, Preface, Role};
+use crate::preface::{LENDS, Preface, Role, STREAMS};
 use crate::stream::{Stream, StreamFault};
+
+/// How two ends let each other in.
+#[derive(Clone, Debug, Default)]
+pub struct Entry {
+    /// Whom this end lets in.
+    pub admission: Admission,
+    /// What it shows to be let in.
+    pub token: Option<Vec<u8>>,
+    /// Whether memory for what the peer announces is obtained at once, though it may be another user.
+    pub trusted: bool,
+}
 
 /// Who reads the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +54,20 @@ pub struct State<S> {
     pub pidfd: Option<Arc<OwnedFd>>,
     /// Our preface is on its way.
     greeted: bool,
+    pub entry: Entry,
+    /// The peer has shown what `entry` asks for.
+    admitted: bool,
     pub role: Role,
     pub limits: Limits,
     pub pickle_allowed: bool,
     pub runtime: u32,
     pub peer: Option<Preface>,
     pub calls: Calls,
+    /// Streams that this end has asked for.
+    pub items: Streams,
     pub inbox: Inbox,
+    /// Streams that it serves.
+    pub credits: Credits,
     pub outbox: Outbox,
     pub decoder: Decoder,
     /// Long segments by reference, where the peer is the same user on a socket that carries descriptors.
@@ -59,6 +80,8 @@ pub struct State<S> {
     pub pongs: u64,
     /// Running calls whose caller cancelled, for an event loop to act on.
     pub cancels: Vec<u64>,
+    /// Running streams that may go on, for an event loop to act on.
+    pub granted: Vec<u64>,
     pub reader: Reader,
     /// Blocked threads that do not read, by the call they wait for, with the eventfd of each.
     pub followers: BTreeMap<u64, Arc<OwnedFd>>,
@@ -80,13 +103,17 @@ impl<S: Stream> State<S> {
             stream: None,
             pidfd: None,
             greeted: true,
+            entry: Entry::default(),
+            admitted: true,
             role,
             limits,
             pickle_allowed: false,
             runtime,
             peer: None,
             calls: Calls::default(),
+            items: Streams::default(),
             inbox: Inbox::default(),
+            credits: Credits::default(),
             outbox: Outbox::default(),
             decoder: Decoder::new(&limits, false),
             lending: None,
@@ -95,6 +122,7 @@ impl<S: Stream> State<S> {
             goodbye: false,
             pongs: 0,
             cancels: Vec::new(),
+            granted: Vec::new(),
             reader: Reader::Nobody,
             followers: BTreeMap::new(),
             leader: None,
@@ -111,8 +139,29 @@ impl<S: Stream> State<S> {
         self.lending = (trusted && stream.carries_descriptors()).then(Box::default);
         self.stream = Some(stream);
         self.pickle_allowed = trusted;
-        self.decoder = Decoder::new(&self.limits, trusted);
+        self.decoder = Decoder::new(&self.limits, trusted || self.entry.trusted);
         self.greeted = false;
+        self.admitted = self.entry.admission == Admission::Anybody;
+        if !self.admitted {
+            self.decoder.limit_frames(UNMET_BYTES_MAX);
+        }
+    }
+
+    /// Whether the peer has said who it is, and is let in.
+    pub fn is_met(&self) -> bool {
+        self.fault.is_none() && self.decoder.is_met() && self.admitted
+    }
+
+    fn admit(&mut self, shown: &[u8]) -> Result<(), Violation> {
+        if !self.entry.admission.admits(shown) {
+            return Err(Violation::Token);
+        }
+        self.admitted = true;
+        self.decoder.limit_frames(self.limits.frame_bytes_max);
+        self.decoder.trust();
+        self.greet();
+        self.flush();
+        Ok(())
     }
 
     /// Go on in a stream on which another process has said our preface, and read the peer's where they have `met`.
@@ -124,13 +173,18 @@ impl<S: Stream> State<S> {
     }
 
     /// Send the preface, unless that was done. It goes before the first frame at the latest.
+    ///
+    /// Who has to show a token gets it as the word that it was right.
     pub fn greet(&mut self) {
-        if !std::mem::replace(&mut self.greeted, true) {
+        if self.admitted && !std::mem::replace(&mut self.greeted, true) {
             let mut preface = Preface::new(self.role, &self.limits, self.runtime);
             if self.lending.is_some() {
                 preface.features |= LENDS;
             }
             self.outbox.push_copy(&preface.encode());
+            if let Some(token) = self.entry.token.take() {
+                admission::show(&token, &mut self.outbox);
+            }
         }
     }
 
@@ -326,6 +380,9 @@ impl<S: Stream> State<S> {
             }
             Some(Event::Preface(preface)) => {
                 self.peer = Some(preface);
+                if preface.features & STREAMS == 0 {
+                    self.refuse_streams();
+                }
                 Ok(())
             }
             Some(Event::Frame(frame)) => self.accept(frame),
@@ -339,6 +396,11 @@ impl<S: Stream> State<S> {
         let Header {
             kind, id, codec, ..
         } = frame.header;
+        match kind {
+            Kind::Token => return self.admit(frame.head.as_slice()),
+            _ if !self.admitted => return Err(Violation::Uninvited),
+            _ => {}
+        }
         if codec == Codec::Pickle {
             self.check_pickle()?;
         }
@@ -346,17 +408,32 @@ impl<S: Stream> State<S> {
         match kind {
             Kind::Call if self.role != Role::Server => return Err(Violation::NotServing),
             Kind::Call => {
+                if frame.header.stream {
+                    self.credits.open(id, frame.header.generation)?;
+                }
                 if let Some(refusal) = self.inbox.accept(frame, Instant::now()) {
                     self.refuse(refusal);
                 }
-            }
-            Kind::Reply | Kind::Failure => {
-                self.calls.finish(frame);
-                if let Some(wake) = self.followers.remove(&id) {
-                    ring(&wake);
+                if !self.credits.is_empty() {
+                    self.end_old_streams();
                 }
             }
+            Kind::Reply | Kind::Failure => {
+                if let Err(frame) = self.items.finish(frame) {
+                    self.calls.finish(frame);
+                }
+                self.wake(id);
+            }
+            Kind::Item => {
+                self.items.accept(frame)?;
+                self.wake(id);
+            }
+            Kind::Credit => self.accept_credit(frame.header)?,
             Kind::Cancel if self.inbox.cancel(id) => self.tell_cancelled([id]),
+            Kind::Cancel if self.credits.contains(id) => self.refuse(Refusal {
+                id,
+                reason: Reason::Cancelled, // it was queued
+            }),
             Kind::Ping if self.outbox.bytes() <= self.limits.outbox_bytes_high => {
                 self.send(
                     Header::control(Kind::Pong, id),
@@ -370,7 +447,7 @@ impl<S: Stream> State<S> {
             Kind::Chunk => self.map_chunk(id)?,
             Kind::Gone => self.forget_chunk(id)?,
             Kind::Cancel | Kind::Ping => {}
-            Kind::Message | Kind::Token | Kind::Shared => return Err(Violation::Kind(kind as u8)),
+            Kind::Token | Kind::Message | Kind::Shared => return Err(Violation::Kind(kind as u8)),
         }
         Ok(())
     }
@@ -388,8 +465,15 @@ impl<S: Stream> State<S> {
         }
     }
 
+    fn wake(&mut self, id: u64) {
+        if let Some(wake) = self.followers.remove(&id) {
+            ring(&wake);
+        }
+    }
+
     /// Answer a call that is not started.
     pub fn refuse(&mut self, refusal: Refusal) {
+        self.credits.close(refusal.id);
         let header = Header {
             time: refusal.reason as u32,
             ..Header::control(Kind::Failure, refusal.id)
@@ -405,11 +489,16 @@ impl<S: Stream> State<S> {
         head: Head<'_>,
         segments: Vec<Payload>,
     ) {
-        if self.inbox.answer(header.id) && self.stream.is_some() {
+        let was_stream = self.credits.close(header.id);
+        let waits = self.inbox.answer(header.id);
+        if waits && self.stream.is_some() {
             header.time = reason.map_or(header.time, |reason| reason as u32);
             self.send(header, head, segments);
         } else {
             self.outbox.retire(segments);
+            if was_stream {
+                self.confirm_cancelled(header.id);
+            }
         }
     }
 
@@ -435,8 +524,8 @@ impl<S: Stream> State<S> {
         }
         match self.role {
             _ if fault.is_transient() => {}
-            Role::Caller | Role::Messenger => self.break_with(Fault::Broken(fault.into())),
-            Role::Server => self.end(true),
+            Role::Server if self.is_met() => self.end(true),
+            _ => self.break_with(Fault::Broken(fault.into())),
         }
         None
     }
@@ -459,7 +548,7 @@ impl<S: Stream> State<S> {
     }
 
     /// Only a driver takes them; a thread that runs a call asks for that call.
-    fn tell_cancelled(&mut self, ids: impl IntoIterator<Item = u64>) {
+    pub fn tell_cancelled(&mut self, ids: impl IntoIterator<Item = u64>) {
         if self.reader == Reader::Driver {
             self.cancels.extend(ids);
         }
@@ -479,6 +568,7 @@ impl<S: Stream> State<S> {
             return;
         }
         self.calls.break_all(&fault, self.outbox.sent());
+        self.items.break_all(&fault, self.outbox.sent());
         let running = self.inbox.abandon();
         self.tell_cancelled(running);
         self.fault = Some(fault);
@@ -497,8 +587,10 @@ impl<S: Stream> State<S> {
         let bytes = self.inbox.bytes() + self.calls.bytes();
         let limit = self.limits.inbox_bytes_max;
         self.paused = bytes >= if self.paused { limit / 2 } else { limit };
-        let answers_wait =
-            self.role == Role::Server && self.outbox.bytes() > self.limits.outbox_bytes_high;
+        // The caller of a stream may leave it while it takes nothing more: that is to be read.
+        let answers_wait = self.role == Role::Server
+            && self.outbox.bytes() > self.limits.outbox_bytes_high
+            && self.credits.is_empty();
         !self.paused && !answers_wait
     }
 

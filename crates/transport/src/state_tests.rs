@@ -20,7 +20,7 @@ use crate::stream::{Stream, StreamFault};
 type Pipe = Rc<RefCell<VecDeque<u8>>>;
 
 /// One end of a stream that moves at most `step` bytes, then would block once.
-struct Script {
+pub(super) struct Script {
     out: Pipe,
     into: Pipe,
     step: usize,
@@ -79,7 +79,7 @@ impl Stream for Script {
     }
 }
 
-fn ends(step: usize, left: usize, errno: Errno) -> (State<Script>, State<Script>) {
+pub(super) fn ends(step: usize, left: usize, errno: Errno) -> (State<Script>, State<Script>) {
     let (there, back) = (Pipe::default(), Pipe::default());
     let end = |out: &Pipe, into: &Pipe, role, left| {
         let (out, into, left) = (out.clone(), into.clone(), Cell::new(left));

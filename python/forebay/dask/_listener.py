@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import os
@@ -21,13 +20,13 @@ from distributed.comm.utils import ensure_concrete_host
 
 from forebay import _core
 from forebay._core import MessageConnection
-from forebay.dask._accept import Acceptor, Door
 from forebay.dask._comm import Comm, TLSComm, UnixComm, handshake_timeout
 from forebay.dask._connector import connection_over, found_out
 from forebay.dask._security import server_tls
 from forebay.dask._socket import bind, name_of, name_of_unix, tune
 from forebay.errors import Error
 from forebay.transport import Tls
+from forebay.transport._accept import Acceptor, Door, TcpDoor
 
 __all__ = ["Listener", "TLSListener", "UnixListener"]
 
@@ -80,6 +79,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
         self._handshake_overrides = handshake_overrides
         self._unmet: set[MessageConnection] = set()
         self._acceptor: Acceptor | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._bound: Any = None
 
     async def start(self) -> None:
@@ -88,7 +88,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
         Raises:
             OSError: it cannot, for example because the port is taken.
         """
-        self._acceptor = Acceptor(self.prefix + self._address, self._open(), self._serve)
+        self._acceptor = Acceptor(self.prefix + self._address, self._open(), self._take)
 
     def stop(self) -> None:
         """Let nobody in any more; established comms stay. Idempotent."""
@@ -131,14 +131,30 @@ class Listener(BaseListener, RequireEncryptionMixin):
         # The names of both families have the same port; more machines reach the older one.
         sockets.sort(key=lambda one: one.family != socket.AF_INET)
         self._bound = sockets[0].getsockname()
-        return [_TCPDoor(listening) for listening in sockets]
+        return [TcpDoor(listening, tune) for listening in sockets]
 
     def _names(self, connected: socket.socket) -> tuple[str, str]:
         """What to call the two ends of a connection."""
         return name_of(connected.getsockname()), name_of(connected.getpeername())
 
+    def _take(self, descriptor: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(descriptor))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, descriptor: int) -> None:
+        try:
+            await self._serve(descriptor)
+        except Exception:
+            _log.exception("%s%s: a connection ended in an error", self.prefix, self._address)
+
     async def _serve(self, descriptor: int) -> None:
-        comm = await self._met(descriptor)
+        acceptor = self._acceptor
+        try:
+            comm = await self._met(descriptor)
+        finally:
+            if acceptor is not None:
+                acceptor.settle()
         if comm is None:
             return
         try:
@@ -236,25 +252,3 @@ class UnixListener(Listener):
 def is_path(address: str) -> bool:
     """Whether a location of `forebay+unix` names a socket."""
     return address.startswith("/")
-
-
-class _TCPDoor:
-    """A listening TCP socket."""
-
-    def __init__(self, listening: socket.socket) -> None:
-        self._listening = listening
-
-    def fileno(self) -> int:
-        return self._listening.fileno()
-
-    def accept(self) -> int | None:
-        try:
-            accepted, _ = self._listening.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return None
-        with contextlib.suppress(OSError):  # a peer that has gone again is noticed when it is met
-            tune(accepted)
-        return accepted.detach()
-
-    def close(self) -> None:
-        self._listening.close()

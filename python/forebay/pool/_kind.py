@@ -18,7 +18,7 @@ from forebay.pool._factory import Factory
 from forebay.pool._limits import Limits, Terms
 from forebay.pool._listener import choose_port
 from forebay.pool._program import ProgramRecord
-from forebay.pool._proxy import proxy_classes, public_methods
+from forebay.pool._proxy import proxy_classes, public_methods, streaming_methods
 from forebay.pool._readiness import Accepting, Http, Line, PortFile
 from forebay.pool._record import NEVER_BEGUN, PythonRecord
 from forebay.pool._reset import Reset
@@ -67,7 +67,8 @@ class PythonKind:
         told_at_start = isinstance(spec, Factory)
         self.methods = frozenset() if told_at_start else public_methods(service)
         self.limits, self.call_timeout = parts_of(spec.limits)
-        self.proxies = proxy_classes(self.name, self.methods, self.call_timeout)
+        streams = frozenset() if told_at_start else streaming_methods(service)
+        self.proxies = proxy_classes(self.name, self.methods, self.call_timeout, streams)
         self.resets = spec.resets
         self.max_leases = getattr(service, "max_leases", 1)
         self.template = template

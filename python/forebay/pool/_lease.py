@@ -16,10 +16,13 @@ from forebay.pool._step import awaited, block
 
 if TYPE_CHECKING:
     import socket
+    from weakref import WeakSet
 
     from forebay.pool._branch import Branches
     from forebay.pool._follow import Follow
     from forebay.pool._pool import ServicePool
+    from forebay.rpc._stream import Stream
+    from forebay.rpc._stream_loop import AsyncStream
 
 
 class Lease:
@@ -33,7 +36,16 @@ class Lease:
 
     """
 
-    __slots__ = ("_asyncio", "_directory", "_dirty", "_handle", "_open", "_pool", "_record")
+    __slots__ = (
+        "_asyncio",
+        "_directory",
+        "_dirty",
+        "_handle",
+        "_open",
+        "_pool",
+        "_record",
+        "_streams",
+    )
 
     _directory: Path
     """There from the first time on that it is asked for."""
@@ -44,6 +56,7 @@ class Lease:
         self._asyncio = asyncio
         self._open = True
         self._dirty = False
+        self._streams: WeakSet[Stream | AsyncStream] | None = None
         self._handle = record.handle  # its own: a late call must not travel with the next lease's
 
     def __repr__(self) -> str:
@@ -191,6 +204,63 @@ class Lease:
         future.add_done_callback(self._judge)
         return future
 
+    def stream(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        credit: int = 16,
+    ) -> Any:
+        """Call a public method that is a generator, and iterate what it yields.
+
+        A method that the class itself writes as a generator does the same on the proxy.
+        Leaving the stream early, or ending the lease, closes the generator before the service does
+        anything else, its reset included.
+
+        Args:
+            method: its name.
+            args: positional arguments.
+            kwargs: keyword arguments.
+            timeout: seconds until the end of the whole stream; default: `call_timeout` of the
+                limits.
+            credit: items that may be made beyond those that were taken.
+
+        Returns:
+            An `rpc.Stream` on a thread's lease, an `rpc.AsyncStream` on one of an event loop.
+
+        Raises:
+            StaleError: the lease has ended; also while iterating.
+            ConfigError: the lease is of a program.
+        """
+        self._check()
+        record = self._python()
+        if self._streams is None:
+            from weakref import WeakSet
+
+            self._streams = WeakSet()
+        if timeout is None:
+            timeout = record.kind.call_timeout
+        kind: type[Any]
+        if self._asyncio:
+            from forebay.pool._stream_asyncio import AsyncLeaseStream as kind
+        else:
+            from forebay.pool._stream_blocking import LeaseStream as kind
+        record.streamed = True
+        stream = kind(
+            self,
+            record.channel,
+            method,
+            args,
+            kwargs,
+            timeout=timeout,
+            credit=credit,
+            generation=self._handle.tag,
+        )
+        self._streams.add(stream)
+        return stream
+
     def call(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
     ) -> Any:
@@ -257,6 +327,8 @@ class Lease:
         """Give the service back, or have it ended where it is dirty. Idempotent; never waits."""
         if self._open:
             self._open = False
+            for stream in self._streams or ():
+                stream.close()
             self._pool.give_back(self._record, self._dirty)
 
     def __del__(self) -> None:

@@ -343,7 +343,7 @@ class ServicePool:
                 record.begin_reset()
                 self.core.release(record.handle, self._reset_ms)
             else:
-                self.core.release(record.handle)
+                self._release(record)
         except BrokenError:
             self.discard(record)
         except ClosedError:
@@ -355,6 +355,17 @@ class ServicePool:
         check = record.returns % every == 0
         if check or record.kind.resets is Reset.METHOD:
             record.begin_reset(check=check)
+            self.core.release(record.handle, self._reset_ms)
+        else:
+            self._release(record)
+
+    def _release(self, record: Record) -> None:
+        """Give a service back that is not reset.
+
+        One that still has to close a stream gets the time of a reset for it.
+        """
+        if isinstance(record, PythonRecord) and record.runs_stream():
+            record.begin_settling()
             self.core.release(record.handle, self._reset_ms)
         else:
             self.core.release(record.handle)

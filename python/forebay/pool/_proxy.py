@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 if TYPE_CHECKING:
     from forebay.pool._lease import Lease
 
+_CO_GENERATOR = 0x20
+"""Of a function's flags; `inspect`, which names it, costs 10 ms to import."""
+
+_NO_CODE = (lambda: None).__code__
+
 RESERVED = "lease"
 """The one public name of a proxy that is not the service's."""
 
@@ -42,11 +47,15 @@ class Proxy:
 
 
 def proxy_classes(
-    name: str, methods: frozenset[str], call_timeout: float | None = None
+    name: str,
+    methods: frozenset[str],
+    call_timeout: float | None = None,
+    streams: frozenset[str] = frozenset(),
 ) -> tuple[type[Any], type[Any]]:
     """The classes of the proxies of one kind: of the blocking and of the asyncio face.
 
     Their calls take at most `call_timeout` seconds, unless one of another timeout is made.
+    Methods in `streams` are streams in both.
     """
     common: dict[str, Any] = {"__slots__": (), "kind_name": name, "methods": methods}
     if call_timeout is not None:
@@ -54,6 +63,8 @@ def proxy_classes(
     names = methods - {RESERVED}
     blocking = {method: _blocking(method) for method in names}
     awaiting = {method: _awaiting(method) for method in names}
+    for method in names & streams:
+        blocking[method] = awaiting[method] = _streaming(method)
     return type(name, (Proxy,), common | blocking), type(name, (Proxy,), common | awaiting)
 
 
@@ -78,6 +89,24 @@ def _awaiting(name: str) -> Callable[..., Any]:
 
     method.__name__ = method.__qualname__ = name
     return method
+
+
+def _streaming(name: str) -> Callable[..., Any]:
+    def method(self: Proxy, /, *args: Any, **kwargs: Any) -> Any:
+        return self.lease.stream(name, args, kwargs, timeout=self._timeout)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def streaming_methods(service: type) -> frozenset[str]:
+    """Those of the public methods that are generators."""
+    generators = (
+        name
+        for name in public_methods(service)
+        if getattr(getattr(service, name), "__code__", _NO_CODE).co_flags & _CO_GENERATOR
+    )
+    return frozenset(generators)
 
 
 def public_methods(service: type) -> frozenset[str]:

@@ -31,7 +31,17 @@ class PythonRecord:
     A service *owes* an answer after its start and after each reset; whoever has its lease takes it.
     """
 
-    __slots__ = ("channel", "found", "handle", "kind", "pending", "pid", "returns", "starting")
+    __slots__ = (
+        "channel",
+        "found",
+        "handle",
+        "kind",
+        "pending",
+        "pid",
+        "returns",
+        "starting",
+        "streamed",
+    )
 
     def __init__(
         self, kind: PythonKind, handle: _core.Handle, channel: Channel, pending: int
@@ -46,6 +56,8 @@ class PythonRecord:
         """How often it came back."""
         self.found: list[str] | None = None
         """What the canary found that an earlier lease left in it."""
+        self.streamed = False
+        """Whether a stream was asked for since it was last known to run none."""
 
     def finish(self, timeout: float | None) -> None:
         """Take the answer that is owed. Raises what the service raised, or that it broke."""
@@ -76,11 +88,27 @@ class PythonRecord:
     def begin_reset(self, *, check: bool = False) -> None:
         """Tell the service to reset itself, or to look at itself too; it owes an answer then."""
         # With the next lease's generation: from here on the service refuses calls of this one.
+        self.runs_stream()
         self.channel.generation = (self.handle.tag + 1) & GENERATION_MASK
         if check:
             self.pending = self.channel.begin("@check", (self.kind.resets is Reset.METHOD,))
         else:
             self.pending = self.channel.begin("@reset")
+
+    def runs_stream(self) -> bool:
+        """Whether a stream that was left may not have ended yet.
+
+        What it sent is read, so that nothing but the next answer makes the socket readable, where
+        the service does not close its generator in time.
+        """
+        if self.streamed:
+            self.streamed = self.channel.streams_left > 0
+        return self.streamed
+
+    def begin_settling(self) -> None:
+        """Have the service say when the streams that were left have ended; it owes an answer."""
+        self.channel.generation = (self.handle.tag + 1) & GENERATION_MASK
+        self.pending = self.channel.begin("@ping")
 
     def begin_ping(self) -> bool:
         """Ask the service whether it answers; it owes an answer from now on."""

@@ -24,7 +24,7 @@ from forebay.pool._command import Command
 from forebay.pool._factory import Factory
 from forebay.pool._kind import THREAD_VARIABLES, parts_of
 from forebay.pool._limits import Limits
-from forebay.pool._proxy import proxy_classes, public_methods
+from forebay.pool._proxy import proxy_classes, public_methods, streaming_methods
 from forebay.pool._reset import Reset
 from forebay.pool._spec import Spec
 
@@ -59,6 +59,7 @@ class SharedKind:
         resets: Reset,
         *,
         methods: frozenset[str] | None = None,
+        streams: frozenset[str] = frozenset(),
         limits: Limits | None = None,
         make: tuple[Any, ...] | None = None,
         template: bytes = b"",
@@ -71,7 +72,7 @@ class SharedKind:
         terms, self.call_timeout = parts_of(limits)
         self.proxies: tuple[type[Any], type[Any]] = (Backend, Backend)
         if methods is not None:
-            self.proxies = proxy_classes(name, methods, self.call_timeout)
+            self.proxies = proxy_classes(name, methods, self.call_timeout, streams)
         self.make = make
         self.digest = _digest(template, identity, terms)
         self.told = (self.digest, os.fsencode(name), template, *launch, setup, terms)
@@ -102,6 +103,7 @@ def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
         service.__name__,
         spec.resets,
         methods=public_methods(service),
+        streams=streaming_methods(service),
         limits=spec.limits,
         make=(*made, False, False),  # without a canary; the methods are known
         template=_digest(*template),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forebay.rpc._channel import Channel
+from forebay.rpc._client import Client
 from forebay.rpc._connect import aconnect, connect
 from forebay.rpc._serve import Running, current, serve_connection
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Channel",
+    "Client",
     "Running",
     "Server",
     "aconnect",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from forebay._core import Connection
 from forebay.errors import BusyError, remote_error
 from forebay.rpc._codec import BY_NUMBER, by_name
+from forebay.rpc._stream import CREDIT, Stream
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from forebay.rpc._loop import LoopBinding
     from forebay.rpc._reader import Submitted
+    from forebay.rpc._stream_loop import AsyncStream
 
 __all__ = ["Channel"]
 
@@ -146,6 +148,65 @@ class Channel:
         """
         return self._own_binding().call(method, args, kwargs, timeout, generation)
 
+    def stream(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        credit: int = CREDIT,
+        generation: int | None = None,
+    ) -> Stream:
+        """Call a method that is a generator or returns an iterator, and iterate what it yields.
+
+        Args:
+            method: as for `call`.
+            args: as for `call`.
+            kwargs: as for `call`.
+            timeout: seconds from now until the end of the whole stream.
+            credit: items that the server may make beyond those that were taken, 1 to 65,536;
+                more hide a longer way, fewer lose less work when you leave early.
+            generation: as for `call`.
+
+        Raises:
+            LimitError: the arguments are above the frame limit, or `credit` is out of its range.
+            BrokenError: the peer is gone, or does not speak streams; `.delivered` is "no".
+            BusyError: the channel is bound to a loop.
+
+        Errors of the method and of the way come while iterating, see `Stream`.
+        Calls on the same channel between two items are answered between two items.
+        """
+        if self._bound:
+            self._refuse_bound()
+        if generation is None:
+            generation = self.generation
+        return Stream(
+            self, method, args, kwargs, timeout=timeout, credit=credit, generation=generation
+        )
+
+    def astream(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        credit: int = CREDIT,
+        generation: int | None = None,
+    ) -> AsyncStream:
+        """As `stream`, for `async for` and `async with`; the call is sent when that begins.
+
+        Loop affinity: the running loop, to which the channel stays bound until `unbind`.
+        """
+        from forebay.rpc._stream_loop import AsyncStream
+
+        if generation is None:
+            generation = self.generation
+        return AsyncStream(
+            self, method, args, kwargs, timeout=timeout, credit=credit, generation=generation
+        )
+
     def begin(self, method: str, args: tuple[Any, ...] = ()) -> int:
         """Start a call whose answer is taken later, by `finish` or `afinish`; returns its id.
 
@@ -185,6 +246,11 @@ class Channel:
     def in_flight(self) -> int:
         """Calls whose answers have not been taken."""
         return self._connection.in_flight
+
+    @property
+    def streams_left(self) -> int:
+        """Streams that were left and may still run at the server; reads what has come."""
+        return self._connection.streams_left()
 
     def _own_binding(self) -> LoopBinding:
         binding = self._binding
@@ -273,6 +339,21 @@ class Channel:
     def broken(self) -> bool:
         """Whether no further call can succeed; looks at what is known, not at the socket."""
         return self._connection.over
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the server said goodbye: calls in flight finish, new ones are refused."""
+        return self._connection.leaving
+
+    def look(self) -> bool:
+        """Look at the socket while no call is in flight; whether a new one may succeed.
+
+        Thread affinity: none, while nothing else uses the channel. Cost: one system call.
+        """
+        connection = self._connection
+        if not self._bound and not connection.closed:
+            connection.receive(self._number)
+        return not (connection.closed or connection.over or connection.leaving)
 
     def metrics(self) -> dict[str, int]:
         """What the connection counted: bytes, calls in flight, late replies."""

@@ -12,6 +12,7 @@ from forebay.rpc._watch import Watch
 
 if TYPE_CHECKING:
     from forebay.rpc._channel import Channel
+    from forebay.rpc._stream_loop import Mailbox
 
 __all__ = ["LoopBinding"]
 
@@ -35,6 +36,7 @@ class LoopBinding:
         "_room",
         "_watches",
         "_writing",
+        "streams",
     )
 
     def __init__(self, channel: Channel, connection: Connection):
@@ -46,6 +48,8 @@ class LoopBinding:
         self._owed: set[int] = set()  # calls that go on when their waiter leaves
         self._room: list[asyncio.Future[None]] = []
         self._writing = False
+        self.streams: dict[int, Mailbox] = {}
+        """Streams that are open, by the numbers of their calls."""
 
     async def call(
         self,
@@ -114,6 +118,19 @@ class LoopBinding:
             self._owed.discard(call)
         return self._channel._finish(outcome)
 
+    async def ready(self, timeout: float | None) -> None:
+        """Bind to the running loop, and wait until the outbox has room for a call."""
+        loop = get_running_loop()
+        if self._loop is not loop:
+            self._bind(loop)
+        if self._writing:
+            await self._wait_for_room(timeout)
+
+    def written(self) -> None:
+        """Frames may have been queued: have them written."""
+        if self._connection.outbox_bytes and not self._writing:
+            self._start_writing()
+
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The loop, while it is bound."""
@@ -121,10 +138,11 @@ class LoopBinding:
 
     def unbind(self) -> None:
         """Let go of the loop; BusyError while calls are in flight."""
-        if self._futures and self._loop is not None and not self._loop.is_closed():
+        in_flight = len(self._futures) + len(self.streams)
+        if in_flight and self._loop is not None and not self._loop.is_closed():
             raise BusyError(
-                f"channel {self._channel.name!r} has {len(self._futures)} awaited calls in flight; "
-                "await or cancel them before unbind()"
+                f"channel {self._channel.name!r} has {in_flight} awaited calls and streams in"
+                " flight; await, cancel or close them before unbind()"
             )
         self.release()
 
@@ -142,6 +160,7 @@ class LoopBinding:
         """Hand out what the closed connection ended."""
         for call, outcome in self._connection.receive(self._channel._number):
             self._complete(call, outcome)
+        self._tell_streams()
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         channel = self._channel
@@ -160,15 +179,29 @@ class LoopBinding:
         self._loop = loop
         channel._bound = True
         self._futures.clear()
+        self.streams.clear()
 
     def _on_ready(self) -> None:
+        loop = self._loop
+        if loop is None:
+            return  # it was unbound since it was to come back
         if self._writing:
             self._write()
         finished = self._connection.receive(self._channel._number)
         for call, outcome in finished:
             self._complete(call, outcome)
+        if self.streams:
+            self._tell_streams()
+        if self._connection.holds_received:
+            loop.call_soon(self._on_ready)
         if not finished and self._connection.over:
             self._stop_watching()
+
+    def _tell_streams(self) -> None:
+        for call in self._connection.take_news():
+            mailbox = self.streams.get(call)
+            if mailbox is not None:
+                mailbox.wake()
 
     def _on_death(self) -> None:
         self._connection.peer_died()

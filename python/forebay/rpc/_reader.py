@@ -70,6 +70,8 @@ class Submitted:
             if descriptor == self._pidfd:
                 self._connection.peer_died()
             finished = self._take()
+            while self._connection.holds_received:
+                finished += self._take()
             if not self._futures or self._connection.over:
                 self._unwatch()
         self._complete(finished)

@@ -5,16 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from types import CoroutineType
-from typing import Any
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from forebay._core import Connection
 from forebay.errors import ClosedError, ConfigError
 from forebay.rpc._codec import BY_NUMBER, Codec, by_name, describe
 
+if TYPE_CHECKING:
+    from forebay.rpc._serve_stream import ServedStreams
+
 __all__ = ["Running", "current", "find_method", "serve_connection"]
 
 OnControl = Callable[[str, tuple[Any, ...]], Any]
+
+STREAMED = frozenset({AsyncGeneratorType, GeneratorType})
+"""What a method returns that is a stream."""
+_UNANSWERED = STREAMED | {CoroutineType}
 
 _current: ContextVar[Running] = ContextVar("forebay_rpc_current")
 
@@ -127,7 +134,7 @@ def serve_connection(
 class _Service:
     """What the serving loop needs for each call."""
 
-    __slots__ = ("connection", "handler", "on_control", "only", "running")
+    __slots__ = ("_streams", "connection", "handler", "on_control", "only", "running")
 
     def __init__(
         self, connection: Connection, handler: Any, only: Codec | None, on_control: OnControl | None
@@ -137,6 +144,7 @@ class _Service:
         self.only = only
         self.on_control = on_control
         self.running = Running(connection)
+        self._streams: ServedStreams | None = None
 
     def answer(
         self,
@@ -146,13 +154,17 @@ class _Service:
         segments: Any,
         remaining: float | None,
         oneway: bool,
+        stream: bool,
     ) -> None:
         """Run one call and send its answer."""
+        if stream:
+            self._stream(call, number, head, segments, remaining)
+            return
         self.running.begin(call, remaining, oneway)
         codec, connection = BY_NUMBER[number], self.connection
         try:
             if self.only is not None and self.only is not codec:
-                raise ConfigError(f"calls are taken in {self.only.name}, not in {codec.name}")
+                self.refuse(codec)
             method, args, kwargs = codec.decode(head, segments)
             if segments:
                 segments.clear()
@@ -171,6 +183,21 @@ class _Service:
         if not flushed:
             connection.drain()
 
+    def refuse(self, codec: Codec) -> NoReturn:
+        """For a call in another codec than the only one that is taken."""
+        assert self.only is not None
+        raise ConfigError(f"calls are taken in {self.only.name}, not in {codec.name}")
+
+    def _stream(
+        self, call: int, number: int, head: Any, segments: Any, remaining: float | None
+    ) -> None:
+        """Run a stream; returns at once where others run, else when none does."""
+        if self._streams is None:
+            from forebay.rpc._serve_stream import ServedStreams
+
+            self._streams = ServedStreams(self)
+        self._streams.begin(call, number, head, segments, remaining)
+
     def run(self, name: str, args: Any, kwargs: Any) -> Any:
         """Call the method or the control method `name`."""
         if name[:1] == "@":
@@ -179,10 +206,21 @@ class _Service:
             return self.on_control(name, tuple(args))
         method = find_method(self.handler, name)
         result = method(*args, **kwargs) if kwargs else method(*args)
-        if type(result) is CoroutineType:
-            result.close()
-            raise TypeError(f"{name!r} is async; serve it on an event loop with rpc.serve")
+        if type(result) in _UNANSWERED:
+            _refuse(name, result)
         return result
+
+
+def _refuse(name: str, result: Any) -> NoReturn:
+    if type(result) is CoroutineType:
+        result.close()
+        raise TypeError(f"{name!r} is async; serve it on an event loop with rpc.serve")
+    refuse_call(name)
+
+
+def refuse_call(name: str) -> NoReturn:
+    """For a call of a method that is a stream."""
+    raise TypeError(f"{name!r} yields its results one by one; call it by stream or astream")
 
 
 def _report(error: Exception) -> None:

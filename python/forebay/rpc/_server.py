@@ -3,41 +3,59 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any
 
-from forebay._core import Connection, Listener
-from forebay.errors import BrokenError
+from forebay._core import Connection
+from forebay.errors import ConfigError, Error
 from forebay.rpc._codec import BY_NUMBER, describe
-from forebay.rpc._connect import socket_path
-from forebay.rpc._serve import Running, _current, find_method
+from forebay.rpc._meet import meet
+from forebay.rpc._serve import STREAMED, Running, _current, find_method, refuse_call
+from forebay.rpc._server_stream import SessionStreams
 from forebay.rpc._watch import Watch
+from forebay.transport import Tls
+from forebay.transport._accept import Acceptor, open_doors
+from forebay.transport._address import Address, parse
+from forebay.transport._entry import guard
 
 __all__ = ["Server", "serve"]
 
 _log = logging.getLogger(__name__)
 _CALLS_MAX = 1024
 _CONNECTIONS_MAX = 1024
-#: Pause after the process has run out of descriptors.
-_ACCEPT_PAUSE_S = 0.1
+_HANDSHAKE_TIMEOUT_S = 5.0
+#: How long a leaving server waits for the word of a caller on which nothing runs, if it has grace.
+_WORD_S = 1.0
 _OUTBOX_BYTES_HIGH = 512 << 10
 
 
 def serve(
     handler: Any,
-    address: str,
+    url: str,
     *,
+    tls: Tls | None = None,
+    token: str | bytes | None = None,
+    unprotected: bool = False,
+    handshake_timeout: float = _HANDSHAKE_TIMEOUT_S,
+    grace: float = 0.0,
     calls_max: int = _CALLS_MAX,
     connections_max: int = _CONNECTIONS_MAX,
 ) -> Server:
-    """Serve the public methods of `handler` at a Unix socket.
+    """Serve the public methods of `handler`.
 
     Args:
         handler: `async def` methods run as tasks, plain ones inline in the loop.
-        address: "unix:///path"; at most 107 bytes of path. The file is private to the user.
+        url: "unix:///path" (at most 107 bytes of path; the file is private to the user),
+            "tcp://host:port" or "tls://host:port" (port 0: any that is free).
+        tls: what to show and whom to let in, by `transport.Tls.server`; for `tls://` alone.
+        token: what a caller must show; needed where other machines can connect, unless `tls` asks
+            for certificates.
+        unprotected: let other machines call without a token.
+        handshake_timeout: seconds in which a caller must say who it is.
+        grace: seconds that running calls have to finish when the server is left.
         calls_max: calls that run at once; further ones wait, at last in their callers' sockets.
         connections_max: open connections; further ones wait to be accepted.
 
@@ -45,32 +63,56 @@ def serve(
         A server to be entered with `async with`; it listens inside.
 
     Raises:
-        ConfigError: the address is no Unix address, too long, or in use.
+        ConfigError: the URL, `tls` does not fit it, or nothing protects it. Entering raises
+            ConfigError (the path is too long or in use) and OSError (the port is).
 
     Loop affinity: the loop that enters it.
-    Cancellation: leaving cancels what runs, tells the callers, and closes every descriptor.
+    Cancellation: leaving cancels what still runs, tells the callers, and closes every descriptor.
     """
-    return Server(handler, socket_path(address), calls_max, connections_max)
+    address = parse(url)
+    if address.scheme == "shm":
+        raise ConfigError(f"{url}: calls go over unix://, tcp:// or tls://")
+    shown = guard(url, address, tls, token, unprotected=unprotected)
+    options = _Options(tls, shown, handshake_timeout, grace, calls_max, connections_max)
+    return Server(handler, address, options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """As of `serve`."""
+
+    tls: Tls | None
+    token: bytes | None
+    handshake_timeout: float
+    grace: float
+    calls_max: int
+    connections_max: int
 
 
 class Server:
-    """A listening server; made by `serve`."""
+    """A listening server; made by `serve`.
 
-    def __init__(self, handler: Any, path: str, calls_max: int, connections_max: int):
+    Attributes:
+        url: what callers connect to, with the port that was chosen.
+    """
+
+    def __init__(self, handler: Any, address: Address, options: _Options):
+        self.url = str(address)
         self._handler = handler
-        self._path = path
-        self._calls_max = calls_max
-        self._connections_max = connections_max
+        self._address = address
+        self._options = options
         self._sessions: set[_Session] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._meeting: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._acceptor: Acceptor | None = None
         self._running = 0
         self._closing = False
 
     async def __aenter__(self) -> Server:
         self._loop = asyncio.get_running_loop()
-        self._listener = Listener(self._path)
-        self._tasks = asyncio.TaskGroup()
-        await self._tasks.__aenter__()
-        self._watch_listener()
+        self.url, doors = await open_doors(self._address)
+        self._acceptor = Acceptor(self.url, doors, self._take)
         return self
 
     async def __aexit__(
@@ -79,61 +121,142 @@ class Server:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.aclose(grace=None if error is None else 0.0)
+
+    @property
+    def connections(self) -> int:
+        """How many are open, those in their handshake included."""
+        return len(self._sessions) + len(self._meeting)
+
+    async def aclose(self, *, grace: float | None = None) -> None:
+        """Stop listening, say goodbye to the callers, and close. Idempotent.
+
+        No new call is started: the callers of those that wait or arrive are told that they did not
+        run, so that they may go elsewhere.
+
+        Args:
+            grace: seconds that running calls have to finish and their answers to leave; what still
+                runs then is cancelled. Default: that of `serve`.
+
+        Cancellation: what runs is cancelled, and everything closed.
+        """
+        if self._acceptor is None or self._closing:
+            return
         self._closing = True
-        self._loop.remove_reader(self._listener.fileno())
-        self._listener.close()
+        self._acceptor.stop()
         for session in tuple(self._sessions):
             session.goodbye()
+        grace = self._options.grace if grace is None else grace
         try:
-            await self._tasks.__aexit__(None, None, None)
+            if grace > 0:
+                await self._finish(grace)
+            ending = self._tasks | self._meeting
+            for task in ending:
+                task.cancel()
+            if ending:
+                await asyncio.wait(ending)
         finally:
             for session in tuple(self._sessions):
                 session.close()
 
+    async def _finish(self, grace: float) -> None:
+        """Wait until every call is answered, and every caller knows that this is the end."""
+        word_until = self._loop.time() + min(grace, _WORD_S)
+        reminder = self._loop.call_at(word_until, self._changed.set)
+        try:
+            async with asyncio.timeout(grace):
+                # Who is in its handshake may have sent a call behind it.
+                while self._sessions or self._meeting:
+                    word = self._loop.time() < word_until
+                    done = all(session.is_done(word=word) for session in self._sessions)
+                    if done and not (word and self._meeting):
+                        return
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            _log.info("%s: calls still ran %g s after the goodbye", self.url, grace)
+        finally:
+            reminder.cancel()
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it takes no new calls."""
+        return self._closing
+
     def room(self) -> int:
         """How many more calls may run."""
-        return 0 if self._closing else self._calls_max - self._running
+        return 0 if self._closing else self._options.calls_max - self._running
 
     def start(self, work: Any) -> asyncio.Task[None]:
         """Run a call as a task of the server."""
         self._running += 1
-        task = self._tasks.create_task(work)
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
         task.add_done_callback(self._on_done)
         return task
 
     def drop(self, session: _Session) -> None:
         """Forget a session that has closed."""
-        full = len(self._sessions) >= self._connections_max
         self._sessions.discard(session)
-        if full and not self._closing:
-            self._watch_listener()
+        self.look()
+
+    def look(self) -> None:
+        """Something has changed: there may be room, or everything be done."""
+        self._changed.set()
+        if self._acceptor is not None:
+            self._acceptor.hold(self.connections >= self._options.connections_max)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         full = self.room() <= 0
         self._running -= 1
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s: an answer was lost", self.url, exc_info=error)
         if full:
             for session in tuple(self._sessions):
                 session.take_calls()
 
-    def _watch_listener(self) -> None:
-        if self._listener.fileno() >= 0:
-            self._loop.add_reader(self._listener.fileno(), self._accept)
-
-    def _accept(self) -> None:
+    def _take(self, descriptor: int) -> None:
+        options, acceptor = self._options, self._acceptor
+        assert acceptor is not None
         try:
-            while len(self._sessions) < self._connections_max:
-                descriptor = self._listener.accept()
-                if descriptor is None:
-                    return
-                connection = Connection(descriptor, server=True, peer="a caller")
-                self._sessions.add(_Session(self, connection, self._handler, self._loop))
-        except BrokenError as error:
-            cause = error.__cause__
-            if not isinstance(cause, OSError) or cause.errno not in (errno.EMFILE, errno.ENFILE):
-                raise
-            _log.warning("no descriptors left: accepting pauses for %s s", _ACCEPT_PAUSE_S)
-            self._loop.call_later(_ACCEPT_PAUSE_S, self._watch_listener)
-        self._loop.remove_reader(self._listener.fileno())
+            connection = Connection(
+                descriptor,
+                server=True,
+                peer=f"a caller of {self.url}",
+                tls=None if options.tls is None else options.tls.core,
+                expected=options.token,
+                trusted=self._address.loopback and options.token is None,
+            )
+        except Error as error:
+            _log.warning("a connection of %s came to nothing: %s", self.url, error)
+            acceptor.settle()
+            return
+        task = self._loop.create_task(self._meet(connection, acceptor))
+        self._meeting.add(task)
+        task.add_done_callback(self._meeting.discard)
+        self.look()
+
+    async def _meet(self, connection: Connection, acceptor: Acceptor) -> None:
+        timeout, session = self._options.handshake_timeout, None
+        try:
+            async with asyncio.timeout(timeout):
+                await meet(connection)
+            session = _Session(self, connection, self._handler, self._loop)
+            self._sessions.add(session)
+        except TimeoutError:
+            _log.warning("a caller of %s did not say who it is within %g s", self.url, timeout)
+        except (Error, OSError) as error:
+            _log.info("a connection of %s came to nothing: %s", self.url, error)
+        finally:
+            if session is None:
+                connection.close()
+            acceptor.settle()
+            self._loop.call_soon(self.look)  # when this task is no longer counted
+        if session is not None:
+            if self._closing:
+                session.goodbye()
+            session.step()
 
 
 class _Session:
@@ -146,15 +269,25 @@ class _Session:
         self._connection = connection
         self._handler = handler
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._loop = loop
+        self._streams: SessionStreams | None = None
         connection.attach()
-        self._watch = Watch(loop, connection.fileno(), self._on_ready)
+        self._watch = Watch(loop, connection.fileno(), self.step)
 
     def goodbye(self) -> None:
-        """Take no new calls, cancel what runs."""
+        """Take no new calls. A pong says that the caller sends none any more."""
         if not self._connection.closed:
             self._connection.goodbye()
-        for task in tuple(self._tasks.values()):
-            task.cancel()
+            self._connection.ping()
+            self._update()
+
+    def is_done(self, *, word: bool) -> bool:
+        """Whether everything is answered; with `word`, and the caller has taken the goodbye in."""
+        connection = self._connection
+        if connection.closed:
+            return True
+        done = not self._tasks and not connection.outbox_bytes
+        return done and (not word or connection.over or connection.counters()["pongs"] > 0)
 
     def close(self) -> None:
         """Let go of the descriptor."""
@@ -176,15 +309,22 @@ class _Session:
                 self._start(*call)
         self._update()
 
-    def _on_ready(self) -> None:
+    def step(self) -> None:
+        """Read and write what can be, and act on it."""
         connection = self._connection
+        if connection.closed:
+            return
         connection.flush()
         connection.receive(0)
         for call in connection.take_cancelled():
             task = self._tasks.get(call)
             if task is not None:
                 task.cancel()
+        if self._streams is not None:
+            self._streams.wake()
         self.take_calls()
+        if connection.holds_received:
+            self._loop.call_soon(self.step)
 
     def _update(self) -> None:
         """Watch for what the connection wants; close it once it is over and answered."""
@@ -195,6 +335,8 @@ class _Session:
         if fault is not None:
             _log.info("connection closed: %s", fault)
         read, write = connection.wants()
+        if self._server.leaving:
+            self._server.look()
         if fault is not None or (connection.over and not self._tasks and not write):
             self.close()
             return
@@ -208,6 +350,7 @@ class _Session:
         segments: Any,
         remaining: float | None,
         oneway: bool,
+        stream: bool,
     ) -> None:
         running = Running(self._connection)
         running.begin(call, remaining, oneway)
@@ -215,10 +358,14 @@ class _Session:
         try:
             name, args, kwargs = BY_NUMBER[number].decode(head, segments)
             result = find_method(self._handler, name)(*args, **(kwargs or {}))
+            if type(result) in STREAMED and not stream:
+                refuse_call(name)
         except Exception as error:
             self._answer(running, number, None, error)
         else:
-            if asyncio.iscoroutine(result):
+            if stream:
+                self._stream(running, number, name, result)
+            elif asyncio.iscoroutine(result):
                 work = self._run(running, number, result)
                 task = self._server.start(work)
                 self._tasks[call] = task
@@ -227,6 +374,13 @@ class _Session:
                 self._answer(running, number, result, None)
         finally:
             _current.reset(token)
+
+    def _stream(self, running: Running, number: int, name: str, result: Any) -> None:
+        if self._streams is None:
+            self._streams = SessionStreams(
+                self._server, self._connection, self._tasks, self._update
+            )
+        self._streams.start(running, number, name, result)
 
     async def _run(self, running: Running, number: int, work: Any) -> None:
         try:

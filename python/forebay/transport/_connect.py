@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import time
 from collections.abc import Generator
 from types import TracebackType
 from typing import Any
 
-from forebay._core import MessageConnection, TlsClient, connect_unix
-from forebay.errors import ConfigError, DeadlineError
-from forebay.transport._address import IP_SCHEMES, PATH_SCHEMES, Address, receiving
+from forebay._core import MessageConnection, TlsClient
+from forebay.transport._address import Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection, Connection
+from forebay.transport._dial import dial, dial_blocking, late
+from forebay.transport._entry import shown
 from forebay.transport._limits import Limits
-from forebay.transport._socket import refused, resolve, tune
 from forebay.transport._tls import Tls, demand
 
 __all__ = ["Connect", "connect"]
@@ -73,7 +71,7 @@ class Connect:
     ) -> None:
         self._address = address
         self._tls = tls
-        self._token = token.encode() if isinstance(token, str) else token
+        self._token = shown(token)
         self._limits = limits
         self._allocate = allocate
         self._timeout = timeout
@@ -110,7 +108,7 @@ class Connect:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._timeout):
-                core = self._core(await self._dial(loop))
+                core = self._core(await dial(self._address))
                 try:
                     core.bind(loop)
                     await core.meet()
@@ -118,12 +116,12 @@ class Connect:
                     core.close()
                     raise
         except TimeoutError:
-            raise self._late() from None
+            raise late(self._address, self._timeout) from None
         return AsyncConnection(core, self._address.scheme)
 
     def _open_blocking(self) -> Connection:
         end = time.monotonic() + self._timeout
-        core = self._core(self._dial_blocking())
+        core = self._core(dial_blocking(self._address, self._timeout))
         try:
             core.meet_blocking(max(0.0, end - time.monotonic()))
         except BaseException:
@@ -142,52 +140,4 @@ class Connect:
             shared=self._address.scheme == "shm",
             tls=None if self._tls is None else self._tls.core,
             host=self._address.host,
-        )
-
-    async def _dial(self, loop: asyncio.AbstractEventLoop) -> int:
-        address = self._address
-        if address.scheme in PATH_SCHEMES:
-            return connect_unix(address.path)
-        if address.scheme not in IP_SCHEMES:
-            raise self._unknown()
-        failure: OSError | None = None
-        for family, where in await resolve(loop, address.host, address.port):
-            dialled = socket.socket(family, socket.SOCK_STREAM)
-            try:
-                dialled.setblocking(False)
-                tune(dialled)
-                await loop.sock_connect(dialled, where)
-            except OSError as error:
-                dialled.close()
-                failure = error
-            except BaseException:
-                dialled.close()
-                raise
-            else:
-                return dialled.detach()
-        raise refused(str(address), failure or OSError(f"no address of {address.host}"))
-
-    def _dial_blocking(self) -> int:
-        address = self._address
-        if address.scheme in PATH_SCHEMES:
-            return connect_unix(address.path)
-        if address.scheme not in IP_SCHEMES:
-            raise self._unknown()
-        try:
-            dialled = socket.create_connection((address.host, address.port), self._timeout)
-        except TimeoutError:
-            raise self._late() from None
-        except OSError as error:
-            raise refused(str(address), error) from None
-        tune(dialled)
-        descriptor = dialled.detach()
-        os.set_blocking(descriptor, False)
-        return descriptor
-
-    def _unknown(self) -> ConfigError:
-        return ConfigError(f"{self._address}: {self._address.scheme}:// is not spoken here yet")
-
-    def _late(self) -> DeadlineError:
-        return DeadlineError(
-            f"{self._address} did not answer within {self._timeout:g} s", timeout=self._timeout
         )

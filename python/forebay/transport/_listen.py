@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import logging
-import os
-import socket
 from collections.abc import Awaitable, Callable
 from typing import overload
 
-from forebay._core import Listener as UnixListener
-from forebay._core import MessageConnection, TlsServer
-from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
-from forebay.transport._address import IP_SCHEMES, PATH_SCHEMES, Address, receiving
+from forebay._core import MessageConnection
+from forebay.errors import BrokenError, ClosedError, ConfigError, Error, ProtocolError
+from forebay.transport._accept import Acceptor, open_doors
+from forebay.transport._address import Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection
+from forebay.transport._entry import guard
 from forebay.transport._limits import Limits
 from forebay.transport._native_listener import NativeListen, NativeListener
 from forebay.transport._opening import Opening
-from forebay.transport._socket import bind_all, name_of, resolve, tune
-from forebay.transport._tls import Tls, demand
+from forebay.transport._tls import Tls
 from forebay.transport.native import Handler as NativeHandler
 
 __all__ = ["AsyncListener", "Listen", "listen"]
 
 Handler = Callable[[AsyncConnection], Awaitable[None]]
-
-ACCEPTS_A_TURN = 64
-UNMET_MAX = 256
-"""Connections in their handshake at the same time; more wait in the kernel's queue."""
-PAUSE_S = 0.1
-"""How long accepting pauses when there is no descriptor left."""
-NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 _log = logging.getLogger(__name__)
 
@@ -101,14 +90,7 @@ def listen(
         ConfigError: the URL, or nothing protects it. Entering raises OSError.
     """
     address = receiving(url, allocate)
-    demand(address.scheme, tls, TlsServer)
-    known = token is not None or (tls is not None and tls.mutual)
-    if not address.loopback and not known and not unprotected:
-        raise ConfigError(
-            f"{url} can be reached from other machines: give token=, or tls= with client_ca=, or"
-            " unprotected=True where everybody there may connect"
-        )
-    shown = token.encode() if isinstance(token, str) else token
+    shown = guard(url, address, tls, token, unprotected=unprotected)
     if native is not None:
         if allocate is not None:
             raise ConfigError(
@@ -159,12 +141,8 @@ class AsyncListener:
         self._limits = limits
         self._allocate = allocate
         self._handshake_timeout = handshake_timeout
-        self._sockets: list[socket.socket] = []
-        self._unix: UnixListener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unmet = 0
-        self._accepting = False
-        self._spare = -1
+        self._acceptor: Acceptor | None = None
 
     @property
     def connections(self) -> int:
@@ -173,15 +151,8 @@ class AsyncListener:
 
     async def aclose(self) -> None:
         """Stop listening and close the connections; their handlers are cancelled. Idempotent."""
-        self._pause()
-        for listening in self._sockets:
-            listening.close()
-        self._sockets = []
-        if self._unix is not None:
-            self._unix.close()
-        if self._spare >= 0:
-            os.close(self._spare)
-            self._spare = -1
+        if self._acceptor is not None:
+            self._acceptor.stop()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -189,89 +160,31 @@ class AsyncListener:
 
     async def _open(self) -> AsyncListener:
         self._loop = asyncio.get_running_loop()
-        address = self._address
-        if address.scheme in PATH_SCHEMES:
-            self._unix = UnixListener(address.path)
-        elif address.scheme in IP_SCHEMES:
-            found = await resolve(self._loop, address.host, address.port, passive=True)
-            self._sockets = bind_all(found, address.port)
-            self.url = name_of(address.scheme, self._sockets[0].getsockname())
-        else:
-            raise ConfigError(f"{address}: {address.scheme}:// is not spoken here yet")
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._resume()
+        self.url, doors = await open_doors(self._address)
+        self._acceptor = Acceptor(self.url, doors, self._take)
         return self
 
-    def _listening(self) -> list[int]:
-        if self._unix is not None:
-            return [self._unix.fileno()]
-        return [listening.fileno() for listening in self._sockets]
-
-    def _resume(self) -> None:
-        if not self._accepting and self._spare >= 0:
-            self._accepting = True
-            for place, descriptor in enumerate(self._listening()):
-                self._loop.add_reader(descriptor, self._accept, place)
-
-    def _pause(self) -> None:
-        if self._accepting:
-            self._accepting = False
-            for descriptor in self._listening():
-                self._loop.remove_reader(descriptor)
-
-    def _accept(self, place: int) -> None:
-        for _ in range(ACCEPTS_A_TURN):
-            if self._unmet >= UNMET_MAX:
-                self._pause()  # until one of them is met or gone
-                return
-            try:
-                descriptor = self._next(place)
-            except OSError as error:
-                if error.errno not in NO_DESCRIPTOR:
-                    raise
-                self._refuse(place, error)
-                return
-            if descriptor is None:
-                return
-            self._unmet += 1
-            task = self._loop.create_task(self._serve(descriptor))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    def _next(self, place: int) -> int | None:
-        if self._unix is not None:
-            return self._unix.accept()
-        try:
-            accepted, _ = self._sockets[place].accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return None
-        accepted.setblocking(False)
-        tune(accepted)
-        return accepted.detach()
-
-    def _refuse(self, place: int, error: OSError) -> None:
-        """Without a descriptor: turn the first in the queue away rather than let it wait."""
-        _log.error("%s accepts nobody for %g s: %s", self.url, PAUSE_S, error.strerror)
-        os.close(self._spare)
-        with contextlib.suppress(OSError):
-            descriptor = self._next(place)
-            if descriptor is not None:
-                os.close(descriptor)
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._pause()
-        self._loop.call_later(PAUSE_S, self._resume)
-
-    async def _serve(self, descriptor: int) -> None:
-        met = False
-        core: MessageConnection | None = None
+    def _take(self, descriptor: int) -> None:
+        assert self._acceptor is not None
         try:
             core = self._core(descriptor)  # shared memory may be refused to a peer, or to us
+        except Error as error:
+            _log.warning("a connection of %s came to nothing: %s", self.url, error)
+            self._acceptor.settle()
+            return
+        task = self._loop.create_task(self._serve(core, self._acceptor))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, core: MessageConnection, acceptor: Acceptor) -> None:
+        met = False
+        try:
             core.bind(self._loop)
             async with asyncio.timeout(self._handshake_timeout):
                 await core.meet()
             connection = AsyncConnection(core, self._address.scheme)
             met = True
-            self._settle()
+            acceptor.settle()
             await self._handler(connection)
             await connection.aclose()
         except asyncio.CancelledError:
@@ -285,10 +198,9 @@ class AsyncListener:
         except Exception:
             _log.exception("a handler of %s failed", self.url)
         finally:
-            if core is not None:
-                core.close()
+            core.close()
             if not met:
-                self._settle()
+                acceptor.settle()
 
     def _core(self, descriptor: int) -> MessageConnection:
         return MessageConnection(
@@ -301,9 +213,3 @@ class AsyncListener:
             shared=self._address.scheme == "shm",
             tls=None if self._tls is None else self._tls.core,
         )
-
-    def _settle(self) -> None:
-        """One handshake less is under way."""
-        self._unmet -= 1
-        if self._unmet == UNMET_MAX - 1:
-            self._resume()

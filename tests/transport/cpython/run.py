@@ -14,13 +14,13 @@ import unittest
 from collections.abc import Iterator
 from typing import Any
 
-from forebay.transport._event_loop import EventLoop, TurningLoop, knows_asyncio
+from forebay.transport._event_loop import EventLoop
 from forebay.transport._selector import Selector
 from tests.transport.cpython.skips import reason_to_skip
 
 STOCK: Any = asyncio.SelectorEventLoop
 OTHERS = (selectors.PollSelector, selectors.SelectSelector)
-BASE: Any = TurningLoop if knows_asyncio() else EventLoop
+BASE: Any = EventLoop
 
 
 class TestedLoop(BASE):
@@ -28,7 +28,7 @@ class TestedLoop(BASE):
 
     def __init__(self, selector: selectors.BaseSelector | None = None):
         if isinstance(selector, OTHERS):
-            STOCK.__init__(self, selector)  # our turns on a selector of another kind
+            STOCK.__init__(self, selector)  # with a selector of another kind
             return
         if selector is not None:
             selector.close()

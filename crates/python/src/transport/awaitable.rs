@@ -1,15 +1,16 @@
 //! What `recv` and `send` of a message connection return: coroutines without a frame of their own.
 //!
-//! A result that is there costs no future and no turn of the loop. Nothing is taken from the connection before the
+//! A result that is there costs no sleep and no turn of the loop. Nothing is taken from the connection before the
 //! task that wants it runs, so that a cancelled `recv` loses nothing.
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 
 use super::messages::MessageConnection;
+use super::sleeper::Sleeper;
 
 /// What a coroutine waits for.
 #[derive(Clone, Copy)]
@@ -29,8 +30,8 @@ pub enum Wanted {
 pub struct Waiting {
     connection: Option<Py<MessageConnection>>,
     wanted: Wanted,
-    /// The future on which its task sleeps.
-    future: Mutex<Option<Py<PyAny>>>,
+    /// What its task sleeps on.
+    sleeper: Mutex<Option<Py<Sleeper>>>,
 }
 
 impl Waiting {
@@ -38,19 +39,29 @@ impl Waiting {
         Self {
             connection,
             wanted,
-            future: Mutex::new(None),
+            sleeper: Mutex::new(None),
         }
+    }
+
+    fn sleep(&self, connection: &Bound<'_, MessageConnection>) -> PyResult<Py<Sleeper>> {
+        let (py, this) = (connection.py(), connection.get());
+        let sleeper = this.sleep_on(py, self.wanted)?;
+        if matches!(self.wanted, Wanted::Message(_)) && this.holds_received() {
+            MessageConnection::come_back(connection)?; // the socket will not say so
+        }
+        *self.sleeper() = Some(sleeper.clone_ref(py));
+        Ok(sleeper)
+    }
+
+    fn sleeper(&self) -> MutexGuard<'_, Option<Py<Sleeper>>> {
+        self.sleeper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its task was cancelled, or it was given up.
     fn leave(&self) {
-        let future = self
-            .future
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let sleeper = self.sleeper().take();
         if let Some(connection) = &self.connection {
-            connection.get().leave(self.wanted, future);
+            connection.get().leave(self.wanted, sleeper);
         }
     }
 }
@@ -65,27 +76,25 @@ impl Waiting {
         slf
     }
 
-    /// A result ends the iteration; else the future to sleep on.
-    fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    /// A result ends the iteration; else what to sleep on.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<Sleeper>>> {
         let Some(connection) = &self.connection else {
-            return Err(PyStopIteration::new_err(()));
+            return Ok(None);
         };
-        if let Some(result) = connection.get().look(py, self.wanted)? {
-            if matches!(self.wanted, Wanted::Message(_)) {
-                MessageConnection::resume(connection.bind(py))?;
-            }
-            return Err(PyStopIteration::new_err((result,)));
+        let Some(result) = connection.get().look(py, self.wanted)? else {
+            return self.sleep(connection.bind(py)).map(Some);
+        };
+        if !matches!(self.wanted, Wanted::Message(_)) {
+            return Ok(None);
         }
-        let future = connection.get().sleep_on(py, self.wanted)?;
-        if matches!(self.wanted, Wanted::Message(_)) && connection.get().holds_received() {
-            MessageConnection::come_back(connection.bind(py))?; // the socket will not say so
-        }
-        *self.future.lock().unwrap_or_else(PoisonError::into_inner) = Some(future.clone_ref(py));
-        Ok(future)
+        MessageConnection::resume(connection.bind(py))?;
+        // A list goes as it is: the interpreter makes an exception only of what could be taken for its arguments.
+        Err(PyStopIteration::new_err(result))
     }
 
-    fn send(&self, py: Python<'_>, _value: Py<PyAny>) -> PyResult<Py<PyAny>> {
-        self.__next__(py)
+    fn send(&self, py: Python<'_>, _value: Py<PyAny>) -> PyResult<Py<Sleeper>> {
+        let sleeper = self.__next__(py)?;
+        sleeper.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
     #[pyo3(signature = (kind, value = None, _traceback = None))]

@@ -10,7 +10,10 @@ use std::time::Instant;
 
 use forebay_transport::call::Taker;
 use forebay_transport::connection::Outgoing;
-use forebay_transport::{Codec, Connection as Core, Head, Options, Reason, Role, Wire, limit};
+use forebay_transport::streaming::Work;
+use forebay_transport::{
+    Admission, Codec, Connection as Core, Entry, Head, Options, Reason, Role, Wire, limit,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
@@ -53,7 +56,7 @@ impl Connection {
 impl Connection {
     /// Take over the connected socket `descriptor`; it is closed even if this raises.
     #[new]
-    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer", tls = None, host = "", by_reference = true))]
+    #[pyo3(signature = (descriptor, *, server = false, peer = "the peer", tls = None, host = "", token = None, expected = None, trusted = false, by_reference = true))]
     fn new(
         py: Python<'_>,
         descriptor: RawFd,
@@ -61,6 +64,9 @@ impl Connection {
         peer: &str,
         tls: Option<Bound<'_, PyAny>>,
         host: &str,
+        token: Option<Vec<u8>>,
+        expected: Option<Vec<u8>>,
+        trusted: bool,
         by_reference: bool,
     ) -> PyResult<Self> {
         let socket = descriptor::take(descriptor)?;
@@ -68,7 +74,13 @@ impl Connection {
             Some(tls) => Wire::from(seal(py, socket, &tls, host)?),
             None => Wire::from(socket),
         };
+        let entry = Entry {
+            admission: expected.map_or(Admission::Anybody, Admission::Token),
+            token,
+            trusted,
+        };
         let options = Options {
+            entry,
             lends: by_reference,
             ..options(py, server, peer)
         };
@@ -105,7 +117,7 @@ impl Connection {
         retry(py, || self.core.meet(deadline)).map_err(|stop| raise(py, stop, timeout))
     }
 
-    /// Whether the peer's preface was read.
+    /// Whether the peer's preface was read, and its token where one is asked for.
     fn is_met(&self, py: Python<'_>) -> PyResult<bool> {
         self.core
             .is_met()
@@ -264,6 +276,14 @@ impl Connection {
         }
     }
 
+    /// Wait for a call, or until a stream that runs need not wait: then `None`.
+    fn next_work<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        match retry(py, || self.core.next_work()).map_err(|stop| raise(py, stop, None))? {
+            Work::Call(call) => call_to_python(py, call).map(Some),
+            Work::Streams => Ok(None),
+        }
+    }
+
     /// Take up to `count` received calls without waiting.
     fn poll_calls<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let calls = self
@@ -280,6 +300,27 @@ impl Connection {
     fn take_cancelled(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         self.core
             .take_cancelled()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Take the ids of running streams that were given credit since.
+    fn take_granted(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.core
+            .take_granted()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Take the ids of streams of the queue of which something has come since.
+    fn take_news(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.core
+            .take_news()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
+    /// Streams that were left and may still run at the other side; reads what has come.
+    fn streams_left(&self, py: Python<'_>) -> PyResult<usize> {
+        self.core
+            .streams_left()
             .map_err(|e| transport_error(py, &e, None))
     }
 
@@ -311,6 +352,13 @@ impl Connection {
             .fail(id, Reason::Raised, to_codec(codec), to_head(head))
             .map_err(|e| transport_error(py, &e, None))?;
         Ok(self.core.outbox_bytes() == 0)
+    }
+
+    /// End a running stream whose time has run out.
+    fn fail_expired(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        self.core
+            .fail(id, Reason::Expired, Codec::Msgpack, Head::Borrowed(&[]))
+            .map_err(|e| transport_error(py, &e, None))
     }
 
     /// Answer a cancelled call.
@@ -435,6 +483,12 @@ impl Connection {
     #[getter]
     fn outbox_bytes(&self) -> usize {
         self.core.outbox_bytes()
+    }
+
+    /// Whether the server said that it takes no new calls.
+    #[getter]
+    fn leaving(&self) -> bool {
+        self.core.is_leaving()
     }
 
     #[getter]

@@ -94,7 +94,7 @@ pub fn outcome_to_python<'py>(
     Ok(Ending::Object(parts.into_any()))
 }
 
-/// `(id, codec, head, segments or None, remaining seconds or None, one_way)`.
+/// `(id, codec, head, segments or None, remaining seconds or None, one_way, stream)`.
 pub fn call_to_python(py: Python<'_>, call: Call) -> PyResult<Bound<'_, PyTuple>> {
     let remaining = call
         .deadline
@@ -112,6 +112,7 @@ pub fn call_to_python(py: Python<'_>, call: Call) -> PyResult<Bound<'_, PyTuple>
         segments,
         remaining,
         call.one_way,
+        call.stream,
     )
         .into_pyobject(py)
 }

@@ -4,22 +4,24 @@
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 #![allow(clippy::too_many_arguments)] // they are Python's
 
-use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use forebay_transport::Admission;
 use forebay_transport::Delivered;
 use forebay_transport::limit::Limits;
-use forebay_transport::messages::connection::{Sending, Standing};
-use forebay_transport::messages::state::Admission;
+use forebay_transport::messages::connection::Sending;
 use forebay_transport::messages::{Frames, Handed, Messages, Options};
 use forebay_transport::shm::stream::SharedStream;
 use pyo3::IntoPyObjectExt;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+
+mod face;
+
+use face::Face;
 
 use super::allocate::allocator;
 use super::awaitable::{Waiting, Wanted};
@@ -42,20 +44,6 @@ thread_local! {
 /// A number of this thread, not 0; cheaper than its id, and enough to tell threads that live apart.
 fn here() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
-}
-
-/// What belongs to the loop that steps the connection.
-struct Face {
-    event_loop: Py<PyAny>,
-    /// The selector of our own loop, which calls back without a turn of the loop.
-    selector: Option<Py<PyAny>>,
-    socket: RawFd,
-    watched: u8,
-    /// The future of the task in `recv`, and of those that wait to be let in.
-    receiver: Option<Py<PyAny>>,
-    guests: Vec<Py<PyAny>>,
-    /// Futures of senders, by where in the stream they go on.
-    senders: VecDeque<(u64, Py<PyAny>)>,
 }
 
 /// One end of a connection of messages.
@@ -125,16 +113,7 @@ impl MessageConnection {
         let Some(socket) = this.core.descriptor() else {
             return Err(this.ended(slf.py()));
         };
-        let selector = event_loop.getattr_opt(intern!(slf.py(), "forebay_selector"))?;
-        let face = Face {
-            event_loop: event_loop.unbind(),
-            selector: selector.map(Bound::unbind),
-            socket,
-            watched: 0,
-            receiver: None,
-            guests: Vec::new(),
-            senders: VecDeque::new(),
-        };
+        let face = Face::new(event_loop, socket)?;
         if this.face().replace(face).is_some() {
             return Err(busy(format!("{} is bound already", this.core.peer())));
         }
@@ -142,20 +121,19 @@ impl MessageConnection {
         Self::on_ready(slf, READABLE)
     }
 
-    /// Events of the socket: 1 is readable, 2 writable.
-    fn on_ready(slf: Bound<'_, Self>, events: u8) -> PyResult<()> {
+    /// Events of the socket: 1 is readable, 2 writable. Called by the loop, where no task runs.
+    pub fn on_ready(slf: Bound<'_, Self>, events: u8) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let standing = this
             .core
             .step(events & READABLE != 0, events & WRITABLE != 0)
             .map_err(|e| transport_error(py, &e, None))?;
-        this.tell(py, &standing);
         let wanted = u8::from(standing.wants_read) | u8::from(standing.wants_write) << 1;
         Self::watch(&slf, wanted)?;
-        if standing.wants_read && this.core.holds_received() {
+        if standing.again {
             Self::come_back(&slf)?;
         }
-        Ok(())
+        this.tell(py, &standing)
     }
 
     fn on_readable(slf: Bound<'_, Self>) -> PyResult<()> {
@@ -279,11 +257,7 @@ impl MessageConnection {
         };
         self.core.close();
         let Some(face) = face else { return forgotten };
-        let futures = face.receiver.iter().chain(&face.guests);
-        for future in futures.chain(face.senders.iter().map(|(_, future)| future)) {
-            wake(py, future);
-        }
-        forgotten
+        forgotten.and(face.dismiss(py))
     }
 
     /// Whether nothing more can be sent or comes, also where nobody reads.
@@ -413,166 +387,6 @@ impl MessageConnection {
         Ok((!list.is_empty()).then(|| list.into_any().unbind()))
     }
 
-    /// A future that is done when a coroutine should look again.
-    pub fn sleep_on(&self, py: Python<'_>, wanted: Wanted) -> PyResult<Py<PyAny>> {
-        let (event_loop, receiver) = match &*self.face() {
-            Some(face) => {
-                let receiver = face.receiver.as_ref().map(|future| future.clone_ref(py));
-                (face.event_loop.clone_ref(py), receiver)
-            }
-            None => return Err(self.ended(py)),
-        };
-        if let (Wanted::Message(_), Some(receiver)) = (wanted, receiver)
-            && !receiver
-                .call_method0(py, intern!(py, "done"))?
-                .is_truthy(py)?
-        {
-            let peer = self.core.peer();
-            return Err(busy(format!("another task waits for messages of {peer}")));
-        }
-        let future = event_loop.call_method0(py, intern!(py, "create_future"))?;
-        future.setattr(py, intern!(py, "_asyncio_future_blocking"), true)?;
-        let kept = future.clone_ref(py);
-        let mut slot = self.face();
-        let Some(face) = &mut *slot else {
-            drop(slot);
-            return Err(self.ended(py));
-        };
-        match wanted {
-            Wanted::Message(_) => face.receiver = Some(kept),
-            Wanted::Sent { end, .. } => face.senders.push_back((end, kept)),
-            Wanted::Met | Wanted::Nothing => face.guests.push(kept),
-        }
-        Ok(future)
-    }
-
-    /// A coroutine is given up: nobody wakes its future any more, and its buffers are the caller's.
-    pub fn leave(&self, wanted: Wanted, future: Option<Py<PyAny>>) {
-        if let Some(face) = &mut *self.face() {
-            let is_it = |kept: &Py<PyAny>| future.as_ref().is_some_and(|it| it.is(kept));
-            if face.receiver.as_ref().is_some_and(is_it) {
-                face.receiver = None;
-            }
-            face.guests.retain(|kept| !is_it(kept));
-            face.senders.retain(|(_, kept)| !is_it(kept));
-        }
-        if matches!(wanted, Wanted::Sent { lent: true, .. }) {
-            let _ = self.core.own(); // only a forked child has nothing to own
-        }
-    }
-
-    /// Wake whoever waited for what is there now.
-    fn tell(&self, py: Python<'_>, standing: &Standing) {
-        let mut woken: Vec<Py<PyAny>> = Vec::new();
-        let receiver = {
-            let mut slot = self.face();
-            let Some(face) = &mut *slot else { return };
-            let reads = standing.ready || standing.over;
-            let receiver = if reads { face.receiver.take() } else { None };
-            if standing.met || standing.over {
-                woken.append(&mut face.guests);
-            }
-            // Whoever waits for its own buffers may stand behind one that waits for less.
-            let done = |end: u64| standing.over || end <= standing.sent;
-            while let Some((end, _)) = face.senders.front()
-                && done(*end)
-            {
-                woken.extend(face.senders.pop_front().map(|(_, future)| future));
-            }
-            receiver
-        };
-        for future in receiver.iter().chain(&woken) {
-            wake(py, future);
-        }
-    }
-
-    /// Have the loop watch the socket for `wanted`.
-    fn watch(slf: &Bound<'_, Self>, wanted: u8) -> PyResult<()> {
-        let py = slf.py();
-        let (event_loop, selector, socket, watched) = {
-            let mut slot = slf.get().face();
-            let Some(face) = &mut *slot else {
-                return Ok(());
-            };
-            if face.watched == wanted {
-                return Ok(());
-            }
-            let watched = std::mem::replace(&mut face.watched, wanted);
-            let selector = face
-                .selector
-                .as_ref()
-                .map(|selector| selector.clone_ref(py));
-            (
-                face.event_loop.clone_ref(py),
-                selector,
-                face.socket,
-                watched,
-            )
-        };
-        if let Some(selector) = selector {
-            return match (watched, wanted) {
-                (_, 0) => selector.call_method1(py, intern!(py, "detach"), (socket,)),
-                (0, _) => {
-                    let callback = slf.getattr(intern!(py, "on_ready"))?;
-                    selector.call_method1(py, intern!(py, "attach"), (socket, wanted, callback))
-                }
-                _ => selector.call_method1(py, intern!(py, "change"), (socket, wanted)),
-            }
-            .map(drop);
-        }
-        let changed = watched ^ wanted;
-        for (bit, add, remove, callback) in [
-            (READABLE, "add_reader", "remove_reader", "on_readable"),
-            (WRITABLE, "add_writer", "remove_writer", "on_writable"),
-        ] {
-            if changed & bit == 0 {
-                continue;
-            }
-            if wanted & bit == 0 {
-                event_loop.call_method1(py, remove, (socket,))?;
-            } else {
-                event_loop.call_method1(py, add, (socket, slf.getattr(callback)?))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Read again where that had stopped because too much lay here.
-    pub fn resume(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let this = slf.get();
-        let watched = match &*this.face() {
-            Some(face) => face.watched,
-            None => return Ok(()),
-        };
-        if watched & READABLE != 0 {
-            return Ok(());
-        }
-        let standing = this.core.step(false, false);
-        let standing = standing.map_err(|e| transport_error(slf.py(), &e, None))?;
-        if standing.wants_read {
-            Self::watch(slf, watched | READABLE)?;
-        }
-        if standing.again {
-            Self::come_back(slf)?;
-        }
-        Ok(())
-    }
-
-    /// Read on in the next turn of the loop.
-    pub fn come_back(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        let event_loop = slf
-            .get()
-            .face()
-            .as_ref()
-            .map(|face| face.event_loop.clone_ref(py));
-        if let Some(event_loop) = event_loop {
-            let callback = slf.getattr(intern!(py, "on_readable"))?;
-            event_loop.call_method1(py, intern!(py, "call_soon"), (callback,))?;
-        }
-        Ok(())
-    }
-
     /// What a sender awaits.
     fn awaited(slf: Bound<'_, Self>, sending: Sending) -> PyResult<Py<Waiting>> {
         let (py, this) = (slf.py(), slf.get());
@@ -630,34 +444,6 @@ impl MessageConnection {
         }
         waited.map_err(|e| raise(py, e, timeout))
     }
-}
-
-impl Face {
-    /// Have the loop watch the socket no more.
-    fn forget(&self, py: Python<'_>) -> PyResult<()> {
-        if let Some(selector) = &self.selector {
-            selector.call_method1(py, intern!(py, "detach"), (self.socket,))?;
-            return Ok(());
-        }
-        if self
-            .event_loop
-            .call_method0(py, intern!(py, "is_closed"))?
-            .is_truthy(py)?
-        {
-            return Ok(());
-        }
-        for (bit, remove) in [(READABLE, "remove_reader"), (WRITABLE, "remove_writer")] {
-            if self.watched & bit != 0 {
-                self.event_loop.call_method1(py, remove, (self.socket,))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Finish a future. One that was cancelled meanwhile has nobody to wake.
-fn wake(py: Python<'_>, future: &Py<PyAny>) {
-    let _ = future.call_method1(py, intern!(py, "set_result"), (py.None(),));
 }
 
 fn deadline(timeout: Option<f64>) -> Option<Instant> {

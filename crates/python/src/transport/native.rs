@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_transport::Admission;
 use forebay_transport::limit;
-use forebay_transport::messages::state::Admission;
 use forebay_transport::native::{
     Health, Listening, Options, Place, Server, Service, Shared, Store, Table, Target,
 };

@@ -195,10 +195,16 @@ impl Selector {
             .ok_or_else(closed_for_selectors)
     }
 
-    /// Call `callback(events)` from inside `select` whenever `fd` is ready.
-    fn attach(&self, py: Python<'_>, fd: RawFd, events: u8, callback: Py<PyAny>) -> PyResult<()> {
+    /// Call `callback(events)` from inside `select` whenever `fd` is ready; a connection of messages stands for itself.
+    fn attach(
+        &self,
+        py: Python<'_>,
+        fd: RawFd,
+        events: u8,
+        callback: Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         let wanted = watch::direct_interest(events)?;
-        let watch = Watch::Direct(callback.clone_ref(py));
+        let watch = Watch::direct(&callback);
         match self.with(|core| core.insert(fd, Kind::Attached, wanted, watch)) {
             Some(stale) => stale.map(drop).map_err(|refusal| refused(py, fd, refusal)),
             None => Err(closed_for_loops()),

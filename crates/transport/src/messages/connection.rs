@@ -11,12 +11,13 @@ use forebay_memory::Lease;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use crate::admission::Admission;
 use crate::blocking::{is_past, timespec};
 use crate::error::{Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::messages::Frames;
 use crate::messages::queue::Queue;
-use crate::messages::state::{Admission, Message, State};
+use crate::messages::state::{Message, State};
 use crate::stream::Stream;
 use crate::sys::buffer::Buffer;
 use crate::sys::process;

@@ -8,6 +8,7 @@ use std::io::IoSlice;
 
 use rustix::io::Errno;
 
+use crate::admission::{self, Admission};
 use crate::decoder::{Decoder, Event};
 use crate::error::{Cause, Fault, Violation};
 use crate::flow;
@@ -29,16 +30,6 @@ thread_local! {
 
 /// A received message: its frames, each in memory of its own.
 pub type Message = Vec<Buffer>;
-
-/// What this end wants of the peer before it takes a message.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Admission {
-    /// A preface.
-    #[default]
-    Anybody,
-    /// A preface, and this token after it.
-    Token(Vec<u8>),
-}
 
 /// Everything about one connection but its lock.
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
@@ -95,12 +86,7 @@ impl<S: Stream> State<S> {
         let mut outbox = Outbox::default();
         outbox.push_copy(&Preface::new(Role::Messenger, &limits, 0).encode());
         if let Some(token) = token {
-            let header = Header {
-                head_bytes: u32::try_from(token.len()).unwrap_or(u32::MAX),
-                ..Header::control(Kind::Token, 0)
-            };
-            outbox.push_copy(&header.encode());
-            outbox.push_copy(token);
+            admission::show(token, &mut outbox);
         }
         Self {
             stream: Some(stream),
@@ -406,11 +392,7 @@ impl<S: Stream> State<S> {
     }
 
     fn admit(&mut self, frame: &Incoming) -> Result<(), Violation> {
-        let shown = frame.head.as_slice();
-        self.admitted = match &self.admission {
-            Admission::Anybody => true,
-            Admission::Token(token) => is_same(token, shown),
-        };
+        self.admitted = self.admission.admits(frame.head.as_slice());
         if self.admitted {
             self.trust();
             return Ok(());
@@ -587,14 +569,4 @@ fn write_prefix(prefix: &mut Vec<u8>, kind: Kind, frames: &dyn Frames) {
 fn weight(message: &Message) -> usize {
     let bytes: usize = message.iter().map(Buffer::len).sum();
     bytes + message.len() * MESSAGE_BYTES_MIN
-}
-
-/// Compare in a time that does not tell how much of it is right.
-fn is_same(token: &[u8], shown: &[u8]) -> bool {
-    token.len() == shown.len()
-        && token
-            .iter()
-            .zip(shown)
-            .fold(0, |differing, (one, other)| differing | (one ^ other))
-            == 0
 }

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use proptest::prelude::*;
 use rustix::io::Errno;
 
-use super::state::{Admission, State};
+use super::state::State;
+use crate::admission::Admission;
 use crate::error::{Cause, Fault, Violation};
 use crate::limit::{COPY_BYTES_MAX, Limits};
 use crate::stream::{Stream, StreamFault};

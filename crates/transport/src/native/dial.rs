@@ -9,9 +9,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 
+use crate::admission::Admission;
 use crate::error::{Error, Result};
 use crate::limit::Limits;
-use crate::messages::state::{Admission, State};
+use crate::messages::state::State;
 use crate::unix;
 use crate::wire::Socket;
 

@@ -10,10 +10,10 @@ use forebay_wake::Queue;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::admission::Admission;
 use crate::error::{Error, Result};
 use crate::limit::{Limits, NATIVE_CONNECTIONS_MAX, NATIVE_STALL_S};
 use crate::messages::Handed;
-use crate::messages::state::Admission;
 use crate::native::door::Listening;
 use crate::native::reactor::Reactor;
 use crate::native::service::Service;

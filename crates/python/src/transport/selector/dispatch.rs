@@ -11,6 +11,13 @@ use pyo3::types::PyList;
 use super::watch::Watch;
 use super::{Selector, closed_for_selectors};
 use crate::error::system;
+use crate::transport::messages::MessageConnection;
+
+/// Whom an event is told to, from inside the wait.
+enum Direct<'py> {
+    Callback(Bound<'py, PyAny>),
+    Connection(Bound<'py, MessageConnection>),
+}
 
 impl Selector {
     /// Wait as asyncio's loop asks; an interruption whose handler does not raise is no event.
@@ -59,18 +66,25 @@ impl Selector {
                     return None;
                 };
                 match &entry.payload {
-                    Watch::Direct(callback) => Some((callback.clone_ref(py), ready.bits())),
+                    Watch::Direct(callback) => {
+                        let callback = callback.clone_ref(py).into_bound(py);
+                        Some((Direct::Callback(callback), ready.bits()))
+                    }
+                    Watch::Connection(connection) => {
+                        let connection = connection.clone_ref(py).into_bound(py);
+                        Some((Direct::Connection(connection), ready.bits()))
+                    }
                     Watch::Key { .. } => {
                         registered += 1;
                         None
                     }
                 }
             });
-            if let Some(Some((callback, ready))) = found
+            if let Some(Some((callee, ready))) = found
                 && ready != 0
             {
                 direct += 1;
-                self.call(py, &callback, ready)?;
+                self.call(py, callee, ready)?;
             }
         }
         self.note(direct, ghosts);
@@ -107,8 +121,15 @@ impl Selector {
     }
 
     /// Call one; what it raises is the loop's to tell, as after a callback of its own.
-    fn call(&self, py: Python<'_>, callback: &Py<PyAny>, ready: u8) -> PyResult<()> {
-        let Err(error) = callback.call1(py, (ready,)) else {
+    fn call(&self, py: Python<'_>, callee: Direct<'_>, ready: u8) -> PyResult<()> {
+        let (outcome, callback) = match callee {
+            Direct::Callback(callback) => (callback.call1((ready,)).map(drop), callback),
+            Direct::Connection(connection) => {
+                let outcome = MessageConnection::on_ready(connection.clone(), ready);
+                (outcome, connection.into_any())
+            }
+        };
+        let Err(error) = outcome else {
             return Ok(());
         };
         if error.is_instance_of::<PyKeyboardInterrupt>(py)

@@ -8,6 +8,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use crate::error::config;
+use crate::transport::messages::MessageConnection;
 
 /// Whom an event concerns.
 pub enum Watch {
@@ -15,6 +16,8 @@ pub enum Watch {
     Key { key: Py<PyAny>, fileobj: Py<PyAny> },
     /// A callback.
     Direct(Py<PyAny>),
+    /// A connection, called without a detour.
+    Connection(Py<MessageConnection>),
 }
 
 impl Watch {
@@ -25,10 +28,17 @@ impl Watch {
         }
     }
 
+    pub fn direct(callback: &Bound<'_, PyAny>) -> Self {
+        match callback.cast::<MessageConnection>() {
+            Ok(connection) => Self::Connection(connection.clone().unbind()),
+            Err(_) => Self::Direct(callback.clone().unbind()),
+        }
+    }
+
     pub fn as_key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         match self {
             Self::Key { key, .. } => Some(key.bind(py).clone()),
-            Self::Direct(_) => None,
+            Self::Direct(_) | Self::Connection(_) => None,
         }
     }
 
@@ -39,6 +49,7 @@ impl Watch {
                 visit.call(fileobj)
             }
             Self::Direct(callback) => visit.call(callback),
+            Self::Connection(connection) => visit.call(connection),
         }
     }
 }

@@ -1,0 +1,249 @@
+//! The side of a connection that a loop sees: what it watches, and who sleeps until something comes.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+
+use forebay_transport::messages::connection::Standing;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::{MessageConnection, READABLE, WRITABLE};
+use crate::error::{busy, transport_error};
+use crate::transport::awaitable::Wanted;
+use crate::transport::sleeper::Sleeper;
+
+/// What belongs to the loop that steps the connection.
+pub(super) struct Face {
+    event_loop: Py<PyAny>,
+    /// The selector of our own loop, which calls back without a turn of the loop.
+    selector: Option<Py<PyAny>>,
+    /// Tasks are run from the callback of the socket, except in debug mode, which wants to time each.
+    runs: bool,
+    socket: RawFd,
+    /// What the loop watches for.
+    pub watched: u8,
+    /// The task in `recv`, and those that wait to be let in.
+    receiver: Option<Py<Sleeper>>,
+    guests: Vec<Py<Sleeper>>,
+    /// Senders, by where in the stream they go on.
+    senders: VecDeque<(u64, Py<Sleeper>)>,
+}
+
+impl Face {
+    pub fn new(event_loop: Bound<'_, PyAny>, socket: RawFd) -> PyResult<Self> {
+        let py = event_loop.py();
+        let selector = event_loop.getattr_opt(intern!(py, "forebay_selector"))?;
+        let debug = event_loop.call_method0(intern!(py, "get_debug"))?;
+        Ok(Self {
+            runs: !debug.is_truthy()?,
+            selector: selector.map(Bound::unbind),
+            event_loop: event_loop.unbind(),
+            socket,
+            watched: 0,
+            receiver: None,
+            guests: Vec::new(),
+            senders: VecDeque::new(),
+        })
+    }
+
+    /// Have the loop watch the socket no more.
+    pub fn forget(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(selector) = &self.selector {
+            selector.call_method1(py, intern!(py, "detach"), (self.socket,))?;
+            return Ok(());
+        }
+        if self
+            .event_loop
+            .call_method0(py, intern!(py, "is_closed"))?
+            .is_truthy(py)?
+        {
+            return Ok(());
+        }
+        for (bit, remove) in [(READABLE, "remove_reader"), (WRITABLE, "remove_writer")] {
+            if self.watched & bit != 0 {
+                self.event_loop.call_method1(py, remove, (self.socket,))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Wake all that sleep, each in a turn of its own; the connection is closed.
+    pub fn dismiss(&self, py: Python<'_>) -> PyResult<()> {
+        let senders = self.senders.iter().map(|(_, sleeper)| sleeper);
+        let mut sleepers = self.receiver.iter().chain(&self.guests).chain(senders);
+        sleepers.try_for_each(|sleeper| Sleeper::run_later(sleeper.bind(py)))
+    }
+
+    fn forget_sleeper(&mut self, sleeper: &Py<Sleeper>) {
+        if self.receiver.as_ref().is_some_and(|kept| kept.is(sleeper)) {
+            self.receiver = None;
+        }
+        self.guests.retain(|kept| !kept.is(sleeper));
+        self.senders.retain(|(_, kept)| !kept.is(sleeper));
+    }
+
+    /// Take whom the connection has something for, where it stands now.
+    fn take_woken(&mut self, standing: &Standing) -> (Option<Py<Sleeper>>, Vec<Py<Sleeper>>) {
+        let reads = standing.ready || standing.over;
+        let receiver = if reads { self.receiver.take() } else { None };
+        let mut others = Vec::new();
+        if standing.met || standing.over {
+            others.append(&mut self.guests);
+        }
+        // Whoever waits for its own buffers may stand behind one that waits for less.
+        let done = |end: u64| standing.over || end <= standing.sent;
+        while let Some((end, _)) = self.senders.front()
+            && done(*end)
+        {
+            others.extend(self.senders.pop_front().map(|(_, sleeper)| sleeper));
+        }
+        (receiver, others)
+    }
+}
+
+impl MessageConnection {
+    /// What a coroutine sleeps on until it should look again.
+    pub fn sleep_on(&self, py: Python<'_>, wanted: Wanted) -> PyResult<Py<Sleeper>> {
+        let mut slot = self.face();
+        let Some(face) = &mut *slot else {
+            drop(slot);
+            return Err(self.ended(py));
+        };
+        if let (Wanted::Message(_), Some(receiver)) = (wanted, &face.receiver)
+            && receiver.get().is_awaited()
+        {
+            drop(slot);
+            let peer = self.core.peer();
+            return Err(busy(format!("another task waits for messages of {peer}")));
+        }
+        let sleeper = Py::new(py, Sleeper::new(face.event_loop.clone_ref(py)))?;
+        let kept = sleeper.clone_ref(py);
+        let left = match wanted {
+            Wanted::Message(_) => face.receiver.replace(kept),
+            Wanted::Sent { end, .. } => {
+                face.senders.push_back((end, kept));
+                None
+            }
+            Wanted::Met | Wanted::Nothing => {
+                face.guests.push(kept);
+                None
+            }
+        };
+        drop(slot);
+        drop(left); // one that was cancelled, and with it what it kept alive
+        Ok(sleeper)
+    }
+
+    /// A coroutine is given up: nobody wakes it any more, and its buffers are the caller's.
+    pub fn leave(&self, wanted: Wanted, sleeper: Option<Py<Sleeper>>) {
+        if let (Some(sleeper), Some(face)) = (sleeper, &mut *self.face()) {
+            face.forget_sleeper(&sleeper);
+        }
+        if matches!(wanted, Wanted::Sent { lent: true, .. }) {
+            let _ = self.core.own(); // only a forked child has nothing to own
+        }
+    }
+
+    /// Run the tasks that waited for what is there now. Called by the loop, where no task runs.
+    ///
+    /// They may do anything with the connection, so nothing that was looked up before holds afterwards.
+    pub(super) fn tell(&self, py: Python<'_>, standing: &Standing) -> PyResult<()> {
+        let (receiver, others, runs) = match &mut *self.face() {
+            Some(face) => {
+                let (receiver, others) = face.take_woken(standing);
+                (receiver, others, face.runs)
+            }
+            None => return Ok(()),
+        };
+        for sleeper in &others {
+            Sleeper::run_later(sleeper.bind(py))?;
+        }
+        match receiver {
+            Some(sleeper) if runs => Sleeper::run(sleeper.bind(py)),
+            Some(sleeper) => Sleeper::run_later(sleeper.bind(py)),
+            None => Ok(()),
+        }
+    }
+
+    /// Have the loop watch the socket for `wanted`.
+    pub(super) fn watch(slf: &Bound<'_, Self>, wanted: u8) -> PyResult<()> {
+        let py = slf.py();
+        let (event_loop, selector, socket, watched) = {
+            let mut slot = slf.get().face();
+            let Some(face) = &mut *slot else {
+                return Ok(());
+            };
+            if face.watched == wanted {
+                return Ok(());
+            }
+            let watched = std::mem::replace(&mut face.watched, wanted);
+            let selector = face.selector.as_ref();
+            let selector = selector.map(|selector| selector.clone_ref(py));
+            (
+                face.event_loop.clone_ref(py),
+                selector,
+                face.socket,
+                watched,
+            )
+        };
+        if let Some(selector) = selector {
+            return match (watched, wanted) {
+                (_, 0) => selector.call_method1(py, intern!(py, "detach"), (socket,)),
+                (0, _) => selector.call_method1(py, intern!(py, "attach"), (socket, wanted, slf)),
+                _ => selector.call_method1(py, intern!(py, "change"), (socket, wanted)),
+            }
+            .map(drop);
+        }
+        let changed = watched ^ wanted;
+        for (bit, add, remove, callback) in [
+            (READABLE, "add_reader", "remove_reader", "on_readable"),
+            (WRITABLE, "add_writer", "remove_writer", "on_writable"),
+        ] {
+            if changed & bit == 0 {
+                continue;
+            }
+            if wanted & bit == 0 {
+                event_loop.call_method1(py, remove, (socket,))?;
+            } else {
+                event_loop.call_method1(py, add, (socket, slf.getattr(callback)?))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Read again where that had stopped because too much lay here.
+    pub fn resume(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        let watched = match &*this.face() {
+            Some(face) => face.watched,
+            None => return Ok(()),
+        };
+        if watched & READABLE != 0 {
+            return Ok(());
+        }
+        let standing = this.core.step(false, false);
+        let standing = standing.map_err(|e| transport_error(slf.py(), &e, None))?;
+        if standing.wants_read {
+            Self::watch(slf, watched | READABLE)?;
+        }
+        if standing.again {
+            Self::come_back(slf)?;
+        }
+        Ok(())
+    }
+
+    /// Read on in the next turn of the loop.
+    pub fn come_back(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let event_loop = slf
+            .get()
+            .face()
+            .as_ref()
+            .map(|face| face.event_loop.clone_ref(py));
+        if let Some(event_loop) = event_loop {
+            let callback = slf.getattr(intern!(py, "on_readable"))?;
+            event_loop.call_method1(py, intern!(py, "call_soon"), (callback,))?;
+        }
+        Ok(())
+    }
+}

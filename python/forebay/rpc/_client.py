@@ -1,0 +1,332 @@
+"""Calls to one service over several connections, which come back when they break."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import BrokenError, ConfigError
+from forebay.rpc._connect import CONNECT_TIMEOUT_S, Target
+from forebay.rpc._threads import Patience, ThreadChannels
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from types import TracebackType
+
+    from forebay.rpc._lot import Place
+    from forebay.rpc._tasks import TaskChannels
+    from forebay.transport import Tls
+
+__all__ = ["Client"]
+
+
+class Client:
+    """Calls to the service at one URL.
+
+    A call takes the connection with the fewest calls in flight; connections are opened when all
+    others are busy. Where one breaks, or the server says goodbye, later calls go to a new one: it
+    is dialled again, at growing random intervals, within the call's timeout (without one, within
+    that for connecting). A call of which it is certain that it did not start (`BrokenError` with
+    `.delivered` "no") is sent again; any other one raises, because it may have run.
+
+    Any thread and any event loop may use it. Threads share at most `connections`, the tasks of each
+    loop have as many of their own. It does not go along into a forked child.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 1,
+        tls: Tls | None = None,
+        token: str | bytes | None = None,
+        timeout: float = CONNECT_TIMEOUT_S,
+        codec: str = "msgpack",
+    ):
+        """Nothing is opened before the first call.
+
+        Args:
+            url: as of `rpc.connect`.
+            connections: at most so many at once, 1 or more.
+            tls: as of `rpc.connect`.
+            token: as of `rpc.connect`.
+            timeout: seconds for connecting and for the handshake, together.
+            codec: as of `rpc.connect`.
+
+        Raises:
+            ConfigError: the URL, the codec, or an option that does not fit.
+        """
+        if connections < 1:
+            raise ConfigError(f"connections={connections}: a client of {url} needs 1 or more")
+        self._target = Target(url, tls, token, timeout, codec, meets=True)
+        self._limit = connections
+        self._threads = ThreadChannels(self._target, connections)
+        self._loops: dict[AbstractEventLoop, TaskChannels] = {}
+        # Order: this lock is taken alone.
+        self._lock = threading.Lock()
+        self._again: deque[_Submission] = deque()
+        self._sending_again = False
+        self._closed = False
+
+    def call(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """Call `method` and wait for its result; as `Channel.call`.
+
+        Raises:
+            BrokenError: the connection ended; with "no", nobody listened in time.
+            ClosedError: the client was closed. Others as of `Channel.call`.
+
+        Cost: that of `Channel.call`, and one system call to look at the socket before.
+        """
+        return self._with_channel(
+            timeout, lambda channel, left: channel.call(method, args, kwargs, timeout=left)
+        )
+
+    async def acall(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """Call `method` and await its result, on any event loop; errors as of `call`.
+
+        Cancellation: safe, as of `Channel.acall`.
+        """
+        import asyncio
+
+        channels, patience = self._channels_here(), Patience(self._target, timeout)
+        while True:
+            try:
+                place = await channels.take(patience)
+                try:
+                    left = patience.left()
+                    return await place.channel.acall(method, args, kwargs, timeout=left)
+                finally:
+                    channels.put(place)
+            except BrokenError as error:
+                delay = patience.delay(error)
+            await asyncio.sleep(delay)
+
+    def submit(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Future[Any]:
+        """Start a call and return its future; as `Channel.submit`, errors as of `call`.
+
+        It returns when the kernel has the arguments. Cancelling a future cancels the call.
+        """
+        submission = _Submission(self, method, args, kwargs, Patience(self._target, timeout))
+        submission.send()
+        return submission.future
+
+    def send_oneway(
+        self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> None:
+        """Call `method` without an answer; as `Channel.send_oneway`.
+
+        A server that leaves drops those that it has not started, and nobody learns of it.
+        """
+        self._with_channel(None, lambda channel, _: channel.send_oneway(method, args, kwargs))
+
+    def close(self) -> None:
+        """Close every connection; calls in flight end with `ClosedError`. Idempotent.
+
+        Threads: any. Connections of other event loops are closed in their next turn.
+        """
+        self._closed = True
+        self._threads.close()
+        with self._lock:
+            groups = list(self._loops.values())
+            self._loops.clear()
+        if groups:
+            here = _running_loop()
+            for group in groups:
+                if group.loop is here or group.loop.is_closed():
+                    group.close()
+                    continue
+                with contextlib.suppress(RuntimeError):  # it was closed since, its sockets with it
+                    group.loop.call_soon_threadsafe(group.close)
+
+    async def aclose(self) -> None:
+        """As `close`; it does not wait."""
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where the service is."""
+        return self._target.url
+
+    @property
+    def connections(self) -> int:
+        """How many are open and take calls."""
+        with self._lock:
+            return len(self._threads) + sum(map(len, self._loops.values()))
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _with_channel(self, timeout: float | None, act: Any) -> Any:
+        """Do something with a channel, and with another one where it did not start."""
+        channels, patience = self._threads, Patience(self._target, timeout)
+        while True:
+            try:
+                place = channels.take(patience)
+                try:
+                    return act(place.channel, patience.left())
+                finally:
+                    channels.put(place)
+            except BrokenError as error:
+                delay = patience.delay(error)
+            channels.pause(delay)
+
+    def _channels_here(self) -> TaskChannels:
+        """Those of the running loop."""
+        from forebay.rpc._tasks import TaskChannels
+
+        loop = _running_loop()
+        assert loop is not None
+        known = self._loops.get(loop)
+        if known is not None:
+            return known
+        with self._lock:
+            ended = [group for other, group in self._loops.items() if other.is_closed()]
+            for group in ended:
+                del self._loops[group.loop]
+            made = TaskChannels(self._target, self._limit, loop)
+            if not self._closed:
+                self._loops[loop] = made
+        for group in ended:
+            group.close()
+        if self._closed:
+            made.close()
+        return made
+
+    def _send_again(self, submission: _Submission) -> None:
+        """Have a thread send it, since whoever finds out completes the futures of others too."""
+        with self._lock:
+            self._again.append(submission)
+            if self._sending_again:
+                return
+            self._sending_again = True
+        name = "forebay-rpc-again"
+        threading.Thread(target=self._send_all_again, name=name, daemon=True).start()
+
+    def _send_all_again(self) -> None:
+        while True:
+            with self._lock:
+                if not self._again:
+                    self._sending_again = False
+                    return
+                submission = self._again.popleft()
+            try:
+                submission.send()
+            except BaseException as error:
+                submission.end(error)
+
+
+class _Submission:
+    """A submitted call, which may be sent more than once until a server starts it."""
+
+    def __init__(
+        self,
+        client: Client,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        patience: Patience,
+    ):
+        self._client = client
+        self._call = (method, args, kwargs)
+        self._patience = patience
+        self._sent: Future[Any] | None = None
+        self._refused: BrokenError | None = None
+        self.future: Future[Any] = Future()
+        self.future.add_done_callback(self._on_end)
+
+    def send(self) -> None:
+        """Send it, or raise what keeps it from being sent."""
+        patience, channels = self._patience, self._client._threads
+        if self._refused is not None:
+            channels.pause(patience.delay(self._refused))
+        while True:
+            try:
+                place = channels.take(patience)
+                try:
+                    sent = place.channel.submit(*self._call, patience.left())
+                except BaseException:
+                    channels.put(place)
+                    raise
+                break
+            except BrokenError as error:
+                delay = patience.delay(error)
+            channels.pause(delay)
+        self._sent = sent
+        sent.add_done_callback(partial(self._on_sent_end, place))
+        if self.future.cancelled():
+            sent.cancel()
+
+    def end(self, error: BaseException) -> None:
+        """Nobody takes it."""
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def _on_sent_end(self, place: Place, sent: Future[Any]) -> None:
+        self._client._threads.put(place)
+        if sent.cancelled():
+            return
+        error = sent.exception()
+        if isinstance(error, BrokenError) and error.delivered == "no":
+            self._refused = error
+            self._client._send_again(self)
+        elif error is not None:
+            self.end(error)
+        elif self.future.set_running_or_notify_cancel():
+            self.future.set_result(sent.result())
+
+    def _on_end(self, future: Future[Any]) -> None:
+        if future.cancelled() and self._sent is not None:
+            self._sent.cancel()
+
+
+def _running_loop() -> AbstractEventLoop | None:
+    """The loop that runs in this thread, where asyncio is in use at all."""
+    import asyncio
+
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

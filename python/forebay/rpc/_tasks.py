@@ -1,0 +1,90 @@
+"""The channels of a client that the tasks of one event loop use."""
+
+from __future__ import annotations
+
+import asyncio
+
+from forebay.errors import BrokenError, ClosedError, DeadlineError
+from forebay.rpc._connect import Target
+from forebay.rpc._lot import Lot, Place, Verdict
+from forebay.rpc._threads import Patience
+
+__all__ = ["TaskChannels"]
+
+
+class TaskChannels:
+    """As `ThreadChannels`, for one loop, in its thread alone."""
+
+    def __init__(self, target: Target, limit: int, loop: asyncio.AbstractEventLoop):
+        self._target = target
+        self._lot = Lot(limit, looks=False)  # the loop reads their sockets
+        self._waiting: list[asyncio.Future[None]] = []
+        self._closed = False
+        self.loop = loop
+
+    async def take(self, patience: Patience) -> Place:
+        """A place for one call, to be given back by `put`; errors as of `ThreadChannels.take`.
+
+        Cancellation: safe; another task goes on with opening.
+        """
+        while True:
+            self._check_open()
+            chosen = self._lot.choose()
+            self._close_gone()
+            if isinstance(chosen, Place):
+                return chosen
+            if chosen is Verdict.OPEN:
+                return await self._open(patience)
+            waiter = self.loop.create_future()
+            self._waiting.append(waiter)
+            try:
+                async with asyncio.timeout(patience.left()):
+                    await waiter
+            except TimeoutError:
+                patience.left()  # raises
+
+    def put(self, place: Place) -> None:
+        """The call has ended."""
+        self._lot.put(place)
+        self._close_gone()
+
+    def close(self) -> None:
+        """As `ThreadChannels.close`; in any thread once the loop is closed."""
+        self._closed = True
+        for channel in self._lot.clear():
+            channel.close()
+        if not self.loop.is_closed():
+            self._wake()
+
+    def __len__(self) -> int:
+        return len(self._lot)
+
+    async def _open(self, patience: Patience) -> Place:
+        try:
+            channel = await self._target.aopen(patience.left())
+        except BaseException as error:
+            place = self._lot.give_up()
+            self._wake()
+            if place is None or not isinstance(error, BrokenError | DeadlineError):
+                raise
+            return place
+        place = self._lot.add(channel)
+        self._wake()
+        if self._closed:
+            self.close()
+            self._check_open()
+        return place
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _close_gone(self) -> None:
+        for channel in self._lot.take_gone():
+            channel.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the client of {self._target.url} is closed")

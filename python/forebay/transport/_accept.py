@@ -1,0 +1,204 @@
+"""Accepting connections on an event loop, for every listener of Python's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from forebay._core import Listener as UnixListener
+from forebay.errors import BrokenError
+from forebay.transport._address import PATH_SCHEMES, Address
+from forebay.transport._socket import bind_all, name_of, resolve, tune
+
+__all__ = ["Acceptor", "Door", "TcpDoor", "open_doors"]
+
+ACCEPTS_A_TURN = 64
+UNMET_MAX = 256
+"""Connections in their handshake at the same time; more wait in the kernel's queue."""
+PAUSE_S = 0.1
+"""How long accepting pauses when there is no descriptor left."""
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+
+_log = logging.getLogger(__name__)
+
+
+class Door(Protocol):
+    """A listening socket that never blocks."""
+
+    def fileno(self) -> int: ...
+
+    def accept(self) -> int | None:
+        """Take a waiting connection's descriptor; None if there is none."""
+
+    def close(self) -> None: ...
+
+
+class TcpDoor:
+    """A listening TCP socket; what it accepts is nonblocking, and made ready by `prepare`."""
+
+    __slots__ = ("_listening", "_prepare")
+
+    def __init__(
+        self, listening: socket.socket, prepare: Callable[[socket.socket], None] = tune
+    ) -> None:
+        self._listening = listening
+        self._prepare = prepare
+
+    def fileno(self) -> int:
+        return self._listening.fileno()
+
+    def accept(self) -> int | None:
+        try:
+            accepted, _ = self._listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return None
+        accepted.setblocking(False)
+        with contextlib.suppress(OSError):  # a peer that has gone again is noticed when it is met
+            self._prepare(accepted)
+        return accepted.detach()
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+async def open_doors(address: Address) -> tuple[str, list[Door]]:
+    """Listen at an address; the URL that peers dial, and its doors, the caller's to close.
+
+    Raises:
+        ConfigError: the path of a Unix socket is too long or in use.
+        BrokenError: the host is not known.
+        OSError: the port is taken, or the host not of this machine.
+    """
+    if address.scheme in PATH_SCHEMES:
+        return str(address), [UnixListener(address.path)]
+    loop = asyncio.get_running_loop()
+    found = await resolve(loop, address.host, address.port, passive=True)
+    sockets = bind_all(found, address.port)
+    url = name_of(address.scheme, sockets[0].getsockname())
+    return url, [TcpDoor(listening) for listening in sockets]
+
+
+class Acceptor:
+    """Takes the connections that come in at some doors.
+
+    It pauses while `UNMET_MAX` of them are in their handshake, which its owner ends by `settle`,
+    while the owner holds it, and for `PAUSE_S` where no descriptor is left: then the first peer in
+    the queue is turned away rather than left to wait.
+
+    Args:
+        name: what the log calls it.
+        doors: closed by `stop`.
+        take: gets the descriptor of a connection, its own from then on also where it raises
+            OSError for want of another one; it does not wait.
+
+    Affinity: the running loop, and its thread.
+    """
+
+    def __init__(self, name: str, doors: Sequence[Door], take: Callable[[int], object]) -> None:
+        self._name = name
+        self._doors = doors
+        self._take = take
+        self._loop = asyncio.get_running_loop()
+        self._spare = -1
+        self._unmet = 0
+        self._accepting = self._held = self._exhausted = self._stopped = False
+        self._resume()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped
+
+    def stop(self) -> None:
+        """Let nobody in any more. What runs goes on. Idempotent."""
+        self._stopped = True
+        self._update()
+        for door in self._doors:
+            door.close()
+        self._drop_spare()
+
+    def settle(self) -> None:
+        """One handshake less is under way."""
+        self._unmet -= 1
+        self._update()
+
+    def hold(self, held: bool) -> None:
+        """Have peers wait in the kernel's queue, or no longer."""
+        self._held = held
+        self._update()
+
+    def _update(self) -> None:
+        """Watch the doors where somebody may come in."""
+        closed = self._stopped or self._held or self._exhausted
+        wanted = not closed and self._unmet < UNMET_MAX
+        if wanted == self._accepting:
+            return
+        self._accepting = wanted
+        for door in self._doors:
+            if wanted:
+                self._loop.add_reader(door.fileno(), self._accept, door)
+            else:
+                self._loop.remove_reader(door.fileno())
+
+    def _accept(self, door: Door) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            if not self._accepting:
+                return
+            try:
+                if not self._enter(door):
+                    return
+            except (OSError, BrokenError) as error:
+                system = error if isinstance(error, OSError) else error.__cause__
+                if not isinstance(system, OSError) or system.errno not in NO_DESCRIPTOR:
+                    raise
+                self._turn_away(door, system)
+                return
+            self._update()
+
+    def _enter(self, door: Door) -> bool:
+        """Take one connection; false where none waits."""
+        descriptor = door.accept()
+        if descriptor is None:
+            return False
+        self._unmet += 1
+        try:
+            self._take(descriptor)
+        except BaseException:
+            self._unmet -= 1
+            raise
+        return True
+
+    def _turn_away(self, door: Door, error: OSError) -> None:
+        """Without a descriptor: turn the first in the queue away rather than let it wait."""
+        _log.error("%s accepts nobody for %g s: %s", self._name, PAUSE_S, error.strerror)
+        self._drop_spare()
+        with contextlib.suppress(OSError, BrokenError):
+            descriptor = door.accept()
+            if descriptor is not None:
+                os.close(descriptor)
+        self._keep_spare()
+        self._exhausted = True
+        self._update()
+        self._loop.call_later(PAUSE_S, self._resume)
+
+    def _resume(self) -> None:
+        self._exhausted = False
+        if not self._stopped:
+            self._keep_spare()
+        self._update()
+
+    def _keep_spare(self) -> None:
+        if self._spare < 0:
+            with contextlib.suppress(OSError):  # somebody else was faster; tried again later
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _drop_spare(self) -> None:
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1

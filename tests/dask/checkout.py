@@ -1,0 +1,76 @@
+"""distributed's own tests, laid out as in a source checkout of it.
+
+Wheels of `distributed` have no tests.
+The copy in `distributed_tests` is laid over links to the installed package, under the names that
+the tests have in a checkout: some start processes that import them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.dask.certificates import sign_like_theirs
+
+COPY = Path(__file__).with_name("distributed_tests")
+WRITTEN_FOR = "2026.8.0"
+"""The release that the copied tests belong to."""
+ROW = re.compile(r"^\| `(?P<path>[^`]+)` \| `(?P<blob>[0-9a-f]{40})` \|$", re.MULTILINE)
+
+
+def reason_not_to_run() -> str | None:
+    """Why the copied tests cannot be run here; None where they can."""
+    installed = version("distributed")
+    if installed == WRITTEN_FOR:
+        return None
+    return (
+        f"distributed {installed} is installed, the copied tests are those of {WRITTEN_FOR}:"
+        " install that, or name a checkout in FOREBAY_DISTRIBUTED_TESTS"
+    )
+
+
+def lay_out(folder: Path) -> Path:
+    """Make a tree like a checkout's in an empty folder.
+
+    Returns:
+        The folder, which goes on the path before everything else.
+    """
+    found = importlib.util.find_spec("distributed")
+    assert found is not None
+    assert found.origin is not None
+    installed = Path(found.origin).parent
+    for package in ("distributed", "distributed/comm"):
+        (folder / package).mkdir()
+        for entry in (installed.parent / package).iterdir():
+            if entry.name not in ("comm", "tests", "__pycache__"):
+                (folder / package / entry.name).symlink_to(entry)
+    for copied in COPY.rglob("*"):
+        if copied.is_file() and "__pycache__" not in copied.parts:
+            target = folder / copied.relative_to(COPY)
+            target.parent.mkdir(exist_ok=True)
+            target.symlink_to(copied)
+    sign_like_theirs(folder / "distributed/tests")
+    return folder
+
+
+def modified() -> list[str]:
+    """Files of the copy whose content is not that of the commit it was taken from."""
+    noted = {row["path"]: row["blob"] for row in ROW.finditer((COPY / "README.md").read_text())}
+    present = {
+        str(path.relative_to(COPY))
+        for path in COPY.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.name != "README.md"
+    }
+    changed = [path for path, blob in noted.items() if _git_blob(COPY / path) != blob]
+    return sorted({*changed, *(present ^ noted.keys())})
+
+
+def _git_blob(path: Path) -> str:
+    """The name that git gives to a file's content."""
+    if not path.is_file():
+        return ""
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

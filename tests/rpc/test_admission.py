@@ -1,0 +1,351 @@
+"""Who may call over a network, and what becomes of those who may not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import pickle
+import resource
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from forebay import rpc
+from forebay._core import Connection
+from forebay.errors import BrokenError, ConfigError, DeadlineError, ProtocolError
+from forebay.transport import Tls
+from tests.transport.certificates import Authority
+from tests.transport.message_bytes import header, resident_bytes, token
+
+from .conftest import Run
+from .handlers import Handler, Place, place, until
+
+__all__ = ["place"]
+
+CALL, PICKLE = 1, 1
+LOOPBACK = "tcp://127.0.0.1:0"
+
+
+def preface(role: int = 1) -> bytes:
+    """What a caller says first."""
+    version = struct.pack("<HBBQQHHI", 1, role, 0, 0, 1 << 30, 1024, 0, 0)
+    return b"FBAY" + version
+
+
+def call(head: bytes, *, codec: int = 0, number: int = 1) -> bytes:
+    """A call as bytes."""
+    return struct.pack("<IBBHQII", len(head), CALL, codec, 0, number, 0xFFFFFFFF, 0) + head
+
+
+def dialled(url: str) -> socket.socket:
+    """A peer that is written by hand."""
+    host, port = url.rpartition("//")[2].rsplit(":", 1)
+    return socket.create_connection((host, int(port)), 20)
+
+
+def read_all(peer: socket.socket) -> bytes:
+    """What comes until the server hangs up."""
+    got = b""
+    with contextlib.suppress(ConnectionError):
+        while part := peer.recv(1 << 16):
+            got += part
+    return got
+
+
+def test_a_token_lets_in_and_another_does_not(run: Run, place: Place) -> None:
+    """Whoever does not know the token learns so when connecting, and calls nothing."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with place.serve(handler, token="secret") as server:
+            channel = await place.aconnect(server.url, token="secret")
+            assert await channel.acall("echo", (b"x" * 100_000,)) == b"x" * 100_000
+            channel.close()
+            for wrong in (None, "guess", "secret "):
+                # Without one a caller waits for the word that it has come to the right place.
+                with pytest.raises((BrokenError, DeadlineError)) as caught:
+                    await refused_or_called(place, server.url, wrong)
+                assert server.url in str(caught.value)
+            assert await asyncio.to_thread(blocking, place, server.url) == [1]
+
+    run(work())
+    assert handler.seen == []
+
+
+async def refused_or_called(place: Place, url: str, shown: str | None) -> None:
+    """Connect and call; over a Unix socket without a token nothing is awaited before the call."""
+    channel = await place.aconnect(url, token=shown, timeout=0.3)
+    try:
+        await channel.acall("note", ("in",), timeout=0.3)
+    finally:
+        channel.close()
+
+
+def blocking(place: Place, url: str) -> list[int]:
+    """The same for threads."""
+    with pytest.raises(BrokenError):
+        place.connect(url, token="guess")
+    with place.connect(url, token="secret") as channel:
+        return [channel.call("echo", (1,))]
+
+
+def test_a_caller_without_a_token_is_told_how(run: Run) -> None:
+    """Nothing is run before the token, and a late one does not help."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with rpc.serve(handler, LOOPBACK, token="secret") as server:
+            for first in (call(b"\x93\xa4note\x91\x01\xc0"), header(5)):
+                with dialled(server.url) as peer:
+                    peer.sendall(preface() + first + token(b"secret"))
+                    assert await asyncio.to_thread(read_all, peer) == b""
+
+    run(work())
+    assert handler.seen == []
+
+
+@pytest.mark.parametrize("kind", [CALL, 10])
+def test_an_uninvited_peer_gets_64_kib_of_memory(run: Run, kind: int) -> None:
+    """What a peer announces before it is let in is refused above a small limit."""
+
+    async def work() -> None:
+        async with rpc.serve(Handler(), LOOPBACK, token="secret") as server:
+            before = resident_bytes()
+            with dialled(server.url) as peer:
+                peer.sendall(preface() + header(kind, head=(64 << 10) + 1))
+                assert await asyncio.to_thread(read_all, peer) == b""
+            assert resident_bytes() - before < 4 << 20
+
+    run(work())
+
+
+def test_a_silent_peer_and_a_slow_one_are_dropped(
+    run: Run, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who does not say who it is in time does not hold a place."""
+
+    async def work() -> None:
+        async with place.serve(Handler(), handshake_timeout=0.2) as server:
+            if place.scheme == "unix":
+                silent = socket.socket(socket.AF_UNIX)
+                silent.connect(server.url.removeprefix("unix://"))
+            else:
+                silent = dialled(server.url)
+            with silent:
+                await until(lambda: server.connections == 1)
+                silent.send(b"\x16\x03\x01" if place.scheme == "tls" else preface()[:7])
+                await until(lambda: server.connections == 0)
+            channel = await place.aconnect(server.url)
+            assert await channel.acall("echo", (1,)) == 1
+            channel.close()
+
+    with caplog.at_level(logging.WARNING):
+        run(work())
+    assert "did not say who it is within 0.2 s" in caplog.text
+
+
+def test_a_server_that_never_answers_is_given_up(run: Run) -> None:
+    """Connecting ends in its time, in a thread and on a loop, and names the URL."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+
+        async def work() -> None:
+            with pytest.raises(DeadlineError, match=url):
+                await rpc.aconnect(url, timeout=0.1)
+
+        run(work())
+        with pytest.raises(DeadlineError, match=url) as caught:
+            rpc.connect(url, timeout=0.1)
+        assert caught.value.timeout == 0.1
+
+
+def test_garbage_and_other_protocols_are_refused(run: Run, place: Place) -> None:
+    """A stranger is hung up on, and the server goes on."""
+    if place.scheme == "unix":
+        pytest.skip("strangers come over networks")
+
+    async def work() -> None:
+        async with place.serve(Handler()) as server:
+            for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 64, preface(role=3), preface(9)):
+                with dialled(server.url) as peer:
+                    peer.sendall(garbage)
+                    answer = await asyncio.to_thread(read_all, peer)
+                    assert place.scheme == "tls" or len(answer) <= 32  # no more than a preface
+            channel = await place.aconnect(server.url)
+            assert await channel.acall("echo", (1,)) == 1
+            channel.close()
+
+    run(work())
+
+
+def test_tls_to_a_plain_port_and_plain_to_a_tls_port_are_named(run: Run, tmp_path: Path) -> None:
+    """A wrong scheme says so at once, and hangs nowhere."""
+    sealed = Place("tls", tmp_path)
+
+    async def work() -> None:
+        async with rpc.serve(Handler(), "tcp://localhost:0") as plain:
+            with pytest.raises((BrokenError, ProtocolError), match="localhost"):
+                await sealed.aconnect(
+                    plain.url.replace("tcp:", "tls:").replace("127.0.0.1", "localhost")
+                )
+        async with sealed.serve(Handler()) as server:
+            with pytest.raises((BrokenError, ProtocolError), match="tcp://"):
+                await rpc.aconnect(server.url.replace("tls:", "tcp:"))
+
+    run(work())
+
+
+def test_certificates_are_checked_on_both_sides(run: Run, tmp_path: Path) -> None:
+    """A server of another CA is refused, and a caller without a certificate where one is asked."""
+    ours, others = Authority(tmp_path / "ours"), Authority(tmp_path / "others", "others")
+    signed, worker = ours.sign("server"), ours.sign("worker")
+    believing = Tls.client(ca=ours.ca)
+    known = Tls.client(ca=ours.ca, cert=worker.cert, key=worker.key)
+    mutual = Tls.server(cert=signed.cert, key=signed.key, client_ca=ours.ca)
+
+    async def work() -> None:
+        async with rpc.serve(Handler(), "tls://localhost:0", tls=mutual) as server:
+            with pytest.raises(BrokenError, match="not issued by the CA"):
+                await rpc.aconnect(server.url, tls=Tls.client(ca=others.ca))
+            with pytest.raises(BrokenError):
+                await rpc.aconnect(server.url, tls=believing)
+            channel = await rpc.aconnect(server.url, tls=known)
+            assert await channel.acall("echo", (1,)) == 1
+            channel.close()
+
+    run(work())
+
+
+def test_pickle_is_refused_beyond_one_user(run: Run, place: Place) -> None:
+    """Unpickling runs code, so neither end does it for whom the kernel does not vouch for."""
+    if place.scheme == "unix":
+        pytest.skip("there the kernel says who the peer is")
+
+    async def work() -> None:
+        async with place.serve(Handler()) as server:
+            with pytest.raises(ConfigError, match="codec='pickle'"):
+                await place.aconnect(server.url, codec="pickle")
+            with pytest.raises(ConfigError, match="codec='pickle'"):
+                place.connect(server.url, codec="pickle")
+            channel = await place.aconnect(server.url)
+            connection, evil = channel._connection, pickle.dumps(("note", (1,), None))
+            connection.start(PICKLE, evil, None, None, 0)
+            await until(lambda: connection.receive(0))
+            await until(lambda: server.connections == 0)
+            channel.close()
+
+    run(work())
+
+
+def test_a_caller_refuses_answers_in_pickle(run: Run) -> None:
+    """A server beyond this user cannot make its callers unpickle."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    url = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+    head = pickle.dumps("evil")
+    reply = struct.pack("<IBBHQII", len(head), 2, PICKLE, 0, 1, 0, 0) + head
+
+    def serve() -> None:
+        peer, _ = listening.accept()
+        with peer:
+            peer.sendall(preface(role=2))
+            peer.recv(1 << 16)
+            peer.recv(1 << 16)
+            peer.sendall(reply)
+            read_all(peer)
+
+    async def work() -> None:
+        serving = asyncio.create_task(asyncio.to_thread(serve))
+        channel = await rpc.aconnect(url)
+        with pytest.raises(ProtocolError, match="pickle is refused"):
+            await channel.acall("echo", (1,))
+        channel.close()
+        await serving
+
+    with listening:
+        run(work())
+
+
+def test_other_machines_need_a_token_or_a_word(tmp_path: Path) -> None:
+    """A server is not open to a network by mistake, nor does a token travel nowhere."""
+    with pytest.raises(ConfigError, match="token="):
+        rpc.serve(Handler(), "tcp://0.0.0.0:0")
+    rpc.serve(Handler(), "tcp://0.0.0.0:0", token="t")
+    rpc.serve(Handler(), "tcp://0.0.0.0:0", unprotected=True)
+    for wrong in ("", "x" * 5000):
+        with pytest.raises(ConfigError, match="token="):
+            rpc.serve(Handler(), LOOPBACK, token=wrong)
+        with pytest.raises(ConfigError, match="token="):
+            rpc.connect(LOOPBACK, token=wrong)
+    with pytest.raises(ConfigError, match=r"needs tls=Tls\.client"):
+        rpc.connect("tls://localhost:1")
+    with pytest.raises(ConfigError, match="not encrypted"):
+        rpc.connect(LOOPBACK, tls=Tls.client(ca=Authority(tmp_path).ca))
+    with pytest.raises(BrokenError, match="does anybody listen there") as caught:
+        rpc.connect("tcp://127.0.0.1:1")
+    assert caught.value.delivered == "no"
+
+
+def test_without_descriptors_the_first_caller_is_turned_away(
+    run: Run, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A caller is told at once rather than left to wait, and later ones are let in."""
+
+    async def work() -> None:
+        async with place.serve(Handler()) as server:
+            first = await place.aconnect(server.url)
+            assert await first.acall("echo", (1,)) == 1
+            peer = socket.socket(socket.AF_UNIX if place.scheme == "unix" else socket.AF_INET)
+            peer.settimeout(10)
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (peer.fileno() + 1, hard))
+            try:
+                if place.scheme == "unix":
+                    peer.connect(server.url.removeprefix("unix://"))
+                else:
+                    host, port = server.url.rpartition("//")[2].rsplit(":", 1)
+                    peer.connect((host, int(port)))
+                assert await asyncio.to_thread(read_all, peer) in (b"", b"FBAY")
+                assert await first.acall("echo", (2,)) == 2
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                peer.close()
+            later = await place.aconnect(server.url)
+            assert await later.acall("echo", (3,)) == 3
+            first.close()
+            later.close()
+
+    with caplog.at_level(logging.ERROR):
+        run(work())
+    assert "accepts nobody" in caplog.text
+
+
+def test_connections_in_their_handshake_are_bounded(run: Run) -> None:
+    """A crowd that says nothing waits in the kernel's queue beyond 256, and goes with time."""
+
+    async def work() -> None:
+        async with rpc.serve(Handler(), LOOPBACK, handshake_timeout=0.5) as server:
+            with contextlib.ExitStack() as crowd:
+                for _ in range(300):
+                    crowd.enter_context(dialled(server.url))
+                await until(lambda: server.connections >= 256)
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                    assert server.connections <= 256
+                channel = await rpc.aconnect(server.url)
+                assert await channel.acall("echo", (1,)) == 1
+                channel.close()
+
+    run(work())
+
+
+def test_the_token_travels_after_the_preface_alone(tmp_path: Path) -> None:
+    """A connection says its token once, behind its preface."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = Connection(ours.detach(), peer="nobody", token=b"secret")
+        said = theirs.recv(1 << 16)
+        connection.close()
+    assert said[32:] == token(b"secret")

@@ -1,0 +1,372 @@
+"""A client of several connections: choosing, reconnecting, and what is sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import pytest
+
+from forebay import rpc
+from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, RemoteError
+
+from .conftest import Run, descriptors, wait_for
+from .handlers import Handler, Place, place, until
+
+__all__ = ["place"]
+
+
+def client_of(place: Place, url: str, **more: Any) -> rpc.Client:
+    return rpc.Client(url, **place.calling, **more)
+
+
+def cut(server: rpc.Server) -> None:
+    """End all connections of a server without a word."""
+    for session in server._sessions:
+        with socket.socket(fileno=os.dup(session._connection.fileno())) as one:
+            one.shutdown(socket.SHUT_RDWR)
+
+
+class Counting:
+    """Counts how often each piece of work ran, in whichever server."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[int] = Counter()
+
+    async def work(self, number: int) -> int:
+        self.runs[number] += 1
+        await asyncio.sleep(0.001 * (number % 5))
+        return number * 2
+
+
+def test_connections_open_as_calls_pile_up(run: Run, place: Place) -> None:
+    """Nothing is opened before it is needed, and a call takes the least busy connection."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with (
+            place.serve(handler) as server,
+            client_of(place, server.url, connections=3) as client,
+        ):
+            assert client.connections == server.connections == 0
+            for at in range(5):
+                assert await client.acall("echo", (at,)) == at
+            assert client.connections == 1
+            waiting = []
+            for count in range(1, 7):
+                waiting.append(asyncio.create_task(client.acall("wait")))
+                await until(lambda count=count: len(handler.seen) == count)
+            assert client.connections == server.connections == 3
+            calls = [len(session._tasks) for session in server._sessions]
+            assert calls == [2, 2, 2]
+            assert handler.gate is not None
+            handler.gate.set()
+            assert await asyncio.gather(*waiting) == ["waited"] * 6
+
+    run(work())
+
+
+def test_threads_futures_and_tasks_use_one_client(run: Run, place: Place) -> None:
+    """All faces work at once, each on connections of its own kind."""
+    handler = Handler()
+
+    def threads(client: rpc.Client) -> None:
+        def some(start: int) -> None:
+            for at in range(start, start + 30):
+                assert client.call("later", (at,), timeout=20) == at
+
+        workers = [threading.Thread(target=some, args=(100 * at,)) for at in range(4)]
+        for worker in workers:
+            worker.start()
+        futures = [client.submit("later", (at,)) for at in range(100)]
+        assert [future.result(20) for future in futures] == list(range(100))
+        for worker in workers:
+            worker.join(20)
+            assert not worker.is_alive()
+        client.send_oneway("note", ("once",))
+        with pytest.raises(KeyError) as caught:
+            client.call("fail", timeout=20)
+        assert isinstance(caught.value, RemoteError)
+
+    async def work() -> None:
+        async with (
+            place.serve(handler) as server,
+            client_of(place, server.url, connections=2) as client,
+        ):
+            others = asyncio.create_task(asyncio.to_thread(threads, client))
+            answers = await asyncio.gather(*(client.acall("later", (at,)) for at in range(100)))
+            assert answers == list(range(100))
+            await others
+            assert client.connections <= 4
+        assert handler.seen == ["once"]
+
+    run(work())
+
+
+@pytest.mark.parametrize("face", ["acall", "call", "submit"])
+def test_no_call_is_lost_or_run_twice_while_servers_come_and_go(
+    run: Run, place: Place, face: str
+) -> None:
+    """A server that leaves with grace hands its callers over to the next one, under load."""
+    handler, count, servers = Counting(), 400, 4
+    answers: list[int] = []
+
+    def threads(client: rpc.Client, done: threading.Event) -> None:
+        if face == "submit":
+            futures: list[Future[int]] = []
+            for number in range(count):
+                futures.append(client.submit("work", (number,), None, 20.0))
+                time.sleep(0.0005)  # spread over the servers
+            answers.extend(future.result(20) for future in futures)
+        else:
+            numbers = iter(range(count))
+            lock = threading.Lock()
+
+            def some() -> None:
+                while True:
+                    with lock:
+                        number = next(numbers, None)
+                    if number is None:
+                        return
+                    answers.append(client.call("work", (number,), timeout=20.0))
+
+            workers = [threading.Thread(target=some) for _ in range(4)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join(20)
+        done.set()
+
+    async def tasks(client: rpc.Client, done: threading.Event) -> None:
+        async def one(number: int) -> None:
+            await asyncio.sleep(0.0005 * number)
+            answers.append(await client.acall("work", (number,), timeout=20.0))
+
+        await asyncio.gather(*(one(number) for number in range(count)))
+        done.set()
+
+    async def work() -> None:
+        done, url = threading.Event(), place.url
+        async with place.serve(handler, grace=10.0) as server:
+            url = server.url
+            client = client_of(place, url, connections=2)
+            load = (
+                tasks(client, done) if face == "acall" else asyncio.to_thread(threads, client, done)
+            )
+            loading = asyncio.create_task(load)
+            await asyncio.sleep(0.05)
+        for _ in range(servers):
+            async with place.serve(handler, url=url, grace=10.0):
+                await asyncio.sleep(0.05)
+        async with place.serve(handler, url=url, grace=10.0):
+            await loading
+            client.close()
+
+    run(work())
+    assert sorted(answers) == [number * 2 for number in range(count)]
+    assert set(handler.runs.values()) == {1}
+
+
+def test_grace_lets_running_calls_finish_and_new_ones_go_elsewhere(run: Run, place: Place) -> None:
+    """After a goodbye the running call ends, a new one waits for the next server."""
+    first, second = Handler(), Handler()
+
+    async def work() -> None:
+        server = place.serve(first, grace=10.0)
+        await server.__aenter__()
+        client = client_of(place, server.url)
+        running = asyncio.create_task(client.acall("wait"))
+        await until(lambda: first.seen)
+        leaving = asyncio.create_task(server.aclose())
+        await until(lambda: client.connections == 0)
+        later = asyncio.create_task(client.acall("echo", (5,), timeout=15.0))
+        async with place.serve(second, url=server.url):
+            assert await later == 5
+            assert not running.done()
+            assert first.gate is not None
+            first.gate.set()
+            assert await running == "waited"
+            await leaving
+            client.close()
+        assert first.cancelled == 0
+
+    run(work())
+
+
+def test_grace_ends(run: Run, place: Place) -> None:
+    """What still runs after the grace is cancelled, and its caller told; without grace at once."""
+
+    async def work() -> None:
+        for grace in (0.1, None):
+            handler = Handler()
+            async with place.serve(handler) as server:
+                client = client_of(place, server.url, timeout=0.2)
+                running = asyncio.create_task(client.acall("wait"))
+                await until(lambda handler=handler: handler.seen)
+                await server.aclose(grace=grace)
+                with pytest.raises(BrokenError) as caught:
+                    await running
+                assert caught.value.delivered == "maybe"
+                assert handler.cancelled == 1
+                client.close()
+
+    run(work())
+
+
+def test_a_call_that_may_have_run_is_not_sent_again(run: Run, place: Place) -> None:
+    """A connection that breaks under a call raises, and the next call has a new connection."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with place.serve(handler) as server:
+            client = client_of(place, server.url)
+            running = asyncio.create_task(client.acall("wait"))
+            await until(lambda: handler.seen)
+            cut(server)
+            with pytest.raises(BrokenError) as caught:
+                await running
+            assert caught.value.delivered == "maybe"
+            assert await client.acall("echo", (1,)) == 1
+            assert await asyncio.to_thread(client.call, "echo", (2,)) == 2
+            cut(server)
+            assert await asyncio.to_thread(client.call, "echo", (3,)) == 3
+            assert handler.seen == ["waits"]
+            assert handler.cancelled == 1
+            client.close()
+
+    run(work())
+
+
+def test_without_a_server_a_call_ends_in_time(run: Run, place: Place) -> None:
+    """A call looks for a server within its own time, or that for connecting."""
+    url = place.url
+    if place.scheme != "unix":
+        with socket.create_server(("127.0.0.1", 0)) as once:
+            port = once.getsockname()[1]
+        url = f"{url.rpartition(':')[0]}:{port}"
+
+    async def work() -> None:
+        client = client_of(place, url, timeout=0.3)
+        for call in (
+            lambda: client.acall("echo", (1,)),
+            lambda: client.acall("echo", (1,), timeout=0.2),
+            lambda: asyncio.to_thread(client.call, "echo", (1,)),
+            lambda: asyncio.to_thread(client.submit, "echo", (1,)),
+            lambda: asyncio.to_thread(client.send_oneway, "note", (1,)),
+        ):
+            began = time.monotonic()
+            with pytest.raises((BrokenError, DeadlineError)) as caught:
+                await call()
+            assert time.monotonic() - began < 5
+            if isinstance(caught.value, BrokenError):
+                assert caught.value.delivered == "no"
+        late = asyncio.create_task(client.acall("echo", (7,), timeout=15.0))
+        await asyncio.sleep(0.05)
+        async with place.serve(Handler(), url=url):
+            assert await late == 7
+        client.close()
+
+    run(work())
+
+
+def test_cancelling_and_deadlines_reach_the_server(run: Run, place: Place) -> None:
+    """Work that nobody waits for ends, whichever face began it; the connection stays in use."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with place.serve(handler) as server:
+            client = client_of(place, server.url)
+            task = asyncio.create_task(client.acall("wait"))
+            await until(lambda: len(handler.seen) == 1)
+            task.cancel()
+            await until(lambda: handler.cancelled == 1)
+            with pytest.raises(DeadlineError) as caught:
+                await client.acall("wait", timeout=0.1)
+            assert caught.value.timeout == 0.1
+            await until(lambda: handler.cancelled == 2)
+            future = await asyncio.to_thread(client.submit, "wait")
+            await until(lambda: len(handler.seen) == 3)
+            assert future.cancel()
+            with pytest.raises(CancelledError):
+                future.result(0)
+            await until(lambda: handler.cancelled == 3)
+            assert await client.acall("echo", (1,)) == 1
+            assert server.connections == client.connections == 2
+            client.close()
+
+    run(work())
+
+
+def test_closing_ends_calls_and_leaves_no_descriptor(run: Run, place: Place) -> None:
+    """A closed client holds nothing, and says so."""
+    handler = Handler()
+
+    async def work() -> None:
+        await asyncio.get_running_loop().getaddrinfo("localhost", 0)
+        async with place.serve(handler) as server:
+            before = descriptors()
+            client = client_of(place, server.url, connections=2)
+            future = await asyncio.to_thread(client.submit, "wait")
+            task = asyncio.create_task(client.acall("wait"))
+            await until(lambda: len(handler.seen) == 2)
+            await asyncio.to_thread(client.close)
+            with pytest.raises(ClosedError):
+                await task
+            assert isinstance(await asyncio.to_thread(future.exception, 20), ClosedError)
+            for call in (client.acall("echo", (1,)), asyncio.to_thread(client.call, "echo", (1,))):
+                with pytest.raises(ClosedError, match="client"):
+                    await call
+            client.close()
+            await until(lambda: server.connections == 0)
+            assert descriptors() <= before
+
+    run(work())
+
+
+def test_a_client_moves_between_loops_and_threads(place: Place, run: Run) -> None:
+    """A client outlives the loops that used it."""
+    ready, done = threading.Event(), threading.Event()
+    where: list[str] = []
+
+    async def serve() -> None:
+        async with place.serve(Handler()) as server:
+            where.append(server.url)
+            ready.set()
+            await asyncio.to_thread(done.wait, 20)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        with client_of(place, where[0]) as client:
+
+            async def work() -> None:
+                assert await client.acall("echo", (1,)) == 1
+
+            for _ in range(3):
+                run(work())
+                assert client.call("echo", (2,), timeout=20) == 2
+            wait_for(lambda: client.connections <= 2)
+    finally:
+        done.set()
+        thread.join(20)
+
+
+def test_wrong_options_are_refused_before_anything_is_opened() -> None:
+    """Mistakes are found where they are made."""
+    for url, options in (
+        ("http://host:1", {}),
+        ("shm:///run/s", {}),
+        ("tcp://127.0.0.1:1", {"connections": 0}),
+        ("tcp://127.0.0.1:1", {"codec": "pickle"}),
+        ("tls://127.0.0.1:1", {}),
+        ("unix:///run/s", {"codec": "json"}),
+    ):
+        with pytest.raises(ConfigError):
+            rpc.Client(url, **options)  # type: ignore[arg-type]
