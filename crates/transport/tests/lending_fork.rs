@@ -8,8 +8,8 @@ use forebay_transport::{
     Buffer, Codec, Connection, Head, Options, Payload, Role, lending, limit, unix,
 };
 
-fn soon() -> Option<Instant> {
-    Some(Instant::now() + Duration::from_secs(10))
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(10)
 }
 
 fn received(caller: &Connection, server: &Connection, byte: u8) -> Vec<Buffer> {
@@ -24,13 +24,16 @@ fn received(caller: &Connection, server: &Connection, byte: u8) -> Vec<Buffer> {
     };
     let id = caller.start(outgoing, Taker::Thread).expect("sent");
     let call = std::thread::scope(|scope| {
-        scope.spawn(|| caller.drain(soon()));
-        server.next_call(soon()).expect("alive").expect("a call")
+        scope.spawn(|| caller.drain(Some(soon())));
+        server
+            .next_call(Some(soon()))
+            .expect("alive")
+            .expect("a call")
     });
     let head = Head::Borrowed(&[]);
     let answered = server.reply(id, Codec::Pickle, head, Vec::new());
     answered.expect("sent");
-    caller.wait(id, soon()).expect("an answer");
+    caller.wait(id, Some(soon())).expect("an answer");
     call.segments
 }
 

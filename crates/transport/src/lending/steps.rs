@@ -93,7 +93,7 @@ impl<S: Stream> State<S> {
             self.consider_borrowing(&frame);
             return Ok(frame);
         }
-        if !matches!(frame.header.kind, Kind::Call | Kind::Reply) {
+        if !matches!(frame.header.kind, Kind::Call | Kind::Reply | Kind::Item) {
             return Err(Violation::Lending("a frame without segments names some"));
         }
         let limits = self.limits;

@@ -24,8 +24,8 @@ use crate::shm::Name;
 use crate::sys::buffer::{Buffer, write_at};
 use crate::unix;
 
-fn soon() -> Option<Instant> {
-    Some(Instant::now() + Duration::from_secs(10))
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(10)
 }
 
 fn ends(lends: [bool; 2]) -> (Connection, Connection) {
@@ -68,8 +68,8 @@ fn answer(
         .reply(id, Codec::Pickle, head, segments.collect())
         .expect("sent");
     std::thread::scope(|scope| {
-        scope.spawn(|| server.drain(soon()));
-        match caller.wait(id, soon()).expect("an answer") {
+        scope.spawn(|| server.drain(Some(soon())));
+        match caller.wait(id, Some(soon())).expect("an answer") {
             Outcome::Reply(frame) => frame.segments,
             other => panic!("{other:?}"),
         }
@@ -78,8 +78,8 @@ fn answer(
 
 fn taken(caller: &Connection, server: &Connection) -> Vec<Buffer> {
     std::thread::scope(|scope| {
-        scope.spawn(|| caller.drain(soon()));
-        let call = server.next_call(soon()).expect("alive");
+        scope.spawn(|| caller.drain(Some(soon())));
+        let call = server.next_call(Some(soon())).expect("alive");
         call.expect("a call").segments
     })
 }
@@ -291,7 +291,7 @@ impl Liar {
         let liar = Self::new();
         liar.call(1, false, &[&vec![0; LEND_BYTES_MIN]]);
         liar.server
-            .next_call(soon())
+            .next_call(Some(soon()))
             .expect("alive")
             .expect("a call");
         let head = Head::Borrowed(&[]);
@@ -334,9 +334,7 @@ impl Liar {
         for segment in segments {
             bytes.extend_from_slice(&(segment.len() as u64).to_le_bytes());
         }
-        segments
-            .iter()
-            .for_each(|segment| bytes.extend_from_slice(segment));
+        bytes.extend(segments.iter().copied().flatten());
         self.say(&bytes, &[]);
     }
 
@@ -381,7 +379,7 @@ fn a_right_name_is_believed() {
     liar.name(right());
     let call = liar
         .server
-        .next_call(soon())
+        .next_call(Some(soon()))
         .expect("alive")
         .expect("a call");
     assert_eq!((call.segments.len(), call.segments[0].len()), (1, 8192));
