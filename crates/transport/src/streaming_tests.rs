@@ -198,7 +198,7 @@ impl World {
 
     /// Deliver everything, run what waits, consume and end all streams.
     fn settle(&mut self) {
-        for _ in 0..400 {
+        for _ in 0..1_000 {
             self.server_reads();
             self.caller_reads();
         }
@@ -206,7 +206,7 @@ impl World {
         for id in self.streams.keys().copied().collect::<Vec<_>>() {
             self.end(id, false);
         }
-        for _ in 0..400 {
+        for _ in 0..1_000 {
             self.caller_reads();
         }
         for id in self.streams.keys().copied().collect::<Vec<_>>() {
