@@ -8,7 +8,7 @@ use forebay_memory::{Config, Region, Window};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::error::Violation;
-use crate::lending::BOARD_BYTES;
+use crate::lending::board;
 use crate::lending::held::{Held, Returns};
 use crate::limit::{LENT_FRAMES_MAX, WINDOWS_MAX};
 use crate::shm::Name;
@@ -37,8 +37,8 @@ enum Chunk {
 impl Borrower {
     /// Make a board, and what the peer needs to see it; `None` where there is no memory or descriptor for it.
     pub fn new() -> Option<(Self, Vec<OwnedFd>)> {
-        let region = Region::new(Config::new("board", BOARD_BYTES as u64)).ok()?;
-        let lease = region.allocate(BOARD_BYTES).ok()?;
+        let region = Region::new(Config::new("board", board::BYTES as u64)).ok()?;
+        let lease = region.allocate(board::BYTES).ok()?;
         let memory = lease.share_chunk().ok()?;
         let process = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
         let borrower = Self {
@@ -108,6 +108,12 @@ impl Borrower {
             return Ok(copy);
         }
         Ok(held.into_buffer())
+    }
+}
+
+impl Drop for Borrower {
+    fn drop(&mut self) {
+        self.returns.close();
     }
 }
 

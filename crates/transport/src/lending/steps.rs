@@ -4,7 +4,7 @@ use crate::error::Violation;
 use crate::frame::{Header, Incoming, Kind};
 use crate::lending::borrower::Borrower;
 use crate::lending::lender::Lender;
-use crate::limit::{LEND_BYTES_MIN, LEND_REGION_BYTES_MAX, LENT_RESULTS_BYTES_MAX};
+use crate::limit::LEND_BYTES_MIN;
 use crate::messages::named::{self, FOLLOWS, NAMED};
 use crate::outbox::Payload;
 use crate::preface::{LENDS, Role};
@@ -148,13 +148,10 @@ impl<S: Stream> State<S> {
         let [Some(board), Some(process)] = descriptors else {
             return Err(Violation::Descriptors);
         };
-        let bytes_max = match self.role {
-            Role::Server => LENT_RESULTS_BYTES_MAX,
-            Role::Caller | Role::Messenger => LEND_REGION_BYTES_MAX,
-        };
+        let lends_any_length = self.role == Role::Caller;
         match &mut self.lending {
             Some(lending) if lending.lender.is_none() => {
-                lending.lender = Lender::new([board, process], bytes_max)?;
+                lending.lender = Lender::new([board, process], lends_any_length)?;
                 Ok(())
             }
             _ => Err(Violation::Lending("the peer borrows twice, or uninvited")),

@@ -13,10 +13,9 @@ use crate::call::{Outcome, Taker};
 use crate::connection::{Connection, Options, Outgoing};
 use crate::error::{Error, Violation};
 use crate::frame::{Codec, Header, Kind};
-use crate::lending::BOARD_BYTES;
-use crate::limit::{
-    COPIES_AFTER_WRITING, LEND_BYTES_MIN, LENT_FRAMES_MAX, LENT_RESULTS_BYTES_MAX, Limits,
-};
+use crate::lending::board;
+use crate::lending::depot::Depot;
+use crate::limit::{COPIES_AFTER_WRITING, LEND_BYTES_MIN, LENT_BYTES_MAX, LENT_FRAMES_MAX, Limits};
 use crate::messages::named::NAMED;
 use crate::outbox::{Head, Payload};
 use crate::preface::{LENDS, Preface, Role};
@@ -195,6 +194,23 @@ fn a_cancelled_call_gives_back_what_it_was_sent_with() {
 }
 
 #[test]
+fn what_was_never_received_comes_back_when_the_receiver_closes() {
+    let (caller, server) = lending_ends();
+    let depot = Depot::here().expect("a depot");
+    let held = call(&caller, vec![vec![5; LEND_BYTES_MIN]]);
+    let arguments = taken(&caller, &server);
+    call(&caller, vec![vec![6; LEND_BYTES_MIN]]);
+    caller.close();
+    drop(caller);
+    let book = depot.book_with(2).expect("both are lent still");
+    drop(server);
+    assert_eq!(book.settle(), 1, "call {held} was received");
+    assert!(arguments[0].as_slice().iter().all(|&byte| byte == 5));
+    drop(arguments);
+    assert_eq!(book.settle(), 0);
+}
+
+#[test]
 fn what_a_receiver_writes_is_not_seen_in_the_next_segment() {
     let (caller, server) = lending_ends();
     let (arguments, _) = exchange(
@@ -239,7 +255,7 @@ fn whoever_writes_much_gets_copies_for_a_while() {
 fn above_its_limit_a_server_sends_bytes() {
     let (caller, server) = lending_ends();
     let bytes = 16 << 20;
-    let room = usize::try_from(LENT_RESULTS_BYTES_MAX).expect("fits") / bytes;
+    let room = usize::try_from(LENT_BYTES_MAX).expect("fits") / bytes;
     let mut kept = Vec::new();
     for _ in 0..room {
         kept.push(exchange((&caller, &server), Vec::new(), vec![vec![3; bytes]]).1);
@@ -250,6 +266,20 @@ fn above_its_limit_a_server_sends_bytes() {
     kept.clear();
     let (_, again) = exchange((&caller, &server), Vec::new(), vec![vec![4; bytes]]);
     assert!(again[0].is_shared());
+}
+
+#[test]
+fn a_caller_lends_a_longer_segment_alone() {
+    let (caller, server) = lending_ends();
+    let bytes = usize::try_from(LENT_BYTES_MAX).expect("fits") + 1;
+    let (alone, _) = exchange((&caller, &server), vec![vec![3; bytes]], Vec::new());
+    assert!(alone[0].is_shared());
+    let (beside, _) = exchange(
+        (&caller, &server),
+        vec![vec![4; LEND_BYTES_MIN]],
+        Vec::new(),
+    );
+    assert!(!beside[0].is_shared() && beside[0].as_slice()[0] == 4);
 }
 
 #[test]
@@ -471,7 +501,7 @@ fn descriptors_that_are_missing_or_were_not_asked_for_are_missed() {
     liar.control(
         Kind::Borrow,
         0,
-        &[memory(BOARD_BYTES).as_fd(), process.as_fd()],
+        &[memory(board::BYTES).as_fd(), process.as_fd()],
     );
     assert_eq!(liar.violation(), Violation::Descriptors);
 }
@@ -483,7 +513,7 @@ fn what_is_no_sealed_memory_is_not_mapped() {
     liar.control(Kind::Chunk, 4, &[file.as_fd()]);
     assert!(matches!(liar.violation(), Violation::Window(_)));
     let liar = Liar::borrowed_from();
-    let small = memory(BOARD_BYTES / 2);
+    let small = memory(4096);
     liar.control(Kind::Borrow, 0, &[small.as_fd(), file.as_fd()]);
     assert!(matches!(liar.violation(), Violation::Geometry { .. }));
 }
@@ -492,7 +522,7 @@ fn what_is_no_sealed_memory_is_not_mapped() {
 fn a_peer_borrows_once() {
     let liar = Liar::borrowed_from();
     let (board, process) = (
-        memory(BOARD_BYTES),
+        memory(board::BYTES),
         pidfd_open(getpid(), PidfdFlags::empty()),
     );
     let given = [board.as_fd(), process.as_ref().expect("ours").as_fd()];
