@@ -24,7 +24,7 @@ def pair(send_buffer: int | None = None) -> tuple[Connection, Connection]:
 
 def echo(server: Connection) -> None:
     while (call := server.next_call()) is not None:
-        number, codec, head, segments, _, _ = call
+        number, codec, head, segments, *_ = call
         if not server.reply(number, codec, bytes(head), segments):
             server.drain()
 

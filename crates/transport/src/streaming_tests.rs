@@ -58,6 +58,9 @@ struct Model {
     caller_ended: bool,
 }
 
+/// More than the bytes of a world's frames.
+const READS_MAX: usize = 4000;
+
 struct World {
     caller: State<Script>,
     server: State<Script>,
@@ -196,19 +199,22 @@ impl World {
         self.caller.receive();
     }
 
-    /// Deliver everything, run what waits, consume and end all streams.
-    fn settle(&mut self) {
-        for _ in 0..1_000 {
+    /// Deliver what is on its way; a byte takes a receive at worst.
+    fn read_all(&mut self) {
+        for _ in 0..READS_MAX {
             self.server_reads();
             self.caller_reads();
         }
+    }
+
+    /// Deliver everything, run what waits, consume and end all streams.
+    fn settle(&mut self) {
+        self.read_all();
         self.run();
         for id in self.streams.keys().copied().collect::<Vec<_>>() {
             self.end(id, false);
         }
-        for _ in 0..1_000 {
-            self.caller_reads();
-        }
+        self.read_all();
         for id in self.streams.keys().copied().collect::<Vec<_>>() {
             while self.take(id) {}
         }
