@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import socket
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -113,6 +114,28 @@ def test_who_is_idle_or_not_read_is_left_alone(run: Run) -> None:
             assert await idle.recv() == [b"10"]
 
     run(main())
+
+
+def test_a_loop_that_was_held_up_blames_nobody(run: Run) -> None:
+    """What came while the own program computed is read before the peer is judged."""
+    taken: list[int] = []
+
+    async def handler(connection: AsyncConnection) -> None:
+        async for frames in connection:
+            taken.append(len(frames[0]))  # noqa: PERF401 - seen while they come
+
+    async def main() -> None:
+        async with listen("tcp://127.0.0.1:0", handler, limits=SHORT) as listener:
+            with dialled(listener.url) as raw:
+                raw.sendall(preface() + announced(60_000) + bytes(20_000))
+                await until(lambda: listener.connections == 1)
+                await asyncio.sleep(SHORT_S / 2)  # it is within a message, and was looked at
+                raw.sendall(bytes(40_000))
+                time.sleep(3 * SHORT_S)  # noqa: ASYNC251 - the program computes
+                await until(lambda: bool(taken) or listener.connections == 0)
+
+    run(main())
+    assert taken == [60_000]
 
 
 def test_a_dialled_peer_that_stops_is_given_up_where_asked_for(run: Run) -> None:

@@ -18,6 +18,8 @@ pub const BUDGET_MEMORY_SHARE: usize = 4;
 pub const DESCRIPTORS_KEPT: usize = 128;
 /// By how much at least half a message, or output that is not taken, must move on within the time allowed for it.
 pub const STALL_BYTES_MIN: u64 = 32 << 10;
+/// Looks in a row that must have found it where it was.
+pub const STALL_LOOKS_MIN: u32 = 3;
 /// Items of a stream that its caller allows at once, at most.
 pub const STREAM_CREDIT_MAX: u32 = 1 << 16;
 /// A server sends no further item of a stream while so many bytes of it are not consumed; half of

@@ -1,10 +1,12 @@
 //! Whether the peer moves on with what it is in the middle of: half a message, or output that it does not take.
 //!
-//! Looked at now and then, by whoever has many connections; nothing is counted in between.
+//! Looked at now and then, by whoever has many connections; nothing is counted in between. A loop that was held up looks
+//! late, and perhaps before it has read what lies in its sockets: so the time is not enough, it takes several looks,
+//! between which it reads.
 
 use std::time::{Duration, Instant};
 
-use crate::limit::STALL_BYTES_MIN;
+use crate::limit::{STALL_BYTES_MIN, STALL_LOOKS_MIN};
 
 /// Where one direction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct Place {
 struct Direction {
     since: Instant,
     place: Option<Place>,
+    /// How many looks have found it there again.
+    looks: u32,
 }
 
 impl Direction {
@@ -31,11 +35,14 @@ impl Direction {
             _ => false,
         };
         if stands {
-            return now.saturating_duration_since(self.since) >= allowed;
+            self.looks += 1;
+            let elapsed = now.saturating_duration_since(self.since);
+            return elapsed >= allowed && self.looks >= STALL_LOOKS_MIN;
         }
         *self = Self {
             since: now,
             place: at,
+            looks: 0,
         };
         false
     }
@@ -56,6 +63,7 @@ impl Stall {
         let direction = Direction {
             since: now,
             place: None,
+            looks: 0,
         };
         Self {
             receiving: direction,
@@ -120,6 +128,26 @@ mod tests {
             )
         };
         assert_eq!(looks(drip, 100), Some(30));
+    }
+
+    #[test]
+    fn a_look_that_comes_late_is_no_stall() {
+        let start = Instant::now();
+        let mut stall = Stall::new(start);
+        let half = Some(Place { moved: 9, what: 0 });
+        for second in [0, 5, 300] {
+            let now = start + Duration::from_secs(second);
+            assert!(
+                !stall.has_stalled(now, half, Some((1, 2)), ALLOWED),
+                "{second}"
+            );
+        }
+        let read_on = Some(Place {
+            moved: 1 << 20,
+            what: 0,
+        });
+        let now = start + Duration::from_secs(301);
+        assert!(!stall.has_stalled(now, read_on, None, ALLOWED));
     }
 
     #[test]
