@@ -607,8 +607,14 @@ class Look:
     def look(self, socket: int) -> None:
         """Look for at most 60 us, without the GIL, until input is there; often not at all."""
 
-def connect_unix(path: str | PathLike[str]) -> int:
-    """Connect to a Unix socket; returns a descriptor, which is the caller's to close."""
+def connect_unix(path: str | PathLike[str], timeout: float | None = None) -> int:
+    """Connect to a Unix socket; returns a descriptor, which is the caller's to close.
+
+    While its queue is full it waits, at most `timeout` seconds; 0 does not wait at all.
+
+    Raises:
+        DeadlineError: its queue was full until then. BrokenError: nobody listens.
+    """
 
 # --- pool ---
 
