@@ -339,7 +339,7 @@ impl Connection {
 
     /// Copy long segments to where a peer that borrows can read them, by place; those for which there is no room, and
     /// all where nothing is lent, are sent as bytes.
-    fn put_aside(&self, segments: &[Payload]) -> Result<Vec<Option<Aside>>> {
+    pub(crate) fn put_aside(&self, segments: &[Payload]) -> Result<Vec<Option<Aside>>> {
         let is_long = |segment: &Payload| (**segment).as_ref().len() >= LEND_BYTES_MIN;
         if !segments.iter().any(is_long) {
             return Ok(Vec::new());

@@ -7,7 +7,7 @@
 use std::mem::MaybeUninit;
 
 use crate::error::Violation;
-use crate::frame::{HEADER_BYTES, Header, Incoming};
+use crate::frame::{HEADER_BYTES, Header, Incoming, Kind};
 use crate::limit::{DIRECT_BYTES_MIN, GROW_BYTES, Limits};
 use crate::preface::{PREFACE_BYTES, Preface};
 use crate::sys::buffer::{Buffer, HEAD_ALIGN, SEGMENT_ALIGN};
@@ -151,6 +151,10 @@ impl Decoder {
     /// # Errors
     /// The violation; everything after it is refused too.
     pub fn feed(&mut self, input: &[u8]) -> Result<(usize, Option<Event>), Violation> {
+        if let Some((count, frame)) = self.whole_message(input) {
+            self.offset += count as u64;
+            return Ok((count, Some(Event::Frame(frame))));
+        }
         let mut rest = input;
         loop {
             let (stage, left) = (self.stage, rest.len());
@@ -171,6 +175,55 @@ impl Decoder {
                 return Ok((input.len() - rest.len(), event));
             }
         }
+    }
+
+    /// The common case: a message of short frames all of which is there. Everything out of the ordinary, and whatever
+    /// is wrong, is for the stages.
+    fn whole_message(&mut self, input: &[u8]) -> Option<(usize, Incoming)> {
+        if self.stage != Stage::Header || self.fixed_len > 0 {
+            return None;
+        }
+        let header = Header::decode(input.first_chunk()?).ok()?;
+        let count = usize::from(header.segments);
+        let usual = header.kind == Kind::Message && header.head_bytes == 0;
+        if !usual || count == 0 || header.segments > self.segments_max {
+            return None;
+        }
+        let (lengths, bodies) = input[HEADER_BYTES..].split_at_checked(count * size_of::<u64>())?;
+        let lengths = lengths
+            .as_chunks()
+            .0
+            .iter()
+            .copied()
+            .map(u64::from_le_bytes);
+        if lengths
+            .clone()
+            .any(|length| length >= DIRECT_BYTES_MIN as u64)
+        {
+            return None;
+        }
+        let bytes: u64 = lengths.clone().sum();
+        let mut bodies = bodies.get(..usize::try_from(bytes).ok()?)?;
+        if bytes > self.frame_bytes_max {
+            return None;
+        }
+        let mut segments = Vec::with_capacity(count);
+        for length in lengths {
+            let (body, rest) = bodies.split_at(usize::try_from(length).ok()?);
+            let mut segment = Buffer::with_capacity(body.len(), HEAD_ALIGN)?;
+            segment.append(body);
+            segments.push(segment);
+            bodies = rest;
+        }
+        self.copied += bytes;
+        self.after_long = 0;
+        let frame = Incoming {
+            header,
+            head: Buffer::empty(),
+            segments,
+        };
+        let prefix = HEADER_BYTES + count * size_of::<u64>();
+        Some((prefix + usize::try_from(bytes).ok()?, frame))
     }
 
     /// Whether the next bytes should be received by [`Self::receive_with`]: they belong to a long frame.
@@ -395,6 +448,15 @@ impl Partial {
         Ok(buffer)
     }
 
+    /// Short frames of messages are copied once more on their way to Python.
+    fn align_of(&self, bytes: usize) -> usize {
+        if self.header.kind == Kind::Message && bytes < DIRECT_BYTES_MIN {
+            HEAD_ALIGN
+        } else {
+            SEGMENT_ALIGN
+        }
+    }
+
     /// Obtain the next segment's memory; false when all are there.
     fn begin_next(&mut self, trusted: bool) -> Result<bool, Violation> {
         let Some(&bytes) = self.lengths.get(self.segments.len()) else {
@@ -406,7 +468,7 @@ impl Partial {
             .filter(|buffer| buffer.room() == bytes);
         let segment = match given {
             Some(buffer) => buffer,
-            None => obtain(bytes, SEGMENT_ALIGN, trusted)?,
+            None => obtain(bytes, self.align_of(bytes), trusted)?,
         };
         self.segments.push(segment);
         Ok(true)

@@ -335,8 +335,8 @@ impl Connection {
         segments: Segments<'py>,
     ) -> PyResult<bool> {
         let (codec, head, segments) = (to_codec(codec), to_head(head), to_payloads(segments)?);
-        lend::reply(py, &self.core, id, codec, head, segments)
-            .map_err(|e| transport_error(py, &e, None))?;
+        let reply = |segments| self.core.reply(id, codec, head, segments);
+        lend::send(py, segments, reply).map_err(|e| transport_error(py, &e, None))?;
         Ok(self.core.outbox_bytes() == 0)
     }
 

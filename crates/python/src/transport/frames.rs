@@ -2,7 +2,7 @@
 
 use forebay_memory::Lease;
 use forebay_transport::messages::{Aside, Frames, Message, Messages};
-use forebay_transport::{Payload, limit};
+use forebay_transport::{Buffer as Received, Payload, limit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -184,18 +184,25 @@ fn block_of(mut object: Bound<'_, PyAny>) -> PyResult<Option<Lease>> {
 }
 
 /// A received message: small frames as `bytes`, long ones as they were received.
-pub fn message_to_python(py: Python<'_>, message: Message) -> PyResult<Bound<'_, PyList>> {
+pub fn message_to_python(py: Python<'_>, mut message: Message) -> PyResult<Bound<'_, PyList>> {
+    if message.len() == 1
+        && let Some(buffer) = message.pop()
+    {
+        return PyList::new(py, [frame_to_python(py, buffer)?]);
+    }
     let frames: PyResult<Vec<_>> = message
         .into_iter()
-        .map(|buffer| {
-            if buffer.len() < limit::DIRECT_BYTES_MIN {
-                return Ok(PyBytes::new(py, buffer.as_slice()).into_any());
-            }
-            match given_back(buffer) {
-                Ok(object) => Ok(object.into_bound(py)),
-                Err(buffer) => Ok(Bound::new(py, Frame::new(buffer))?.into_any()),
-            }
-        })
+        .map(|buffer| frame_to_python(py, buffer))
         .collect();
     PyList::new(py, frames?)
+}
+
+fn frame_to_python(py: Python<'_>, buffer: Received) -> PyResult<Bound<'_, PyAny>> {
+    if buffer.len() < limit::DIRECT_BYTES_MIN {
+        return Ok(PyBytes::new(py, buffer.as_slice()).into_any());
+    }
+    match given_back(buffer) {
+        Ok(object) => Ok(object.into_bound(py)),
+        Err(buffer) => Ok(Bound::new(py, Frame::new(buffer))?.into_any()),
+    }
 }
