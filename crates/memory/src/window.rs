@@ -34,6 +34,7 @@ const OF_FILE: u64 = 1 << 61;
 pub struct Window {
     mapping: Mapping,
     bytes: usize,
+    private: bool,
     /// Of a private window: what the kernel says about this process's pages, where it is to be had.
     page_map: Option<OwnedFd>,
 }
@@ -52,6 +53,7 @@ impl Window {
         Ok(Self {
             mapping,
             bytes,
+            private: false,
             page_map: None,
         })
     }
@@ -70,6 +72,7 @@ impl Window {
         Ok(Self {
             mapping,
             bytes,
+            private: true,
             page_map: open("/proc/self/pagemap", flags, Mode::empty()).ok(),
         })
     }
@@ -84,6 +87,9 @@ impl Window {
     ///
     /// [`Error::System`]: what was written may still be there.
     pub fn restore(&self, offset: usize, bytes: usize) -> Result<usize, Error> {
+        if !self.private {
+            return Ok(0);
+        }
         let bytes = bytes.next_multiple_of(page_bytes());
         let written = self.written(offset, bytes);
         if written > 0 {

@@ -339,7 +339,7 @@ impl Connection {
 
     /// Copy long segments to where a peer that borrows can read them, by place; those for which there is no room, and
     /// all where nothing is lent, are sent as bytes.
-    fn put_aside(&self, segments: &[Payload]) -> Result<Vec<Option<Aside>>> {
+    pub(crate) fn put_aside(&self, segments: &[Payload]) -> Result<Vec<Option<Aside>>> {
         let is_long = |segment: &Payload| (**segment).as_ref().len() >= LEND_BYTES_MIN;
         if !segments.iter().any(is_long) {
             return Ok(Vec::new());
@@ -460,6 +460,16 @@ impl Connection {
     pub fn is_over(&self) -> bool {
         let state = self.lock_any();
         state.fault.is_some() || (state.ended && state.inbox.queued() == 0)
+    }
+
+    /// Look at the socket where nobody reads it; whether a new call may succeed.
+    pub fn probe(&self) -> Result<bool> {
+        self.step(|state| {
+            if state.reader == Reader::Nobody {
+                state.receive();
+            }
+            state.stream.is_some() && state.fault.is_none() && !state.ended && !state.goodbye
+        })
     }
 
     /// Whether the server said goodbye.

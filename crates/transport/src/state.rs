@@ -519,6 +519,9 @@ impl<S: Stream> State<S> {
     }
 
     fn fail_receiving(&mut self, fault: StreamFault) -> Option<usize> {
+        if let StreamFault::Violation(violation) = fault {
+            return self.violate(violation);
+        }
         match self.role {
             _ if fault.is_transient() => {}
             Role::Server if self.is_met() => self.end(true),

@@ -20,6 +20,7 @@ use crate::outbox::{Head, Payload};
 use crate::preface::{Role, STREAMS};
 use crate::state::{Reader, State, ring};
 use crate::stream::Stream;
+use crate::sys::shared::Aside;
 use crate::wire::Wire;
 
 /// What a running stream may do.
@@ -168,9 +169,10 @@ impl<S: Stream> State<S> {
     /// Send an item of a stream that is ready; `hold` leaves a short one to the next flush.
     pub(crate) fn send_item(
         &mut self,
-        header: Header,
+        mut header: Header,
         head: Head<'_>,
         segments: Vec<Payload>,
+        asides: Vec<Option<Aside>>,
         hold: bool,
     ) {
         let payload = segments.iter().map(|segment| (**segment).as_ref().len());
@@ -181,6 +183,7 @@ impl<S: Stream> State<S> {
             self.outbox.push_copy(&header.encode());
             self.outbox.push_head(head);
         } else {
+            let segments = self.refer(&mut header, segments, asides);
             self.send(header, head, segments);
         }
     }
@@ -208,17 +211,19 @@ impl Connection {
                 value: credit.into(),
             });
         }
+        let asides = self.put_aside(&call.segments)?;
         self.step(|state| {
             let speaks = state.peer.is_none_or(|peer| peer.features & STREAMS != 0);
             if !speaks && state.fault.is_none() {
                 return Err(Fault::Broken(Cause::NoStreams).to_error(&self.peer, Delivered::No));
             }
             let (id, header) = self.next_header(state, &call)?;
-            let header = Header {
+            let mut header = Header {
                 stream: true,
                 ..header
             };
-            state.begin_stream(header, call.head, call.segments, taker, credit);
+            let segments = state.refer(&mut header, call.segments, asides);
+            state.begin_stream(header, call.head, segments, taker, credit);
             Ok(id)
         })?
     }
@@ -302,6 +307,7 @@ impl Connection {
         hold: bool,
         look: &mut LastLook,
     ) -> Result<Standing> {
+        let asides = self.put_aside(&segments)?;
         self.step(|state| {
             let standing = state.standing(id, look.at);
             if standing == Standing::Cancelled {
@@ -322,7 +328,7 @@ impl Connection {
                 segments: segments_count,
                 ..Header::control(Kind::Item, id)
             };
-            state.send_item(header, head, segments, hold);
+            state.send_item(header, head, segments, asides, hold);
             if state.reader == Reader::Nobody && look.is_due() {
                 state.receive();
                 *look = LastLook::now();

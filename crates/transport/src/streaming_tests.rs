@@ -118,7 +118,7 @@ impl World {
             };
             let text = model.sent.to_le_bytes();
             self.server
-                .send_item(header, Head::Borrowed(&text), Vec::new(), hold);
+                .send_item(header, Head::Borrowed(&text), Vec::new(), Vec::new(), hold);
             model.sent += 1;
             let consumed = model.taken - model.in_hand;
             assert!(
@@ -372,7 +372,9 @@ fn bytes_hold_a_stream_that_has_credit() {
             segments: 1,
             ..Header::control(Kind::Item, id)
         };
-        world.server.send_item(header, nothing(), long(), false);
+        world
+            .server
+            .send_item(header, nothing(), long(), Vec::new(), false);
         sent += 1;
         for _ in 0..40 {
             world.caller_reads();

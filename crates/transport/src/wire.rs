@@ -63,6 +63,7 @@ impl AsFd for Watch {
 
 impl Wire {
     /// The same wire, where it is a plain socket, with descriptors beside its bytes.
+    #[must_use]
     pub fn with_descriptors(self) -> Self {
         match self {
             Self::Socket(socket) => Self::Local(Box::new(Local::new(socket))),

@@ -90,9 +90,17 @@ class Client:
 
         Cost: that of `Channel.call`, and one system call to look at the socket before.
         """
-        return self._with_channel(
-            timeout, lambda channel, left: channel.call(method, args, kwargs, timeout=left)
-        )
+        channels, patience = self._threads, Patience(self._target, timeout)
+        while True:
+            try:
+                place = channels.take(patience)
+                try:
+                    return place.channel.call(method, args, kwargs, timeout=patience.left())
+                finally:
+                    channels.put(place)
+            except BrokenError as error:
+                delay = patience.delay(error)
+            channels.pause(delay)
 
     async def acall(
         self,
@@ -213,7 +221,17 @@ class Client:
 
         A server that leaves drops those that it has not started, and nobody learns of it.
         """
-        self._with_channel(None, lambda channel, _: channel.send_oneway(method, args, kwargs))
+        channels, patience = self._threads, Patience(self._target, None)
+        while True:
+            try:
+                place = channels.take(patience)
+                try:
+                    return place.channel.send_oneway(method, args, kwargs)
+                finally:
+                    channels.put(place)
+            except BrokenError as error:
+                delay = patience.delay(error)
+            channels.pause(delay)
 
     def close(self) -> None:
         """Close every connection; calls in flight end with `ClosedError`. Idempotent.
@@ -270,20 +288,6 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _with_channel(self, timeout: float | None, act: Any) -> Any:
-        """Do something with a channel, and with another one where it did not start."""
-        channels, patience = self._threads, Patience(self._target, timeout)
-        while True:
-            try:
-                place = channels.take(patience)
-                try:
-                    return act(place.channel, patience.left())
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                delay = patience.delay(error)
-            channels.pause(delay)
 
     def _channels_here(self) -> TaskChannels:
         """Those of the running loop."""

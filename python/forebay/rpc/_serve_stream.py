@@ -49,6 +49,8 @@ class ServedStreams:
             if service.only is not None and service.only is not codec:
                 service.refuse(codec)
             name, args, kwargs = codec.decode(head, segments)
+            if segments:
+                segments.clear()
             result = find_method(service.handler, name)(*args, **(kwargs or {}))
             items = iterator_of(name, result)
         except Exception as error:

@@ -357,7 +357,10 @@ class _Session:
         token = _current.set(running)
         try:
             name, args, kwargs = BY_NUMBER[number].decode(head, segments)
+            if segments:
+                segments.clear()
             result = find_method(self._handler, name)(*args, **(kwargs or {}))
+            del args, kwargs  # what was lent goes back before the answer, and serves the next call
             if type(result) in STREAMED and not stream:
                 refuse_call(name)
         except Exception as error:

@@ -335,8 +335,8 @@ impl Connection {
         segments: Segments<'py>,
     ) -> PyResult<bool> {
         let (codec, head, segments) = (to_codec(codec), to_head(head), to_payloads(segments)?);
-        lend::reply(py, &self.core, id, codec, head, segments)
-            .map_err(|e| transport_error(py, &e, None))?;
+        let reply = |segments| self.core.reply(id, codec, head, segments);
+        lend::send(py, segments, reply).map_err(|e| transport_error(py, &e, None))?;
         Ok(self.core.outbox_bytes() == 0)
     }
 
@@ -483,6 +483,11 @@ impl Connection {
     #[getter]
     fn outbox_bytes(&self) -> usize {
         self.core.outbox_bytes()
+    }
+
+    /// Look at the socket where nobody reads it; whether a new call may succeed.
+    fn probe(&self, py: Python<'_>) -> PyResult<bool> {
+        self.core.probe().map_err(|e| transport_error(py, &e, None))
     }
 
     /// Whether the server said that it takes no new calls.

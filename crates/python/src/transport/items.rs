@@ -15,6 +15,7 @@ use pyo3::types::{PyBytes, PyList};
 
 use super::connection::Connection;
 use super::conversion::{Segments, outcome_to_python, to_codec, to_duration, to_head, to_payloads};
+use super::lend;
 use super::wait::{Stop, raise, retry};
 use crate::error::transport_error;
 
@@ -52,7 +53,7 @@ impl ItemReader {
         if !queue && core.outbox_bytes() > limit::OUTBOX_BYTES_HIGH {
             retry(py, || core.wait_for_room(deadline)).map_err(|e| raise(py, e, timeout))?;
         }
-        let call = Outgoing {
+        let mut call = Outgoing {
             codec: to_codec(codec),
             one_way: false,
             remaining: allowed,
@@ -61,9 +62,12 @@ impl ItemReader {
             segments: to_payloads(segments)?,
         };
         let taker = if queue { Taker::Queue } else { Taker::Thread };
-        let id = core
-            .start_stream(call, taker, credit)
-            .map_err(|e| transport_error(py, &e, timeout))?;
+        let segments = std::mem::take(&mut call.segments);
+        let start = |segments| {
+            call.segments = segments;
+            core.start_stream(call, taker, credit)
+        };
+        let id = lend::send(py, segments, start).map_err(|e| transport_error(py, &e, timeout))?;
         Ok(Self {
             connection: connection.unbind(),
             id,

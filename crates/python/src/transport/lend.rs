@@ -2,39 +2,33 @@
 
 use forebay_transport::call::Taker;
 use forebay_transport::connection::Outgoing;
-use forebay_transport::{Codec, Connection as Core, Head, Payload, Result, lending, limit};
+use forebay_transport::{Connection as Core, Payload, Result, lending, limit};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 static WATCHED: PyOnceLock<()> = PyOnceLock::new();
 
-/// Start a call; what is long is copied without the GIL.
-pub fn start(py: Python<'_>, core: &Core, call: Outgoing<'_>, taker: Taker) -> Result<u64> {
-    if is_long(&call.segments) {
-        return py.detach(|| core.start(call, taker));
-    }
-    core.start(call, taker)
-}
-
-/// Answer a call; what is long is copied without the GIL.
-pub fn reply(
+/// Send something with these segments; what is long is copied without the GIL.
+pub fn send<R: Send>(
     py: Python<'_>,
-    core: &Core,
-    id: u64,
-    codec: Codec,
-    head: Head<'_>,
     segments: Vec<Payload>,
-) -> Result<()> {
-    if is_long(&segments) {
-        return py.detach(|| core.reply(id, codec, head, segments));
+    act: impl FnOnce(Vec<Payload>) -> R + Send,
+) -> R {
+    let bytes = |segment: &Payload| (**segment).as_ref().len();
+    if segments.iter().map(bytes).sum::<usize>() >= limit::ASIDE_BYTES_MIN {
+        return py.detach(|| act(segments));
     }
-    core.reply(id, codec, head, segments)
+    act(segments)
 }
 
-fn is_long(segments: &[Payload]) -> bool {
-    let bytes = |segment: &Payload| (**segment).as_ref().len();
-    segments.iter().map(bytes).sum::<usize>() >= limit::ASIDE_BYTES_MIN
+/// Start a call.
+pub fn start(py: Python<'_>, core: &Core, mut call: Outgoing<'_>, taker: Taker) -> Result<u64> {
+    let segments = std::mem::take(&mut call.segments);
+    send(py, segments, |segments| {
+        call.segments = segments;
+        core.start(call, taker)
+    })
 }
 
 /// Have what is borrowed from peers become this process's own before it forks, from the first time on that it is.

@@ -8,15 +8,15 @@ use forebay_memory::{Config, Region, Window};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::error::Violation;
-use crate::lending::BOARD_BYTES;
+use crate::lending::board;
 use crate::lending::held::{Held, Returns};
 use crate::limit::{LENT_FRAMES_MAX, WINDOWS_MAX};
 use crate::shm::Name;
 use crate::sys::buffer::{Buffer, SEGMENT_ALIGN};
 use crate::sys::shared::Own as Board;
 
-/// Where segments may begin.
-const PAGE_BYTES: u64 = 4096;
+/// Segments begin at a page, and have their pages for themselves.
+const PAGE_BYTES: usize = 4096;
 
 /// Our side towards a peer that lends.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ enum Chunk {
 impl Borrower {
     /// Make a board, and what the peer needs to see it; `None` where there is no memory or descriptor for it.
     pub fn new() -> Option<(Self, Vec<OwnedFd>)> {
-        let region = Region::new(Config::new("board", BOARD_BYTES as u64)).ok()?;
-        let lease = region.allocate(BOARD_BYTES).ok()?;
+        let region = Region::new(Config::new("board", board::BYTES as u64)).ok()?;
+        let lease = region.allocate(board::BYTES).ok()?;
         let memory = lease.share_chunk().ok()?;
         let process = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
         let borrower = Self {
@@ -57,10 +57,10 @@ impl Borrower {
             Ok(window) => Chunk::Private(Arc::new(window)),
             // What limits data leaves no room for a map that could be written, though nothing is.
             Err(forebay_memory::Error::System { .. }) => {
-                let window = Window::open(memory).map_err(window_refused)?;
+                let window = Window::open(memory).map_err(|error| window_refused(&error))?;
                 Chunk::ReadOnly(Arc::new(window))
             }
-            Err(error) => return Err(window_refused(error)),
+            Err(error) => return Err(window_refused(&error)),
         };
         self.windows.insert(chunk, mapped);
         Ok(())
@@ -89,10 +89,10 @@ impl Borrower {
         let (Ok(offset), Ok(bytes)) = (offset, bytes) else {
             return Err(wrong());
         };
-        let pages = bytes.checked_next_multiple_of(PAGE_BYTES as usize);
+        let pages = bytes.checked_next_multiple_of(PAGE_BYTES);
         let end = pages.and_then(|pages| offset.checked_add(pages));
         if end.is_none_or(|end| end > window.len())
-            || !name.offset.is_multiple_of(PAGE_BYTES)
+            || !offset.is_multiple_of(PAGE_BYTES)
             || bytes == 0
             || name.place as usize >= LENT_FRAMES_MAX
             || name.generation == 0
@@ -111,6 +111,12 @@ impl Borrower {
     }
 }
 
-fn window_refused(error: forebay_memory::Error) -> Violation {
+impl Drop for Borrower {
+    fn drop(&mut self) {
+        self.returns.close();
+    }
+}
+
+fn window_refused(error: &forebay_memory::Error) -> Violation {
     Violation::Window(error.to_string())
 }

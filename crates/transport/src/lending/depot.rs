@@ -1,7 +1,8 @@
 //! The region that a process lends of, and the books about what each peer was lent.
 //!
 //! One for the process, so that a block that one peer has given back is warm for the next. A block is used again once
-//! its reader has shown so on its board, or has ended; whether the connection still is makes no difference. The books of
+//! its reader has shown so on its board, or has ended, or has closed the board before it received it; whether the
+//! connection still is makes no difference. The books of
 //! connections that are over stay until then. Nobody waits for that: whoever opens, closes or lends next looks. The
 //! memory goes when no connection lends any more, but for blocks that are still read.
 //!
@@ -14,15 +15,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use forebay_memory::{Config, Lease, Region};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::limit::{LEND_CHUNK_BYTES, LEND_REGION_BYTES_MAX};
+use crate::lending::board;
+use crate::limit::{LEND_CHUNK_BYTES, LEND_REGION_BYTES_MAX, LENT_BYTES_MAX};
 use crate::shm::ledger::{Ledger, Ticket};
 use crate::sys::process;
 use crate::sys::shared::{Aside, Theirs as Board};
 
 /// That of this process, and which process that is.
-static DEPOT: Mutex<Option<(u32, Arc<Depot>)>> = Mutex::new(None);
+static DEPOT: Mutex<Option<Owned>> = Mutex::new(None);
 /// How often a lock is tried that may have been taken by a thread that did not survive a fork.
 const TRIES: usize = 1_000;
+
+/// The depot of a process.
+type Owned = (u32, Arc<Depot>);
 
 /// A region, and its books.
 #[derive(Debug)]
@@ -45,8 +50,8 @@ pub struct Book {
 pub struct Desk {
     pub(super) depot: Arc<Depot>,
     pub(super) book: Arc<Book>,
-    /// What the peer may hold at once.
-    bytes_max: u64,
+    /// Whether a segment above `LENT_BYTES_MAX` is lent where nothing else is.
+    lends_any_length: bool,
 }
 
 impl Depot {
@@ -69,7 +74,7 @@ impl Depot {
     }
 
     /// Open a book for a peer.
-    pub fn open(self: Arc<Self>, board: Board, process: OwnedFd, bytes_max: u64) -> Desk {
+    pub fn open(self: Arc<Self>, board: Board, process: OwnedFd, lends_any_length: bool) -> Desk {
         let book = Arc::new(Book {
             board,
             process,
@@ -79,7 +84,7 @@ impl Depot {
         Desk {
             depot: self,
             book,
-            bytes_max,
+            lends_any_length,
         }
     }
 
@@ -90,6 +95,16 @@ impl Depot {
         if !books.iter().any(Book::is_open) {
             let _ = self.region.trim(); // refused in a forked child alone, whose memory it is not
         }
+    }
+
+    /// The book of a connection that is over, of which so many segments are lent.
+    #[cfg(test)]
+    pub fn book_with(&self, lent: usize) -> Option<Arc<Book>> {
+        let books = lock(&self.books);
+        let found = books
+            .iter()
+            .find(|book| !book.is_open() && book.settle() == lent);
+        found.map(Arc::clone)
     }
 
     fn allocate(&self, bytes: usize) -> Option<Lease> {
@@ -116,10 +131,12 @@ impl Book {
     /// Take back what the board shows; how many segments are still lent.
     pub fn settle(&self) -> usize {
         let mut ledger = lock(&self.ledger);
-        let board = &self.board;
-        ledger.settle(|place| {
-            let at = place as usize * size_of::<u64>();
-            board.load(at, Ordering::Acquire)
+        // Looked at before the places: once it is closed these tell of everything that was received.
+        let closed = self.board.load(board::CLOSED, Ordering::Acquire) != 0;
+        ledger.settle_if(|ticket| {
+            let at = board::place(ticket.place as usize);
+            let word = self.board.load(at, Ordering::Acquire);
+            word == 2 * ticket.generation || (closed && word / 2 != ticket.generation)
         });
         ledger.len()
     }
@@ -141,7 +158,9 @@ impl Desk {
     /// Cost: one copy, into memory that was used before where some is free.
     pub fn put(&self, bytes: &[u8]) -> Option<Aside> {
         self.book.settle();
-        if self.book.lent_bytes() + bytes.len() as u64 > self.bytes_max {
+        let lent = self.book.lent_bytes();
+        let alone = lent == 0 && self.lends_any_length;
+        if lent + bytes.len() as u64 > LENT_BYTES_MAX && !alone {
             return None;
         }
         Aside::new(self.depot.allocate(bytes.len())?, bytes)
@@ -170,7 +189,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn lock_after_fork() -> Option<MutexGuard<'static, Option<(u32, Arc<Depot>)>>> {
+fn lock_after_fork() -> Option<MutexGuard<'static, Option<Owned>>> {
     for _ in 0..TRIES {
         match DEPOT.try_lock() {
             Ok(slot) => return Some(slot),

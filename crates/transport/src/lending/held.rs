@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_memory::Window;
 
+use crate::lending::board;
 use crate::limit::{COPIES_AFTER_WRITING, WRITTEN_PAGES_MAX};
 use crate::shm::Name;
 use crate::sys::buffer::Buffer;
@@ -26,6 +27,7 @@ static HELD: Mutex<Option<HashMap<usize, Arc<Hold>>>> = Mutex::new(None);
 #[derive(Debug)]
 pub struct Returns {
     board: Board,
+    owner: u32,
     /// Where segments lay of which pages may have been written here.
     unrestored: Mutex<Vec<Arc<Hold>>>,
     /// Segments that are still to be copied, since one was written.
@@ -36,8 +38,16 @@ impl Returns {
     pub fn new(board: Board) -> Self {
         Self {
             board,
+            owner: process::current(),
             unrestored: Mutex::default(),
             copies: AtomicU32::new(0),
+        }
+    }
+
+    /// Nothing more is received.
+    pub fn close(&self) {
+        if self.owner == process::current() {
+            self.board.word(board::CLOSED).store(1, Ordering::Release);
         }
     }
 
@@ -101,7 +111,7 @@ impl Held {
         range: (usize, usize),
         name: &Name,
     ) -> Self {
-        Self {
+        let held = Self {
             hold: Arc::new(Hold {
                 window: Arc::clone(window),
                 offset: range.0,
@@ -112,7 +122,16 @@ impl Held {
             place: name.place as usize,
             generation: name.generation,
             owner: process::current(),
-        }
+        };
+        held.show(1);
+        held
+    }
+
+    /// Show on the board that it is held (1), or that it is not (0).
+    fn show(&self, held: u64) {
+        let word = self.returns.board.word(board::place(self.place));
+        let value = self.generation.wrapping_mul(2) + held;
+        word.store(value, Ordering::Release);
     }
 
     /// Copy the segment behind what `into` holds, and give it back.
@@ -143,8 +162,7 @@ impl Held {
     fn give_back(&self) {
         if !self.hold.lost.load(Ordering::Relaxed) {
             lock(&self.returns.unrestored).push(Arc::clone(&self.hold));
-            let word = self.returns.board.word(self.place * size_of::<u64>());
-            word.store(self.generation, Ordering::Release);
+            self.show(0);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use forebay_memory::{ChunkMark, Window};
 
 use crate::error::Violation;
-use crate::lending::BOARD_BYTES;
+use crate::lending::board;
 use crate::lending::depot::{Depot, Desk};
 use crate::limit::WINDOWS_MAX;
 use crate::shm::Name;
@@ -32,16 +32,19 @@ struct Leaver {
 
 impl Lender {
     /// Begin with what came with the word that the peer borrows. `None`: this process has no memory to lend.
-    pub fn new(descriptors: [OwnedFd; 2], bytes_max: u64) -> Result<Option<Self>, Violation> {
+    pub fn new(
+        descriptors: [OwnedFd; 2],
+        lends_any_length: bool,
+    ) -> Result<Option<Self>, Violation> {
         let [board, process] = descriptors;
         let window = Window::open(&board).map_err(|error| Violation::Window(error.to_string()))?;
         let geometry = Violation::Geometry {
             bytes: window.len() as u64,
-            expected: BOARD_BYTES as u64,
+            expected: board::BYTES as u64,
         };
-        let board = Board::new(Arc::new(window), 0, BOARD_BYTES).ok_or(geometry)?;
+        let board = Board::new(Arc::new(window), 0, board::BYTES).ok_or(geometry)?;
         Ok(Depot::here().map(|depot| Self {
-            desk: Arc::clone(&depot).open(board, process, bytes_max),
+            desk: Arc::clone(&depot).open(board, process, lends_any_length),
             announced: HashMap::new(),
             _leaver: Leaver {
                 depot,

@@ -60,7 +60,6 @@ impl Local {
                 outcome => break outcome?,
             }
         };
-        drop(ancillary);
         if sent > 0 {
             self.outgoing.clear();
         }

@@ -37,8 +37,19 @@ use std::sync::Arc;
 use borrower::Borrower;
 use lender::Lender;
 
-/// Bytes of a board: a word for each segment that may be lent at once, the generation of the last one given back there.
-const BOARD_BYTES: usize = crate::limit::LENT_FRAMES_MAX * size_of::<u64>();
+/// A board, on which a borrower shows its lender what it has done with: words in memory of the borrower.
+mod board {
+    use crate::limit::LENT_FRAMES_MAX;
+
+    /// By place: twice the generation of the last segment that was received there, and one more while it is held.
+    pub const fn place(place: usize) -> usize {
+        place * size_of::<u64>()
+    }
+    /// Not 0 once nothing more is received: what has not been by then never will be.
+    pub const CLOSED: usize = LENT_FRAMES_MAX * size_of::<u64>();
+    /// Whole pages.
+    pub const BYTES: usize = CLOSED + 4096;
+}
 
 /// What one connection lends and borrows.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use crate::error::Violation;
 use crate::frame::{Header, Incoming, Kind};
 use crate::lending::borrower::Borrower;
 use crate::lending::lender::Lender;
-use crate::limit::{LEND_BYTES_MIN, LEND_REGION_BYTES_MAX, LENT_RESULTS_BYTES_MAX};
+use crate::limit::LEND_BYTES_MIN;
 use crate::messages::named::{self, FOLLOWS, NAMED};
 use crate::outbox::Payload;
 use crate::preface::{LENDS, Role};
@@ -69,18 +69,18 @@ impl<S: Stream> State<S> {
         }
         let mut table = Vec::new();
         let mut following: Vec<Payload> = vec![Box::new([])];
-        let mut named = Vec::new();
+        let mut copied = Vec::new();
         for (segment, name) in segments.into_iter().zip(names) {
             if let Some(name) = name {
                 table.push(NAMED);
                 table.extend_from_slice(&name.encode());
-                named.push(segment);
+                copied.push(segment);
             } else {
                 table.push(FOLLOWS);
                 following.push(segment);
             }
         }
-        self.outbox.retire(named);
+        self.outbox.retire(copied);
         following[0] = Box::new(table);
         header.named = true;
         header.segments = u16::try_from(following.len()).unwrap_or(u16::MAX); // no more than before
@@ -93,7 +93,7 @@ impl<S: Stream> State<S> {
             self.consider_borrowing(&frame);
             return Ok(frame);
         }
-        if !matches!(frame.header.kind, Kind::Call | Kind::Reply) {
+        if !matches!(frame.header.kind, Kind::Call | Kind::Reply | Kind::Item) {
             return Err(Violation::Lending("a frame without segments names some"));
         }
         let limits = self.limits;
@@ -122,7 +122,7 @@ impl<S: Stream> State<S> {
     fn consider_borrowing(&mut self, frame: &Incoming) {
         let is_short = |segment: &Buffer| segment.len() < LEND_BYTES_MIN;
         if frame.segments.iter().all(is_short)
-            || !self.peer.is_some_and(|peer| peer.features & LENDS != 0)
+            || self.peer.is_none_or(|peer| peer.features & LENDS == 0)
         {
             return;
         }
@@ -148,13 +148,10 @@ impl<S: Stream> State<S> {
         let [Some(board), Some(process)] = descriptors else {
             return Err(Violation::Descriptors);
         };
-        let bytes_max = match self.role {
-            Role::Server => LENT_RESULTS_BYTES_MAX,
-            Role::Caller | Role::Messenger => LEND_REGION_BYTES_MAX,
-        };
+        let lends_any_length = self.role == Role::Caller;
         match &mut self.lending {
             Some(lending) if lending.lender.is_none() => {
-                lending.lender = Lender::new([board, process], bytes_max)?;
+                lending.lender = Lender::new([board, process], lends_any_length)?;
                 Ok(())
             }
             _ => Err(Violation::Lending("the peer borrows twice, or uninvited")),

@@ -1,1 +1,544 @@
+//! Two ends in one process over a real socket, and a peer that lies.
 
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use forebay_memory::{Config, Region};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+use crate::call::{Outcome, Taker};
+use crate::connection::{Connection, Options, Outgoing};
+use crate::error::{Error, Violation};
+use crate::frame::{Codec, Header, Kind};
+use crate::lending::board;
+use crate::lending::depot::Depot;
+use crate::limit::{COPIES_AFTER_WRITING, LEND_BYTES_MIN, LENT_BYTES_MAX, LENT_FRAMES_MAX, Limits};
+use crate::messages::named::NAMED;
+use crate::outbox::{Head, Payload};
+use crate::preface::{LENDS, Preface, Role};
+use crate::shm::Name;
+use crate::sys::buffer::{Buffer, write_at};
+use crate::unix;
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(10)
+}
+
+fn ends(lends: [bool; 2]) -> (Connection, Connection) {
+    let (ours, theirs) = unix::pair().expect("sockets");
+    let make = |socket, role, lends| {
+        let options = Options {
+            lends,
+            ..Options::new(role, "the other end")
+        };
+        Connection::new(socket, options).expect("an end")
+    };
+    (
+        make(ours, Role::Caller, lends[0]),
+        make(theirs, Role::Server, lends[1]),
+    )
+}
+
+fn call(caller: &Connection, segments: Vec<Vec<u8>>) -> u64 {
+    let segments = segments.into_iter().map(|bytes| Box::new(bytes) as Payload);
+    let outgoing = Outgoing {
+        codec: Codec::Pickle,
+        one_way: false,
+        remaining: None,
+        generation: 0,
+        head: Head::Borrowed(b"head"),
+        segments: segments.collect(),
+    };
+    caller.start(outgoing, Taker::Thread).expect("sent")
+}
+
+fn answer(
+    caller: &Connection,
+    server: &Connection,
+    id: u64,
+    segments: Vec<Vec<u8>>,
+) -> Vec<Buffer> {
+    let segments = segments.into_iter().map(|bytes| Box::new(bytes) as Payload);
+    let head = Head::Borrowed(b"head");
+    server
+        .reply(id, Codec::Pickle, head, segments.collect())
+        .expect("sent");
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.drain(Some(soon())));
+        match caller.wait(id, Some(soon())).expect("an answer") {
+            Outcome::Reply(frame) => frame.segments,
+            other => panic!("{other:?}"),
+        }
+    })
+}
+
+fn taken(caller: &Connection, server: &Connection) -> Vec<Buffer> {
+    std::thread::scope(|scope| {
+        scope.spawn(|| caller.drain(Some(soon())));
+        let call = server.next_call(Some(soon())).expect("alive");
+        call.expect("a call").segments
+    })
+}
+
+/// One call with these arguments and results, as they arrive.
+fn exchange(
+    (caller, server): (&Connection, &Connection),
+    arguments: Vec<Vec<u8>>,
+    results: Vec<Vec<u8>>,
+) -> (Vec<Buffer>, Vec<Buffer>) {
+    let id = call(caller, arguments);
+    let arguments = taken(caller, server);
+    (arguments, answer(caller, server, id, results))
+}
+
+/// Two ends that both lend and borrow from now on.
+fn lending_ends() -> (Connection, Connection) {
+    let (caller, server) = ends([true, true]);
+    let long = || vec![vec![1; LEND_BYTES_MIN]];
+    for _ in 0..2 {
+        // In the first call the server does not know yet whether its caller lends: it has read its preface.
+        exchange((&caller, &server), long(), long());
+    }
+    (caller, server)
+}
+
+fn is_lent(segments: &[Buffer]) -> Vec<bool> {
+    segments.iter().map(Buffer::is_shared).collect()
+}
+
+#[test]
+fn from_the_second_time_on_long_segments_are_lent_in_both_directions() {
+    let (caller, server) = ends([true, true]);
+    let both = (&caller, &server);
+    let long = || vec![vec![1; LEND_BYTES_MIN]];
+    let (arguments, results) = exchange(both, long(), long());
+    assert_eq!(
+        (is_lent(&arguments), is_lent(&results)),
+        (vec![false], vec![false])
+    );
+    let (arguments, results) = exchange(both, long(), long());
+    assert_eq!(
+        (is_lent(&arguments), is_lent(&results)),
+        (vec![true], vec![true])
+    );
+    assert!(
+        arguments
+            .iter()
+            .chain(&results)
+            .all(|one| one.as_slice() == long()[0])
+    );
+}
+
+#[test]
+fn short_segments_follow_between_lent_ones_in_their_order() {
+    let (caller, server) = lending_ends();
+    let sizes = [3, LEND_BYTES_MIN, LEND_BYTES_MIN - 1, LEND_BYTES_MIN + 1, 0];
+    let made = || {
+        let part = |(at, &bytes): (usize, &usize)| vec![u8::try_from(at).expect("few"); bytes];
+        sizes.iter().enumerate().map(part).collect::<Vec<_>>()
+    };
+    let (arguments, results) = exchange((&caller, &server), made(), made());
+    for received in [arguments, results] {
+        assert_eq!(is_lent(&received), [false, true, false, true, false]);
+        let bytes: Vec<_> = received.iter().map(|one| one.as_slice().to_vec()).collect();
+        assert_eq!(bytes, made());
+    }
+}
+
+#[test]
+fn a_dropped_segment_comes_back_and_its_place_is_used_again() {
+    let (caller, server) = lending_ends();
+    let mut places = Vec::new();
+    for _ in 0..3 {
+        let id = call(&caller, vec![vec![7; LEND_BYTES_MIN]]);
+        let arguments = taken(&caller, &server);
+        assert_eq!(caller.counters().lent_segments, 1);
+        places.push(arguments[0].pointer());
+        drop(arguments);
+        assert_eq!(caller.counters().lent_segments, 0);
+        answer(&caller, &server, id, Vec::new());
+    }
+    assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+}
+
+#[test]
+fn kept_segments_outlive_both_ends_and_are_not_written_meanwhile() {
+    let (caller, server) = lending_ends();
+    let (kept, _) = exchange(
+        (&caller, &server),
+        vec![vec![5; LEND_BYTES_MIN]],
+        Vec::new(),
+    );
+    drop((caller, server));
+    let (caller, server) = lending_ends();
+    let (others, _) = exchange(
+        (&caller, &server),
+        vec![vec![6; LEND_BYTES_MIN]; 9],
+        Vec::new(),
+    );
+    assert_eq!(is_lent(&others), [true; 9]);
+    assert!(kept[0].as_slice().iter().all(|&byte| byte == 5));
+}
+
+#[test]
+fn a_cancelled_call_gives_back_what_it_was_sent_with() {
+    let (caller, server) = lending_ends();
+    let id = call(&caller, vec![vec![5; LEND_BYTES_MIN]]);
+    caller.cancel(id).expect("open");
+    server.receive().expect("open");
+    assert_eq!(server.counters().cancelled, 1);
+    assert_eq!(caller.counters().lent_segments, 0);
+}
+
+#[test]
+fn what_was_never_received_comes_back_when_the_receiver_closes() {
+    let (caller, server) = lending_ends();
+    let depot = Depot::here().expect("a depot");
+    let held = call(&caller, vec![vec![5; LEND_BYTES_MIN]]);
+    let arguments = taken(&caller, &server);
+    call(&caller, vec![vec![6; LEND_BYTES_MIN]]);
+    caller.close();
+    drop(caller);
+    let book = depot.book_with(2).expect("both are lent still");
+    drop(server);
+    assert_eq!(book.settle(), 1, "call {held} was received");
+    assert!(arguments[0].as_slice().iter().all(|&byte| byte == 5));
+    drop(arguments);
+    assert_eq!(book.settle(), 0);
+}
+
+#[test]
+fn what_a_receiver_writes_is_not_seen_in_the_next_segment() {
+    let (caller, server) = lending_ends();
+    let (arguments, _) = exchange(
+        (&caller, &server),
+        vec![vec![5; LEND_BYTES_MIN]],
+        Vec::new(),
+    );
+    let place = write_at(&arguments[0], 0, 9);
+    assert_eq!(arguments[0].as_slice()[..2], [9, 5]);
+    drop(arguments);
+    let (arguments, _) = exchange(
+        (&caller, &server),
+        vec![vec![6; LEND_BYTES_MIN]],
+        Vec::new(),
+    );
+    assert_eq!(arguments[0].pointer(), place);
+    assert!(arguments[0].as_slice().iter().all(|&byte| byte == 6));
+}
+
+#[test]
+fn whoever_writes_much_gets_copies_for_a_while() {
+    let (caller, server) = lending_ends();
+    let one = || vec![vec![5; LEND_BYTES_MIN]];
+    let (arguments, _) = exchange((&caller, &server), one(), Vec::new());
+    for page in 0..LEND_BYTES_MIN / 4096 {
+        write_at(&arguments[0], page * 4096, 9);
+    }
+    drop(arguments);
+    // The pages are found to be written when the next segment is opened, which is lent still.
+    let lent = (0..COPIES_AFTER_WRITING + 2).map(|_| {
+        let (arguments, _) = exchange((&caller, &server), one(), Vec::new());
+        assert!(arguments[0].as_slice() == one()[0]);
+        arguments[0].is_shared()
+    });
+    let lent: Vec<bool> = lent.collect();
+    let copies = lent.iter().filter(|lent| !**lent).count();
+    assert_eq!(copies, COPIES_AFTER_WRITING as usize);
+    assert!(lent[lent.len() - 1], "after that it is lent again");
+}
+
+#[test]
+fn above_its_limit_a_server_sends_bytes() {
+    let (caller, server) = lending_ends();
+    let bytes = 16 << 20;
+    let room = usize::try_from(LENT_BYTES_MAX).expect("fits") / bytes;
+    let mut kept = Vec::new();
+    for _ in 0..room {
+        kept.push(exchange((&caller, &server), Vec::new(), vec![vec![3; bytes]]).1);
+    }
+    let (_, last) = exchange((&caller, &server), Vec::new(), vec![vec![4; bytes]]);
+    assert!(kept.iter().all(|results| results[0].is_shared()));
+    assert!(!last[0].is_shared() && last[0].as_slice().iter().all(|&byte| byte == 4));
+    kept.clear();
+    let (_, again) = exchange((&caller, &server), Vec::new(), vec![vec![4; bytes]]);
+    assert!(again[0].is_shared());
+}
+
+#[test]
+fn a_caller_lends_a_longer_segment_alone() {
+    let (caller, server) = lending_ends();
+    let bytes = usize::try_from(LENT_BYTES_MAX).expect("fits") + 1;
+    let (alone, _) = exchange((&caller, &server), vec![vec![3; bytes]], Vec::new());
+    assert!(alone[0].is_shared());
+    let (beside, _) = exchange(
+        (&caller, &server),
+        vec![vec![4; LEND_BYTES_MIN]],
+        Vec::new(),
+    );
+    assert!(!beside[0].is_shared() && beside[0].as_slice()[0] == 4);
+}
+
+#[test]
+fn nothing_is_lent_where_either_end_does_not() {
+    for lends in [[true, false], [false, true], [false, false]] {
+        let (caller, server) = ends(lends);
+        let long = || vec![vec![1; LEND_BYTES_MIN]];
+        for _ in 0..3 {
+            let (arguments, results) = exchange((&caller, &server), long(), long());
+            assert!(!arguments[0].is_shared() && !results[0].is_shared());
+        }
+    }
+}
+
+// --- a peer that lies ---------------------------------------------------------------------------
+
+/// A caller made of bytes, in front of a server.
+struct Liar {
+    socket: OwnedFd,
+    server: Connection,
+}
+
+impl Liar {
+    fn new() -> Self {
+        let (socket, theirs) = unix::pair().expect("sockets");
+        let server = Connection::new(theirs, Options::new(Role::Server, "a liar"));
+        let liar = Self {
+            socket,
+            server: server.expect("a server"),
+        };
+        let mut preface = Preface::new(Role::Caller, &Limits::default(), 0);
+        preface.features |= LENDS;
+        liar.say(&preface.encode(), &[]);
+        liar
+    }
+
+    /// One to whom the server has said that it borrows, by its answer to a long segment.
+    fn borrowed_from() -> Self {
+        let liar = Self::new();
+        liar.call(1, false, &[&vec![0; LEND_BYTES_MIN]]);
+        liar.server
+            .next_call(Some(soon()))
+            .expect("alive")
+            .expect("a call");
+        let head = Head::Borrowed(&[]);
+        let answered = liar.server.reply(1, Codec::Msgpack, head, Vec::new());
+        answered.expect("sent");
+        liar
+    }
+
+    fn say(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        let mut sent = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.server.receive()); // a socket has less room than a long segment
+            while sent < bytes.len() {
+                let pieces = [IoSlice::new(&bytes[sent..])];
+                let outcome = sendmsg(&self.socket, &pieces, &mut ancillary, SendFlags::NOSIGNAL);
+                sent += outcome.expect("the server takes it");
+                ancillary.clear();
+                let _ = self.server.receive();
+            }
+        });
+    }
+
+    fn control(&self, kind: Kind, id: u64, descriptors: &[BorrowedFd<'_>]) {
+        self.say(&Header::control(kind, id).encode(), descriptors);
+    }
+
+    fn call(&self, id: u64, named: bool, segments: &[&[u8]]) {
+        let mut bytes = Vec::new();
+        let header = Header {
+            named,
+            segments: u16::try_from(segments.len()).expect("few"),
+            ..Header::control(Kind::Call, id)
+        };
+        bytes.extend_from_slice(&header.encode());
+        for segment in segments {
+            bytes.extend_from_slice(&(segment.len() as u64).to_le_bytes());
+        }
+        bytes.extend(segments.iter().copied().flatten());
+        self.say(&bytes, &[]);
+    }
+
+    fn name(&self, name: Name) {
+        let mut table = vec![NAMED];
+        table.extend_from_slice(&name.encode());
+        self.call(2, true, &[&table]);
+    }
+
+    /// What the server found wrong.
+    fn violation(&self) -> Violation {
+        let _ = self.server.receive();
+        match self.server.fault() {
+            Some(Error::Protocol { violation, .. }) => violation,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn memory(bytes: usize) -> OwnedFd {
+    let region = Region::new(Config::new("lies", bytes as u64)).expect("a region");
+    let lease = region.allocate(bytes).expect("room");
+    lease.share_chunk().expect("a descriptor")
+}
+
+const CHUNK_BYTES: usize = 64 << 10;
+
+fn right() -> Name {
+    Name {
+        chunk: 4,
+        place: 0,
+        generation: 1,
+        offset: 4096,
+        bytes: 8192,
+    }
+}
+
+#[test]
+fn a_right_name_is_believed() {
+    let liar = Liar::borrowed_from();
+    liar.control(Kind::Chunk, 4, &[memory(CHUNK_BYTES).as_fd()]);
+    liar.name(right());
+    let call = liar
+        .server
+        .next_call(Some(soon()))
+        .expect("alive")
+        .expect("a call");
+    assert_eq!((call.segments.len(), call.segments[0].len()), (1, 8192));
+    drop(call);
+    liar.control(Kind::Gone, 4, &[]);
+    liar.name(right());
+    assert!(matches!(
+        liar.violation(),
+        Violation::Reference { chunk: 4, .. }
+    ));
+}
+
+#[test]
+fn names_of_what_is_not_there_are_refused() {
+    let lies = [
+        Name {
+            chunk: 5,
+            ..right()
+        },
+        Name {
+            offset: CHUNK_BYTES as u64,
+            ..right()
+        },
+        Name {
+            offset: u64::MAX - 4095,
+            ..right()
+        },
+        Name {
+            offset: 64,
+            ..right()
+        },
+        Name {
+            bytes: CHUNK_BYTES as u64,
+            ..right()
+        },
+        Name {
+            bytes: u64::MAX,
+            ..right()
+        },
+        Name {
+            bytes: 0,
+            ..right()
+        },
+        Name {
+            generation: 0,
+            ..right()
+        },
+        Name {
+            place: u32::try_from(LENT_FRAMES_MAX).expect("few"),
+            ..right()
+        },
+    ];
+    for lie in lies {
+        let liar = Liar::borrowed_from();
+        liar.control(Kind::Chunk, 4, &[memory(CHUNK_BYTES).as_fd()]);
+        liar.name(lie);
+        let found = liar.violation();
+        assert!(
+            matches!(found, Violation::Reference { .. }),
+            "{lie:?}: {found}"
+        );
+    }
+}
+
+#[test]
+fn a_table_that_does_not_fit_is_refused() {
+    let liar = Liar::borrowed_from();
+    liar.call(2, true, &[&[NAMED, 1, 2]]);
+    assert_eq!(liar.violation(), Violation::Table(3));
+}
+
+#[test]
+fn nobody_lends_uninvited() {
+    let liar = Liar::new();
+    liar.name(right());
+    assert!(matches!(liar.violation(), Violation::Lending(_)));
+    let liar = Liar::new();
+    liar.control(Kind::Gone, 4, &[]);
+    assert!(matches!(liar.violation(), Violation::Lending(_)));
+}
+
+#[test]
+fn descriptors_that_are_missing_or_were_not_asked_for_are_missed() {
+    let liar = Liar::borrowed_from();
+    liar.control(Kind::Chunk, 4, &[]);
+    assert_eq!(liar.violation(), Violation::Descriptors);
+    let liar = Liar::new(); // no long segment was sent to it, so that its socket does not ask
+    let process = pidfd_open(getpid(), PidfdFlags::empty()).expect("ours");
+    liar.control(
+        Kind::Borrow,
+        0,
+        &[memory(board::BYTES).as_fd(), process.as_fd()],
+    );
+    assert_eq!(liar.violation(), Violation::Descriptors);
+}
+
+#[test]
+fn what_is_no_sealed_memory_is_not_mapped() {
+    let liar = Liar::borrowed_from();
+    let file = std::fs::File::open("/proc/self/exe").expect("this program");
+    liar.control(Kind::Chunk, 4, &[file.as_fd()]);
+    assert!(matches!(liar.violation(), Violation::Window(_)));
+    let liar = Liar::borrowed_from();
+    let small = memory(4096);
+    liar.control(Kind::Borrow, 0, &[small.as_fd(), file.as_fd()]);
+    assert!(matches!(liar.violation(), Violation::Geometry { .. }));
+}
+
+#[test]
+fn a_peer_borrows_once() {
+    let liar = Liar::borrowed_from();
+    let (board, process) = (
+        memory(board::BYTES),
+        pidfd_open(getpid(), PidfdFlags::empty()),
+    );
+    let given = [board.as_fd(), process.as_ref().expect("ours").as_fd()];
+    liar.control(Kind::Borrow, 0, &given);
+    liar.server.receive().expect("open");
+    assert!(liar.server.fault().is_none());
+    liar.control(Kind::Borrow, 0, &given);
+    assert!(matches!(liar.violation(), Violation::Lending(_)));
+}
+
+#[test]
+fn descriptors_without_frames_are_not_kept_without_limit() {
+    let liar = Liar::borrowed_from();
+    let memory = memory(CHUNK_BYTES);
+    while liar.server.fault().is_none() {
+        liar.control(Kind::Ping, 0, &[memory.as_fd(); 4]);
+    }
+    assert_eq!(liar.violation(), Violation::Descriptors);
+}

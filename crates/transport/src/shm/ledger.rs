@@ -57,14 +57,18 @@ impl<L> Ledger<L> {
 
     /// Take back what has come back, by `returned`: the word that the peer shows at a place.
     pub fn settle(&mut self, returned: impl Fn(u32) -> u64) {
+        self.settle_if(|ticket| ticket.generation == returned(ticket.place));
+    }
+
+    /// Take back what has come back, by whatever says so of a ticket.
+    pub fn settle_if(&mut self, is_back: impl Fn(Ticket) -> bool) {
         let Self {
             loans, lent, free, ..
         } = self;
         lent.retain(|&place| {
             let loan = &mut loans[place as usize];
-            let back = loan
-                .as_ref()
-                .is_some_and(|(generation, _)| *generation == returned(place));
+            let generation = loan.as_ref().map(|(generation, _)| *generation);
+            let back = generation.is_some_and(|generation| is_back(Ticket { place, generation }));
             if back {
                 *loan = None;
                 free.push(place);

@@ -13,6 +13,9 @@ pub const SEGMENT_ALIGN: usize = 64;
 /// Alignment of heads; `malloc` gives it without a detour.
 pub const HEAD_ALIGN: usize = 16;
 
+/// The alignment of shared memory that may not be written: what has it is never written or freed here.
+const READ_ONLY: usize = 1;
+
 /// Stands for a block of no bytes.
 #[repr(align(64))]
 struct Aligned;
@@ -24,14 +27,12 @@ pub struct Buffer {
     pointer: NonNull<u8>,
     capacity: usize,
     len: usize,
-    /// Of memory of our own; 1 for memory that was given.
+    /// Of memory of our own; 1 for memory that was given, and for shared memory that may not be written.
     align: usize,
     /// Whose memory it is, where it was given rather than obtained.
     owner: Option<Owner>,
     /// Keeps memory of another process mapped; then nothing is written or freed here.
     keeper: Option<Box<dyn Keeper>>,
-    /// Whoever has it may write it: always but for shared memory.
-    writable: bool,
 }
 
 /// What keeps memory alive that was given to receive into, and gets it back.
@@ -67,7 +68,6 @@ impl Buffer {
                 align,
                 owner: None,
                 keeper: None,
-                writable: true,
             });
         }
         let pointer = shelf::obtain(layout)?;
@@ -78,7 +78,6 @@ impl Buffer {
             align,
             owner: None,
             keeper: None,
-            writable: true,
         })
     }
 
@@ -94,7 +93,6 @@ impl Buffer {
             align: 1,
             owner: Some(owner),
             keeper: None,
-            writable: true,
         }
     }
 
@@ -112,7 +110,6 @@ impl Buffer {
             align: SEGMENT_ALIGN,
             owner: None,
             keeper: None,
-            writable: true,
         }
     }
 
@@ -128,10 +125,9 @@ impl Buffer {
             pointer: NonNull::new(pointer.cast_mut()).expect("mapped memory is not at address 0"),
             capacity: len,
             len,
-            align: HEAD_ALIGN,
+            align: READ_ONLY,
             owner: None,
             keeper: Some(keeper),
-            writable: false,
         }
     }
 
@@ -141,13 +137,13 @@ impl Buffer {
     /// If `pointer` is null.
     pub fn borrowed(pointer: *const u8, len: usize, keeper: Box<dyn Keeper>) -> Self {
         let mut buffer = Self::shared(pointer, len, keeper);
-        buffer.writable = true;
+        buffer.align = HEAD_ALIGN;
         buffer
     }
 
     /// Whether it may not be written.
     pub fn is_read_only(&self) -> bool {
-        !self.writable
+        self.is_shared() && self.align == READ_ONLY
     }
 
     /// Whether its bytes are another process's, which may only be read.
@@ -273,6 +269,15 @@ impl Drop for Buffer {
             unsafe { shelf::give_back(self.pointer, self.layout()) };
         }
     }
+}
+
+/// Write a byte of a writable buffer as its user does, for tests; where it begins.
+#[cfg(test)]
+pub(crate) fn write_at(buffer: &Buffer, offset: usize, value: u8) -> *mut u8 {
+    assert!(!buffer.is_read_only() && offset < buffer.len());
+    // SAFETY: inside the buffer, which may be written and of which the test holds no slice.
+    unsafe { buffer.pointer().add(offset).write_volatile(value) };
+    buffer.pointer()
 }
 
 #[cfg(test)]
