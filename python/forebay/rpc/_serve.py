@@ -111,7 +111,8 @@ def serve_connection(
         ConfigError: unknown codec.
 
     Thread affinity: one thread per connection; streams take turns in it, and calls come between
-    two items. An exception of a method is answered and serving goes on; `SystemExit` and `KeyboardInterrupt` go through.
+    two items. An exception of a method is answered and serving goes on; `SystemExit` and
+    `KeyboardInterrupt` go through.
     """
     only = None if codec is None else by_name(codec)
     if generation:
