@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from benchmarks import rpc_call, rpc_pipelined
+from benchmarks import rpc_call, rpc_pipelined, rpc_stream
 from benchmarks.claim import Claim
 
 # One line per subject; in each round they run in this order.
 SUBJECTS = (
     rpc_call,
     rpc_pipelined,
+    rpc_stream,
 )
 
 CLAIMS: list[Claim] = [claim for subject in SUBJECTS for claim in subject.CLAIMS]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +32,10 @@ class Echo(Service):
     def echo(self, data: bytes) -> bytes:
         """Return the bytes."""
         return data
+
+    def repeat(self, data: bytes, count: int) -> Iterator[bytes]:
+        """Yield the bytes so many times."""
+        yield from itertools.repeat(data, count)
 
     def touch(self, array: npt.NDArray[np.uint8]) -> int:
         """Sum one byte of every page, so that each page of the argument is really read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.transport_contestants import BULK_ROUNDS, DASK, System, echo_row
 
-FOREBAY_COMM = System("forebay in dask", "dask", {"backend": "forebay", "loop": "uvloop"})
+FOREBAY_COMM = System("forebay in dask", "dask", {"backend": "forebay", "loop": "forebay"})
 
 CLAIMS = [
     echo_row("dask_comm.1e3.p1c1.vs_dask", FOREBAY_COMM, DASK, "1e3", 1, 1),

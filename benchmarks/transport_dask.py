@@ -53,7 +53,7 @@ class Side:
         self._scheme = SCHEMES[backend == "forebay"][tls]
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that `distributed.admin.event-loop` would choose."""
+        """The loop that `distributed.admin.event-loop` would choose, or ours around it all."""
         return event_loop(self._loop)
 
     async def listen(self, handler: Handler) -> str:
@@ -129,5 +129,5 @@ def _frames(message: Any) -> Sequence[Buffer]:
 
 
 def make(backend: str, loop: str, tls: bool = False) -> Side:
-    """The side: backend "asyncio", "tornado" or ours, "forebay"; loop "asyncio" or "uvloop"."""
+    """The side: backend "asyncio", "tornado" or ours, "forebay"; loop as `event_loop` names it."""
     return Side(backend, loop, tls)

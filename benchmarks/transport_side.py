@@ -84,7 +84,11 @@ def side(name: str, options: dict[str, Any]) -> Side:
 
 
 def event_loop(name: str) -> asyncio.AbstractEventLoop:
-    """A loop by its name: "asyncio" or "uvloop"."""
+    """A loop by its name: "asyncio", "uvloop" or ours, "forebay"."""
+    if name == "forebay":
+        from forebay.transport import new_event_loop
+
+        return new_event_loop()
     if name == "uvloop":
         import uvloop
 

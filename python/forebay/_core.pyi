@@ -41,6 +41,9 @@ __all__ = [
     "begin_all",
     "connect_unix",
     "gather_all",
+    "limit_process",
+    "process_has_room",
+    "process_metrics",
     "run_keeper",
 ]
 
@@ -325,6 +328,8 @@ class Connection:
         """Wait for the answer to a call of another process from now on."""
     def part(self) -> None:
         """Close this duplicate of the socket; other processes keep theirs. Idempotent."""
+    def probe(self) -> bool:
+        """Look at the socket where nobody reads it; whether a new call may succeed."""
     @property
     def leaving(self) -> bool:
         """Whether the server said that it takes no new calls."""
@@ -468,12 +473,23 @@ class MessageConnection:
     def flush_blocking(self, timeout: float | None = None) -> None: ...
     def close(self) -> None:
         """Close at once. Idempotent."""
+    def end_if_stalled(self, allowed: float) -> bool:
+        """End it if the peer has not moved on for so many seconds; whether it had not.
+
+        Only what the peer is in the middle of counts: half a message, or output that it does not
+        take. The first call begins to measure.
+        """
+    @property
+    def peer(self) -> str:
+        """What errors call the other end."""
     @property
     def closed(self) -> bool:
         """Whether nothing more can be sent or comes, also where nobody reads."""
     @property
     def ended_well(self) -> bool:
         """Whether the peer closed it between two messages."""
+    def is_lent(self, buffer: Any) -> bool:
+        """See `forebay.transport.AsyncConnection.is_lent`."""
     def fileno(self) -> int: ...
     def tls_peer(self) -> dict[str, Any] | None:
         """What a handshake of TLS found out; None before its end, and without TLS."""
@@ -604,6 +620,15 @@ class Look:
 
     def look(self, socket: int) -> None:
         """Look for at most 60 us, without the GIL, until input is there; often not at all."""
+
+def limit_process(bytes_max: int | None = None, connections_max: int | None = None) -> None:
+    """Set limits of this process, see `forebay.transport.set_process_limits`."""
+
+def process_has_room() -> bool:
+    """Whether this process may have one more connection; a "no" is counted."""
+
+def process_metrics() -> dict[str, int]:
+    """See `forebay.transport.process_metrics`."""
 
 def connect_unix(path: str | PathLike[str]) -> int:
     """Connect to a Unix socket; returns a descriptor, which is the caller's to close."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ class Handler:
             self.cancelled += 1
             raise
         return "waited"
+
+    async def count(self, stop: int) -> AsyncIterator[int]:
+        """Numbers below `stop`, in their time."""
+        try:
+            for number in range(stop):
+                await asyncio.sleep(0)
+                yield number
+        finally:
+            self.seen.append("left")
 
     async def fail(self) -> None:
         raise KeyError("lost")

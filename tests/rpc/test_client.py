@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import threading
@@ -239,6 +240,40 @@ def test_a_call_that_may_have_run_is_not_sent_again(run: Run, place: Place) -> N
             assert handler.seen == ["waits"]
             assert handler.cancelled == 1
             client.close()
+
+    run(work())
+
+
+def test_streams_come_over_any_connection(run: Run, place: Place) -> None:
+    """A client's streams count as calls in flight, and begin at the next server where one left."""
+    handler = Handler()
+
+    def threads(client: rpc.Client) -> None:
+        assert list(client.stream("count", (300,))) == list(range(300))
+        items = client.stream("count", (10**9,), timeout=20)
+        assert [next(items) for _ in range(3)] == [0, 1, 2]
+        items.close()
+        assert client.call("echo", (1,)) == 1
+
+    async def work() -> None:
+        async with place.serve(handler) as server:
+            url = server.url
+            client = client_of(place, url, connections=2)
+            assert [item async for item in client.astream("count", (300,))] == list(range(300))
+            async with contextlib.aclosing(client.astream("count", (10**9,))) as items:
+                assert await anext(items) == 0
+                assert await client.acall("echo", (1,)) == 1
+                assert server.connections == 2
+            await asyncio.to_thread(threads, client)
+            await until(lambda: handler.seen == ["left"] * 4)
+            cut_off = client.astream("count", (10**9,))
+            assert await anext(cut_off) == 0
+        with pytest.raises(BrokenError):
+            async for _ in cut_off:
+                pass
+        async with place.serve(handler, url=url):
+            assert [item async for item in client.astream("count", (3,))] == [0, 1, 2]
+            await client.aclose()
 
     run(work())
 

@@ -145,6 +145,31 @@ def test_a_caller_that_takes_no_answers_is_waited_for(run: Run, place: Place) ->
     run(work())
 
 
+def test_streams_go_over_a_network(run: Run, place: Place) -> None:
+    """Items arrive in order, many at once and one by one, and leaving early ends the work."""
+    handler = Handler()
+
+    def caller(url: str) -> None:
+        with place.connect(url) as channel:
+            assert list(channel.stream("count", (500,))) == list(range(500))
+            with channel.stream("count", (10**9,)) as items:
+                assert [next(items) for _ in range(3)] == [0, 1, 2]
+            assert channel.call("echo", (1,)) == 1
+
+    async def work() -> None:
+        async with place.serve(handler) as server:
+            channel = await place.aconnect(server.url)
+            assert [item async for item in channel.astream("count", (500,))] == list(range(500))
+            async with channel.astream("count", (10**9,)) as items:
+                assert await anext(items) == 0
+            await until(lambda: len(handler.seen) == 2)
+            await asyncio.to_thread(caller, server.url)
+            await until(lambda: handler.seen == ["left"] * 4)
+            channel.close()
+
+    run(work())
+
+
 def test_threads_share_one_connection(run: Run, place: Place) -> None:
     """Many blocked threads get their own answers, whoever of them reads."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,6 +158,24 @@ def test_a_stream_that_never_yields_can_be_left(streams: Channel, tmp_path: Path
     wait_for(lambda: streams.call("logged") == ["cancelled"])
 
 
+def test_ctrl_c_frees_a_reader_and_leaves_the_stream(streams: Channel, tmp_path: Path) -> None:
+    """An interrupted thread goes on at once, and the method sees that it was left."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    stream = streams.stream("stuck", (str(tmp_path / "begun"),))
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(stream)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert streams.call("logged") == ["cancelled"]
+    assert list(stream) == []
+
+
 def test_an_exception_comes_after_the_items_before_it(streams: Channel) -> None:
     """What was yielded is not lost because of what came later."""
     stream = streams.stream("fail_after", (40,))
@@ -270,6 +289,21 @@ def test_a_second_thread_is_refused(streams: Channel, tmp_path: Path) -> None:
     stream.close()
     waiter.join(20)
     assert not waiter.is_alive()
+
+
+def test_closing_frees_threads_that_wait(streaming: Service, tmp_path: Path) -> None:
+    """A stream that hangs is closed from another thread, whichever thread reads the socket."""
+    with streaming.channel() as channel:
+        stuck = [channel.stream("stuck", (str(tmp_path / name),)) for name in "ab"]
+        waiters = [threading.Thread(target=next, args=(stream, None)) for stream in stuck]
+        for waiter, stream in zip(waiters, stuck, strict=True):
+            waiter.start()
+            wait_for(lambda stream=stream: stream._busy)
+        streaming.process.send_signal(signal.SIGSTOP)  # nothing is confirmed
+        for waiter, stream in zip(waiters, stuck, strict=True):
+            stream.close()
+            waiter.join(20)
+            assert not waiter.is_alive()
 
 
 def peak_while(channel: Channel, stream: Iterator[Any], count: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,9 @@ from forebay import rpc
 from forebay.errors import BrokenError, DeadlineError, RemoteError
 
 from .conftest import Run
+from .handlers import Place, place, until
+
+__all__ = ["place"]
 
 
 class Handler:
@@ -73,19 +75,13 @@ class Handler:
             yield rpc.current().remaining
 
 
-async def until(condition: Any) -> None:
-    while not condition():  # noqa: ASYNC110 - the event is in another task's state
-        await asyncio.sleep(0)
-
-
-def serving(run: Run, tmp_path: Path, work: Any) -> None:
+def serving(run: Run, place: Place, work: Any) -> None:
     """Run `work(handler, channel)` against a server in the same loop."""
-    address = f"unix://{tmp_path}/s"
 
     async def served() -> None:
         handler = Handler()
-        async with rpc.serve(handler, address):
-            channel = await rpc.aconnect(address)
+        async with place.serve(handler) as server:
+            channel = await place.aconnect(server.url)
             try:
                 await work(handler, channel)
             finally:
@@ -97,7 +93,7 @@ def serving(run: Run, tmp_path: Path, work: Any) -> None:
 @pytest.mark.parametrize("method", ["plain", "awaited", "given"])
 @pytest.mark.parametrize("credit", [1, 16, 1000])
 def test_generators_of_both_kinds_are_streams(
-    run: Run, tmp_path: Path, method: str, credit: int
+    run: Run, place: Place, method: str, credit: int
 ) -> None:
     """One handler serves plain and async generators."""
 
@@ -105,12 +101,12 @@ def test_generators_of_both_kinds_are_streams(
         stream = channel.astream(method, (300,), credit=credit)
         assert [item async for item in stream] == list(range(300))
 
-    serving(run, tmp_path, work)
+    serving(run, place, work)
 
 
 @pytest.mark.parametrize("method", ["plain", "awaited"])
 def test_the_generator_waits_for_its_consumer_and_others_go_on(
-    run: Run, tmp_path: Path, method: str
+    run: Run, place: Place, method: str
 ) -> None:
     """A slow consumer holds its own stream only."""
 
@@ -124,10 +120,10 @@ def test_the_generator_waits_for_its_consumer_and_others_go_on(
             assert handler.made <= 31 + 10
         await until(lambda: handler.log == [f"{method} closed"])
 
-    serving(run, tmp_path, work)
+    serving(run, place, work)
 
 
-def test_streams_of_a_thousand_tasks_interleave(run: Run, tmp_path: Path) -> None:
+def test_streams_of_many_tasks_interleave(run: Run, place: Place) -> None:
     """Many streams of one connection are served side by side."""
 
     async def read(channel: rpc.Channel, method: str, size: int) -> None:
@@ -139,10 +135,10 @@ def test_streams_of_a_thousand_tasks_interleave(run: Run, tmp_path: Path) -> Non
             for number in range(100):
                 tasks.create_task(read(channel, ("plain", "awaited")[number % 2], number))
 
-    serving(run, tmp_path, work)
+    serving(run, place, work)
 
 
-def test_leaving_cancels_a_generator_that_awaits(run: Run, tmp_path: Path) -> None:
+def test_leaving_cancels_a_generator_that_awaits(run: Run, place: Place) -> None:
     """Its `finally` runs though it never yields again."""
 
     async def work(handler: Handler, channel: rpc.Channel) -> None:
@@ -151,10 +147,10 @@ def test_leaving_cancels_a_generator_that_awaits(run: Run, tmp_path: Path) -> No
         await until(lambda: handler.log == ["hang closed"])
         assert await channel.acall("echo", (1,)) == 1
 
-    serving(run, tmp_path, work)
+    serving(run, place, work)
 
 
-def test_the_server_ends_a_stream_at_its_deadline(run: Run, tmp_path: Path) -> None:
+def test_the_server_ends_a_stream_at_its_deadline(run: Run, place: Place) -> None:
     """A generator that awaits for ever is closed in time, and its caller told."""
 
     async def work(handler: Handler, channel: rpc.Channel) -> None:
@@ -167,10 +163,10 @@ def test_the_server_ends_a_stream_at_its_deadline(run: Run, tmp_path: Path) -> N
         assert 0 < await anext(timed) <= 50.001
         await timed.aclose()
 
-    serving(run, tmp_path, work)
+    serving(run, place, work)
 
 
-def test_exceptions_and_wrong_methods(run: Run, tmp_path: Path) -> None:
+def test_exceptions_and_wrong_methods(run: Run, place: Place) -> None:
     """Items before an exception arrive; what is no stream says so."""
 
     async def work(handler: Handler, channel: rpc.Channel) -> None:
@@ -186,10 +182,10 @@ def test_exceptions_and_wrong_methods(run: Run, tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="by stream"):
             await channel.acall("awaited")
 
-    serving(run, tmp_path, work)
+    serving(run, place, work)
 
 
-def test_large_items_are_held_at_the_server(run: Run, tmp_path: Path) -> None:
+def test_large_items_are_held_at_the_server(run: Run, place: Place) -> None:
     """Neither the outbox nor the inbox takes more than a few items of a stream."""
 
     async def work(handler: Handler, channel: rpc.Channel) -> None:
@@ -198,34 +194,32 @@ def test_large_items_are_held_at_the_server(run: Run, tmp_path: Path) -> None:
                 assert len(await anext(stream)) == 500_000
                 assert handler.made <= number + 1 + 12
 
-    serving(run, tmp_path, work)
+    serving(run, place, work)
 
 
-def test_a_caller_that_vanishes_closes_its_generators(run: Run, tmp_path: Path) -> None:
+def test_a_caller_that_vanishes_closes_its_generators(run: Run, place: Place) -> None:
     """A connection that ends leaves no task behind."""
-
-    async def work(handler: Handler, channel: rpc.Channel) -> None:
-        other = await rpc.aconnect(f"unix://{tmp_path}/s")
-        for method in ("plain", "awaited", "hang"):
-            assert await anext(other.astream(method)) == 0
-            stream = other.astream(method)
-            assert await anext(stream) == 0
-            kept.append(stream)
-        other.close()
-        await until(lambda: len([line for line in handler.log if "closed" in line]) == 6)
-
-    kept: list[Any] = []
-    serving(run, tmp_path, work)
-
-
-def test_a_server_that_closes_ends_its_streams(run: Run, tmp_path: Path) -> None:
-    """The caller is told, and the generator's `finally` runs."""
-    address = f"unix://{tmp_path}/s"
 
     async def work() -> None:
         handler = Handler()
-        async with rpc.serve(handler, address):
-            channel = await rpc.aconnect(address)
+        async with place.serve(handler) as server:
+            channel = await place.aconnect(server.url)
+            kept = [channel.astream(method) for method in ("plain", "awaited", "hang")]
+            for stream in kept:
+                assert await anext(stream) == 0
+            channel.close()
+            await until(lambda: len(handler.log) == 3)
+
+    run(work())
+
+
+def test_a_server_that_closes_ends_its_streams(run: Run, place: Place) -> None:
+    """The caller is told, and the generator's `finally` runs."""
+
+    async def work() -> None:
+        handler = Handler()
+        async with place.serve(handler) as server:
+            channel = await place.aconnect(server.url)
             stream = channel.astream("awaited", credit=2)
             assert await anext(stream) == 0
         assert handler.log == ["awaited closed"]
@@ -237,12 +231,11 @@ def test_a_server_that_closes_ends_its_streams(run: Run, tmp_path: Path) -> None
     run(work())
 
 
-def test_a_thread_reads_from_a_server_on_a_loop(run: Run, tmp_path: Path) -> None:
+def test_a_thread_reads_from_a_server_on_a_loop(run: Run, place: Place) -> None:
     """Both faces meet both servers."""
-    address = f"unix://{tmp_path}/s"
 
-    def read() -> None:
-        with rpc.connect(address) as channel:
+    def read(url: str) -> None:
+        with place.connect(url) as channel:
             for method in ("plain", "awaited"):
                 assert list(channel.stream(method, (2000,))) == list(range(2000))
             with channel.stream("awaited", (50, 3), credit=4) as stream:
@@ -251,7 +244,7 @@ def test_a_thread_reads_from_a_server_on_a_loop(run: Run, tmp_path: Path) -> Non
                 assert list(stream) == list(range(1, 50))
 
     async def work() -> None:
-        async with rpc.serve(Handler(), address):
-            await asyncio.to_thread(read)
+        async with place.serve(Handler()) as server:
+            await asyncio.to_thread(read, server.url)
 
     run(work())

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks import table, transport_epoll
+from benchmarks import table, transport_epoll, transport_gil_table
 from benchmarks.claim import Contestant
 from benchmarks.harness import Series
 from benchmarks.transport_message import Shape
@@ -160,3 +160,21 @@ def test_a_contestant_with_several_messages_has_a_line_for_each():
         ["ours", "1e3", "5", "-", "-", "-", "-", "0.25", "1"],
         ["ours", "1e4", "4", "-", "-", "-", "-", "-", "1"],
     ]
+
+
+def test_the_table_of_the_gil_experiment_has_every_cell_once():
+    """Nobody is left out of the experiment for being slow, or measured under another's name."""
+    cells = transport_gil_table.cells()
+    assert len(cells) == 7 * 4 - 2  # native handlers are not served over TLS
+    assert len({contestant.name for contestant in cells.values()}) == len(cells)
+    assert [claim.peers for claim in transport_gil_table.claims()] == [
+        (contestant,) for contestant in cells.values()
+    ]
+    figures = {transport_gil_table.RATE: 1_234.5, transport_gil_table.KEPT: 0.5}
+    series = {one.name: Series(one, [figures]) for one in cells.values()}
+    series["forebay, p1c1, hog inside"] = Series(
+        cells["forebay, its loop", "1 client"], failure="x"
+    )
+    head, _, first, *_ = transport_gil_table.markdown(series).splitlines()
+    assert head == "|  | 1 client | 6 clients | 1, TLS | 6, TLS |"
+    assert first.startswith("| forebay, its loop | skipped: x | 1,234/s, 50% |")

@@ -18,7 +18,7 @@ import pytest
 
 from forebay import Arena
 from forebay._core import MessageConnection
-from forebay.errors import BrokenError, ConfigError, LimitError
+from forebay.errors import BrokenError, ClosedError, ConfigError, LimitError
 from forebay.transport import AsyncConnection, Connection, connect, listen, new_event_loop
 
 TIMEOUT_S = 20.0
@@ -243,6 +243,52 @@ def test_a_block_of_an_arena_comes_back_from_a_dead_peer(url: str) -> None:
             pass
         assert arena.stats()["blocks"] == 0
         arena.close()
+
+    asyncio.run(main())
+
+
+def test_a_full_arena_takes_back_what_ended_connections_lent(url: str) -> None:
+    """What a peer has dropped since is memory again as soon as it is needed."""
+
+    async def main() -> None:
+        with Arena(4 << 20) as arena:
+            async with both_ends(url) as (one, other):
+                array = arena.empty(3 << 20, np.uint8)
+                await one.send(array)
+                [frame] = await other.recv()
+                del array
+            with pytest.raises(LimitError):
+                arena.empty(3 << 20, np.uint8)
+            del frame
+            assert len(arena.empty(3 << 20, np.uint8)) == 3 << 20
+
+    asyncio.run(main())
+
+
+def test_a_sender_can_ask_whether_its_memory_is_still_read(url: str) -> None:
+    """Memory that was sent may be written again once the peer has dropped every frame of it."""
+
+    async def main() -> None:
+        with Arena("1GiB") as arena:
+            async with both_ends(url) as (one, other):
+                buffer = one.allocate(2 * LONG)
+                array = arena.empty(LONG, np.uint8)
+                beside = arena.empty(LONG, np.uint8)
+                assert not one.is_lent(buffer)
+                await one.send([memoryview(buffer)[LONG:], memoryview(buffer)[:LONG], array])
+                first, second, third = await other.recv()
+                assert one.is_lent(buffer) and one.is_lent(array[5:10])  # noqa: PT018
+                assert not one.is_lent(beside)
+                del first, third
+                assert one.is_lent(buffer), "the other half is"
+                assert not one.is_lent(array)
+                del second
+                assert not one.is_lent(buffer)
+                with pytest.raises(ConfigError):
+                    one.is_lent([])
+            with pytest.raises(ClosedError):
+                one.is_lent(array)
+            del array, beside
 
     asyncio.run(main())
 

@@ -5,6 +5,7 @@ mod sys;
 use std::os::fd::{IntoRawFd, RawFd};
 
 use forebay_memory::{Config, Reference, Region};
+use forebay_transport::shm;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
@@ -56,10 +57,14 @@ impl Arena {
                 self.region.name()
             ))
         })?;
-        let lease = py
-            .detach(|| self.region.allocate(bytes))
-            .map_err(error::memory)?;
-        Ok(Buffer::new(lease))
+        // What is lent to the peers of ended connections may have come back meanwhile.
+        let lease = py.detach(|| match self.region.allocate(bytes) {
+            Err(forebay_memory::Error::Full { .. }) if shm::reclaim() => {
+                self.region.allocate(bytes)
+            }
+            outcome => outcome,
+        });
+        Ok(Buffer::new(lease.map_err(error::memory)?))
     }
 
     /// Take a further lease of the block that `reference` names.

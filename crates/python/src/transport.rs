@@ -2,6 +2,7 @@
 
 mod allocate;
 mod awaitable;
+mod budget;
 mod connection;
 mod conversion;
 mod frames;
@@ -26,6 +27,9 @@ use crate::sys::frame::Frame;
 /// Add the classes and functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     gather::register(module)?;
+    module.add_function(wrap_pyfunction!(budget::limit_process, module)?)?;
+    module.add_function(wrap_pyfunction!(budget::process_has_room, module)?)?;
+    module.add_function(wrap_pyfunction!(budget::process_metrics, module)?)?;
     items::register(module)?;
     lend::register(module)?;
     module.add_class::<Connection>()?;

@@ -404,7 +404,9 @@ impl Connection {
                     Head::Borrowed(&[]),
                     Vec::new(),
                 );
-                queued.into_iter().for_each(|refusal| state.refuse(refusal));
+                for refusal in queued {
+                    state.refuse(refusal);
+                }
             }
         })
     }
@@ -458,6 +460,16 @@ impl Connection {
     pub fn is_over(&self) -> bool {
         let state = self.lock_any();
         state.fault.is_some() || (state.ended && state.inbox.queued() == 0)
+    }
+
+    /// Look at the socket where nobody reads it; whether a new call may succeed.
+    pub fn probe(&self) -> Result<bool> {
+        self.step(|state| {
+            if state.reader == Reader::Nobody {
+                state.receive();
+            }
+            state.stream.is_some() && state.fault.is_none() && !state.ended && !state.goodbye
+        })
     }
 
     /// Whether the server said goodbye.

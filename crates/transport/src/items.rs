@@ -105,19 +105,16 @@ impl Streams {
         Ok(())
     }
 
-    /// Take in the reply or failure that ends a stream.
-    ///
-    /// # Errors
-    /// The frame itself, if it is of no open stream.
-    pub fn finish(&mut self, frame: Incoming) -> Result<(), Incoming> {
+    /// Take in the reply or failure that ends a stream; the frame comes back if it is of no open one.
+    pub fn finish(&mut self, frame: Incoming) -> Option<Incoming> {
         let id = frame.header.id;
         let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.ended) else {
-            return Err(frame);
+            return Some(frame);
         };
         if receiving.left {
             self.open.remove(&id);
             self.left -= 1;
-            return Ok(());
+            return None;
         }
         receiving.ended = true;
         receiving.outcome = Some(match frame.header.kind {
@@ -125,7 +122,7 @@ impl Streams {
             _ => Outcome::Reply(frame),
         });
         self.tell(id);
-        Ok(())
+        None
     }
 
     /// What was taken last is consumed; the credit that is due for it, which is to be sent.
@@ -320,13 +317,13 @@ mod tests {
         assert_eq!((streams.in_flight(), streams.left()), (0, 1));
         assert!(matches!(streams.take(1), Next::End(None)));
         assert!(streams.accept(frame(Kind::Item, 1)).is_ok(), "on its way");
-        assert!(streams.finish(frame(Kind::Failure, 1)).is_ok());
+        assert!(streams.finish(frame(Kind::Failure, 1)).is_none());
         assert_eq!(streams.left(), 0);
         assert_eq!(
             streams.accept(frame(Kind::Item, 1)),
             Err(Violation::NoStream(1))
         );
-        assert!(streams.finish(frame(Kind::Reply, 1)).is_err());
+        assert!(streams.finish(frame(Kind::Reply, 1)).is_some());
     }
 
     #[test]

@@ -10,6 +10,14 @@ pub const INBOX_BYTES_MAX: usize = 4 << 20;
 pub const CALL_BYTES_MIN: usize = 128;
 /// What each frame of a message counts in the inbox besides its bytes.
 pub const MESSAGE_BYTES_MIN: usize = 64;
+/// What a connection holds is told to its process in steps of this: below it costs nothing, and is never held back.
+pub const BUDGET_STEP: usize = 64 << 10;
+/// By default the queues of a process hold at most one part in so many of its memory: most of it is the program's.
+pub const BUDGET_MEMORY_SHARE: usize = 4;
+/// Descriptors that are left to the program where connections take the others.
+pub const DESCRIPTORS_KEPT: usize = 128;
+/// By how much at least half a message, or output that is not taken, must move on within the time allowed for it.
+pub const STALL_BYTES_MIN: u64 = 32 << 10;
 /// Items of a stream that its caller allows at once, at most.
 pub const STREAM_CREDIT_MAX: u32 = 1 << 16;
 /// A server sends no further item of a stream while so many bytes of it are not consumed; half of
@@ -35,6 +43,10 @@ pub const TURN_RECEIVES: usize = 64;
 pub const TURN_BYTES: usize = 1 << 20;
 /// From an untrusted peer, buffers above this grow as bytes arrive.
 pub const GROW_BYTES: usize = 1 << 20;
+/// Freed blocks of received bytes that are kept for the next frame of their size: how long each, and all together.
+pub const SHELF_BLOCK_BYTES_MIN: usize = 128 << 10;
+pub const SHELF_BLOCK_BYTES_MAX: usize = 16 << 20;
+pub const SHELF_BYTES_MAX: usize = 32 << 20;
 /// From here on the kernel writes into the frame's own buffer; below, one copy is cheaper than one call.
 pub const DIRECT_BYTES_MIN: usize = 64 << 10;
 /// Up to here bytes that the kernel did not take are copied, above they are referenced.
@@ -91,7 +103,7 @@ pub const NATIVE_UNMET_MAX: usize = 256;
 /// Seconds in which half a message, or an answer that nobody takes, must have moved on.
 pub const NATIVE_STALL_S: u64 = 30;
 /// By how much at least, so that a byte now and then does not hold a place: about 1 KiB/s.
-pub const NATIVE_STALL_BYTES_MIN: u64 = 32 << 10;
+pub const NATIVE_STALL_BYTES_MIN: u64 = STALL_BYTES_MIN;
 /// How long accepting pauses when no descriptor is left.
 pub const NATIVE_PAUSE_MS: u64 = 100;
 /// How long a native listener that closes waits for answers to leave.

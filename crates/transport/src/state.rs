@@ -419,7 +419,7 @@ impl<S: Stream> State<S> {
                 }
             }
             Kind::Reply | Kind::Failure => {
-                if let Err(frame) = self.items.finish(frame) {
+                if let Some(frame) = self.items.finish(frame) {
                     self.calls.finish(frame);
                 }
                 self.wake(id);

@@ -18,7 +18,7 @@ use crate::items::Next;
 use crate::limit::{STREAM_CREDIT_MAX, STREAM_LOOK_ITEMS, STREAM_LOOK_MS};
 use crate::outbox::{Head, Payload};
 use crate::preface::{Role, STREAMS};
-use crate::state::{Reader, State};
+use crate::state::{Reader, State, ring};
 use crate::stream::Stream;
 use crate::sys::shared::Aside;
 use crate::wire::Wire;
@@ -96,9 +96,12 @@ impl<S: Stream> State<S> {
         }
     }
 
-    /// Give a stream up and tell the peer.
+    /// Give a stream up and tell the peer. A thread that waits for it finds out at once.
     pub(crate) fn leave_stream(&mut self, id: u64) {
-        self.followers.remove(&id);
+        let follower = self.followers.remove(&id);
+        for wake in follower.iter().chain(&self.leader) {
+            ring(wake);
+        }
         if self.items.leave(id) && self.fault.is_none() {
             let header = Header::control(Kind::Cancel, id);
             self.send(header, Head::Borrowed(&[]), Vec::new());
@@ -109,7 +112,7 @@ impl<S: Stream> State<S> {
     pub(crate) fn refuse_streams(&mut self) {
         for id in self.items.refuse_all() {
             if let Some(wake) = self.followers.remove(&id) {
-                crate::state::ring(&wake);
+                ring(&wake);
             }
         }
     }

@@ -58,9 +58,6 @@ struct Model {
     caller_ended: bool,
 }
 
-/// More than the bytes of a world's frames.
-const READS_MAX: usize = 4000;
-
 struct World {
     caller: State<Script>,
     server: State<Script>,
@@ -199,22 +196,26 @@ impl World {
         self.caller.receive();
     }
 
-    /// Deliver what is on its way; a byte takes a receive at worst.
-    fn read_all(&mut self) {
-        for _ in 0..READS_MAX {
+    /// Move bytes until neither end has received any for a while: every other step would block.
+    fn deliver(&mut self) {
+        let mut quiet = 0;
+        while quiet < 8 {
+            let before = self.caller.decoder.offset() + self.server.decoder.offset();
             self.server_reads();
             self.caller_reads();
+            let after = self.caller.decoder.offset() + self.server.decoder.offset();
+            quiet = if before == after { quiet + 1 } else { 0 };
         }
     }
 
     /// Deliver everything, run what waits, consume and end all streams.
     fn settle(&mut self) {
-        self.read_all();
+        self.deliver();
         self.run();
         for id in self.streams.keys().copied().collect::<Vec<_>>() {
             self.end(id, false);
         }
-        self.read_all();
+        self.deliver();
         for id in self.streams.keys().copied().collect::<Vec<_>>() {
             while self.take(id) {}
         }
@@ -238,6 +239,57 @@ proptest! {
         prop_assert_eq!((world.caller.items.in_flight(), world.caller.items.left()), (0, 0));
         prop_assert!(world.server.credits.is_empty());
         prop_assert_eq!(world.caller.items.bytes(), 0);
+    }
+}
+
+/// A frame of any kind about one of few streams, with a credit or time that is small, large or none.
+fn headers() -> impl Strategy<Value = Header> {
+    let kinds = prop::sample::select(vec![
+        Kind::Call,
+        Kind::Reply,
+        Kind::Failure,
+        Kind::Cancel,
+        Kind::Goodbye,
+        Kind::Item,
+        Kind::Credit,
+    ]);
+    let times = prop::sample::select(vec![0, 1, 2, STREAM_CREDIT_MAX, u32::MAX]);
+    (kinds, 1..4_u64, times, any::<bool>(), 0..3_u32).prop_map(
+        |(kind, id, time, stream, generation)| Header {
+            time,
+            generation,
+            stream: stream && kind == Kind::Call,
+            ..Header::control(kind, id)
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn no_sequence_of_frames_confuses_an_end(
+        to_caller in prop::collection::vec(headers(), 0..40),
+        to_server in prop::collection::vec(headers(), 0..40),
+    ) {
+        let mut world = World::new(usize::MAX);
+        let ids = [world.start(1), world.start(3)];
+        for (ours, theirs) in to_caller.iter().zip(&to_server) {
+            world.server.send(*ours, nothing(), Vec::new());
+            world.caller.send(*theirs, nothing(), Vec::new());
+            for _ in 0..4 {
+                world.server_reads();
+                world.caller_reads();
+            }
+            while let Some(Ok(call)) = world.server.inbox.next(Instant::now()) {
+                if call.stream && world.server.standing(call.id, Instant::now()) == Standing::Ready {
+                    world.server.send_item(Header::control(Kind::Item, call.id), nothing(), Vec::new(), true);
+                }
+            }
+        }
+        for id in ids {
+            world.caller.leave_stream(id);
+            prop_assert!(matches!(world.caller.items.take(id), Next::End(_)));
+        }
+        prop_assert_eq!((world.caller.items.in_flight(), world.caller.items.bytes()), (0, 0));
     }
 }
 

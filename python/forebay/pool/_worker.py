@@ -11,6 +11,7 @@ import sys
 from _socket import socketpair as _pair
 from typing import Any
 
+import forebay.rpc._serve_stream  # noqa: F401 - loaded once for all services: 3 ms of a first stream
 from forebay import _core
 from forebay.errors import ConfigError
 from forebay.pool._application import resolve

@@ -8,15 +8,19 @@ from forebay.rpc._channel import Channel
 from forebay.rpc._client import Client
 from forebay.rpc._connect import aconnect, connect
 from forebay.rpc._serve import Running, current, serve_connection
+from forebay.rpc._stream import Stream
 
 if TYPE_CHECKING:
     from forebay.rpc._server import Server, serve
+    from forebay.rpc._stream_loop import AsyncStream
 
 __all__ = [
+    "AsyncStream",
     "Channel",
     "Client",
     "Running",
     "Server",
+    "Stream",
     "aconnect",
     "connect",
     "current",
@@ -26,9 +30,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the asyncio server on first use, so that the blocking face does not import asyncio."""
+    """Load what needs asyncio on first use, so that the blocking face does not import it."""
     if name in ("Server", "serve"):
         from forebay.rpc import _server
 
         return getattr(_server, name)
+    if name == "AsyncStream":
+        from forebay.rpc._stream_loop import AsyncStream
+
+        return AsyncStream
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -346,14 +346,11 @@ class Channel:
         return self._connection.leaving
 
     def look(self) -> bool:
-        """Look at the socket while no call is in flight; whether a new one may succeed.
+        """Look at the socket where nobody reads it; whether a new call may succeed.
 
-        Thread affinity: none, while nothing else uses the channel. Cost: one system call.
+        Thread affinity: none. Cost: one system call.
         """
-        connection = self._connection
-        if not self._bound and not connection.closed:
-            connection.receive(self._number)
-        return not (connection.closed or connection.over or connection.leaving)
+        return self._connection.probe()
 
     def metrics(self) -> dict[str, int]:
         """What the connection counted: bytes, calls in flight, late replies."""

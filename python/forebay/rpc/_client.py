@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
+from collections.abc import AsyncGenerator, Generator
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ConfigError
 from forebay.rpc._connect import CONNECT_TIMEOUT_S, Target
+from forebay.rpc._stream import CREDIT
 from forebay.rpc._threads import Patience, ThreadChannels
 
 if TYPE_CHECKING:
@@ -88,9 +90,17 @@ class Client:
 
         Cost: that of `Channel.call`, and one system call to look at the socket before.
         """
-        return self._with_channel(
-            timeout, lambda channel, left: channel.call(method, args, kwargs, timeout=left)
-        )
+        channels, patience = self._threads, Patience(self._target, timeout)
+        while True:
+            try:
+                place = channels.take(patience)
+                try:
+                    return place.channel.call(method, args, kwargs, timeout=patience.left())
+                finally:
+                    channels.put(place)
+            except BrokenError as error:
+                delay = patience.delay(error)
+            channels.pause(delay)
 
     async def acall(
         self,
@@ -134,6 +144,76 @@ class Client:
         submission.send()
         return submission.future
 
+    def stream(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        credit: int = CREDIT,
+    ) -> Generator[Any, None, None]:
+        """Call a method that yields, and iterate what it yields; as `Channel.stream`.
+
+        The call is sent when the first item is asked for, and again as others are, until an item
+        has come. Leave early by `close()`, which the last reference does too.
+        """
+        channels, patience = self._threads, Patience(self._target, timeout)
+        begun = False
+        while True:
+            try:
+                place = channels.take(patience)
+                try:
+                    left = patience.left()
+                    with place.channel.stream(
+                        method, args, kwargs, timeout=left, credit=credit
+                    ) as items:
+                        for item in items:
+                            begun = True
+                            yield item
+                    return
+                finally:
+                    channels.put(place)
+            except BrokenError as error:
+                if begun:
+                    raise
+                delay = patience.delay(error)
+            channels.pause(delay)
+
+    async def astream(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        credit: int = CREDIT,
+    ) -> AsyncGenerator[Any, None]:
+        """As `stream`, on any event loop; leave early by `contextlib.aclosing`."""
+        import asyncio
+
+        channels, patience = self._channels_here(), Patience(self._target, timeout)
+        begun = False
+        while True:
+            try:
+                place = await channels.take(patience)
+                try:
+                    left = patience.left()
+                    async with place.channel.astream(
+                        method, args, kwargs, timeout=left, credit=credit
+                    ) as items:
+                        async for item in items:
+                            begun = True
+                            yield item
+                    return
+                finally:
+                    channels.put(place)
+            except BrokenError as error:
+                if begun:
+                    raise
+                delay = patience.delay(error)
+            await asyncio.sleep(delay)
+
     def send_oneway(
         self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> None:
@@ -141,7 +221,17 @@ class Client:
 
         A server that leaves drops those that it has not started, and nobody learns of it.
         """
-        self._with_channel(None, lambda channel, _: channel.send_oneway(method, args, kwargs))
+        channels, patience = self._threads, Patience(self._target, None)
+        while True:
+            try:
+                place = channels.take(patience)
+                try:
+                    return place.channel.send_oneway(method, args, kwargs)
+                finally:
+                    channels.put(place)
+            except BrokenError as error:
+                delay = patience.delay(error)
+            channels.pause(delay)
 
     def close(self) -> None:
         """Close every connection; calls in flight end with `ClosedError`. Idempotent.
@@ -198,20 +288,6 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _with_channel(self, timeout: float | None, act: Any) -> Any:
-        """Do something with a channel, and with another one where it did not start."""
-        channels, patience = self._threads, Patience(self._target, timeout)
-        while True:
-            try:
-                place = channels.take(patience)
-                try:
-                    return act(place.channel, patience.left())
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                delay = patience.delay(error)
-            channels.pause(delay)
 
     def _channels_here(self) -> TaskChannels:
         """Those of the running loop."""

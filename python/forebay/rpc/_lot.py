@@ -49,6 +49,10 @@ class Lot:
 
         After `OPEN`, `add` or `give_up` is called once.
         """
+        places = self._places
+        if self._looks and places and not places[0].calls and places[0].channel.look():
+            places[0].calls = 1
+            return places[0]  # as always in a program of one thread
         while True:
             self._prune()
             best = min(self._places, key=lambda place: place.calls, default=None)
@@ -81,8 +85,7 @@ class Lot:
     def put(self, place: Place) -> None:
         """A call has ended."""
         place.calls -= 1
-        self._prune()
-        if not place.calls and place in self._leaving:
+        if self._leaving and not place.calls and place in self._leaving:
             self._leaving.remove(place)
             self._gone.append(place.channel)
 

@@ -7,7 +7,6 @@ stream, and the stream for credit.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,6 @@ READY, CANCELLED, EXPIRED = 1, 2, 3
 
 _TURN_ITEMS = 64
 """Items of one stream before others and calls have their turn: some 100 us of small ones."""
-
-_log = logging.getLogger(__name__)
 
 
 class ServedStreams:
@@ -166,7 +163,9 @@ def close_quietly(items: Iterator[Any]) -> None:
     try:
         close()
     except Exception as error:
-        _log.warning("a stream raised when it was closed", exc_info=error)
+        import logging  # here: it brings threading along, which costs each fork of a template
+
+        logging.getLogger(__name__).warning("a stream raised when it was closed", exc_info=error)
 
 
 def _fail(connection: Connection, call: int, number: int, error: Exception) -> None:

@@ -108,9 +108,9 @@ class SessionStreams:
     ) -> None:
         standing, begun = writer.standing(), monotonic()
         while True:
-            while standing != READY:
-                await self._wait(writer, standing)
-                standing, begun = writer.standing(), monotonic()
+            if standing != READY:
+                await self._until_ready(writer)
+                begun = monotonic()
             try:
                 item = await anext(items)
             except StopAsyncIteration:
@@ -121,10 +121,14 @@ class SessionStreams:
                 await asyncio.sleep(0)
                 standing, begun = writer.standing(), monotonic()  # what woke nobody is seen here
 
-    async def _wait(self, writer: ItemWriter, standing: int) -> None:
-        """Wait for credit, or room."""
-        if standing == CANCELLED:
-            raise asyncio.CancelledError  # its task may be told later, or, half-closed, never
+    async def _until_ready(self, writer: ItemWriter) -> None:
+        """Wait for credit, or room; neither may be wanting any more."""
+        while (standing := writer.standing()) != READY:
+            if standing == CANCELLED:
+                raise asyncio.CancelledError  # its task is told later, or, half-closed, never
+            await self._wait(writer)
+
+    async def _wait(self, writer: ItemWriter) -> None:
         if self._connection.outbox_bytes > _OUTBOX_BYTES_HIGH:
             self._full = True
         future = asyncio.get_running_loop().create_future()

@@ -206,5 +206,10 @@ class AsyncStream:
         self.close()
 
     def __del__(self) -> None:
-        if self._reader is not None:
-            self.close()
+        # Perhaps in another thread than the loop's, so that nothing of the loop may be touched. A
+        # cancel that the kernel does not take at once goes out with what already waits there.
+        reader = self._reader
+        if reader is not None:
+            self._channel._own_binding().streams.pop(reader.id, None)
+            with contextlib.suppress(Error):  # closed, or another process's after a fork
+                reader.leave()

@@ -15,6 +15,7 @@ from forebay.transport._connect import Connect, connect
 from forebay.transport._connection import AsyncConnection, Connection
 from forebay.transport._limits import Limits
 from forebay.transport._listen import AsyncListener, Listen, listen
+from forebay.transport._process_limits import process_metrics, set_process_limits
 from forebay.transport._tls import Tls, TlsPeer
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ __all__ = [
     "listen",
     "native",
     "new_event_loop",
+    "process_metrics",
+    "set_process_limits",
 ]
 
 __getattr__, __dir__ = lazy(__name__, {"_event_loop": ("EventLoop", "new_event_loop")})

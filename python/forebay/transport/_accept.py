@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from forebay._core import Listener as UnixListener
+from forebay._core import process_has_room
 from forebay.errors import BrokenError
 from forebay.transport._address import PATH_SCHEMES, Address
 from forebay.transport._socket import bind_all, name_of, resolve, tune
@@ -22,7 +23,7 @@ ACCEPTS_A_TURN = 64
 UNMET_MAX = 256
 """Connections in their handshake at the same time; more wait in the kernel's queue."""
 PAUSE_S = 0.1
-"""How long accepting pauses when there is no descriptor left."""
+"""How long accepting pauses when there is no room in the process, or no descriptor left."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 _log = logging.getLogger(__name__)
@@ -88,8 +89,9 @@ class Acceptor:
     """Takes the connections that come in at some doors.
 
     It pauses while `UNMET_MAX` of them are in their handshake, which its owner ends by `settle`,
-    while the owner holds it, and for `PAUSE_S` where no descriptor is left: then the first peer in
-    the queue is turned away rather than left to wait.
+    while the owner holds it, for `PAUSE_S` while the process may have no further connection, and
+    for as long where no descriptor is left: then the first peer in the queue is turned away rather
+    than left to wait.
 
     Args:
         name: what the log calls it.
@@ -150,6 +152,9 @@ class Acceptor:
         for _ in range(ACCEPTS_A_TURN):
             if not self._accepting:
                 return
+            if not process_has_room():
+                self._rest()  # nobody tells when a connection of somebody else ends
+                return
             try:
                 if not self._enter(door):
                     return
@@ -183,6 +188,10 @@ class Acceptor:
             if descriptor is not None:
                 os.close(descriptor)
         self._keep_spare()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Accept nobody for a moment."""
         self._exhausted = True
         self._update()
         self._loop.call_later(PAUSE_S, self._resume)

@@ -14,6 +14,7 @@ from forebay.transport._connection import Allocate, AsyncConnection, Connection
 from forebay.transport._dial import dial, dial_blocking, late
 from forebay.transport._entry import shown
 from forebay.transport._limits import Limits
+from forebay.transport._stall import sweep_of
 from forebay.transport._tls import Tls, demand
 
 __all__ = ["Connect", "connect"]
@@ -112,6 +113,7 @@ class Connect:
                 try:
                     core.bind(loop)
                     await core.meet()
+                    sweep_of(loop).watch(core, self._limits.stall_timeout_of(known=True))
                 except BaseException:
                     core.close()
                     raise

@@ -16,6 +16,7 @@ from forebay.transport._entry import guard
 from forebay.transport._limits import Limits
 from forebay.transport._native_listener import NativeListen, NativeListener
 from forebay.transport._opening import Opening
+from forebay.transport._stall import sweep_of
 from forebay.transport._tls import Tls
 from forebay.transport.native import Handler as NativeHandler
 
@@ -141,6 +142,8 @@ class AsyncListener:
         self._limits = limits
         self._allocate = allocate
         self._handshake_timeout = handshake_timeout
+        known = address.loopback or token is not None or (tls is not None and tls.mutual)
+        self._stall_timeout = limits.stall_timeout_of(known=known)
         self._tasks: set[asyncio.Task[None]] = set()
         self._acceptor: Acceptor | None = None
 
@@ -160,6 +163,7 @@ class AsyncListener:
 
     async def _open(self) -> AsyncListener:
         self._loop = asyncio.get_running_loop()
+        self._sweep = sweep_of(self._loop)
         self.url, doors = await open_doors(self._address)
         self._acceptor = Acceptor(self.url, doors, self._take)
         return self
@@ -183,6 +187,7 @@ class AsyncListener:
             async with asyncio.timeout(self._handshake_timeout):
                 await core.meet()
             connection = AsyncConnection(core, self._address.scheme)
+            self._sweep.watch(core, self._stall_timeout)
             met = True
             acceptor.settle()
             await self._handler(connection)
@@ -198,6 +203,7 @@ class AsyncListener:
         except Exception:
             _log.exception("a handler of %s failed", self.url)
         finally:
+            self._sweep.forget(core)
             core.close()
             if not met:
                 acceptor.settle()

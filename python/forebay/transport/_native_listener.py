@@ -22,8 +22,8 @@ __all__ = ["NativeListen", "NativeListener"]
 
 PythonHandler = Callable[[AsyncConnection], Awaitable[None]]
 
-STALL_TIMEOUT_S = 30.0
-"""In which half a message, or an answer that nobody takes, must have moved on."""
+NEVER_S = 1e9
+"""For ever, in seconds that fit a clock."""
 
 _log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ class NativeListener:
             trusted=self._address.loopback and self._token is None,
             limits=self._limits.as_dict(),
             handshake=self._handshake_timeout,
-            stall=STALL_TIMEOUT_S,
+            stall=min(self._limits.stall_timeout_of(known=False), NEVER_S),
         )
 
     def _take(self) -> None:

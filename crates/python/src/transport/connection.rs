@@ -485,6 +485,11 @@ impl Connection {
         self.core.outbox_bytes()
     }
 
+    /// Look at the socket where nobody reads it; whether a new call may succeed.
+    fn probe(&self, py: Python<'_>) -> PyResult<bool> {
+        self.core.probe().map_err(|e| transport_error(py, &e, None))
+    }
+
     /// Whether the server said that it takes no new calls.
     #[getter]
     fn leaving(&self) -> bool {

@@ -260,6 +260,25 @@ impl MessageConnection {
         forgotten.and(face.dismiss(py))
     }
 
+    /// End the connection if the peer has not moved on for `allowed` seconds; whether it did.
+    fn end_if_stalled(slf: Bound<'_, Self>, allowed: f64) -> PyResult<bool> {
+        let Some(allowed) = to_duration(Some(allowed)) else {
+            return Ok(false);
+        };
+        let stalled = slf.get().core.end_if_stalled(Instant::now(), allowed);
+        let stalled = stalled.map_err(|e| transport_error(slf.py(), &e, None))?;
+        if stalled {
+            Self::on_ready(slf, 0)?; // whoever waits is told
+        }
+        Ok(stalled)
+    }
+
+    /// What errors call the peer.
+    #[getter]
+    fn peer(&self) -> &str {
+        self.core.peer()
+    }
+
     /// Whether nothing more can be sent or comes, also where nobody reads.
     #[getter]
     fn closed(&self) -> bool {
@@ -277,6 +296,19 @@ impl MessageConnection {
         let lease = self.core.allocate(n_bytes);
         let lease = lease.map_err(|e| transport_error(py, &e, None))?;
         Ok(Buffer::new(lease))
+    }
+
+    /// Whether the peer may still read of a buffer's memory, because it was sent without a copy.
+    fn is_lent(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let frames = PyFrames::new(buffer)?;
+        if frames.count() != 1 {
+            return Err(config(format!(
+                "is_lent({}): give one buffer",
+                frames.count()
+            )));
+        }
+        let lent = self.core.is_lent(frames.get(0));
+        lent.map_err(|e| transport_error(py, &e, None))
     }
 
     /// The socket's descriptor, -1 once closed.

@@ -5,7 +5,7 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_memory::Lease;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -13,10 +13,11 @@ use rustix::io::Errno;
 
 use crate::admission::Admission;
 use crate::blocking::{is_past, timespec};
-use crate::error::{Delivered, Error, Fault, Result};
+use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::messages::Frames;
 use crate::messages::queue::Queue;
+use crate::messages::stall::Stall;
 use crate::messages::state::{Message, State};
 use crate::stream::Stream;
 use crate::sys::buffer::Buffer;
@@ -56,16 +57,24 @@ pub struct Sending {
     /// Bytes that wait to be sent, and whether the socket is to be watched for room.
     pub outbox_bytes: usize,
     pub wants_write: bool,
+    /// The process holds more than it may.
+    pub pressed: bool,
 }
 
 impl Sending {
     /// Up to where the stream must be with the kernel before the sender goes on; `None`: it may at once.
     ///
-    /// A sender gets its buffers back, and waits above the high mark until the low one.
+    /// A sender gets its buffers back, and waits above the high mark until the low one; where the process holds too
+    /// much, above the low one.
     pub fn awaited(&self, limits: &Limits) -> Option<u64> {
+        let most = if self.pressed {
+            limits.outbox_bytes_low
+        } else {
+            limits.outbox_bytes_high
+        };
         if self.lent {
             Some(self.end)
-        } else if self.outbox_bytes > limits.outbox_bytes_high {
+        } else if self.outbox_bytes > most {
             Some(self.end - limits.outbox_bytes_low as u64)
         } else {
             None
@@ -119,6 +128,8 @@ pub struct Messages {
     taken: AtomicBool,
     /// Threads that sleep on what only one may sleep on.
     queue: Queue,
+    /// How far it was when somebody last looked whether the peer moves on.
+    stall: Mutex<Option<Stall>>,
 }
 
 /// A connection that somebody else has stepped so far: [`Messages::resume`].
@@ -152,6 +163,7 @@ impl Messages {
             owner: AtomicU32::new(process::current()),
             taken: AtomicBool::new(false),
             queue: Queue::default(),
+            stall: Mutex::new(None),
         }
     }
 
@@ -164,6 +176,7 @@ impl Messages {
             owner: AtomicU32::new(process::current()),
             taken: AtomicBool::new(false),
             queue: Queue::default(),
+            stall: Mutex::new(None),
         }
     }
 
@@ -224,6 +237,21 @@ impl Messages {
         Aside::new(lease, bytes)
     }
 
+    /// Whether the peer may still read of the memory in which these bytes lie, because it was sent without a copy.
+    ///
+    /// # Errors
+    /// `Closed` once this end is closed: then nobody says so any more. `Forked`.
+    pub fn is_lent(&self, bytes: &[u8]) -> Result<bool> {
+        let mut state = self.lock()?;
+        match &mut state.stream {
+            Some(Wire::Shared(stream)) => Ok(stream.is_lent(bytes)),
+            Some(Wire::Socket(_) | Wire::Local(_) | Wire::Tls(_)) => Ok(false),
+            None => Err(Error::Closed {
+                peer: self.peer.clone(),
+            }),
+        }
+    }
+
     /// Send a message without waiting.
     ///
     /// # Errors
@@ -274,6 +302,7 @@ impl Messages {
             sent: state.with_kernel(),
             outbox_bytes: state.outbox.bytes(),
             wants_write: state.wants_write(),
+            pressed: state.outbox.bytes() > 0 && state.share.is_pressed(),
         };
         release(state);
         error.map_or(Ok(sending), Err)
@@ -349,6 +378,28 @@ impl Messages {
             state.receive();
         }
         Ok(state)
+    }
+
+    /// End the connection if the peer has not moved on for `allowed` with what it is in the middle of; whether it did.
+    ///
+    /// The first call begins to measure. Step it then, so that whoever waits is told.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn end_if_stalled(&self, now: Instant, allowed: Duration) -> Result<bool> {
+        let mut state = self.lock()?;
+        let (receiving, sending) = (state.receiving(), state.sending());
+        let mut stall = self.stall.lock().unwrap_or_else(PoisonError::into_inner);
+        let stall = stall.get_or_insert_with(|| Stall::new(now));
+        let stalled = stall.has_stalled(now, receiving, sending, allowed);
+        if stalled {
+            state.break_with(Fault::Broken(Cause::Stalled(allowed.as_secs())));
+            if let Some(wire) = &mut state.stream {
+                wire.hang_up();
+            }
+        }
+        release(state);
+        Ok(stalled)
     }
 
     /// Have nothing of the caller's buffers read any more: what the kernel has not taken of them is copied.
@@ -499,6 +550,7 @@ impl Messages {
         }
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
+        state.share.close();
         let mut wire = state.stream.take();
         if let Some(wire) = &mut wire {
             wire.hang_up();

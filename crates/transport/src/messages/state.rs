@@ -17,7 +17,9 @@ use crate::limit::{
     COPY_BYTES_MAX, Limits, MESSAGE_BYTES_MIN, PIECES_MAX, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES,
 };
 use crate::messages::Frames;
+use crate::messages::budget::{Budget, Share};
 use crate::messages::named::{self, Named};
+use crate::messages::stall::Place;
 use crate::outbox::{Head, Outbox};
 use crate::preface::{Preface, Role};
 use crate::stream::{Stream, StreamFault};
@@ -54,6 +56,10 @@ pub struct State<S> {
     rest: Vec<u8>,
     /// The last receive filled what it was given, so there may be more.
     maybe_more: bool,
+    /// What the process knows of it.
+    pub share: Share,
+    /// Where the message that is under way begins.
+    boundary: u64,
 }
 
 impl<S> State<S> {
@@ -76,6 +82,8 @@ impl<S> State<S> {
             paused: self.paused,
             rest: self.rest,
             maybe_more: self.maybe_more,
+            share: self.share,
+            boundary: self.boundary,
         }
     }
 }
@@ -105,7 +113,31 @@ impl<S: Stream> State<S> {
             paused: false,
             rest: Vec::new(),
             maybe_more: false,
+            share: Share::new(Budget::of_process()),
+            boundary: 0,
         }
+    }
+
+    /// Tell the process what is held here: queued, finished, and received of what is under way.
+    fn account(&mut self) {
+        let under_way = self.decoder.offset() - self.boundary;
+        let under_way = usize::try_from(under_way).unwrap_or(usize::MAX);
+        self.share
+            .hold(self.inbox_bytes + self.outbox.bytes() + under_way);
+    }
+
+    /// Where the message is that the peer is in the middle of; `None` where it is in none, or is not read.
+    pub fn receiving(&mut self) -> Option<Place> {
+        (self.is_within() && self.wants_read()).then(|| Place {
+            moved: self.decoder.offset(),
+            what: self.boundary,
+        })
+    }
+
+    /// What the kernel has of the stream, and the end of what is queued; `None` where nothing waits for the peer.
+    pub fn sending(&self) -> Option<(u64, u64)> {
+        let (sent, queued) = (self.with_kernel(), self.outbox.end());
+        (self.fault.is_none() && sent < queued).then_some((sent, queued))
     }
 
     /// Whether the peer has said who it is, and is let in.
@@ -145,6 +177,7 @@ impl<S: Stream> State<S> {
         if self.fault.is_some() {
             self.outbox.clear();
         }
+        self.account();
         (lent && self.outbox.sent() < end, end)
     }
 
@@ -229,6 +262,7 @@ impl<S: Stream> State<S> {
         if let Err(fault) = flow::flush(&mut self.stream, &mut self.outbox) {
             self.fail(fault);
         }
+        self.account();
     }
 
     fn count_sent(&mut self, outcome: Result<usize, StreamFault>) -> usize {
@@ -255,6 +289,7 @@ impl<S: Stream> State<S> {
         if !took {
             self.flush(); // a handshake may have ended, for which the outbox waits
         }
+        self.account();
     }
 
     /// One receive; `None` when there is nothing more. A short receive proves emptiness.
@@ -311,6 +346,9 @@ impl<S: Stream> State<S> {
     }
 
     fn act_on(&mut self, event: Option<Event>) {
+        if !matches!(event, None | Some(Event::Wanted)) {
+            self.boundary = self.decoder.offset();
+        }
         let outcome = match event {
             None | Some(Event::Wanted) => Ok(()),
             Some(Event::Preface(preface)) => self.meet(preface),
@@ -428,6 +466,7 @@ impl<S: Stream> State<S> {
     pub fn take(&mut self) -> Option<Message> {
         let message = self.inbox.pop_front()?;
         self.inbox_bytes -= weight(&message);
+        self.account();
         Some(message)
     }
 
@@ -459,7 +498,8 @@ impl<S: Stream> State<S> {
 
     /// Whether the stream should be watched for input.
     pub fn wants_read(&mut self) -> bool {
-        if self.inbox_bytes >= self.limits.inbox_bytes_max {
+        let held_back = self.share.holds_back(self.inbox_bytes);
+        if held_back || self.inbox_bytes >= self.limits.inbox_bytes_max {
             self.paused = true;
         } else if self.inbox_bytes <= self.limits.inbox_bytes_max / 2 {
             self.paused = false;
@@ -515,6 +555,7 @@ impl<S: Stream> State<S> {
         if self.fault.is_none() {
             self.fault = Some(fault);
             self.outbox.clear();
+            self.account();
         }
     }
 

@@ -9,10 +9,11 @@ use std::rc::Rc;
 use proptest::prelude::*;
 use rustix::io::Errno;
 
+use super::budget::{Budget, Share};
 use super::state::State;
 use crate::admission::Admission;
 use crate::error::{Cause, Fault, Violation};
-use crate::limit::{COPY_BYTES_MAX, Limits};
+use crate::limit::{BUDGET_STEP, COPY_BYTES_MAX, Limits};
 use crate::stream::{Stream, StreamFault};
 
 /// One direction: bytes, and how many of them each call may move.
@@ -184,6 +185,58 @@ fn reading_stops_at_the_limit_and_goes_on_at_half() {
         other.take();
     }
     assert!(other.wants_read());
+}
+
+/// The budget of a test, with both states charged to it.
+fn share(bytes_max: usize, states: [&mut State<End>; 2]) -> &'static Budget {
+    let budget: &'static Budget = Box::leak(Box::new(Budget::new(bytes_max, 2)));
+    for state in states {
+        state.share = Share::new(budget);
+    }
+    budget
+}
+
+#[test]
+fn above_the_limit_of_the_process_one_step_of_messages_is_read() {
+    let (left, right) = pair();
+    let mut one = state(left, Admission::Anybody, None);
+    let mut other = state(right, Admission::Anybody, None);
+    let budget = share(0, [&mut one, &mut other]);
+    for _ in 0..20 {
+        one.send(&mut vec![vec![0; BUDGET_STEP / 4]]);
+        settle(&mut one, &mut other);
+    }
+    let (messages, bytes) = other.waiting();
+    assert_eq!((messages, bytes >= BUDGET_STEP), (4, true));
+    assert!(!other.wants_read() && budget.tally().held_back == 1);
+    other.take();
+    assert!(
+        other.wants_read(),
+        "less than a step is always read on from"
+    );
+}
+
+#[test]
+fn a_message_that_was_begun_is_finished_above_the_limit() {
+    let (left, right) = pair();
+    left.outgoing.borrow_mut().room.extend([7 * BUDGET_STEP]);
+    let mut one = state(left, Admission::Anybody, None);
+    let mut other = state(right, Admission::Anybody, None);
+    let budget = share(0, [&mut one, &mut other]);
+    one.send(&mut vec![vec![7; 20 * BUDGET_STEP]]);
+    other.receive();
+    let held = budget.tally().held_bytes;
+    assert!(
+        held >= 17 * BUDGET_STEP,
+        "what is under way counts on both sides: {held}"
+    );
+    assert!(budget.is_over() && other.wants_read());
+    settle(&mut one, &mut other);
+    assert_eq!(other.waiting().0, 1);
+    assert!(!other.wants_read());
+    other.take();
+    assert!(other.wants_read());
+    assert_eq!(budget.tally().held_bytes, 0);
 }
 
 #[test]

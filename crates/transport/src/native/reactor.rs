@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::limit::{NATIVE_CONNECTIONS_MAX, NATIVE_PAUSE_MS, NATIVE_REDIAL_MS, NATIVE_UNMET_MAX};
+use crate::messages::Budget;
 use crate::messages::state::State;
 use crate::native::dial::Target;
 use crate::native::door::{Arrival, Door, Listening};
@@ -173,6 +174,10 @@ impl Reactor {
                 let _ = self.set_accepting(false);
                 return;
             }
+            if !Budget::of_process().has_room() {
+                self.rest(); // nobody tells when a connection of somebody else ends
+                return;
+            }
             let Some(door) = &mut self.door else { return };
             match door.accept(socket) {
                 Arrival::Connection(socket) => self.seat(socket),
@@ -182,12 +187,17 @@ impl Reactor {
                         .tally
                         .turned_away
                         .fetch_add(1, Ordering::Relaxed);
-                    let _ = self.set_accepting(false);
-                    self.resumes = Some(Instant::now() + Duration::from_millis(NATIVE_PAUSE_MS));
+                    self.rest();
                     return;
                 }
             }
         }
+    }
+
+    /// Accept nobody for a while.
+    fn rest(&mut self) {
+        let _ = self.set_accepting(false);
+        self.resumes = Some(Instant::now() + Duration::from_millis(NATIVE_PAUSE_MS));
     }
 
     fn has_places(&self) -> bool {

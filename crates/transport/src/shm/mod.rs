@@ -25,6 +25,8 @@ mod stream_tests;
 mod sync;
 mod theirs;
 
+pub use quarantine::sweep as reclaim;
+
 /// A name of a frame on the wire.
 pub const NAME_BYTES: usize = 32;
 

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::limit::{REGION_BYTES_MAX, REGION_CHUNK_BYTES, WINDOWS_MAX};
 use crate::shm::ledger::{Ledger, Ticket};
 use crate::shm::lifeline::{self, Record};
-use crate::shm::{Name, layout};
+use crate::shm::{Name, layout, quarantine};
 use crate::sys::shared::Own as Control;
 
 /// The region of this end.
@@ -146,6 +146,16 @@ impl Own {
         self.ledger.len()
     }
 
+    /// Whether the peer may still read of a block in which some of these bytes lie.
+    pub fn is_lent(&self, bytes: &[u8]) -> bool {
+        let asked = bytes.as_ptr_range();
+        self.ledger.loans().any(|lease| {
+            let start = lease.as_ptr().as_ptr().cast_const();
+            let end = start.wrapping_add(lease.len());
+            start < asked.end && asked.start < end
+        })
+    }
+
     /// The block in which a frame lies, and where in it.
     pub fn find(&self, bytes: &[u8]) -> Option<(Lease, u64)> {
         let address = bytes.as_ptr() as usize;
@@ -163,15 +173,23 @@ impl Own {
         Some(lease)
     }
 
+    /// Tell the peer of chunks that are no more.
+    fn forget_gone(&mut self, socket: &OwnedFd) {
+        self.announced.retain(|_, (name, mark)| {
+            !mark.is_gone() || lifeline::send(socket, Record::Gone(*name), &[]).is_err()
+        });
+    }
+
     /// What the peer calls the chunk of a block. It is told of a new one, and of those that are gone.
     fn announce(&mut self, socket: &OwnedFd, lease: &Lease) -> Option<u32> {
         let Reference { region, chunk, .. } = lease.reference();
         if let Some((name, _)) = self.announced.get(&(region, chunk)) {
             return Some(*name);
         }
-        self.announced.retain(|_, (name, mark)| {
-            !mark.is_gone() || lifeline::send(socket, Record::Gone(*name), &[]).is_err()
-        });
+        self.forget_gone(socket);
+        if self.announced.len() >= WINDOWS_MAX && quarantine::sweep() {
+            self.forget_gone(socket);
+        }
         if self.announced.len() >= WINDOWS_MAX {
             return None;
         }

@@ -1,7 +1,7 @@
 //! Blocks of arenas that a peer may still read though its connection is over.
 //!
 //! A view ends by its release or with its process, never with a socket: until then the block is not used again.
-//! Whoever opens, closes or lends next looks whether it has.
+//! Whoever opens or closes a connection next looks whether it has, and so does an arena before it says that it is full.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -43,12 +43,13 @@ pub fn admit(peer: Theirs, loans: Vec<(Ticket, Lease)>) {
     }
 }
 
-/// Give back what is not read any more.
-pub fn sweep() {
+/// Give back what is not read any more; whether there was anything.
+pub fn sweep() -> bool {
     let mut wards = lock();
-    if !wards.is_empty() {
-        wards.retain_mut(Ward::keeps);
-    }
+    let loans = |wards: &Vec<Ward>| wards.iter().map(|ward| ward.loans.len()).sum::<usize>();
+    let before = loans(&wards);
+    wards.retain_mut(Ward::keeps);
+    loans(&wards) < before
 }
 
 fn lock() -> std::sync::MutexGuard<'static, Vec<Ward>> {

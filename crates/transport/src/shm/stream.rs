@@ -136,6 +136,12 @@ impl SharedStream {
         self.own.find(bytes).is_some()
     }
 
+    /// Whether the peer may still read of the memory in which these bytes lie.
+    pub fn is_lent(&mut self, bytes: &[u8]) -> bool {
+        self.settle();
+        self.own.is_lent(bytes)
+    }
+
     /// Take back what the peer has given back.
     fn settle(&mut self) {
         if let Some(theirs) = &self.theirs {

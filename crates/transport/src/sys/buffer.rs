@@ -1,10 +1,12 @@
 //! Memory for received bytes: aligned, never zeroed, grown only on demand.
 
-use std::alloc::{Layout, alloc, dealloc, realloc};
+use std::alloc::{Layout, realloc};
 use std::any::Any;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+
+use super::shelf;
 
 /// Alignment of segments: a cache line, and enough for every numpy dtype and vector load.
 pub const SEGMENT_ALIGN: usize = 64;
@@ -20,8 +22,7 @@ struct Aligned;
 
 /// An owned block of which the first `len` bytes are initialised.
 ///
-/// It is obtained from the process allocator rather than by `mmap`, so that pages of a freed
-/// large block are used again: above 1 MB fresh pages are what a transfer costs.
+/// Large ones are used again while their pages are warm: see [`super::shelf`].
 pub struct Buffer {
     pointer: NonNull<u8>,
     capacity: usize,
@@ -69,8 +70,7 @@ impl Buffer {
                 keeper: None,
             });
         }
-        // SAFETY: the size is not zero.
-        let pointer = NonNull::new(unsafe { alloc(layout) })?;
+        let pointer = shelf::obtain(layout)?;
         Some(Self {
             pointer,
             capacity,
@@ -266,7 +266,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         if self.capacity > 0 && self.align > 1 && !self.is_shared() {
             // SAFETY: pointer and layout are those of the allocation; nobody else frees it.
-            unsafe { dealloc(self.pointer.as_ptr(), self.layout()) };
+            unsafe { shelf::give_back(self.pointer, self.layout()) };
         }
     }
 }

@@ -7,3 +7,4 @@ pub mod events;
 pub mod filling;
 pub mod process;
 pub mod shared;
+pub mod shelf;

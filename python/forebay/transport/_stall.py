@@ -1,0 +1,86 @@
+"""Ending connections whose peer stands still in the middle of something."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from weakref import WeakKeyDictionary
+
+from forebay._core import MessageConnection
+
+__all__ = ["Sweep", "sweep_of"]
+
+LOOKS = 4
+"""Looks within the shortest time that is allowed: a stall is found at most a quarter late."""
+PERIOD_S_MIN = 0.01
+
+_log = logging.getLogger(__name__)
+
+
+class Sweep:
+    """Looks at the connections of one loop now and then; one timer for all of them.
+
+    It runs while it has connections to look at, and drops those that were closed.
+
+    Affinity: its loop, and that one's thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._call_later = loop.call_later
+        self._watched: dict[MessageConnection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._period_s = math.inf
+
+    def __len__(self) -> int:
+        return len(self._watched)
+
+    def watch(self, connection: MessageConnection, timeout_s: float | None) -> None:
+        """Look at a connection from now on, unless it may stand still for as long as it likes."""
+        if timeout_s is None or timeout_s == math.inf:
+            return
+        self._watched[connection] = timeout_s
+        period_s = max(timeout_s / LOOKS, PERIOD_S_MIN)
+        if period_s < self._period_s:
+            self._period_s = period_s
+            self._restart()
+
+    def forget(self, connection: MessageConnection) -> None:
+        """Look at it no more. No error if it was not looked at."""
+        self._watched.pop(connection, None)
+        if not self._watched:
+            self._stop()
+
+    def _restart(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._call_later(self._period_s, self._look)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._period_s = None, math.inf
+
+    def _look(self) -> None:
+        self._timer = None
+        for connection, timeout_s in list(self._watched.items()):
+            if connection.fileno() < 0:
+                del self._watched[connection]
+            elif connection.end_if_stalled(timeout_s):
+                del self._watched[connection]
+                _log.warning("%s stood still for %g s", connection.peer, timeout_s)
+        if self._watched:
+            self._restart()
+        else:
+            self._stop()
+
+
+_sweeps: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweep] = WeakKeyDictionary()
+
+
+def sweep_of(loop: asyncio.AbstractEventLoop) -> Sweep:
+    """The one of a loop, made at its first use."""
+    sweep = _sweeps.get(loop)
+    if sweep is None:
+        sweep = _sweeps[loop] = Sweep(loop)
+    return sweep
