@@ -281,7 +281,7 @@ proptest! {
             }
             while let Some(Ok(call)) = world.server.inbox.next(Instant::now()) {
                 if call.stream && world.server.standing(call.id, Instant::now()) == Standing::Ready {
-                    world.server.send_item(Header::control(Kind::Item, call.id), nothing(), Vec::new(), true);
+                    world.server.send_item(Header::control(Kind::Item, call.id), nothing(), Vec::new(), Vec::new(), true);
                 }
             }
         }
