@@ -111,8 +111,8 @@ def test_deadlines_travel_and_keep_the_channel(run: Run, place: Place) -> None:
 
 def test_a_caller_that_takes_no_answers_is_waited_for(run: Run, place: Place) -> None:
     """Answers that nobody takes stop both ends from taking more in, rather than fill memory."""
-    array = np.zeros(1 << 14)  # 128 KiB, which is never lent
-    bound, many = 24 << 20, 1600
+    array = np.zeros(1 << 13)  # 64 KiB, which is never lent
+    bound, many = 24 << 20, 3200
 
     async def work() -> None:
         async with place.serve(Handler()) as server:
