@@ -631,8 +631,14 @@ def process_has_room() -> bool:
 def process_metrics() -> dict[str, int]:
     """See `forebay.transport.process_metrics`."""
 
-def connect_unix(path: str | PathLike[str]) -> int:
-    """Connect to a Unix socket; returns a descriptor, which is the caller's to close."""
+def connect_unix(path: str | PathLike[str], timeout: float | None = None) -> int:
+    """Connect to a Unix socket; returns a descriptor, which is the caller's to close.
+
+    While its queue is full it waits, at most `timeout` seconds; 0 does not wait at all.
+
+    Raises:
+        DeadlineError: its queue was full until then. BrokenError: nobody listens.
+    """
 
 # --- pool ---
 

@@ -8,13 +8,14 @@ use std::rc::Rc;
 
 use rustix::io::Errno;
 
+use crate::admission::Admission;
 use crate::call::{Outcome, Taker};
-use crate::error::{Cause, Fault};
+use crate::error::{Cause, Fault, Violation};
 use crate::frame::{Codec, Header, Kind};
-use crate::limit::Limits;
+use crate::limit::{Limits, UNMET_BYTES_MAX};
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
-use crate::state::{Reader, State};
+use crate::state::{Entry, Reader, State};
 use crate::stream::{Stream, StreamFault};
 
 type Pipe = Rc<RefCell<VecDeque<u8>>>;
@@ -80,8 +81,18 @@ impl Stream for Script {
 }
 
 pub(super) fn ends(step: usize, left: usize, errno: Errno) -> (State<Script>, State<Script>) {
+    ends_that_enter(step, left, errno, [Entry::default(), Entry::default()])
+}
+
+/// The same, with what the caller and the server want of each other.
+fn ends_that_enter(
+    step: usize,
+    left: usize,
+    errno: Errno,
+    [caller, server]: [Entry; 2],
+) -> (State<Script>, State<Script>) {
     let (there, back) = (Pipe::default(), Pipe::default());
-    let end = |out: &Pipe, into: &Pipe, role, left| {
+    let end = |out: &Pipe, into: &Pipe, role, left, entry| {
         let (out, into, left) = (out.clone(), into.clone(), Cell::new(left));
         let script = Script {
             out,
@@ -92,14 +103,15 @@ pub(super) fn ends(step: usize, left: usize, errno: Errno) -> (State<Script>, St
             errno,
         };
         let mut state = State::new(role, Limits::default(), 0);
+        state.entry = entry;
         state.connect(script, true);
         state.greet();
         state.flush();
         state
     };
     (
-        end(&there, &back, Role::Caller, left),
-        end(&back, &there, Role::Server, usize::MAX),
+        end(&there, &back, Role::Caller, left, caller),
+        end(&back, &there, Role::Server, usize::MAX, server),
     )
 }
 
@@ -172,6 +184,81 @@ fn any_step_with_blocking_between_gives_the_same_replies() {
             assert_eq!(frame.head.as_slice(), b"head");
             assert_eq!(frame.segments[0].as_slice(), [5u8; 30]);
         }
+    }
+}
+
+/// A caller that shows this, and a server that asks for "secret".
+fn guarded(step: usize, token: Option<&[u8]>) -> (State<Script>, State<Script>) {
+    let shows = Entry {
+        token: token.map(<[u8]>::to_vec),
+        ..Entry::default()
+    };
+    let asks = Entry {
+        admission: Admission::Token(b"secret".to_vec()),
+        ..Entry::default()
+    };
+    ends_that_enter(step, usize::MAX, Errno::AGAIN, [shows, asks])
+}
+
+#[test]
+fn a_token_lets_calls_in_however_it_is_cut() {
+    for step in 1..=120 {
+        let (mut caller, mut server) = guarded(step, Some(b"secret"));
+        assert!(
+            !server.is_met() && server.outbox.is_empty(),
+            "it says nothing yet"
+        );
+        let outcomes = exchange(&mut caller, &mut server);
+        assert!(matches!(
+            outcomes[..],
+            [Outcome::Reply(_), Outcome::Reply(_)]
+        ));
+        assert!(caller.is_met() && server.is_met());
+    }
+}
+
+#[test]
+fn without_the_right_token_nothing_is_said_or_run() {
+    for (shown, expected) in [
+        (None, Violation::Uninvited),
+        (Some(&b"guess"[..]), Violation::Token),
+        (Some(&b"secret "[..]), Violation::Token),
+        (Some(&b""[..]), Violation::Token),
+    ] {
+        for step in [1, 7, 1_000] {
+            let (mut caller, mut server) = guarded(step, shown);
+            assert!(exchange(&mut caller, &mut server).is_empty());
+            let Some(Fault::Protocol { violation, .. }) = &server.fault else {
+                panic!("{:?}", server.fault)
+            };
+            assert_eq!(violation, &expected);
+            assert_eq!(server.inbox.queued(), 0);
+            assert!(caller.peer.is_none(), "not even the preface");
+        }
+    }
+}
+
+#[test]
+fn a_long_frame_is_refused_before_the_token_and_taken_after_it() {
+    let long = vec![0u8; usize::try_from(UNMET_BYTES_MAX).expect("short") + 1];
+    for (shown, refused) in [(None, true), (Some(&b"secret"[..]), false)] {
+        let (mut caller, mut server) = guarded(usize::MAX, shown);
+        let header = frame(Kind::Call, 1, &long, &[]);
+        caller.send(header, Head::Borrowed(&long), Vec::new());
+        for _ in 0..8 {
+            caller.flush();
+            server.receive();
+        }
+        let limit = Violation::FrameBytes {
+            limit: UNMET_BYTES_MAX,
+            value: UNMET_BYTES_MAX + 1,
+        };
+        let found = server.fault.map(|fault| match fault {
+            Fault::Protocol { violation, .. } => violation,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(found, refused.then_some(limit));
+        assert_eq!(server.inbox.queued(), usize::from(!refused));
     }
 }
 

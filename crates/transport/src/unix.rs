@@ -5,12 +5,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, chmod, flock};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect as connect_to, listen as listen_on, socket_with, socketpair, sockopt::socket_peercred,
+    connect as connect_to, listen as listen_on, socket_with, socketpair,
+    sockopt::{Timeout, set_socket_timeout, socket_peercred},
 };
 
 use crate::error::{Error, Result};
@@ -44,15 +46,35 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
     .map_err(|errno| system("socketpair", errno))
 }
 
-/// Connect to a listening socket; waits while its backlog is full.
+/// Connect to a listening socket; waits while its backlog is full, at most for a time. None of it is not to wait at all.
 ///
 /// # Errors
-/// `Config` for a path that is too long; `System` with errno if nobody listens.
-pub fn connect(path: &Path) -> Result<OwnedFd> {
+/// `Config` for a path that is too long; `System` with errno if nobody listens; `Deadline`; `Interrupted`, then do it again.
+pub fn connect(path: &Path, timeout: Option<Duration>) -> Result<OwnedFd> {
     let address = address(path)?;
-    let socket = stream_socket(SocketFlags::CLOEXEC)?;
-    connect_to(&socket, &address)
-        .map_err(|errno| system(&format!("connect to {}", path.display()), errno))?;
+    let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
+    let waits = timeout.filter(|_| !at_once);
+    let mut flags = SocketFlags::CLOEXEC;
+    flags.set(SocketFlags::NONBLOCK, at_once);
+    let socket = stream_socket(flags)?;
+    let limit = |timeout| {
+        // The kernel takes it for that of connecting too: socket(7).
+        set_socket_timeout(&socket, Timeout::Send, timeout)
+            .map_err(|errno| system("setsockopt", errno))
+    };
+    if waits.is_some() {
+        limit(waits)?;
+    }
+    connect_to(&socket, &address).map_err(|errno| match errno {
+        Errno::AGAIN => Error::Deadline {
+            peer: path.display().to_string(),
+        },
+        Errno::INTR => Error::Interrupted,
+        _ => system(&format!("connect to {}", path.display()), errno),
+    })?;
+    if waits.is_some() {
+        limit(None)?;
+    }
     Ok(socket)
 }
 

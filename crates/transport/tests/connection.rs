@@ -469,7 +469,7 @@ fn listeners_replace_stale_files_and_respect_live_ones() {
         matches!(Listener::bind(&path), Err(Error::Config(_))),
         "in use"
     );
-    let client = connect(&path).expect("connects");
+    let client = connect(&path, None).expect("connects");
     let accepted = listener.accept().expect("accepts").expect("waits");
     assert_eq!(
         forebay_transport::unix::peer_uid(&accepted),

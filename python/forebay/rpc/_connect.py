@@ -11,8 +11,6 @@ from forebay.rpc._channel import Channel
 from forebay.rpc._codec import by_name
 
 if TYPE_CHECKING:
-    import asyncio
-
     from forebay.transport import Tls
     from forebay.transport._address import Address
 
@@ -137,16 +135,17 @@ class Target:
         """A new channel; the caller's to close."""
         timeout = self.timeout if timeout is None else min(timeout, self.timeout)
         end = time.monotonic() + timeout
-        connection = self._connection(self._dial_blocking(timeout))
+        connection: Connection | None = None
         try:
+            connection = self._connection(self._dial_blocking(timeout))
             if self._meets:
                 connection.meet(max(0.0, end - time.monotonic()))
             return self._channel(connection)
-        except DeadlineError:
-            connection.close()
-            raise self._late(timeout) from None
         except BaseException as error:
-            connection.close()
+            if connection is not None:
+                connection.close()
+            if isinstance(error, DeadlineError):
+                raise self._late(timeout) from None
             self._advise(error)
             raise
 
@@ -195,25 +194,17 @@ class Target:
 
     def _dial_blocking(self, timeout: float) -> int:
         if self._path or self._address is None:
-            return connect_unix(self._path)
+            return connect_unix(self._path, timeout)
         from forebay.transport._dial import dial_blocking
 
         return dial_blocking(self._address, timeout)
 
     async def _dial(self) -> int:
-        from forebay.transport._dial import dial
+        from forebay.transport._dial import dial, dial_unix
 
         if self._address is not None and not self._path:
             return await dial(self._address)
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        connecting = loop.run_in_executor(None, connect_unix, self._path)
-        try:
-            return await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            connecting.add_done_callback(_close_unused)
-            raise
+        return await dial_unix(self._path)
 
     def _late(self, timeout: float) -> DeadlineError:
         return DeadlineError(f"{self.url} did not answer within {timeout:g} s", timeout=timeout)
@@ -221,10 +212,3 @@ class Target:
     def _advise(self, error: BaseException) -> None:
         if isinstance(error, BrokenError) and self._address is not None:
             error.add_note(f"where {self.url} asks for a token, give the same one by token=")
-
-
-def _close_unused(connecting: asyncio.Future[int]) -> None:
-    import os
-
-    if not connecting.cancelled() and connecting.exception() is None:
-        os.close(connecting.result())

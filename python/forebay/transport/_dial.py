@@ -11,7 +11,10 @@ from forebay.errors import DeadlineError
 from forebay.transport._address import PATH_SCHEMES, Address
 from forebay.transport._socket import refused, resolve, tune
 
-__all__ = ["dial", "dial_blocking", "late"]
+__all__ = ["dial", "dial_blocking", "dial_unix", "late"]
+
+REDIAL_S = 0.005
+"""Between two attempts at a Unix socket whose queue is full: a loop cannot wait for room in it."""
 
 
 async def dial(address: Address) -> int:
@@ -23,7 +26,7 @@ async def dial(address: Address) -> int:
     Cancellation: safe; nothing stays open.
     """
     if address.scheme in PATH_SCHEMES:
-        return connect_unix(address.path)
+        return await dial_unix(address.path)
     loop = asyncio.get_running_loop()
     failure: OSError | None = None
     for family, where in await resolve(loop, address.host, address.port):
@@ -43,6 +46,15 @@ async def dial(address: Address) -> int:
     raise refused(str(address), failure or OSError(f"no address of {address.host}"))
 
 
+async def dial_unix(path: str) -> int:
+    """The same for a Unix socket; while its queue is full, it comes back to it."""
+    while True:
+        try:
+            return connect_unix(path, 0.0)
+        except DeadlineError:
+            await asyncio.sleep(REDIAL_S)
+
+
 def dial_blocking(address: Address, timeout: float) -> int:
     """The same, for threads.
 
@@ -50,7 +62,7 @@ def dial_blocking(address: Address, timeout: float) -> int:
         DeadlineError: nobody answered within `timeout` seconds.
     """
     if address.scheme in PATH_SCHEMES:
-        return connect_unix(address.path)
+        return connect_unix(address.path, timeout)
     try:
         dialled = socket.create_connection((address.host, address.port), timeout)
     except TimeoutError:

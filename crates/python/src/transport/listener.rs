@@ -3,10 +3,13 @@
 
 use std::os::fd::{IntoRawFd, RawFd};
 use std::path::PathBuf;
+use std::time::Instant;
 
 use forebay_transport::unix::{self, Listener as UnixListener};
 use pyo3::prelude::*;
 
+use super::conversion::to_duration;
+use super::wait::{raise, retry};
 use crate::error::transport_error;
 
 /// A listening Unix socket.
@@ -60,10 +63,17 @@ impl Listener {
 }
 
 /// Connect to a Unix socket; returns a descriptor, which is the caller's to close.
+///
+/// While its queue is full it waits, at most `timeout` seconds; 0 does not wait at all.
 #[pyfunction]
-pub fn connect_unix(py: Python<'_>, path: PathBuf) -> PyResult<RawFd> {
-    let socket = py
-        .detach(|| unix::connect(&path))
-        .map_err(|e| transport_error(py, &e, None))?;
+#[pyo3(signature = (path, timeout = None))]
+pub fn connect_unix(py: Python<'_>, path: PathBuf, timeout: Option<f64>) -> PyResult<RawFd> {
+    let allowed = to_duration(timeout);
+    let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
+    let socket = retry(py, || {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        unix::connect(&path, left)
+    })
+    .map_err(|stop| raise(py, stop, timeout))?;
     Ok(socket.into_raw_fd())
 }
