@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +18,11 @@ import pytest
 
 from forebay._core import Connection, sweep_lent
 from forebay.errors import BrokenError
-from forebay.rpc import Channel
+from forebay.rpc import Channel, serve_connection
 from forebay.testing import chaos
 
 from .conftest import Service
+from .lending_service import Handler
 
 THRESHOLD = 128 << 10
 MEGABYTE = 1 << 20
@@ -156,8 +161,57 @@ def test_a_closed_connection_lends_until_its_reader_is_done(service: Service) ->
         sweep_lent()
 
 
+def test_where_data_is_limited_arguments_are_copied_out(service: Service) -> None:
+    """A service with little room for data maps what it borrows read-only, and gets copies."""
+    with service.channel() as channel:
+        channel.call("sum", (full(MEGABYTE, 1),))
+        channel.call("limit_data", (8 * MEGABYTE,))
+        for value in range(5):
+            assert channel.call("fill", (full(MEGABYTE, 1), value)) == value * MEGABYTE
+        assert channel.call("maps") == "r--s"
+        assert lent(channel) == 0
+
+
+CALLER = """
+import sys, time
+import numpy as np
+from forebay._core import Connection
+from forebay.rpc import Channel, serve_connection
+
+channel = Channel(Connection(int(sys.argv[1])))
+for value in range(3):
+    channel.call("keep", (np.full(1 << 20, value, np.uint8),))
+print("called", flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_caller_lent_outlives_it() -> None:
+    """A caller that is killed takes no argument away; its memory goes with the last view."""
+    ours, theirs = socket.socketpair()
+    handler = Handler()
+    with theirs:
+        command = [sys.executable, "-c", CALLER, str(theirs.fileno())]
+        caller = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, text=True
+        )
+    connection = Connection(ours.detach(), server=True)
+    serving = threading.Thread(target=serve_connection, args=(connection, handler))
+    serving.start()
+    assert caller.stdout is not None
+    with caller, caller.stdout:
+        assert caller.stdout.readline() == "called\n"
+        caller.kill()
+    serving.join(DEADLINE_S)
+    connection.close()
+    assert mapped() == 1
+    assert handler.kept_sums() == [0, MEGABYTE, 2 * MEGABYTE]
+    handler.forget()
+    assert mapped() == 0
+
+
 def mapped() -> int:
-    """Chunks that this process lends of."""
+    """Chunks that this process lends of or borrows."""
     return Path("/proc/self/maps").read_text().count("memfd:forebay:calls")
 
 
