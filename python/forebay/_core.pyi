@@ -45,6 +45,7 @@ __all__ = [
     "process_has_room",
     "process_metrics",
     "run_keeper",
+    "sweep_lent",
 ]
 
 # --- memory: documented in crates/python/src/memory.rs ---

@@ -324,6 +324,16 @@ def test_a_thousand_items_of_a_megabyte_need_little_memory(streams: Channel) -> 
     assert streams.call("peak_bytes") - before < 12 * size
 
 
+def test_a_thousand_arrays_of_a_megabyte_need_little_memory(streams: Channel) -> None:
+    """What is lent rather than sent comes back as fast as it is consumed."""
+    assert len(list(streams.stream("arrays", (3, 10)))) == 3  # numpy is there
+    before = streams.call("peak_bytes")
+    for number, array in enumerate(streams.stream("arrays", (1000, 125_000), credit=64)):
+        assert array[0] == array[-1] == number
+    assert number == 999
+    assert streams.call("peak_bytes") - before < 12_000_000
+
+
 def test_a_slow_consumer_of_large_items_holds_the_producer(streams: Channel) -> None:
     """Bytes stop a stream that has credit left, and calls go on meanwhile."""
     stream = streams.stream("blocks", (100, 500_000), credit=1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -39,7 +40,7 @@ def server_that(answers: bytes, features: int = 1) -> Channel:
     ours, theirs = socket.socketpair()
 
     def run() -> None:
-        with theirs:
+        with theirs, contextlib.suppress(OSError):  # the caller cuts it
             theirs.sendall(preface(2, features))
             header = HEADER.size
             read(theirs, PREFACE_BYTES + header)  # the credit

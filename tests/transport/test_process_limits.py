@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from forebay.transport import (
     AsyncConnection,
     connect,
     listen,
+    native,
     process_metrics,
     set_process_limits,
 )
@@ -217,6 +219,40 @@ def test_a_listener_pauses_at_the_limit_of_connections(run: Run) -> None:
                     assert process_metrics()["connections"] == 2
 
     run(main())
+
+
+def test_a_native_listener_pauses_too() -> None:
+    """Its thread is woken by nobody when a connection elsewhere ends, and looks by itself."""
+    set_process_limits(connections_max=2)
+    turned_back = process_metrics()["turned_back"]
+    with (
+        listen("tcp://127.0.0.1:0", native=native.Echo()) as listener,
+        dialled(listener.url) as first,
+        dialled(listener.url) as second,
+    ):
+        for raw in (first, second):
+            raw.sendall(preface() + message(b"in"))
+            assert exactly(raw, len(preface() + message(b"in")))
+        with dialled(listener.url) as third:
+            third.sendall(preface() + message(b"let me in"))
+            third.settimeout(0.3)  # three times as long as a pause
+            with pytest.raises(TimeoutError):
+                third.recv(1)
+            assert process_metrics()["turned_back"] > turned_back
+            first.close()
+            third.settimeout(TIMEOUT_S)
+            answer = exactly(third, len(preface() + message(b"let me in")))
+            assert answer.endswith(b"let me in")
+
+
+def exactly(raw: socket.socket, count: int) -> bytes:
+    """So many bytes of a socket."""
+    got = b""
+    while len(got) < count:
+        more = raw.recv(count - len(got))
+        assert more, "it was closed"
+        got += more
+    return got
 
 
 def test_the_limits_are_found_and_checked() -> None:

@@ -100,7 +100,7 @@ def serve_connection(
 
     Args:
         connection: made with `server=True`; stays yours to close.
-        handler: any object; its public methods can be called.
+        handler: any object; its public methods can be called, generators among them as streams.
         codec: take calls in this codec only; by default in any that the connection allows.
         generation: refuse calls of older generations; newer ones move it on.
         on_control: gets `(name, args)` of methods that start with "@"; its result is the answer.
@@ -110,8 +110,9 @@ def serve_connection(
         ProtocolError: the peer broke the protocol.
         ConfigError: unknown codec.
 
-    Thread affinity: one thread per connection. An exception of a method is answered and
-    serving goes on; `SystemExit` and `KeyboardInterrupt` go through.
+    Thread affinity: one thread per connection; streams take turns in it, and calls come between
+    two items. An exception of a method is answered and serving goes on; `SystemExit` and
+    `KeyboardInterrupt` go through.
     """
     only = None if codec is None else by_name(codec)
     if generation:

@@ -47,7 +47,7 @@ def serve(
     """Serve the public methods of `handler`.
 
     Args:
-        handler: `async def` methods run as tasks, plain ones inline in the loop.
+        handler: `async def` methods and streams run as tasks, plain ones inline in the loop.
         url: "unix:///path" (at most 107 bytes of path; the file is private to the user),
             "tcp://host:port" or "tls://host:port" (port 0: any that is free).
         tls: what to show and whom to let in, by `transport.Tls.server`; for `tls://` alone.

@@ -119,7 +119,7 @@ class SessionStreams:
             self._flush_soon()
             if monotonic() - begun > _SLICE_S:
                 await asyncio.sleep(0)
-                begun = monotonic()
+                standing, begun = writer.standing(), monotonic()  # what woke nobody is seen here
 
     async def _until_ready(self, writer: ItemWriter) -> None:
         """Wait for credit, or room; neither may be wanting any more."""

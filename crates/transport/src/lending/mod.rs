@@ -22,6 +22,8 @@ mod borrower;
 mod depot;
 mod held;
 mod lender;
+#[cfg(test)]
+mod liar_tests;
 pub mod local;
 mod steps;
 #[cfg(test)]
