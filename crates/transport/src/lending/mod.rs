@@ -25,6 +25,8 @@ mod lender;
 #[cfg(test)]
 mod liar_tests;
 pub mod local;
+#[cfg(test)]
+mod split_tests;
 mod steps;
 #[cfg(test)]
 mod tests;
