@@ -3,18 +3,21 @@
 //! Lock order: the state's lock is the only one, is held for one bounded turn, and never across
 //! a wait or while lent bytes are given back.
 
+mod serving;
+
+pub(crate) use serving::next_runnable;
+
 use std::collections::VecDeque;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 
 use crate::call::{Outcome, Taker};
 use crate::error::{Cause, Delivered, Error, Fault, Result};
-use crate::frame::{Codec, Header, Kind, Reason, time_to_wire};
-use crate::inbox::Call;
+use crate::frame::{Codec, Header, Kind, time_to_wire};
 use crate::lending::sweep_lent;
 use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::outbox::{Head, Payload};
@@ -290,53 +293,6 @@ impl Connection {
         self.step(die)
     }
 
-    /// Take up to `count` calls that are to run, answering expired ones.
-    pub fn poll_calls(&self, count: usize) -> Result<Vec<Call>> {
-        self.step(|state| {
-            let mut calls = Vec::new();
-            while calls.len() < count
-                && let Some(call) = next_runnable(state)
-            {
-                calls.push(call);
-            }
-            calls
-        })
-    }
-
-    /// Take the ids of running calls whose callers cancelled or left.
-    pub fn take_cancelled(&self) -> Result<Vec<u64>> {
-        self.step(|state| std::mem::take(&mut state.cancels))
-    }
-
-    /// Answer a running call without waiting.
-    ///
-    /// # Errors
-    /// `Limit` above the limits of either side; the call is then still to be answered.
-    pub fn reply(
-        &self,
-        id: u64,
-        codec: Codec,
-        head: Head<'_>,
-        mut segments: Vec<Payload>,
-    ) -> Result<()> {
-        let asides = self.put_aside(&segments)?;
-        self.step(|state| {
-            let count = check_limits(state, &head, &segments)?;
-            let head_bytes = head_bytes(&head)?;
-            let mut header = Header {
-                head_bytes,
-                codec,
-                segments: count,
-                ..Header::control(Kind::Reply, id)
-            };
-            if state.inbox.awaits(id) {
-                segments = state.refer(&mut header, segments, asides);
-            }
-            state.answer(header, None, head, segments);
-            Ok(())
-        })?
-    }
-
     /// Copy long segments to where a peer that borrows can read them, by place; those for which there is no room, and
     /// all where nothing is lent, are sent as bytes.
     pub(crate) fn put_aside(&self, segments: &[Payload]) -> Result<Vec<Option<Aside>>> {
@@ -357,23 +313,6 @@ impl Connection {
             .collect())
     }
 
-    /// Answer a running call with a failure without waiting.
-    ///
-    /// # Errors
-    /// As [`Self::reply`].
-    pub fn fail(&self, id: u64, reason: Reason, codec: Codec, head: Head<'_>) -> Result<()> {
-        self.step(|state| {
-            check_limits(state, &head, &[])?;
-            let header = Header {
-                head_bytes: head_bytes(&head)?,
-                codec,
-                ..Header::control(Kind::Failure, id)
-            };
-            state.answer(header, Some(reason), head, Vec::new());
-            Ok(())
-        })?
-    }
-
     /// Give up a call; its late reply is dropped. Unknown ids are ignored.
     pub fn cancel(&self, id: u64) -> Result<()> {
         self.step(|state| give_up(state, id))
@@ -382,33 +321,6 @@ impl Connection {
     /// Change who takes the outcome of a call in flight, also where it is there already.
     pub fn hand_over(&self, id: u64, to: Taker) -> Result<()> {
         self.step(|state| state.calls.hand_over(id, to))
-    }
-
-    /// Look at the socket and say whether the caller of a running call cancelled or left.
-    pub fn is_cancelled(&self, id: u64) -> Result<bool> {
-        self.step(|state| {
-            if state.reader == Reader::Nobody {
-                state.receive();
-            }
-            state.caller_gone() || state.inbox.is_cancelled(id)
-        })
-    }
-
-    /// Tell the peer that no new calls are taken; the running ones finish, the queued ones are refused.
-    pub fn goodbye(&self) -> Result<()> {
-        self.step(|state| {
-            if !state.inbox.is_closing() && state.fault.is_none() {
-                let queued = state.inbox.close();
-                state.send(
-                    Header::control(Kind::Goodbye, 0),
-                    Head::Borrowed(&[]),
-                    Vec::new(),
-                );
-                for refusal in queued {
-                    state.refuse(refusal);
-                }
-            }
-        })
     }
 
     /// Ask for a sign of life; it is counted in `pongs`.
@@ -422,16 +334,6 @@ impl Connection {
                 );
             }
         })
-    }
-
-    /// The newest generation seen: that of the call that was taken last.
-    pub fn generation(&self) -> u32 {
-        self.lock_any().inbox.generation()
-    }
-
-    /// Refuse calls of generations older than this one.
-    pub fn set_generation(&self, generation: u32) -> Result<()> {
-        self.step(|state| state.inbox.set_generation(generation))
     }
 
     /// Whether a selector should watch for readable and for writable.
@@ -605,22 +507,6 @@ pub(crate) fn die(state: &mut State<Wire>) {
         before = after;
     }
     state.break_with(Fault::Broken(Cause::PeerDied));
-}
-
-/// The next call that is to run; refusals are sent on the way.
-pub(crate) fn next_runnable(state: &mut State<Wire>) -> Option<Call> {
-    loop {
-        match state.inbox.next(Instant::now())? {
-            Ok(call) => {
-                if call.stream {
-                    state.credits.run(call.id, call.deadline);
-                }
-                return Some(call);
-            }
-            Err(Some(refusal)) => state.refuse(refusal),
-            Err(None) => {}
-        }
-    }
 }
 
 /// Whether the kernel says that the peer is of our user; over a network nobody can.

@@ -2,13 +2,12 @@
 //!
 //! Nothing here waits or locks; [`crate::connection`] adds the lock and `blocking` the waiting.
 
+mod outgoing;
+
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
-
-use rustix::io::Errno;
 
 use crate::admission::{self, Admission};
 use crate::call::Calls;
@@ -22,7 +21,7 @@ use crate::items::Streams;
 use crate::lending::Lending;
 use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES, UNMET_BYTES_MAX};
 use crate::look::Look;
-use crate::outbox::{Head, Outbox, Payload};
+use crate::outbox::{Head, Outbox};
 use crate::preface::{LENDS, Preface, Role, STREAMS};
 use crate::stream::{Stream, StreamFault};
 
@@ -185,120 +184,6 @@ impl<S: Stream> State<S> {
             if let Some(token) = self.entry.token.take() {
                 admission::show(&token, &mut self.outbox);
             }
-        }
-    }
-
-    /// Send a frame, or queue what the kernel does not take; returns its end in the stream.
-    pub fn send(&mut self, header: Header, head: Head<'_>, segments: Vec<Payload>) -> u64 {
-        self.greet();
-        self.prepare_to_lend(&segments);
-        let fixed = header.encode();
-        let mut prefix = Vec::new();
-        if !segments.is_empty() {
-            prefix.reserve(fixed.len() + segments.len() * size_of::<u64>());
-            prefix.extend_from_slice(&fixed);
-            for segment in &segments {
-                prefix.extend_from_slice(&((**segment).as_ref().len() as u64).to_le_bytes());
-            }
-        }
-        let prefix = if segments.is_empty() {
-            &fixed[..]
-        } else {
-            &prefix[..]
-        };
-        if self.outbox.is_empty() && segments.is_empty() {
-            self.send_short(prefix, head);
-        } else {
-            self.outbox.push_copy(prefix);
-            self.outbox.push_head(head);
-            for segment in segments {
-                self.outbox.push_lent(segment);
-            }
-            self.flush();
-        }
-        let end = self.outbox.end();
-        if self.fault.is_some() {
-            self.outbox.clear();
-        }
-        end
-    }
-
-    /// The common case: nothing waits, no segments, one system call and no allocation.
-    fn send_short(&mut self, prefix: &[u8], head: Head<'_>) {
-        let bytes = head.as_slice();
-        let outcome = match &mut self.stream {
-            Some(stream) => stream.send(&[IoSlice::new(prefix), IoSlice::new(bytes)]),
-            None => Err(Errno::PIPE.into()),
-        };
-        let sent = self.count_sent(outcome);
-        let from_prefix = sent.min(prefix.len());
-        let from_head = sent - from_prefix;
-        if from_head == bytes.len() && from_prefix == prefix.len() {
-            let lent = match head {
-                Head::Lent(payload) => Some(payload),
-                Head::Borrowed(_) => None,
-            };
-            self.outbox.note_sent(sent, lent);
-            return;
-        }
-        self.outbox.note_sent(sent, None);
-        self.outbox.push_copy(&prefix[from_prefix..]);
-        match head {
-            Head::Borrowed(bytes) => self.outbox.push_copy(&bytes[from_head..]),
-            Head::Lent(payload) if from_head == 0 => self.outbox.push_lent(payload),
-            Head::Lent(payload) => self.outbox.push_rest(payload, from_head),
-        }
-    }
-
-    /// Hand queued bytes to the kernel until it takes no more.
-    pub fn flush(&mut self) {
-        if let Err(fault) = flow::flush(&mut self.stream, &mut self.outbox) {
-            self.fail_sending(fault);
-        }
-    }
-
-    /// Whether bytes wait for the kernel, here or in the stream.
-    pub fn wants_write(&self) -> bool {
-        let queued = !self.outbox.is_empty();
-        let stream = self.stream.as_ref();
-        stream.map_or(queued, |stream| {
-            stream.wants_write() || (queued && stream.takes())
-        })
-    }
-
-    /// Bytes that wait for the kernel; those that the stream itself holds count as one at least.
-    pub fn unsent_bytes(&self) -> usize {
-        let stream = self.stream.as_ref().filter(|stream| stream.wants_write());
-        self.outbox.bytes() + stream.map_or(0, |stream| stream.unsent().max(1))
-    }
-
-    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing.
-    pub fn holds_received(&self) -> bool {
-        self.fault.is_none() && self.stream.as_ref().is_some_and(Stream::holds_received)
-    }
-
-    fn count_sent(&mut self, outcome: Result<usize, StreamFault>) -> usize {
-        flow::taken(outcome).unwrap_or_else(|fault| {
-            self.fail_sending(fault);
-            0
-        })
-    }
-
-    /// The peer takes nothing more. Replies that it sent before are still delivered.
-    fn fail_sending(&mut self, fault: StreamFault) {
-        if self.fault.is_some() {
-            return;
-        }
-        if self.receiving {
-            self.failed_sending = Some(fault);
-            return;
-        }
-        self.receive();
-        if self.role == Role::Server {
-            self.end(true);
-            self.outbox.clear();
-        } else if self.fault.is_none() {
-            self.break_with(Fault::Broken(fault.into()));
         }
     }
 
@@ -468,37 +353,6 @@ impl<S: Stream> State<S> {
     fn wake(&mut self, id: u64) {
         if let Some(wake) = self.followers.remove(&id) {
             ring(&wake);
-        }
-    }
-
-    /// Answer a call that is not started.
-    pub fn refuse(&mut self, refusal: Refusal) {
-        self.credits.close(refusal.id);
-        let header = Header {
-            time: refusal.reason as u32,
-            ..Header::control(Kind::Failure, refusal.id)
-        };
-        self.send(header, Head::Borrowed(&[]), Vec::new());
-    }
-
-    /// Answer a running call; nothing is sent if its caller has left.
-    pub fn answer(
-        &mut self,
-        mut header: Header,
-        reason: Option<Reason>,
-        head: Head<'_>,
-        segments: Vec<Payload>,
-    ) {
-        let was_stream = self.credits.close(header.id);
-        let waits = self.inbox.answer(header.id);
-        if waits && self.stream.is_some() {
-            header.time = reason.map_or(header.time, |reason| reason as u32);
-            self.send(header, head, segments);
-        } else {
-            self.outbox.retire(segments);
-            if was_stream {
-                self.confirm_cancelled(header.id);
-            }
         }
     }
 

@@ -2,17 +2,16 @@
 //!
 //! The lock is held for one bounded step, never across a wait or while lent bytes are given back.
 
+mod waiting;
+
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_memory::Lease;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 
 use crate::admission::Admission;
-use crate::blocking::{is_past, timespec};
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::messages::Frames;
@@ -24,7 +23,7 @@ use crate::sys::buffer::Buffer;
 use crate::sys::process;
 use crate::sys::shared::Aside;
 use crate::tls::Peer;
-use crate::wire::{Socket, Watch, Wire};
+use crate::wire::{Socket, Wire};
 
 /// Gives memory to receive a message into: of the lengths of its frames, 0 for short ones, a buffer of exactly that
 /// size each, or none for memory of our own. Called without a lock.
@@ -410,97 +409,6 @@ impl Messages {
         Ok(())
     }
 
-    /// Wait for a message.
-    ///
-    /// # Errors
-    /// As [`Self::take`]; `Deadline`, `Interrupted`; `Busy` while another thread waits for one.
-    pub fn recv(&self, deadline: Option<Instant>) -> Result<Message> {
-        if self.taken.swap(true, Ordering::Acquire) {
-            return Err(self.busy("another thread waits for its messages"));
-        }
-        let outcome = self.wait(deadline, |state| self.take_from(state));
-        self.taken.store(false, Ordering::Release);
-        outcome
-    }
-
-    /// Wait until the peer is let in.
-    ///
-    /// # Errors
-    /// `Deadline`, `Interrupted`, what ended the connection.
-    pub fn meet(&self, deadline: Option<Instant>) -> Result<()> {
-        self.wait(deadline, |state| match state.end() {
-            Some(fault) => Err(fault.to_error(&self.peer, Delivered::No)),
-            None => Ok(state.is_met().then_some(())),
-        })
-    }
-
-    /// Wait until the kernel has the stream up to `end`.
-    ///
-    /// # Errors
-    /// `Deadline`, `Interrupted`, `Broken` with "maybe", `Closed`.
-    pub fn drain(&self, end: u64, deadline: Option<Instant>) -> Result<()> {
-        self.wait(deadline, |state| {
-            if state.with_kernel() >= end {
-                return Ok(Some(()));
-            }
-            match &state.fault {
-                Some(fault) => Err(fault.to_error(&self.peer, Delivered::Maybe)),
-                None => Ok(None),
-            }
-        })
-    }
-
-    /// Look, step, and sleep until `look` finds what it wants.
-    fn wait<R>(
-        &self,
-        deadline: Option<Instant>,
-        mut look: impl FnMut(&mut Guard<'_>) -> Result<Option<R>>,
-    ) -> Result<R> {
-        let mut woken = false;
-        let mut lead = None;
-        loop {
-            let mut told = self.queue.told();
-            let mut state = self.lock()?;
-            if std::mem::take(&mut woken) {
-                state.woken();
-            }
-            state.flush();
-            let mut found = look(&mut state);
-            if matches!(found, Ok(None)) {
-                state = self.receive(state)?;
-                found = look(&mut state);
-            }
-            let more = state.may_have_more();
-            let interest = interest_of(&mut state);
-            let watch = state.stream.as_ref().map(Wire::watch);
-            release(state);
-            if lead.take().is_some() {
-                told += 1; // it was the lead's own word
-            }
-            if let Some(found) = found? {
-                return Ok(found);
-            }
-            if is_past(deadline) {
-                return Err(Error::Deadline {
-                    peer: self.peer.clone(),
-                });
-            }
-            match watch {
-                None => {}
-                _ if more => {}
-                Some(watch @ Watch::Socket(_)) => sleep(&watch, interest, deadline)?,
-                Some(watch @ Watch::Shared(_)) => {
-                    lead = self.queue.lead(told, deadline);
-                    if lead.is_none() {
-                        return Err(Error::Interrupted); // to look for signals, which do not wake a follower
-                    }
-                    sleep(&watch, interest, deadline)?;
-                    woken = true;
-                }
-            }
-        }
-    }
-
     /// Whether the peer is gone, though nobody reads.
     pub fn is_over(&self) -> bool {
         self.lock_any().is_over()
@@ -599,34 +507,12 @@ fn standing_of(state: &mut Guard<'_>) -> Standing {
     }
 }
 
-fn interest_of(state: &mut Guard<'_>) -> PollFlags {
-    let mut interest = PollFlags::empty();
-    interest.set(
-        PollFlags::IN,
-        state.wants_read() || tells_room_as_input(state),
-    );
-    interest.set(PollFlags::OUT, state.wants_write());
-    interest
-}
-
 /// Whether what is watched for input tells everything else too.
 fn tells_room_as_input(state: &Guard<'_>) -> bool {
     state
         .stream
         .as_ref()
         .is_some_and(Stream::tells_room_as_input)
-}
-
-fn sleep(socket: &Watch, interest: PollFlags, deadline: Option<Instant>) -> Result<()> {
-    let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
-    match poll(&mut [PollFd::new(socket, interest)], timeout.as_ref()) {
-        Ok(_) => Ok(()),
-        Err(Errno::INTR) => Err(Error::Interrupted),
-        Err(errno) => Err(Error::System {
-            what: "poll".into(),
-            errno,
-        }),
-    }
 }
 
 /// Unlock, then give lent bytes back. A broken protocol ends the connection here.

@@ -1,0 +1,128 @@
+//! Waiting for a connection in threads.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use super::{Guard, Messages, release, tells_room_as_input};
+use crate::blocking::{is_past, timespec};
+use crate::error::{Delivered, Error, Result};
+use crate::messages::state::Message;
+use crate::wire::{Watch, Wire};
+
+impl Messages {
+    /// Wait for a message.
+    ///
+    /// # Errors
+    /// As [`Self::take`]; `Deadline`, `Interrupted`; `Busy` while another thread waits for one.
+    pub fn recv(&self, deadline: Option<Instant>) -> Result<Message> {
+        if self.taken.swap(true, Ordering::Acquire) {
+            return Err(self.busy("another thread waits for its messages"));
+        }
+        let outcome = self.wait(deadline, |state| self.take_from(state));
+        self.taken.store(false, Ordering::Release);
+        outcome
+    }
+
+    /// Wait until the peer is let in.
+    ///
+    /// # Errors
+    /// `Deadline`, `Interrupted`, what ended the connection.
+    pub fn meet(&self, deadline: Option<Instant>) -> Result<()> {
+        self.wait(deadline, |state| match state.end() {
+            Some(fault) => Err(fault.to_error(&self.peer, Delivered::No)),
+            None => Ok(state.is_met().then_some(())),
+        })
+    }
+
+    /// Wait until the kernel has the stream up to `end`.
+    ///
+    /// # Errors
+    /// `Deadline`, `Interrupted`, `Broken` with "maybe", `Closed`.
+    pub fn drain(&self, end: u64, deadline: Option<Instant>) -> Result<()> {
+        self.wait(deadline, |state| {
+            if state.with_kernel() >= end {
+                return Ok(Some(()));
+            }
+            match &state.fault {
+                Some(fault) => Err(fault.to_error(&self.peer, Delivered::Maybe)),
+                None => Ok(None),
+            }
+        })
+    }
+
+    /// Look, step, and sleep until `look` finds what it wants.
+    fn wait<R>(
+        &self,
+        deadline: Option<Instant>,
+        mut look: impl FnMut(&mut Guard<'_>) -> Result<Option<R>>,
+    ) -> Result<R> {
+        let mut woken = false;
+        let mut lead = None;
+        loop {
+            let mut told = self.queue.told();
+            let mut state = self.lock()?;
+            if std::mem::take(&mut woken) {
+                state.woken();
+            }
+            state.flush();
+            let mut found = look(&mut state);
+            if matches!(found, Ok(None)) {
+                state = self.receive(state)?;
+                found = look(&mut state);
+            }
+            let more = state.may_have_more();
+            let interest = interest_of(&mut state);
+            let watch = state.stream.as_ref().map(Wire::watch);
+            release(state);
+            if lead.take().is_some() {
+                told += 1; // it was the lead's own word
+            }
+            if let Some(found) = found? {
+                return Ok(found);
+            }
+            if is_past(deadline) {
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            match watch {
+                None => {}
+                _ if more => {}
+                Some(watch @ Watch::Socket(_)) => sleep(&watch, interest, deadline)?,
+                Some(watch @ Watch::Shared(_)) => {
+                    lead = self.queue.lead(told, deadline);
+                    if lead.is_none() {
+                        return Err(Error::Interrupted); // to look for signals, which do not wake a follower
+                    }
+                    sleep(&watch, interest, deadline)?;
+                    woken = true;
+                }
+            }
+        }
+    }
+}
+
+fn interest_of(state: &mut Guard<'_>) -> PollFlags {
+    let mut interest = PollFlags::empty();
+    interest.set(
+        PollFlags::IN,
+        state.wants_read() || tells_room_as_input(state),
+    );
+    interest.set(PollFlags::OUT, state.wants_write());
+    interest
+}
+
+fn sleep(socket: &Watch, interest: PollFlags, deadline: Option<Instant>) -> Result<()> {
+    let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+    match poll(&mut [PollFd::new(socket, interest)], timeout.as_ref()) {
+        Ok(_) => Ok(()),
+        Err(Errno::INTR) => Err(Error::Interrupted),
+        Err(errno) => Err(Error::System {
+            what: "poll".into(),
+            errno,
+        }),
+    }
+}

@@ -1,0 +1,158 @@
+//! The way out: a message goes to the kernel at once, or what it does not take waits in the outbox.
+
+use std::cell::RefCell;
+use std::io::IoSlice;
+
+use rustix::io::Errno;
+
+use super::State;
+use crate::flow;
+use crate::frame::{HEADER_BYTES, Header, Kind};
+use crate::limit::{COPY_BYTES_MAX, PIECES_MAX};
+use crate::messages::Frames;
+use crate::messages::named::Named;
+use crate::stream::{Stream, StreamFault};
+
+thread_local! {
+    /// Headers and lengths of the message that is being sent.
+    static PREFIX: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl<S: Stream> State<S> {
+    /// Send a message, or queue what the kernel does not take.
+    ///
+    /// Returns whether frames of it are still lent, and its end in the stream.
+    pub fn send(&mut self, frames: &mut dyn Frames) -> (bool, u64) {
+        match self.put_aside(frames) {
+            Some(mut named) => self.send_as(Kind::Shared, &mut named),
+            None => self.send_as(Kind::Message, frames),
+        }
+    }
+
+    fn send_as(&mut self, kind: Kind, frames: &mut dyn Frames) -> (bool, u64) {
+        self.sent += 1;
+        let lent = PREFIX.with_borrow_mut(|prefix| {
+            write_prefix(prefix, kind, frames);
+            if self.outbox.is_empty() && frames.count() < PIECES_MAX {
+                self.send_at_once(prefix, frames)
+            } else {
+                self.outbox.push_copy(prefix);
+                let lent = self.queue(frames, 0, 0);
+                self.flush();
+                lent
+            }
+        });
+        let end = self.outbox.end();
+        if self.fault.is_some() {
+            self.outbox.clear();
+        }
+        self.account();
+        (lent && self.outbox.sent() < end, end)
+    }
+
+    /// Queue a message without sending anything yet; whether frames of it are lent.
+    pub fn push(&mut self, frames: &mut dyn Frames) -> bool {
+        match self.put_aside(frames) {
+            Some(mut named) => self.push_as(Kind::Shared, &mut named),
+            None => self.push_as(Kind::Message, frames),
+        }
+    }
+
+    fn push_as(&mut self, kind: Kind, frames: &mut dyn Frames) -> bool {
+        self.sent += 1;
+        PREFIX.with_borrow_mut(|prefix| {
+            write_prefix(prefix, kind, frames);
+            self.outbox.push_copy(prefix);
+        });
+        self.queue(frames, 0, 0)
+    }
+
+    /// Have long frames read where the peer sees them; `None` where none is.
+    fn put_aside<'a>(&mut self, frames: &'a mut dyn Frames) -> Option<Named<'a>> {
+        let stream = self.stream.as_mut().filter(|_| self.fault.is_none())?;
+        Named::new(frames, |bytes, block| stream.share(bytes, block))
+    }
+
+    /// Nothing waits: one system call straight out of the caller's buffers.
+    fn send_at_once(&mut self, prefix: &[u8], frames: &mut dyn Frames) -> bool {
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        pieces[0] = IoSlice::new(prefix);
+        let count = frames.count();
+        let mut wanted = prefix.len();
+        for (index, piece) in pieces[1..=count].iter_mut().enumerate() {
+            let bytes = frames.get(index);
+            wanted += bytes.len();
+            *piece = IoSlice::new(bytes);
+        }
+        let outcome = match &mut self.stream {
+            Some(stream) => stream.send(&pieces[..=count]),
+            None => Err(Errno::PIPE.into()),
+        };
+        let sent = self.count_sent(outcome);
+        self.outbox.note_sent(sent, None);
+        if sent == wanted || self.fault.is_some() {
+            return false;
+        }
+        let Some(mut from) = sent.checked_sub(prefix.len()) else {
+            self.outbox.push_copy(&prefix[sent..]);
+            let lent = self.queue(frames, 0, 0);
+            return lent;
+        };
+        let mut index = 0;
+        while from >= frames.get(index).len() {
+            from -= frames.get(index).len();
+            index += 1;
+        }
+        self.queue(frames, index, from)
+    }
+
+    /// Queue frames from one of them on, of which the first bytes are gone; true if some are lent.
+    fn queue(&mut self, frames: &mut dyn Frames, first: usize, gone: usize) -> bool {
+        let mut lent = false;
+        for index in first..frames.count() {
+            let from = if index == first { gone } else { 0 };
+            let bytes = &frames.get(index)[from..];
+            if bytes.len() <= COPY_BYTES_MAX {
+                self.outbox.push_copy(bytes);
+                continue;
+            }
+            lent = true;
+            if from == 0 {
+                self.outbox.push_lent(frames.lend(index));
+            } else {
+                self.outbox.push_rest(frames.lend(index), from);
+            }
+        }
+        lent
+    }
+
+    /// Hand queued bytes to the kernel until it takes no more.
+    pub fn flush(&mut self) {
+        if let Err(fault) = flow::flush(&mut self.stream, &mut self.outbox) {
+            self.fail(fault);
+        }
+        self.account();
+    }
+
+    fn count_sent(&mut self, outcome: Result<usize, StreamFault>) -> usize {
+        flow::taken(outcome).unwrap_or_else(|fault| {
+            self.fail(fault);
+            0
+        })
+    }
+}
+
+/// Header and lengths of a message.
+fn write_prefix(prefix: &mut Vec<u8>, kind: Kind, frames: &dyn Frames) {
+    let count = frames.count();
+    let header = Header {
+        segments: u16::try_from(count).unwrap_or(u16::MAX),
+        ..Header::control(kind, 0)
+    };
+    prefix.clear();
+    prefix.reserve(HEADER_BYTES + count * size_of::<u64>());
+    prefix.extend_from_slice(&header.encode());
+    for index in 0..count {
+        prefix.extend_from_slice(&(frames.get(index).len() as u64).to_le_bytes());
+    }
+}
