@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
+import os
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +16,9 @@ import pytest
 from forebay._core import MessageConnection
 from forebay.errors import BusyError, ClosedError
 from forebay.testing import connection_pair
-from forebay.transport import AsyncConnection, new_event_loop
+from forebay.transport import AsyncConnection, Limits, connect, listen, new_event_loop
 from tests.loops import Run
+from tests.transport.loops import echo
 
 who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
@@ -219,3 +223,32 @@ def test_what_a_task_holds_is_freed_with_it(run: Run) -> None:
             assert kept() is None
 
     run(main())
+
+
+@pytest.mark.parametrize("factory", [asyncio.SelectorEventLoop, new_event_loop])
+def test_a_loop_closed_under_a_receiver_takes_everything_along(
+    factory: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
+    """What waits on a loop that is gone is freed with it: tasks, sockets, the loop itself."""
+
+    async def open_both(listening: list[Any]) -> AsyncConnection:
+        listening.append(await listen(f"unix://{tmp_path}/a.sock", echo))
+        return await connect(listening[0].url, limits=Limits(stall_timeout=60))
+
+    loop = factory()
+    listening: list[Any] = []
+    connection = loop.run_until_complete(open_both(listening))
+    number, gone = connection._core.fileno(), weakref.ref(loop)
+    loop.create_task(connection.recv(), name="never woken")
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.run_until_complete(listening.pop().aclose())
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending"
+    loop.close()
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del loop, connection
+        gc.collect()
+    gc.collect()
+    assert gone() is None
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)

@@ -27,8 +27,11 @@ pub enum Cause {
     Tls(String),
     #[error("the stream ended without a TLS close_notify and may have been cut")]
     Unclosed,
-    #[error("nothing moved for {0} s in the middle of a message (stall_timeout)")]
-    Stalled(u64),
+    #[error(
+        "the peer did not move on for {0:?}, with a message half sent or output that waits for it; \
+         raise stall_timeout if it may stand still for longer"
+    )]
+    Stalled(std::time::Duration),
     #[error("the peer process ended")]
     PeerDied,
     #[error("the peer said goodbye and takes no new calls")]

@@ -37,6 +37,8 @@ pub const UNMET_BYTES_MAX: u64 = 64 << 10;
 pub const OUTBOX_BYTES_HIGH: usize = 512 << 10;
 /// Waiting senders go on below it.
 pub const OUTBOX_BYTES_LOW: usize = 128 << 10;
+/// Queued bytes of messages above which nothing more is taken.
+pub const OUTBOX_BYTES_MAX: usize = 1 << 30;
 /// The receive buffer, one per thread.
 pub const RECEIVE_BYTES: usize = 256 << 10;
 /// Receives in one turn, so that one connection cannot starve a loop.
@@ -161,6 +163,8 @@ pub struct Limits {
     pub inbox_bytes_max: usize,
     pub outbox_bytes_high: usize,
     pub outbox_bytes_low: usize,
+    /// Above this a message is refused; of messages alone.
+    pub outbox_bytes_max: usize,
 }
 
 impl Limits {
@@ -181,6 +185,7 @@ impl Default for Limits {
             inbox_bytes_max: INBOX_BYTES_MAX,
             outbox_bytes_high: OUTBOX_BYTES_HIGH,
             outbox_bytes_low: OUTBOX_BYTES_LOW,
+            outbox_bytes_max: OUTBOX_BYTES_MAX,
         }
     }
 }

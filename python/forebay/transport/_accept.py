@@ -25,6 +25,7 @@ UNMET_MAX = 256
 PAUSE_S = 0.1
 """How long accepting pauses when there is no room in the process, or no descriptor left."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+NO_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 
 _log = logging.getLogger(__name__)
 
@@ -160,9 +161,15 @@ class Acceptor:
                     return
             except (OSError, BrokenError) as error:
                 system = error if isinstance(error, OSError) else error.__cause__
-                if not isinstance(system, OSError) or system.errno not in NO_DESCRIPTOR:
+                if not isinstance(system, OSError):
                     raise
-                self._turn_away(door, system)
+                if system.errno in NO_DESCRIPTOR:
+                    self._turn_away(door, system)
+                elif system.errno in NO_MEMORY:
+                    self._tell_of_rest(system)
+                    self._rest()
+                else:
+                    raise
                 return
             self._update()
 
@@ -181,7 +188,7 @@ class Acceptor:
 
     def _turn_away(self, door: Door, error: OSError) -> None:
         """Without a descriptor: turn the first in the queue away rather than let it wait."""
-        _log.error("%s accepts nobody for %g s: %s", self._name, PAUSE_S, error.strerror)
+        self._tell_of_rest(error)
         self._drop_spare()
         with contextlib.suppress(OSError, BrokenError):
             descriptor = door.accept()
@@ -189,6 +196,9 @@ class Acceptor:
                 os.close(descriptor)
         self._keep_spare()
         self._rest()
+
+    def _tell_of_rest(self, error: OSError) -> None:
+        _log.error("%s accepts nobody for %g s: %s", self._name, PAUSE_S, error.strerror)
 
     def _rest(self) -> None:
         """Accept nobody for a moment."""

@@ -65,7 +65,8 @@ class _Ends:
         """What was counted: messages and bytes, sent, received, copied, and what waits here.
 
         Keys: sent_messages, received_messages, sent_bytes, received_bytes, copied_bytes (between
-        buffers of this process: small frames alone), outbox_bytes, inbox_bytes, inbox_messages.
+        buffers of this process: small frames alone), outbox_bytes, inbox_bytes, inbox_messages,
+        lent_frames (that the peer of an `shm://` connection may still read).
         """
         return self._core.metrics()
 

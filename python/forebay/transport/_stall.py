@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from weakref import WeakKeyDictionary
+import weakref
 
 from forebay._core import MessageConnection
 
@@ -27,9 +27,12 @@ class Sweep:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._call_later = loop.call_later
-        self._watched: dict[MessageConnection, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        # Weak, all of it: the registry below would keep loop and connections for ever.
+        self._loop = weakref.ref(loop)
+        self._watched: weakref.WeakKeyDictionary[MessageConnection, float] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._timer: weakref.ref[asyncio.TimerHandle] | None = None
         self._period_s = math.inf
 
     def __len__(self) -> int:
@@ -52,30 +55,38 @@ class Sweep:
             self._stop()
 
     def _restart(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._call_later(self._period_s, self._look)
+        self._cancel()
+        loop = self._loop()
+        if loop is not None and not loop.is_closed():
+            self._timer = weakref.ref(loop.call_later(self._period_s, self._look))
 
     def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._period_s = None, math.inf
+        self._cancel()
+        self._period_s = math.inf
+
+    def _cancel(self) -> None:
+        timer = self._timer and self._timer()
+        if timer is not None:
+            timer.cancel()
+        self._timer = None
 
     def _look(self) -> None:
         self._timer = None
-        for connection, timeout_s in list(self._watched.items()):
-            if connection.fileno() < 0:
-                del self._watched[connection]
-            elif connection.end_if_stalled(timeout_s):
-                del self._watched[connection]
-                _log.warning("%s stood still for %g s", connection.peer, timeout_s)
-        if self._watched:
-            self._restart()
-        else:
-            self._stop()
+        try:
+            for connection, timeout_s in list(self._watched.items()):
+                if connection.fileno() < 0:
+                    del self._watched[connection]
+                elif connection.end_if_stalled(timeout_s):
+                    del self._watched[connection]
+                    _log.warning("%s stood still for %g s", connection.peer, timeout_s)
+        finally:  # also where a task that was told leaves the program's loop
+            if self._watched:
+                self._restart()
+            else:
+                self._stop()
 
 
-_sweeps: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweep] = WeakKeyDictionary()
+_sweeps: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Sweep] = weakref.WeakKeyDictionary()
 
 
 def sweep_of(loop: asyncio.AbstractEventLoop) -> Sweep:

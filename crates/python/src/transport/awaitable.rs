@@ -7,6 +7,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyStopIteration;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::messages::MessageConnection;
@@ -87,7 +88,9 @@ impl Waiting {
         if !matches!(self.wanted, Wanted::Message(_)) {
             return Ok(None);
         }
-        MessageConnection::resume(connection.bind(py))?;
+        if let Err(error) = MessageConnection::resume(connection.bind(py)) {
+            error.write_unraisable(py, Some(connection.bind(py))); // the message is taken, and not lost for it
+        }
         // A list goes as it is: the interpreter makes an exception only of what could be taken for its arguments.
         Err(PyStopIteration::new_err(result))
     }
@@ -115,5 +118,18 @@ impl Waiting {
 
     fn close(&self) {
         self.leave();
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.connection)?;
+        match self.sleeper.try_lock().as_deref() {
+            Ok(sleeper) => visit.call(sleeper),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        let sleeper = self.sleeper().take();
+        drop(sleeper); // without the lock
     }
 }

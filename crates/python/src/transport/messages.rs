@@ -16,6 +16,8 @@ use forebay_transport::messages::connection::Sending;
 use forebay_transport::messages::{Frames, Handed, Messages, Options};
 use forebay_transport::shm::stream::SharedStream;
 use pyo3::IntoPyObjectExt;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -49,7 +51,7 @@ fn here() -> usize {
 /// One end of a connection of messages.
 ///
 /// It belongs to the loop that it is bound to, or to blocking threads.
-#[pyclass(frozen, module = "forebay._core")]
+#[pyclass(frozen, weakref, module = "forebay._core")]
 pub struct MessageConnection {
     core: Messages,
     shared: bool,
@@ -129,11 +131,12 @@ impl MessageConnection {
             .step(events & READABLE != 0, events & WRITABLE != 0)
             .map_err(|e| transport_error(py, &e, None))?;
         let wanted = u8::from(standing.wants_read) | u8::from(standing.wants_write) << 1;
-        Self::watch(&slf, wanted)?;
+        let mut watched = Self::watch(&slf, wanted);
         if standing.again {
-            Self::come_back(&slf)?;
+            watched = watched.and_then(|()| Self::come_back(&slf));
         }
-        this.tell(py, &standing)
+        // Last: a task that is run may change what is watched. And whatever became of that: what came, came.
+        this.tell(py, &standing).and(watched)
     }
 
     fn on_readable(slf: Bound<'_, Self>) -> PyResult<()> {
@@ -249,6 +252,11 @@ impl MessageConnection {
 
     /// Close now: what is queued is dropped, and whoever waits gets an error. Idempotent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if let Err(error) = self.check_thread()
+            && !self.has_ended_loop(py)?
+        {
+            return Err(error);
+        }
         let face = self.face().take();
         // The loop lets go of the number first: once closed it may name another socket at any time.
         let forgotten = match &face {
@@ -322,6 +330,21 @@ impl MessageConnection {
         peer.map(|peer| peer_to_python(py, &peer)).transpose()
     }
 
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.done)?;
+        match self.face.try_lock().as_deref() {
+            Ok(Some(face)) => face.traverse(&visit),
+            Ok(None) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Nothing can reach it any more, its loop neither: let go of who sleeps, and of the socket.
+    fn __clear__(&self) {
+        let face = self.face().take();
+        self.core.close();
+        drop(face);
+    }
+
     /// What was counted.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counted = self.core.counters();
@@ -351,6 +374,17 @@ impl MessageConnection {
              asyncio.run_coroutine_threadsafe or loop.call_soon_threadsafe",
             self.core.peer()
         )))
+    }
+
+    /// Whether its loop was closed, so that any thread may take the connection apart.
+    fn has_ended_loop(&self, py: Python<'_>) -> PyResult<bool> {
+        let event_loop = self.face().as_ref().map(|face| face.event_loop(py));
+        match event_loop {
+            Some(event_loop) => event_loop
+                .call_method0(py, intern!(py, "is_closed"))?
+                .is_truthy(py),
+            None => Ok(true),
+        }
     }
 
     /// Go on with a connection that a native listener has handed over.
@@ -495,6 +529,7 @@ pub fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
             "inbox_bytes_max" => limits.inbox_bytes_max = value.extract()?,
             "outbox_bytes_high" => limits.outbox_bytes_high = value.extract()?,
             "outbox_bytes_low" => limits.outbox_bytes_low = value.extract()?,
+            "outbox_bytes_max" => limits.outbox_bytes_max = value.extract()?,
             _ => return Err(config(format!("there is no limit {name:?} of connections"))),
         }
     }

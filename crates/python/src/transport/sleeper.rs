@@ -7,6 +7,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -114,6 +115,23 @@ impl Sleeper {
         };
         Err(PyErr::from_value(error))
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.event_loop)?;
+        match self.state.try_lock().as_deref() {
+            Ok(State::Asleep(sleeping)) => {
+                visit.call(&sleeping.wakeup)?;
+                visit.call(&sleeping.context)
+            }
+            Ok(State::Cancelled(message)) => visit.call(message),
+            Ok(State::Lent | State::Woken) | Err(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        let was = std::mem::replace(&mut *self.lock(), State::Woken);
+        drop(was); // without the lock
+    }
 }
 
 impl Sleeper {
@@ -144,12 +162,13 @@ impl Sleeper {
             return Self::run_soon(slf, sleeping);
         };
         let py = slf.py();
+        let running = current_task(py)?.call1((&slf.get().event_loop,))?;
+        if !running.is_none() {
+            return Self::run_soon(slf, sleeping); // a loop within a task
+        }
         let outcome = context.call_method1(py, intern!(py, "run"), (&sleeping.wakeup, slf));
         match outcome {
-            // Another task runs, or its context is entered: a loop within a loop. It has not begun.
-            Err(error) if error.is_instance_of::<PyRuntimeError>(py) => {
-                Self::run_soon(slf, sleeping)
-            }
+            Err(error) if is_entered(py, &error) => Self::run_soon(slf, sleeping),
             outcome => outcome.map(drop),
         }
     }
@@ -185,6 +204,20 @@ impl Sleeper {
             .call((sleeping.wakeup, slf), Some(&named))
             .map(drop)
     }
+}
+
+fn current_task(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    FUNCTION.import(py, "asyncio", "current_task")
+}
+
+/// Whether a context refused to be entered once more, before anything ran in it.
+fn is_entered(py: Python<'_>, error: &PyErr) -> bool {
+    error.get_type(py).is(py.get_type::<PyRuntimeError>())
+        && error
+            .value(py)
+            .to_string()
+            .starts_with("cannot enter context")
 }
 
 fn cancelled_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {

@@ -74,7 +74,7 @@ impl Sending {
         if self.lent {
             Some(self.end)
         } else if self.outbox_bytes > most {
-            Some(self.end - limits.outbox_bytes_low as u64)
+            Some(self.end.saturating_sub(limits.outbox_bytes_low as u64))
         } else {
             None
         }
@@ -254,13 +254,15 @@ impl Messages {
     /// Send a message without waiting.
     ///
     /// # Errors
-    /// `Limit` above the limits of either side, `Broken` with "no" or `Protocol` after a fault, `Closed`, `Forked`.
+    /// `Limit` above the limits of either side, and where `outbox_bytes_max` is queued already; `Broken` with "no" or
+    /// `Protocol` after a fault, `Closed`, `Forked`.
     pub fn send(&self, frames: &mut dyn Frames) -> Result<Sending> {
         let mut state = self.lock()?;
         if let Some(fault) = &state.fault {
             return Err(fault.to_error(&self.peer, Delivered::No));
         }
         check(&state, frames)?;
+        check_outbox(&state)?;
         let (lent, end) = state.send(frames);
         self.sending(state, lent, end)
     }
@@ -277,7 +279,7 @@ impl Messages {
         let mut refused = None;
         let mut lent = false;
         for frames in messages {
-            if let Err(error) = check(&state, *frames) {
+            if let Err(error) = check(&state, *frames).and_then(|()| check_outbox(&state)) {
                 refused = Some(error);
                 break;
             }
@@ -338,8 +340,8 @@ impl Messages {
     }
 
     fn take_from(&self, state: &mut Guard<'_>) -> Result<Option<Message>> {
-        if state.waiting().0 == 0 && state.may_have_more() && self.allocator.is_none() {
-            state.receive();
+        if state.waiting().0 == 0 && self.allocator.is_none() {
+            state.receive_between_turns();
         }
         if let Some(message) = state.take() {
             return Ok(Some(message));
@@ -368,6 +370,7 @@ impl Messages {
 
     /// Receive what is there, into whose memory it is to go.
     fn receive<'a>(&'a self, mut state: Guard<'a>) -> Result<Guard<'a>> {
+        state.begin_turn();
         state.receive();
         while let (Some(allocate), Some(lengths)) = (&self.allocator, state.wanted()) {
             drop(state);
@@ -392,7 +395,7 @@ impl Messages {
         let stall = stall.get_or_insert_with(|| Stall::new(now));
         let stalled = stall.has_stalled(now, receiving, sending, allowed);
         if stalled {
-            state.break_with(Fault::Broken(Cause::Stalled(allowed.as_secs())));
+            state.break_with(Fault::Broken(Cause::Stalled(allowed)));
             if let Some(wire) = &mut state.stream {
                 wire.hang_up();
             }
@@ -525,6 +528,19 @@ fn release(mut state: Guard<'_>) {
     let retired = state.outbox.take_retired();
     drop(state);
     drop(retired);
+}
+
+/// Whether one more message may be queued: a sender that does not wait for the one before is stopped here.
+fn check_outbox(state: &Guard<'_>) -> Result<()> {
+    let (limit, value) = (state.limits.outbox_bytes_max, state.outbox.bytes());
+    if value < limit {
+        return Ok(());
+    }
+    Err(Error::Limit {
+        name: "outbox_bytes_max",
+        limit: limit as u64,
+        value: value as u64,
+    })
 }
 
 /// Whether both sides take a message of this size.

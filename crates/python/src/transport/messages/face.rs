@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::RawFd;
 
 use forebay_transport::messages::connection::Standing;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
@@ -46,6 +47,10 @@ impl Face {
         })
     }
 
+    pub fn event_loop(&self, py: Python<'_>) -> Py<PyAny> {
+        self.event_loop.clone_ref(py)
+    }
+
     /// Have the loop watch the socket no more.
     pub fn forget(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(selector) = &self.selector {
@@ -74,12 +79,24 @@ impl Face {
         sleepers.try_for_each(|sleeper| Sleeper::run_later(sleeper.bind(py)))
     }
 
-    fn forget_sleeper(&mut self, sleeper: &Py<Sleeper>) {
+    /// Take it out of its place, for the caller to drop without a lock.
+    fn take_out(&mut self, sleeper: &Py<Sleeper>) -> Option<Py<Sleeper>> {
         if self.receiver.as_ref().is_some_and(|kept| kept.is(sleeper)) {
-            self.receiver = None;
+            return self.receiver.take();
         }
-        self.guests.retain(|kept| !kept.is(sleeper));
-        self.senders.retain(|(_, kept)| !kept.is(sleeper));
+        if let Some(place) = self.guests.iter().position(|kept| kept.is(sleeper)) {
+            return Some(self.guests.remove(place));
+        }
+        let place = self.senders.iter().position(|(_, kept)| kept.is(sleeper))?;
+        self.senders.remove(place).map(|(_, kept)| kept)
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.event_loop)?;
+        visit.call(&self.selector)?;
+        let senders = self.senders.iter().map(|(_, sleeper)| sleeper);
+        let mut sleepers = self.receiver.iter().chain(&self.guests).chain(senders);
+        sleepers.try_for_each(|sleeper| visit.call(sleeper))
     }
 
     /// Take whom the connection has something for, where it stands now.
@@ -136,9 +153,11 @@ impl MessageConnection {
 
     /// A coroutine is given up: nobody wakes it any more, and its buffers are the caller's.
     pub fn leave(&self, wanted: Wanted, sleeper: Option<Py<Sleeper>>) {
-        if let (Some(sleeper), Some(face)) = (sleeper, &mut *self.face()) {
-            face.forget_sleeper(&sleeper);
-        }
+        let left = match (&sleeper, &mut *self.face()) {
+            (Some(sleeper), Some(face)) => face.take_out(sleeper),
+            _ => None,
+        };
+        drop(left);
         if matches!(wanted, Wanted::Sent { lent: true, .. }) {
             let _ = self.core.own(); // only a forked child has nothing to own
         }
@@ -176,7 +195,7 @@ impl MessageConnection {
             if face.watched == wanted {
                 return Ok(());
             }
-            let watched = std::mem::replace(&mut face.watched, wanted);
+            let watched = face.watched;
             let selector = face.selector.as_ref();
             let selector = selector.map(|selector| selector.clone_ref(py));
             (
@@ -187,13 +206,28 @@ impl MessageConnection {
             )
         };
         if let Some(selector) = selector {
-            return match (watched, wanted) {
+            match (watched, wanted) {
                 (_, 0) => selector.call_method1(py, intern!(py, "detach"), (socket,)),
                 (0, _) => selector.call_method1(py, intern!(py, "attach"), (socket, wanted, slf)),
                 _ => selector.call_method1(py, intern!(py, "change"), (socket, wanted)),
-            }
-            .map(drop);
+            }?;
+        } else {
+            Self::watch_on(slf, &event_loop, socket, (watched, wanted))?;
         }
+        if let Some(face) = &mut *slf.get().face() {
+            face.watched = wanted;
+        }
+        Ok(())
+    }
+
+    /// The same on a loop of somebody else.
+    fn watch_on(
+        slf: &Bound<'_, Self>,
+        event_loop: &Py<PyAny>,
+        socket: RawFd,
+        (watched, wanted): (u8, u8),
+    ) -> PyResult<()> {
+        let py = slf.py();
         let changed = watched ^ wanted;
         for (bit, add, remove, callback) in [
             (READABLE, "add_reader", "remove_reader", "on_readable"),

@@ -114,10 +114,11 @@ impl Selector {
                 return Ok(false);
             }
             let found = look_for(py, set, events, SPIN_US)?;
-            self.lock().glance.ended(found);
-            return Ok(found);
+            // What is found late came while another program had the core: a sleep had woken as soon.
+            self.lock().glance.ended(found == Found::InTime);
+            return Ok(found != Found::Nothing);
         };
-        look_for(py, set, events, spin_us.into())
+        Ok(look_for(py, set, events, spin_us.into())? != Found::Nothing)
     }
 
     /// Call one; what it raises is the loop's to tell, as after a callback of its own.
@@ -168,17 +169,27 @@ impl Selector {
     }
 }
 
+/// What a look found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    InTime,
+    Late,
+    Nothing,
+}
+
 /// Look until something is there or the time is over, and let whoever shares the core run in between.
-fn look_for(py: Python<'_>, set: &Set, events: &mut Events, time_us: u64) -> PyResult<bool> {
+fn look_for(py: Python<'_>, set: &Set, events: &mut Events, time_us: u64) -> PyResult<Found> {
     let end = Instant::now() + Duration::from_micros(time_us);
-    while Instant::now() < end {
+    let mut in_time = time_us > 0;
+    while in_time {
         rustix::thread::sched_yield();
         look(py, set, events)?;
+        in_time = Instant::now() < end;
         if !events.is_empty() {
-            return Ok(true);
+            return Ok(if in_time { Found::InTime } else { Found::Late });
         }
     }
-    Ok(false)
+    Ok(Found::Nothing)
 }
 
 fn look(py: Python<'_>, set: &Set, events: &mut Events) -> PyResult<()> {
