@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+import numpy
+
 from benchmarks.transport_side import Handler, Link, event_loop
 
 if TYPE_CHECKING:
@@ -94,7 +96,7 @@ class Framed(asyncio.BufferedProtocol):
                 start = body + length
                 continue
             if body + length - start > RECEIVE_BYTES // 4:
-                self._body = memoryview(bytearray(length))
+                self._body = numpy.empty(length, numpy.uint8).data  # not zeroed
                 self._filled = end - body
                 self._body[: self._filled] = small[body:end]
                 self._held = 0

@@ -15,10 +15,11 @@ Run = Callable[[Awaitable[None]], None]
 TIMEOUT_S = 20.0
 
 
-FACTORIES: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.SelectorEventLoop,
-    "uvloop": uvloop.new_event_loop,
-    "forebay": new_event_loop,
+FACTORIES: dict[str, tuple[Callable[[], asyncio.AbstractEventLoop], bool]] = {
+    "asyncio": (asyncio.SelectorEventLoop, False),
+    "asyncio-debug": (asyncio.SelectorEventLoop, True),
+    "uvloop": (uvloop.new_event_loop, False),
+    "forebay": (new_event_loop, False),
 }
 
 
@@ -26,7 +27,7 @@ FACTORIES: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 def run(request: pytest.FixtureRequest) -> Run:
     """Run a coroutine on one of the loops for at most the module's TIMEOUT_S.
 
-    asyncio's is in debug mode, in which tasks are woken another way.
+    In debug mode tasks are woken another way.
     """
 
     def bounded(main: Awaitable[None]) -> None:
@@ -34,8 +35,8 @@ def run(request: pytest.FixtureRequest) -> Run:
             async with asyncio.timeout(getattr(request.module, "TIMEOUT_S", TIMEOUT_S)):
                 await main
 
-        debug = request.param == "asyncio"
-        with asyncio.Runner(loop_factory=FACTORIES[request.param], debug=debug) as runner:
+        factory, debug = FACTORIES[request.param]
+        with asyncio.Runner(loop_factory=factory, debug=debug) as runner:
             runner.run(within())
 
     return bounded

@@ -65,7 +65,7 @@ class Sweep:
         self._period_s = math.inf
 
     def _cancel(self) -> None:
-        timer = self._timer and self._timer()
+        timer = None if self._timer is None else self._timer()
         if timer is not None:
             timer.cancel()
         self._timer = None

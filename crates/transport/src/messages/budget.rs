@@ -8,8 +8,8 @@
 //! - Above the limit a sender waits above the low mark of its outbox, rather than above the high one, until the kernel
 //!   has taken it down to there. That, too, depends on its own peer alone.
 //!
-//! So no connection waits for another one, and what a process holds is bounded by the limit, and beyond it by one
-//! message, a step and the low mark for each connection.
+//! So no connection waits for another one, and what a process holds is bounded by the limit, and beyond it for each
+//! connection by one message, a step, one receive and the low mark, where every `send` is awaited.
 
 use std::fs;
 use std::sync::Once;
