@@ -103,6 +103,8 @@ pub enum Violation {
     Descriptors,
     #[error("more than {limit} chunks of the peer are mapped at once (windows_max)")]
     Windows { limit: usize },
+    #[error("call {0} arrived again while it waits or runs; an id is used once")]
+    Repeated(u64),
     #[error("an item of stream {0} arrived, which is not open")]
     NoStream(u64),
     #[error("an item of stream {0} arrived for which no credit was left")]

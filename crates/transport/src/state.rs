@@ -296,7 +296,7 @@ impl<S: Stream> State<S> {
                 if frame.header.stream {
                     self.credits.open(id, frame.header.generation)?;
                 }
-                if let Some(refusal) = self.inbox.accept(frame, Instant::now()) {
+                if let Some(refusal) = self.inbox.accept(frame, Instant::now())? {
                     self.refuse(refusal);
                 }
                 if !self.credits.is_empty() {

@@ -407,7 +407,14 @@ fn broken_rules() -> Vec<(Role, Vec<Header>, Violation)> {
         value: 0,
     };
     let end = Header::control(Kind::Reply, 1);
+    let again = Header::control(Kind::Call, 1);
+    let stale = Header {
+        generation: u32::MAX,
+        ..again
+    };
     vec![
+        (Role::Server, vec![again], Violation::Repeated(1)),
+        (Role::Server, vec![stale], Violation::Repeated(1)),
         (Role::Caller, vec![item(7)], Violation::NoStream(7)),
         (
             Role::Caller,
