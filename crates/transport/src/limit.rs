@@ -35,6 +35,10 @@ pub const TOKEN_BYTES_MAX: usize = 4096;
 pub const UNMET_BYTES_MAX: u64 = 64 << 10;
 /// Queued for sending: senders wait above it.
 pub const OUTBOX_BYTES_HIGH: usize = 512 << 10;
+/// Answers to calls that were not started, queued for sending: reading stops above it, also where streams are open.
+///
+/// One receive may go beyond it: every 24 bytes of a call without a body, at most `RECEIVE_BYTES`, make 24 of these.
+pub const REFUSALS_BYTES_MAX: usize = 64 << 10;
 /// Waiting senders go on below it.
 pub const OUTBOX_BYTES_LOW: usize = 128 << 10;
 /// The receive buffer, one per thread.

@@ -30,6 +30,8 @@ pub(super) struct Script {
     /// Bytes that may still move before `errno` strikes.
     left: Cell<usize>,
     errno: Errno,
+    /// The other end takes nothing.
+    pub(super) full: Cell<bool>,
 }
 
 impl Script {
@@ -51,6 +53,9 @@ impl Script {
 
 impl Stream for Script {
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
+        if self.full.get() {
+            return Err(Errno::AGAIN.into());
+        }
         let bytes: Vec<u8> = pieces
             .iter()
             .flat_map(|piece| piece.iter().copied())
@@ -102,6 +107,7 @@ fn ends_that_enter(
             blocked: Default::default(),
             left,
             errno,
+            full: Cell::new(false),
         };
         let mut state = State::new(role, Limits::default(), 0);
         state.entry = entry;
