@@ -33,6 +33,10 @@ pub enum Cause {
     PeerDied,
     #[error("the peer said goodbye and takes no new calls")]
     Goodbye,
+    #[error(
+        "the call raised at the other side, and the description is above frame_bytes_max of either side; its log or a shorter message tells more"
+    )]
+    Undescribed,
     #[error("the call was cancelled at the other side")]
     Cancelled,
     #[error(
@@ -69,6 +73,10 @@ pub enum Violation {
     Flags(u8),
     #[error("a frame of {value} bytes is above frame_bytes_max ({limit})")]
     FrameBytes { limit: u64, value: u64 },
+    #[error(
+        "its frame_bytes_max of {value} is below what a peer of calls takes at least ({limit})"
+    )]
+    PeerFrameBytes { limit: u64, value: u64 },
     #[error("{value} segments in a frame are above segments_max ({limit})")]
     Segments { limit: u16, value: u16 },
     #[error("no memory for {0} bytes of a frame")]

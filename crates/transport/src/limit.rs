@@ -33,6 +33,8 @@ pub const STREAM_LOOK_MS: u64 = 1;
 pub const TOKEN_BYTES_MAX: usize = 4096;
 /// Largest frame of a caller that has not shown the token that it is asked for.
 pub const UNMET_BYTES_MAX: u64 = 64 << 10;
+/// Smallest `frame_bytes_max` that a peer of calls may announce: below it nothing could be answered.
+pub const PEER_FRAME_BYTES_MIN: u64 = UNMET_BYTES_MAX;
 /// Queued for sending: senders wait above it.
 pub const OUTBOX_BYTES_HIGH: usize = 512 << 10;
 /// Answers to calls that were not started, queued for sending: reading stops above it, also where streams are open.
