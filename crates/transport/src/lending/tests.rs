@@ -6,11 +6,13 @@ use crate::call::{Outcome, Taker};
 use crate::connection::{Connection, Options, Outgoing};
 use crate::frame::{Codec, Header, Kind};
 use crate::lending::depot::Depot;
+use crate::lending::held::{keep_borrowed, while_locked};
 use crate::limit::{COPIES_AFTER_WRITING, LEND_BYTES_MIN, LENT_BYTES_MAX};
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
 use crate::state::State;
 use crate::sys::buffer::{Buffer, write_at};
+use crate::sys::process::in_child;
 use crate::unix;
 use crate::wire::Wire;
 
@@ -257,6 +259,27 @@ fn above_its_limit_a_server_sends_bytes() {
     kept.clear();
     let (_, again) = exchange((&caller, &server), Vec::new(), vec![vec![4; bytes]]);
     assert!(again[0].is_shared());
+}
+
+#[test]
+fn a_child_is_not_held_up_by_a_thread_that_its_parent_has() {
+    let (caller, server) = lending_ends();
+    let (_, results) = exchange(
+        (&caller, &server),
+        Vec::new(),
+        vec![vec![3; LEND_BYTES_MIN]],
+    );
+    assert!(results[0].is_shared());
+    let mut results = Some(results);
+    let done = while_locked(|| {
+        in_child(|| {
+            keep_borrowed();
+            drop(results.take());
+            keep_borrowed();
+            true
+        })
+    });
+    assert!(done && results.is_some());
 }
 
 #[test]
