@@ -189,6 +189,20 @@ pub enum Error {
         limit: u64,
         value: u64,
     },
+    /// An item beyond what the caller of its stream has allowed.
+    #[error(
+        "stream {id} to {peer} has no credit left: 1 item is above its limit of 0; wait until its standing is ready"
+    )]
+    NoCredit { peer: String, id: u64 },
+    /// A stream was asked for with a credit that there is not.
+    #[error(
+        "a stream of {peer} cannot be asked for {value} items at once; give a credit from 1 to the limit of {limit} (STREAM_CREDIT_MAX)"
+    )]
+    Credit {
+        peer: String,
+        limit: u32,
+        value: u32,
+    },
     /// The handle is from before a release.
     #[error("the lease of {peer} ended; what it named belongs to somebody else")]
     Stale { peer: String },
