@@ -20,8 +20,11 @@ CALL, REPLY, PICKLE = 1, 2, 1
 RUNTIME = sys.version_info[0] << 8 | sys.version_info[1]
 
 
-def preface(*, magic: bytes = b"FBAY", version: int = 1, role: int = 1) -> bytes:
-    return magic + struct.pack("<HBBQQHHI", version, role, 0, 0, 1 << 30, 1024, 0, RUNTIME)
+def preface(
+    *, magic: bytes = b"FBAY", version: int = 1, role: int = 1, frame_bytes_max: int = 1 << 30
+) -> bytes:
+    text = struct.pack("<HBBQQHHI", version, role, 0, 0, frame_bytes_max, 1024, 0, RUNTIME)
+    return magic + text
 
 
 def header(kind: int, call: int, head: int = 0, segments: int = 0, flags: int = 0) -> bytes:
@@ -39,6 +42,8 @@ def server_and_peer() -> tuple[Connection, socket.socket]:
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "no Forebay peer"),
         (preface(version=9), "version 9"),
         (preface(role=7), "role"),
+        (preface(frame_bytes_max=0), "frame_bytes_max of 0 is below"),
+        (preface() + header(CALL, 1) * 2, "call 1 arrived again"),
         (preface() + header(99, 1), "kind 99"),
         (preface() + header(8, 1), "kind 8"),
         (preface() + header(CALL, 1, flags=0x40), "flags"),

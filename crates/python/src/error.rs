@@ -88,6 +88,12 @@ pub(crate) fn transport_error(py: Python<'_>, error: &Transport, timeout: Option
         Transport::Limit { limit, value, .. } => raise("LimitError", message, |py| {
             [("limit", limit), ("value", value)].into_py_dict(py)
         }),
+        Transport::NoCredit { .. } => raise("LimitError", message, |py| {
+            [("limit", 0), ("value", 1)].into_py_dict(py)
+        }),
+        Transport::Credit { limit, value, .. } => raise("LimitError", message, |py| {
+            [("limit", limit), ("value", value)].into_py_dict(py)
+        }),
         Transport::Deadline { .. } => {
             let waited = timeout.map_or_else(String::new, |s| format!(" (waited {s} s)"));
             raise("DeadlineError", format!("{message}{waited}"), |py| {

@@ -51,6 +51,11 @@ impl Calls {
         self.last
     }
 
+    /// Take ids above this one, which those of other processes are below.
+    pub fn go_on_after(&mut self, id: u64) {
+        self.last = self.last.max(id);
+    }
+
     /// Wait for the reply to `id`, whose frame ends at offset `end` of the outgoing stream.
     pub fn begin(&mut self, id: u64, taker: Taker, end: u64) {
         self.entries.insert(id, Entry::Waiting { taker, end });

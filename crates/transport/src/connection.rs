@@ -306,11 +306,14 @@ impl Connection {
         let Some(desk) = desk else {
             return Ok(Vec::new());
         };
-        let put = |segment: &Payload| is_long(segment).then(|| desk.put((**segment).as_ref()));
-        Ok(segments
-            .iter()
-            .map(|segment| put(segment).flatten())
-            .collect())
+        let mut before = 0;
+        let put = segments.iter().map(|segment| {
+            let bytes = (**segment).as_ref();
+            let aside = is_long(segment).then(|| desk.put(bytes, before)).flatten();
+            before += aside.as_ref().map_or(0, |_| bytes.len() as u64);
+            aside
+        });
+        Ok(put.collect())
     }
 
     /// Give up a call; its late reply is dropped. Unknown ids are ignored.

@@ -36,6 +36,10 @@ pub enum Cause {
     PeerDied,
     #[error("the peer said goodbye and takes no new calls")]
     Goodbye,
+    #[error(
+        "the call raised at the other side, and the description is above frame_bytes_max of either side; its log or a shorter message tells more"
+    )]
+    Undescribed,
     #[error("the call was cancelled at the other side")]
     Cancelled,
     #[error(
@@ -72,6 +76,10 @@ pub enum Violation {
     Flags(u8),
     #[error("a frame of {value} bytes is above frame_bytes_max ({limit})")]
     FrameBytes { limit: u64, value: u64 },
+    #[error(
+        "its frame_bytes_max of {value} is below what a peer of calls takes at least ({limit})"
+    )]
+    PeerFrameBytes { limit: u64, value: u64 },
     #[error("{value} segments in a frame are above segments_max ({limit})")]
     Segments { limit: u16, value: u16 },
     #[error("no memory for {0} bytes of a frame")]
@@ -106,6 +114,8 @@ pub enum Violation {
     Descriptors,
     #[error("more than {limit} chunks of the peer are mapped at once (windows_max)")]
     Windows { limit: usize },
+    #[error("call {0} arrived again while it waits or runs; an id is used once")]
+    Repeated(u64),
     #[error("an item of stream {0} arrived, which is not open")]
     NoStream(u64),
     #[error("an item of stream {0} arrived for which no credit was left")]
@@ -181,6 +191,20 @@ pub enum Error {
         name: &'static str,
         limit: u64,
         value: u64,
+    },
+    /// An item beyond what the caller of its stream has allowed.
+    #[error(
+        "stream {id} to {peer} has no credit left: 1 item is above its limit of 0; wait until its standing is ready"
+    )]
+    NoCredit { peer: String, id: u64 },
+    /// A stream was asked for with a credit that there is not.
+    #[error(
+        "a stream of {peer} cannot be asked for {value} items at once; give a credit from 1 to the limit of {limit} (STREAM_CREDIT_MAX)"
+    )]
+    Credit {
+        peer: String,
+        limit: u32,
+        value: u32,
     },
     /// The handle is from before a release.
     #[error("the lease of {peer} ended; what it named belongs to somebody else")]

@@ -65,6 +65,8 @@ pub enum Reason {
     Closing = 3,
     /// It was cancelled while it ran.
     Cancelled = 4,
+    /// The work raised, and what describes it is above the limit of either side; there is no head.
+    Undescribed = 5,
 }
 
 impl Reason {
@@ -75,6 +77,7 @@ impl Reason {
             2 => Self::Stale,
             3 => Self::Closing,
             4 => Self::Cancelled,
+            5 => Self::Undescribed,
             _ => Self::Raised,
         }
     }

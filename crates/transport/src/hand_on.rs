@@ -7,10 +7,12 @@
 //!
 //! Whoever may hand a connection on makes it without lending ([`Options::lends`]): what is lent is one process's own.
 //!
-//! Ids may repeat between processes: the server knows a call by its id only until it has answered it, and nobody calls
-//! before the owed answer was read.
+//! Ids do not repeat between processes: whoever goes on counts from the clock. A call that one process has given up may
+//! still run, and a one-way call still wait, when another process calls.
 
 use std::os::fd::OwnedFd;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::call::Taker;
 use crate::connection::{Connection, Options};
@@ -29,7 +31,10 @@ impl Connection {
         };
         let connection = Self::unconnected(options);
         connection.adopt(socket)?;
-        connection.step(|state| state.resume(met))?;
+        connection.step(|state| {
+            state.resume(met);
+            state.calls.go_on_after(now_ns());
+        })?;
         Ok(connection)
     }
 
@@ -73,6 +78,13 @@ impl Connection {
     pub fn owe(&self, id: u64) -> Result<()> {
         self.step(|state| state.calls.begin(id, Taker::Thread, 0))
     }
+}
+
+/// The same in every process of the machine; nobody makes a call each nanosecond, so ids stay below it.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
 }
 
 #[cfg(test)]
@@ -151,12 +163,37 @@ mod tests {
         assert!(reply_of(&second, owed));
         let own = call(&second);
         answer(&server);
-        assert!(reply_of(&second, own), "ids of the first serve again");
+        assert!(reply_of(&second, own));
 
         second.part().expect("open");
         let again = call(&first);
         answer(&server);
         assert!(reply_of(&first, again), "the first goes on where it was");
+    }
+
+    #[test]
+    fn a_call_that_was_given_up_and_still_runs_is_no_other_processes_call() {
+        let (first, socket, server) = served();
+        let deadline = || Some(Instant::now() + Duration::from_secs(5));
+        let answered = call(&first);
+        answer(&server);
+        assert!(reply_of(&first, answered));
+        let given_up = call(&first);
+        let runs = server.next_call(deadline()).expect("alive");
+        assert_eq!(runs.expect("a call").id, given_up);
+        first.cancel(given_up).expect("open");
+        let ids: Vec<u64> = (0..2)
+            .map(|_| {
+                let socket = socket.try_clone().expect("a duplicate");
+                let next = resume(socket, first.is_met().expect("open"));
+                let id = call(&next);
+                answer(&server);
+                assert!(reply_of(&next, id));
+                next.part().expect("open");
+                id
+            })
+            .collect();
+        assert!(given_up < ids[0] && ids[0] < ids[1], "{ids:?}");
     }
 
     #[test]

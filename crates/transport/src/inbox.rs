@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
+use crate::error::Violation;
 use crate::frame::{Codec, Incoming, Reason, time_from_wire};
 use crate::limit::CALL_BYTES_MIN;
 use crate::sys::buffer::Buffer;
@@ -34,13 +35,22 @@ pub struct Refusal {
     pub reason: Reason,
 }
 
+/// Where a call is that has come and is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Queued,
+    Running,
+    /// It runs, and nobody waits for its answer.
+    Cancelled,
+}
+
 /// Calls that wait and calls that run.
 #[derive(Debug, Default)]
 pub struct Inbox {
     queue: VecDeque<Call>,
     bytes: usize,
-    /// Running calls; true once cancelled.
-    running: HashMap<u64, bool>,
+    /// Those that wait, and those that run and are to be answered.
+    stages: HashMap<u64, Stage>,
     generation: u32,
     closing: bool,
     /// Dropped because their time had run out.
@@ -53,8 +63,14 @@ pub struct Inbox {
 
 impl Inbox {
     /// Take in a call frame that arrived at `now`; a refusal is to be sent back.
-    pub fn accept(&mut self, frame: Incoming, now: Instant) -> Option<Refusal> {
+    ///
+    /// # Errors
+    /// `Repeated` for the id of a call that waits or runs, also where the frame would be refused.
+    pub fn accept(&mut self, frame: Incoming, now: Instant) -> Result<Option<Refusal>, Violation> {
         let header = frame.header;
+        if self.stages.contains_key(&header.id) {
+            return Err(Violation::Repeated(header.id));
+        }
         let refuse = |reason| {
             (!header.one_way).then_some(Refusal {
                 id: header.id,
@@ -62,11 +78,11 @@ impl Inbox {
             })
         };
         if self.closing {
-            return refuse(Reason::Closing);
+            return Ok(refuse(Reason::Closing));
         }
         if is_older(header.generation, self.generation) {
             self.stale += 1;
-            return refuse(Reason::Stale);
+            return Ok(refuse(Reason::Stale));
         }
         self.generation = header.generation;
         let call = Call {
@@ -80,8 +96,9 @@ impl Inbox {
             segments: frame.segments,
         };
         self.bytes += call.bytes();
+        self.stages.insert(call.id, Stage::Queued);
         self.queue.push_back(call);
-        None
+        Ok(None)
     }
 
     /// Take the next call; one whose time ran out comes back as a refusal instead.
@@ -98,23 +115,30 @@ impl Inbox {
             None
         };
         if let Some(reason) = refusal {
+            self.stages.remove(&call.id);
             return Some(Err((!call.one_way).then_some(Refusal {
                 id: call.id,
                 reason,
             })));
         }
-        if !call.one_way {
-            self.running.insert(call.id, false);
+        if call.one_way {
+            self.stages.remove(&call.id);
+        } else {
+            self.stages.insert(call.id, Stage::Running);
         }
         Some(Ok(call))
     }
 
     /// The caller cancels; true if the call runs.
     pub fn cancel(&mut self, id: u64) -> bool {
-        if let Some(cancelled) = self.running.get_mut(&id) {
-            *cancelled = true;
+        let Some(stage) = self.stages.get_mut(&id) else {
+            return false;
+        };
+        if *stage != Stage::Queued {
+            *stage = Stage::Cancelled;
             return true;
         }
+        self.stages.remove(&id);
         if let Some(at) = self.queue.iter().position(|call| call.id == id)
             && let Some(call) = self.queue.remove(at)
         {
@@ -126,22 +150,27 @@ impl Inbox {
 
     /// Note the answer; false if nobody waits for it any more.
     pub fn answer(&mut self, id: u64) -> bool {
-        self.running.remove(&id) == Some(false)
+        if self.stages.get(&id) == Some(&Stage::Queued) {
+            return false; // it was not taken: there is nothing to answer
+        }
+        self.stages.remove(&id) == Some(Stage::Running)
     }
 
     /// Whether it is being run, cancelled or not.
     pub fn is_running(&self, id: u64) -> bool {
-        self.running.contains_key(&id)
+        self.stages
+            .get(&id)
+            .is_some_and(|stage| *stage != Stage::Queued)
     }
 
     /// Whether somebody waits for the answer to a running call.
     pub fn awaits(&self, id: u64) -> bool {
-        self.running.get(&id) == Some(&false)
+        self.stages.get(&id) == Some(&Stage::Running)
     }
 
     /// Whether a running call was cancelled, or is unknown.
     pub fn is_cancelled(&self, id: u64) -> bool {
-        self.running.get(&id).copied().unwrap_or(true)
+        !self.awaits(id)
     }
 
     /// Nobody waits for answers any more: drop the queue, cancel what runs.
@@ -149,16 +178,18 @@ impl Inbox {
         self.cancelled += self.queue.len() as u64;
         self.queue.clear();
         self.bytes = 0;
-        self.running
+        self.stages.retain(|_, stage| *stage != Stage::Queued);
+        self.stages
             .values_mut()
-            .for_each(|cancelled| *cancelled = true);
-        self.running.keys().copied().collect()
+            .for_each(|stage| *stage = Stage::Cancelled);
+        self.stages.keys().copied().collect()
     }
 
     /// Refuse calls that arrive from now on, and those that wait: their callers may go elsewhere.
     pub fn close(&mut self) -> Vec<Refusal> {
         self.closing = true;
         self.bytes = 0;
+        self.stages.retain(|_, stage| *stage != Stage::Queued);
         let waiting = self.queue.drain(..).filter(|call| !call.one_way);
         let refused = waiting.map(|call| Refusal {
             id: call.id,
@@ -218,11 +249,37 @@ mod tests {
         }
     }
 
+    fn accept(inbox: &mut Inbox, frame: Incoming, now: Instant) -> Option<Refusal> {
+        inbox.accept(frame, now).expect("a new id")
+    }
+
+    #[test]
+    fn a_call_of_an_id_that_waits_or_runs_breaks_the_protocol() {
+        let (mut inbox, now) = (Inbox::default(), Instant::now());
+        inbox.set_generation(1);
+        let again = Some(Violation::Repeated(1));
+        accept(&mut inbox, call(1, NO_DEADLINE, 1), now);
+        assert_eq!(inbox.accept(call(1, NO_DEADLINE, 1), now).err(), again);
+        assert!(inbox.next(now).expect("queued").is_ok());
+        for stale in [false, true] {
+            let frame = call(1, NO_DEADLINE, u32::from(!stale));
+            assert_eq!(inbox.accept(frame, now).err(), again);
+        }
+        assert!(inbox.cancel(1));
+        assert_eq!(inbox.accept(call(1, NO_DEADLINE, 1), now).err(), again);
+        assert!(!inbox.answer(1));
+        assert_eq!(accept(&mut inbox, call(1, NO_DEADLINE, 1), now), None);
+        assert!(!inbox.cancel(1), "it waits, and is forgotten");
+        assert_eq!(accept(&mut inbox, call(1, NO_DEADLINE, 1), now), None);
+        assert_eq!(inbox.close().len(), 1);
+        assert!(inbox.stages.is_empty());
+    }
+
     #[test]
     fn expired_calls_are_answered_unstarted() {
         let (mut inbox, now) = (Inbox::default(), Instant::now());
-        inbox.accept(call(1, 5, 0), now);
-        inbox.accept(call(2, NO_DEADLINE, 0), now);
+        accept(&mut inbox, call(1, 5, 0), now);
+        accept(&mut inbox, call(2, NO_DEADLINE, 0), now);
         let later = now + Duration::from_millis(5);
         let refused = inbox.next(later).expect("queued").expect_err("expired");
         assert_eq!(
@@ -240,8 +297,8 @@ mod tests {
     fn older_generations_are_refused_also_across_the_wrap() {
         let (mut inbox, now) = (Inbox::default(), Instant::now());
         inbox.set_generation(u32::MAX);
-        assert_eq!(inbox.accept(call(1, NO_DEADLINE, 1), now), None);
-        let refusal = inbox.accept(call(2, NO_DEADLINE, u32::MAX), now);
+        assert_eq!(accept(&mut inbox, call(1, NO_DEADLINE, 1), now), None);
+        let refusal = accept(&mut inbox, call(2, NO_DEADLINE, u32::MAX), now);
         assert_eq!(
             refusal,
             Some(Refusal {
@@ -254,8 +311,8 @@ mod tests {
     #[test]
     fn a_call_queued_before_its_lease_ended_is_stale_when_its_turn_comes() {
         let (mut inbox, now) = (Inbox::default(), Instant::now());
-        inbox.accept(call(1, NO_DEADLINE, 1), now);
-        inbox.accept(call(2, NO_DEADLINE, 2), now);
+        accept(&mut inbox, call(1, NO_DEADLINE, 1), now);
+        accept(&mut inbox, call(2, NO_DEADLINE, 2), now);
         let refused = inbox.next(now).expect("queued").expect_err("stale");
         assert_eq!(
             refused,
@@ -270,8 +327,8 @@ mod tests {
     #[test]
     fn cancelling_removes_a_queued_call_and_marks_a_running_one() {
         let (mut inbox, now) = (Inbox::default(), Instant::now());
-        inbox.accept(call(1, NO_DEADLINE, 0), now);
-        inbox.accept(call(2, NO_DEADLINE, 0), now);
+        accept(&mut inbox, call(1, NO_DEADLINE, 0), now);
+        accept(&mut inbox, call(2, NO_DEADLINE, 0), now);
         assert!(inbox.next(now).expect("queued").is_ok());
         assert!(inbox.cancel(1) && inbox.is_cancelled(1));
         assert!(!inbox.cancel(2));

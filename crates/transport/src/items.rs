@@ -53,6 +53,13 @@ pub struct Streams {
     left: usize,
 }
 
+impl Receiving {
+    /// Of items for which no credit was given back.
+    fn unconsumed_bytes(&self) -> usize {
+        self.bytes + self.in_hand.1 + self.owed.1
+    }
+}
+
 impl Streams {
     /// Wait for the items of `id`, whose first credit and call are sent.
     pub fn begin(&mut self, id: u64, taker: Taker, credit: u32) {
@@ -83,14 +90,15 @@ impl Streams {
     /// Take in an item.
     ///
     /// # Errors
-    /// `NoStream` if the stream is not open, `Overdrawn` if it was not allowed.
+    /// `NoStream` if the stream is not open, `Overdrawn` if it was not allowed: without credit, or while `STREAM_BYTES`
+    /// of it are not consumed. A server that keeps to the rules counts no less than this end does.
     pub fn accept(&mut self, frame: Incoming) -> Result<(), Violation> {
         let id = frame.header.id;
         let receiving = match self.open.get_mut(&id) {
             Some(receiving) if !receiving.ended => receiving,
             _ => return Err(Violation::NoStream(id)),
         };
-        if receiving.credit == 0 {
+        if receiving.credit == 0 || receiving.unconsumed_bytes() >= STREAM_BYTES {
             return Err(Violation::Overdrawn(id));
         }
         receiving.credit -= 1;
@@ -297,6 +305,33 @@ mod tests {
         assert_eq!(taken(&mut streams), 2);
         assert_eq!(streams.consume(1), Some(4));
         assert_eq!((taken(&mut streams), taken(&mut streams)), (1, 0));
+    }
+
+    #[test]
+    fn items_beyond_the_bytes_of_a_stream_break_the_protocol_wherever_they_lie() {
+        let long = || {
+            let mut segment = Buffer::with_capacity(STREAM_BYTES / 4, 16).expect("memory");
+            segment.append(&vec![0; STREAM_BYTES / 4]);
+            Incoming {
+                segments: vec![segment],
+                ..frame(Kind::Item, 1)
+            }
+        };
+        let mut streams = begun(100);
+        for _ in 0..4 {
+            assert!(streams.accept(long()).is_ok());
+        }
+        let overdrawn = Err(Violation::Overdrawn(1));
+        assert_eq!(streams.accept(frame(Kind::Item, 1)), overdrawn, "ready");
+        assert_eq!(taken(&mut streams), 2);
+        assert_eq!(streams.accept(frame(Kind::Item, 1)), overdrawn, "in hand");
+        assert_eq!(streams.consume(1), Some(2));
+        assert!(streams.accept(long()).is_ok(), "room was given back");
+        assert_eq!(taken(&mut streams), 2);
+        assert!(
+            streams.leave(1) && streams.accept(long()).is_ok(),
+            "dropped"
+        );
     }
 
     #[test]

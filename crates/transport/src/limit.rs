@@ -33,8 +33,14 @@ pub const STREAM_LOOK_MS: u64 = 1;
 pub const TOKEN_BYTES_MAX: usize = 4096;
 /// Largest frame of a caller that has not shown the token that it is asked for.
 pub const UNMET_BYTES_MAX: u64 = 64 << 10;
+/// Smallest `frame_bytes_max` that a peer of calls may announce: below it nothing could be answered.
+pub const PEER_FRAME_BYTES_MIN: u64 = UNMET_BYTES_MAX;
 /// Queued for sending: senders wait above it.
 pub const OUTBOX_BYTES_HIGH: usize = 512 << 10;
+/// Answers to calls that were not started, queued for sending: reading stops above it, also where streams are open.
+///
+/// One receive may go beyond it: every 24 bytes of a call without a body, at most `RECEIVE_BYTES`, make 24 of these.
+pub const REFUSALS_BYTES_MAX: usize = 64 << 10;
 /// Waiting senders go on below it.
 pub const OUTBOX_BYTES_LOW: usize = 128 << 10;
 /// Queued bytes of messages above which nothing more is taken.

@@ -1,7 +1,7 @@
 //! The first 32 bytes of each direction.
 
 use crate::error::Violation;
-use crate::limit::Limits;
+use crate::limit::{Limits, PEER_FRAME_BYTES_MIN};
 
 /// Length on the wire.
 pub const PREFACE_BYTES: usize = 32;
@@ -82,7 +82,8 @@ impl Preface {
     /// Read it.
     ///
     /// # Errors
-    /// The violation, for a stream that does not start with a preface of this version.
+    /// The violation, for a stream that does not start with a preface of this version, and for a peer of calls that
+    /// takes frames of less than `PEER_FRAME_BYTES_MIN`.
     pub fn decode(bytes: &[u8; PREFACE_BYTES]) -> Result<Self, Violation> {
         let [m0, m1, m2, m3, v0, v1, role, _, rest @ ..] = *bytes;
         if [m0, m1, m2, m3] != MAGIC {
@@ -121,10 +122,17 @@ impl Preface {
             _,
             r @ ..,
         ] = rest;
+        let frame_bytes_max = u64::from_le_bytes([b0, b1, b2, b3, b4, b5, b6, b7]);
+        if role != Role::Messenger && frame_bytes_max < PEER_FRAME_BYTES_MIN {
+            return Err(Violation::PeerFrameBytes {
+                limit: PEER_FRAME_BYTES_MIN,
+                value: frame_bytes_max,
+            });
+        }
         Ok(Self {
             role,
             features: u64::from_le_bytes([f0, f1, f2, f3, f4, f5, f6, f7]),
-            frame_bytes_max: u64::from_le_bytes([b0, b1, b2, b3, b4, b5, b6, b7]),
+            frame_bytes_max,
             segments_max: u16::from_le_bytes([s0, s1]),
             runtime: u32::from_le_bytes(r),
         })
@@ -139,6 +147,27 @@ mod tests {
     fn survives_the_wire() {
         let preface = Preface::new(Role::Server, &Limits::default(), 0x030b);
         assert_eq!(Preface::decode(&preface.encode()), Ok(preface));
+    }
+
+    #[test]
+    fn a_peer_of_calls_takes_what_answers_need() {
+        for (role, value, refused) in [
+            (Role::Caller, 0, true),
+            (Role::Server, PEER_FRAME_BYTES_MIN - 1, true),
+            (Role::Caller, PEER_FRAME_BYTES_MIN, false),
+            (Role::Messenger, 0, false),
+        ] {
+            let preface = Preface {
+                frame_bytes_max: value,
+                ..Preface::new(role, &Limits::default(), 0)
+            };
+            let violation = Violation::PeerFrameBytes {
+                limit: PEER_FRAME_BYTES_MIN,
+                value,
+            };
+            let expected = if refused { Err(violation) } else { Ok(preface) };
+            assert_eq!(Preface::decode(&preface.encode()), expected);
+        }
     }
 
     #[test]

@@ -94,6 +94,7 @@ pub struct State<S> {
     /// Within `receive`, where a failure to send is only noted.
     receiving: bool,
     failed_sending: Option<StreamFault>,
+    refused: outgoing::Refused,
 }
 
 impl<S: Stream> State<S> {
@@ -130,6 +131,7 @@ impl<S: Stream> State<S> {
             paused: false,
             receiving: false,
             failed_sending: None,
+            refused: outgoing::Refused::default(),
         }
     }
 
@@ -151,7 +153,11 @@ impl<S: Stream> State<S> {
         self.fault.is_none() && self.decoder.is_met() && self.admitted
     }
 
+    /// A token was shown. One that nobody has asked for, or that comes again, says nothing.
     fn admit(&mut self, shown: &[u8]) -> Result<(), Violation> {
+        if self.admitted {
+            return Ok(());
+        }
         if !self.entry.admission.admits(shown) {
             return Err(Violation::Token);
         }
@@ -296,7 +302,7 @@ impl<S: Stream> State<S> {
                 if frame.header.stream {
                     self.credits.open(id, frame.header.generation)?;
                 }
-                if let Some(refusal) = self.inbox.accept(frame, Instant::now()) {
+                if let Some(refusal) = self.inbox.accept(frame, Instant::now())? {
                     self.refuse(refusal);
                 }
                 if !self.credits.is_empty() {
@@ -433,7 +439,7 @@ impl<S: Stream> State<S> {
         }
     }
 
-    /// Whether the stream should be read now: it is alive and the inbox is below its limit.
+    /// Whether the stream should be read now: it is alive, the inbox is below its limit, and the peer takes what it causes.
     pub fn wants_read(&mut self) -> bool {
         if self.fault.is_some() || self.ended {
             return false;
@@ -445,7 +451,7 @@ impl<S: Stream> State<S> {
         let answers_wait = self.role == Role::Server
             && self.outbox.bytes() > self.limits.outbox_bytes_high
             && self.credits.is_empty();
-        !self.paused && !answers_wait
+        !self.paused && !answers_wait && !self.refusals_are_many()
     }
 
     /// Let the next blocked thread read, if nobody does.

@@ -10,9 +10,10 @@ use rustix::io::Errno;
 
 use crate::admission::Admission;
 use crate::call::{Outcome, Taker};
+use crate::decoder::Decoder;
 use crate::error::{Cause, Fault, Violation};
 use crate::frame::{Codec, Header, Kind};
-use crate::limit::{Limits, UNMET_BYTES_MAX};
+use crate::limit::{GROW_BYTES, Limits, UNMET_BYTES_MAX};
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
 use crate::state::{Entry, Reader, State};
@@ -29,6 +30,8 @@ pub(super) struct Script {
     /// Bytes that may still move before `errno` strikes.
     left: Cell<usize>,
     errno: Errno,
+    /// The other end takes nothing.
+    pub(super) full: Cell<bool>,
 }
 
 impl Script {
@@ -50,6 +53,9 @@ impl Script {
 
 impl Stream for Script {
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
+        if self.full.get() {
+            return Err(Errno::AGAIN.into());
+        }
         let bytes: Vec<u8> = pieces
             .iter()
             .flat_map(|piece| piece.iter().copied())
@@ -101,6 +107,7 @@ fn ends_that_enter(
             blocked: Default::default(),
             left,
             errno,
+            full: Cell::new(false),
         };
         let mut state = State::new(role, Limits::default(), 0);
         state.entry = entry;
@@ -260,6 +267,35 @@ fn a_long_frame_is_refused_before_the_token_and_taken_after_it() {
         assert_eq!(found, refused.then_some(limit));
         assert_eq!(server.inbox.queued(), usize::from(!refused));
     }
+}
+
+#[test]
+fn a_token_that_nobody_asked_for_makes_no_stranger_trusted() {
+    let entries = [Entry::default(), Entry::default()];
+    let (mut caller, mut server) = ends_that_enter(usize::MAX, usize::MAX, Errno::AGAIN, entries);
+    server.decoder = Decoder::new(&Limits::default(), false);
+    caller.send(
+        frame(Kind::Token, 0, b"any", &[]),
+        Head::Borrowed(b"any"),
+        Vec::new(),
+    );
+    let announced = Header {
+        head_bytes: 64 << 20,
+        ..Header::control(Kind::Call, 1)
+    };
+    caller.send(announced, Head::Borrowed(&[]), Vec::new());
+    for _ in 0..4 {
+        caller.flush();
+        server.receive();
+    }
+    assert_eq!(server.fault, None);
+    let mut room = 0;
+    let looked = server.decoder.receive_with(|spare| {
+        room = spare.len();
+        Err(())
+    });
+    assert!(looked.is_err());
+    assert_eq!(room, GROW_BYTES);
 }
 
 #[test]

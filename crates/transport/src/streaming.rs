@@ -201,14 +201,14 @@ impl Connection {
     /// Ask for a stream without waiting, `credit` items at once; returns its id.
     ///
     /// # Errors
-    /// As [`Self::start`]; `Limit` for a credit of 0 or above `STREAM_CREDIT_MAX`; `Broken` with "no" if the peer has
+    /// As [`Self::start`]; `Credit` for one of 0 or above `STREAM_CREDIT_MAX`; `Broken` with "no" if the peer has
     /// said that it does not speak streams.
     pub fn start_stream(&self, call: Outgoing<'_>, taker: Taker, credit: u32) -> Result<u64> {
         if credit == 0 || credit > STREAM_CREDIT_MAX {
-            return Err(Error::Limit {
-                name: "stream_credit_max (at least 1)",
-                limit: STREAM_CREDIT_MAX.into(),
-                value: credit.into(),
+            return Err(Error::Credit {
+                peer: self.peer.clone(),
+                limit: STREAM_CREDIT_MAX,
+                value: credit,
             });
         }
         let asides = self.put_aside(&call.segments)?;
@@ -297,7 +297,7 @@ impl Connection {
     /// Nothing is sent where the stream is to end.
     ///
     /// # Errors
-    /// `Limit` above the limits of either side, or without credit: see [`Self::standing`].
+    /// `Limit` above the limits of either side; `NoCredit` without credit: see [`Self::standing`].
     pub fn send_item(
         &self,
         id: u64,
@@ -316,10 +316,9 @@ impl Connection {
             }
             let segments_count = check_limits(state, &head, &segments)?;
             if !state.credits.may_send(id) {
-                return Err(Error::Limit {
-                    name: "credit of the stream",
-                    limit: 0,
-                    value: 1,
+                return Err(Error::NoCredit {
+                    peer: self.peer.clone(),
+                    id,
                 });
             }
             let header = Header {

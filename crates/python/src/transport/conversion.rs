@@ -66,6 +66,11 @@ pub fn outcome_to_python<'py>(
                     cause: Cause::Cancelled,
                     delivered: Delivered::Maybe,
                 },
+                Reason::Undescribed => Error::Broken {
+                    peer,
+                    cause: Cause::Undescribed,
+                    delivered: Delivered::Maybe,
+                },
                 Reason::Closing | Reason::Raised => Error::Broken {
                     peer,
                     cause: Cause::Goodbye,

@@ -60,19 +60,26 @@ impl Connection {
 
     /// Answer a running call with a failure without waiting.
     ///
-    /// # Errors
-    /// As [`Self::reply`].
+    /// A head above the limits of either side is left out, and the reason becomes `Undescribed`: this answers in any case.
     pub fn fail(&self, id: u64, reason: Reason, codec: Codec, head: Head<'_>) -> Result<()> {
         self.step(|state| {
-            check_limits(state, &head, &[])?;
+            let fits = check_limits(state, &head, &[]).and_then(|_| head_bytes(&head));
+            let (reason, head_bytes, head) = match (fits, head) {
+                (Ok(bytes), head) => (reason, bytes, head),
+                (Err(_), head) => {
+                    if let Head::Lent(payload) = head {
+                        state.outbox.retire(vec![payload]);
+                    }
+                    (Reason::Undescribed, 0, Head::Borrowed(&[][..]))
+                }
+            };
             let header = Header {
-                head_bytes: head_bytes(&head)?,
+                head_bytes,
                 codec,
                 ..Header::control(Kind::Failure, id)
             };
             state.answer(header, Some(reason), head, Vec::new());
-            Ok(())
-        })?
+        })
     }
 
     /// Look at the socket and say whether the caller of a running call cancelled or left.

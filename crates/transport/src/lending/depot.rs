@@ -140,30 +140,39 @@ impl Book {
         });
         ledger.len()
     }
+}
 
-    /// Keep a block until the peer gives it back; `None` where too many are lent.
-    pub fn lend(&self, lease: Lease) -> Option<Ticket> {
-        lock(&self.ledger).lend(lease).ok()
-    }
-
-    fn lent_bytes(&self) -> u64 {
-        let ledger = lock(&self.ledger);
-        ledger.loans().map(|lease| lease.len() as u64).sum()
-    }
+fn bytes_of(ledger: &Ledger<Lease>) -> u64 {
+    ledger.loans().map(|lease| lease.len() as u64).sum()
 }
 
 impl Desk {
-    /// Copy a segment to where the peer can read it; `None` where there is no room.
+    /// Copy a segment to where the peer can read it; `None` where there is no room beside what is lent, and the `before`
+    /// bytes that were put aside for the same frame.
     ///
+    /// What other threads put aside meanwhile is not seen: [`Self::lend`] decides.
     /// Cost: one copy, into memory that was used before where some is free.
-    pub fn put(&self, bytes: &[u8]) -> Option<Aside> {
+    pub fn put(&self, bytes: &[u8], before: u64) -> Option<Aside> {
         self.book.settle();
-        let lent = self.book.lent_bytes();
-        let alone = lent == 0 && self.lends_any_length;
-        if lent + bytes.len() as u64 > LENT_BYTES_MAX && !alone {
+        let lent = bytes_of(&lock(&self.book.ledger));
+        if !self.has_room(lent + before, bytes.len()) {
             return None;
         }
         Aside::new(self.depot.allocate(bytes.len())?, bytes)
+    }
+
+    /// Keep a block until the peer gives it back; `None` where too many are lent, or too much.
+    pub fn lend(&self, lease: Lease) -> Option<Ticket> {
+        let mut ledger = lock(&self.book.ledger);
+        let lent = bytes_of(&ledger);
+        self.has_room(lent, lease.len())
+            .then(|| ledger.lend(lease).ok())
+            .flatten()
+    }
+
+    fn has_room(&self, lent: u64, bytes: usize) -> bool {
+        let alone = lent == 0 && self.lends_any_length;
+        lent + bytes as u64 <= LENT_BYTES_MAX || alone
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use forebay_memory::Window;
 
@@ -17,11 +17,12 @@ use crate::lending::board;
 use crate::limit::{COPIES_AFTER_WRITING, WRITTEN_PAGES_MAX};
 use crate::shm::Name;
 use crate::sys::buffer::Buffer;
+use crate::sys::per_process::PerProcess;
 use crate::sys::process;
 use crate::sys::shared::{Own as Board, Theirs as Part};
 
-/// All that this process holds, by address.
-static HELD: Mutex<Option<HashMap<usize, Arc<Hold>>>> = Mutex::new(None);
+/// All that this process holds, by address. A child begins with nothing: what it has a copy of is its parent's to keep.
+static HELD: PerProcess<Mutex<HashMap<usize, Weak<Hold>>>> = PerProcess::empty();
 
 /// How segments of one connection are given back.
 #[derive(Debug)]
@@ -149,9 +150,7 @@ impl Held {
     /// Lend the bytes out.
     pub fn into_buffer(self) -> Buffer {
         let (start, bytes) = (self.start(), self.hold.bytes);
-        lock(&HELD)
-            .get_or_insert_default()
-            .insert(start, Arc::clone(&self.hold));
+        lock(HELD.get()).insert(start, Arc::downgrade(&self.hold));
         Buffer::borrowed(start as *const u8, bytes, Box::new(self))
     }
 
@@ -169,19 +168,10 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let here = process::current() == self.owner;
-        // In a forked child the lock may have been held by a thread that is not there.
-        let mut held = if here {
-            Some(lock(&HELD))
-        } else {
-            HELD.try_lock().ok()
-        };
-        if let Some(Some(held)) = held.as_deref_mut() {
-            held.remove(&self.start());
-        }
-        drop(held);
-        if here {
-            self.give_back(); // in a child it is its parent's to give back
+        // In a child it is its parent's to give back.
+        if process::current() == self.owner {
+            lock(HELD.get()).remove(&self.start());
+            self.give_back();
         }
     }
 }
@@ -191,7 +181,7 @@ impl Drop for Held {
 /// What is received meanwhile by another thread is not meant, nor does the child know of it.
 /// Cost: 1.8 us for each page that is held.
 pub fn keep_borrowed() {
-    for hold in lock(&HELD).iter().flat_map(HashMap::values) {
+    for hold in lock(HELD.get()).values().filter_map(Weak::upgrade) {
         if hold.window.keep(hold.offset, hold.bytes).is_err() {
             hold.lost.store(true, Ordering::Relaxed);
         }
@@ -200,4 +190,11 @@ pub fn keep_borrowed() {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Have `act` run while this thread holds the lock of what is held.
+#[cfg(test)]
+pub fn while_locked<R>(act: impl FnOnce() -> R) -> R {
+    let _locked = lock(HELD.get());
+    act()
 }

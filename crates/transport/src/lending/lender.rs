@@ -87,7 +87,7 @@ impl Lender {
             }
             self.announced.insert(reference.chunk, lease.chunk_mark());
         }
-        let ticket = self.desk.book.lend(lease)?;
+        let ticket = self.desk.lend(lease)?;
         Some(Name {
             chunk: reference.chunk,
             place: ticket.place,

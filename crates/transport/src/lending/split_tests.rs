@@ -147,7 +147,7 @@ fn named(state: &mut State<Script>, header: &mut Header, byte: u8) -> Vec<Payloa
         let put = |segment: &Payload| {
             let bytes = (**segment).as_ref();
             (bytes.len() >= LEND_BYTES_MIN)
-                .then(|| desk.put(bytes))
+                .then(|| desk.put(bytes, 0))
                 .flatten()
         };
         segments.iter().map(put).collect()

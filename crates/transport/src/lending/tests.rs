@@ -4,13 +4,17 @@ use std::time::{Duration, Instant};
 
 use crate::call::{Outcome, Taker};
 use crate::connection::{Connection, Options, Outgoing};
-use crate::frame::Codec;
+use crate::frame::{Codec, Header, Kind};
 use crate::lending::depot::Depot;
+use crate::lending::held::{keep_borrowed, while_locked};
 use crate::limit::{COPIES_AFTER_WRITING, LEND_BYTES_MIN, LENT_BYTES_MAX};
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
+use crate::state::State;
 use crate::sys::buffer::{Buffer, write_at};
+use crate::sys::process::in_child;
 use crate::unix;
+use crate::wire::Wire;
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(10)
@@ -255,6 +259,59 @@ fn above_its_limit_a_server_sends_bytes() {
     kept.clear();
     let (_, again) = exchange((&caller, &server), Vec::new(), vec![vec![4; bytes]]);
     assert!(again[0].is_shared());
+}
+
+#[test]
+fn a_child_is_not_held_up_by_a_thread_that_its_parent_has() {
+    let (caller, server) = lending_ends();
+    let (_, results) = exchange(
+        (&caller, &server),
+        Vec::new(),
+        vec![vec![3; LEND_BYTES_MIN]],
+    );
+    assert!(results[0].is_shared());
+    let mut results = Some(results);
+    let done = while_locked(|| {
+        in_child(|| {
+            keep_borrowed();
+            drop(results.take());
+            keep_borrowed();
+            true
+        })
+    });
+    assert!(done && results.is_some());
+}
+
+#[test]
+fn the_segments_of_one_frame_count_together() {
+    let (caller, server) = lending_ends();
+    let bytes = 16 << 20;
+    let room = usize::try_from(LENT_BYTES_MAX).expect("fits") / bytes;
+    let results = (0..=room).map(|_| vec![3; bytes]).collect();
+    let (_, results) = exchange((&caller, &server), Vec::new(), results);
+    let expected: Vec<bool> = (0..=room).map(|index| index < room).collect();
+    assert_eq!(is_lent(&results), expected);
+    assert!(results[room].as_slice().iter().all(|&byte| byte == 3));
+}
+
+#[test]
+fn what_two_threads_put_aside_at_once_is_lent_within_the_limit() {
+    let (_caller, server) = lending_ends();
+    let half = usize::try_from(LENT_BYTES_MAX).expect("fits") / 2;
+    let segments = || -> Vec<Payload> { vec![Box::new(vec![3_u8; half]), Box::new(vec![3; half])] };
+    let asides = [(); 2].map(|()| server.put_aside(&segments()[..]).expect("open"));
+    let following = asides.map(|asides| {
+        assert!(asides.iter().all(Option::is_some));
+        let mut header = Header::control(Kind::Reply, 1);
+        let refer = |state: &mut State<Wire>| state.refer(&mut header, segments(), asides).len();
+        let left = server.step(refer).expect("open");
+        (header.named, left)
+    });
+    assert_eq!(
+        following,
+        [(true, 1), (false, 2)],
+        "a table, or both segments"
+    );
 }
 
 #[test]

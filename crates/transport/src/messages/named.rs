@@ -75,7 +75,7 @@ impl Frames for Named<'_> {
     }
 }
 
-/// The frames that `segments` stand for.
+/// The frames that `segments` stand for; none is opened beyond the first that is above a limit.
 pub fn open(
     segments: Vec<Buffer>,
     limits: &Limits,
@@ -89,6 +89,9 @@ pub fn open(
     let mut rest = table.as_slice();
     while let Some((&kind, behind)) = rest.split_first() {
         rest = behind;
+        if message.len() == usize::from(limits.segments_max) {
+            return Err(too_many(limits));
+        }
         let frame = match kind {
             FOLLOWS => segments.next().ok_or_else(wrong)?,
             NAMED => {
@@ -99,26 +102,27 @@ pub fn open(
             _ => return Err(wrong()),
         };
         bytes = bytes.saturating_add(frame.len() as u64);
+        check_bytes(bytes, limits)?;
         message.push(frame);
     }
     if segments.next().is_some() || message.is_empty() {
         return Err(wrong());
     }
-    check(&message, bytes, limits)?;
     Ok(message)
 }
 
-fn check(message: &Message, bytes: u64, limits: &Limits) -> Result<(), Violation> {
+fn too_many(limits: &Limits) -> Violation {
+    Violation::Segments {
+        limit: limits.segments_max,
+        value: limits.segments_max.saturating_add(1),
+    }
+}
+
+fn check_bytes(bytes: u64, limits: &Limits) -> Result<(), Violation> {
     if bytes > limits.frame_bytes_max {
         return Err(Violation::FrameBytes {
             limit: limits.frame_bytes_max,
             value: bytes,
-        });
-    }
-    if message.len() > usize::from(limits.segments_max) {
-        return Err(Violation::Segments {
-            limit: limits.segments_max,
-            value: u16::try_from(message.len()).unwrap_or(u16::MAX),
         });
     }
     Ok(())
@@ -156,6 +160,39 @@ mod tests {
         assert!(Named::new(&mut frames, |_, _| None).is_none());
         let mut short = vec![vec![2; SHARE_BYTES_MIN - 1]];
         assert!(Named::new(&mut short, |_, _| Some([7; NAME_BYTES])).is_none());
+    }
+
+    #[test]
+    fn nothing_is_opened_beyond_a_limit() {
+        let table = [NAMED].iter().chain(&[4; NAME_BYTES]).copied().cycle();
+        let table: Vec<u8> = table.take(10 * (1 + NAME_BYTES)).collect();
+        let opened = |limits: &Limits| {
+            let mut count = 0;
+            let outcome = open(vec![buffer(&table)], limits, |name| {
+                count += 1;
+                Ok(buffer(&name[..4]))
+            });
+            (outcome.map(|message| message.len()), count)
+        };
+        let roomy = Limits::of_messages();
+        assert_eq!(opened(&roomy), (Ok(10), 10));
+        let few = Limits {
+            segments_max: 3,
+            ..roomy
+        };
+        assert_eq!(
+            opened(&few),
+            (Err(Violation::Segments { limit: 3, value: 4 }), 3)
+        );
+        let short = Limits {
+            frame_bytes_max: 9,
+            ..roomy
+        };
+        let too_long = Violation::FrameBytes {
+            limit: 9,
+            value: 12,
+        };
+        assert_eq!(opened(&short), (Err(too_long), 3));
     }
 
     #[test]

@@ -7,11 +7,20 @@ use rustix::io::Errno;
 use super::State;
 use crate::error::Fault;
 use crate::flow;
-use crate::frame::{Header, Kind, Reason};
+use crate::frame::{HEADER_BYTES, Header, Kind, Reason};
 use crate::inbox::Refusal;
+use crate::limit::REFUSALS_BYTES_MAX;
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
 use crate::stream::{Stream, StreamFault};
+
+/// Refusals that were queued since the peer last took all of them.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    bytes: usize,
+    /// Where the last one ends in the outgoing stream.
+    end: u64,
+}
 
 impl<S: Stream> State<S> {
     /// Send a frame, or queue what the kernel does not take; returns its end in the stream.
@@ -135,7 +144,25 @@ impl<S: Stream> State<S> {
             time: refusal.reason as u32,
             ..Header::control(Kind::Failure, refusal.id)
         };
-        self.send(header, Head::Borrowed(&[]), Vec::new());
+        let end = self.send(header, Head::Borrowed(&[]), Vec::new());
+        let waiting = if self.refusals_wait() {
+            self.refused.bytes
+        } else {
+            0
+        };
+        self.refused = Refused {
+            bytes: waiting + HEADER_BYTES,
+            end,
+        };
+    }
+
+    fn refusals_wait(&self) -> bool {
+        self.outbox.sent() < self.refused.end
+    }
+
+    /// Whether so many refusals wait that no further ones are to be caused.
+    pub(super) fn refusals_are_many(&self) -> bool {
+        self.refused.bytes > REFUSALS_BYTES_MAX && self.refusals_wait()
     }
 
     /// Answer a running call; nothing is sent if its caller has left.

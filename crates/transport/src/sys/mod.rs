@@ -1,10 +1,11 @@
-//! The only place of this crate with `unsafe`: memory without zeroing, the fork mark, numbered descriptors.
+//! The only place of this crate with `unsafe`: memory without zeroing, the fork mark, values per process, numbered descriptors.
 #![allow(unsafe_code)]
 
 pub mod buffer;
 pub mod descriptor;
 pub mod events;
 pub mod filling;
+pub mod per_process;
 pub mod process;
 pub mod shared;
 pub mod shelf;

@@ -50,3 +50,22 @@ fn mark() -> Option<&'static AtomicU32> {
         Some(&*page.cast::<AtomicU32>())
     }
 }
+
+/// Whether `act` is true in a forked child, within 10 s. It must not panic there.
+#[cfg(test)]
+pub fn in_child(act: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child uses what this crate says a child may, and ends without unwinding or exit handlers.
+    match unsafe { libc::fork() } {
+        -1 => panic!("no process left"),
+        0 => unsafe {
+            libc::alarm(10);
+            libc::_exit(i32::from(!act()));
+        },
+        child => {
+            let mut status = 0;
+            // SAFETY: it is our child, and nobody else waits for it.
+            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+        }
+    }
+}

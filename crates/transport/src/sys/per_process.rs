@@ -1,0 +1,88 @@
+//! A value that each process has of its own, though a fork copies all memory.
+//!
+//! A lock that another thread held while a process forked is locked for ever in the child, and a `Once` never done. So a
+//! child does not look at its parent's value at all: it makes one of its own, and leaves the copy as it is.
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::sys::process;
+
+/// Made with the first use in a process; never dropped.
+pub struct PerProcess<T>(AtomicPtr<Owned<T>>);
+
+struct Owned<T> {
+    owner: u32,
+    value: T,
+}
+
+impl<T: Default + Send + Sync + 'static> PerProcess<T> {
+    /// For a static.
+    pub const fn empty() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// That of this process.
+    pub fn get(&'static self) -> &'static T {
+        let here = process::current();
+        let mut found = self.0.load(Ordering::Acquire);
+        loop {
+            // SAFETY: null, or from a box that was given up below and is never freed; nobody has it mutably.
+            if let Some(owned) = unsafe { found.as_ref() }
+                && owned.owner == here
+            {
+                return &owned.value;
+            }
+            let made = Box::into_raw(Box::new(Owned {
+                owner: here,
+                value: T::default(),
+            }));
+            let swapped = self
+                .0
+                .compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire);
+            found = match swapped {
+                Ok(_) => made,
+                Err(other) => {
+                    // SAFETY: made above, and nobody else has seen it.
+                    drop(unsafe { Box::from_raw(made) });
+                    other
+                }
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Barrier, Mutex};
+
+    use super::*;
+    use crate::sys::process::in_child;
+
+    #[test]
+    fn threads_of_a_process_share_one() {
+        static COUNT: PerProcess<Mutex<u32>> = PerProcess::empty();
+        let together = Arc::new(Barrier::new(4));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    together.wait();
+                    *COUNT.get().lock().expect("unpoisoned") += 1;
+                });
+            }
+        });
+        assert_eq!(*COUNT.get().lock().expect("unpoisoned"), 4);
+    }
+
+    #[test]
+    fn a_child_has_its_own_though_the_parents_is_locked() {
+        static COUNT: PerProcess<Mutex<u32>> = PerProcess::empty();
+        let mut locked = COUNT.get().lock().expect("unpoisoned");
+        *locked = 7;
+        assert!(in_child(|| COUNT
+            .get()
+            .lock()
+            .is_ok_and(|count| *count == 0)));
+        drop(locked);
+        assert_eq!(*COUNT.get().lock().expect("unpoisoned"), 7);
+    }
+}
