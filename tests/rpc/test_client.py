@@ -338,6 +338,32 @@ def test_cancelling_and_deadlines_reach_the_server(run: Run, place: Place) -> No
     run(work())
 
 
+def test_a_call_that_is_cancelled_while_it_connects_takes_no_place(run: Run, place: Place) -> None:
+    """A connection that a cancelled call never used is not kept for it for ever."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with (
+            place.serve(handler) as server,
+            client_of(place, server.url, connections=2) as client,
+        ):
+            waiting = asyncio.create_task(client.acall("wait"))
+            await until(lambda: handler.seen)
+            opening = asyncio.create_task(client.acall("echo", (1,)))
+            await asyncio.sleep(0)  # it has begun to connect
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            assert handler.gate is not None
+            handler.gate.set()
+            assert await waiting == "waited"
+            assert await client.acall("echo", (2,)) == 2
+            (channels,) = client._loops.values()
+            assert [place.calls for place in channels._lot._places] == [0]
+
+    run(work())
+
+
 def test_closing_ends_calls_and_leaves_no_descriptor(run: Run, place: Place) -> None:
     """A closed client holds nothing, and says so."""
     handler = Handler()

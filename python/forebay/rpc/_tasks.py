@@ -63,9 +63,11 @@ class TaskChannels:
         try:
             channel = await self._target.aopen(patience.left())
         except BaseException as error:
-            place = self._lot.give_up()
+            self._lot.give_up()
+            falls_back = isinstance(error, BrokenError | DeadlineError)
+            place = self._lot.share() if falls_back else None
             self._wake()
-            if place is None or not isinstance(error, BrokenError | DeadlineError):
+            if place is None:
                 raise
             return place
         place = self._lot.add(channel)

@@ -127,9 +127,11 @@ class ThreadChannels:
             channel = self._target.open(patience.left())
         except BaseException as error:
             with self._changed:
-                place = self._lot.give_up()
+                self._lot.give_up()
+                falls_back = isinstance(error, BrokenError | DeadlineError)
+                place = self._lot.share() if falls_back else None
                 self._changed.notify()  # another one may try
-            if place is None or not isinstance(error, BrokenError | DeadlineError):
+            if place is None:
                 raise
             return place
         with self._changed:
