@@ -364,6 +364,47 @@ def test_a_call_that_is_cancelled_while_it_connects_takes_no_place(run: Run, pla
     run(work())
 
 
+def sends_again() -> bool:
+    return any(thread.name == "forebay-rpc-again" for thread in threading.enumerate())
+
+
+async def leave_waiting(
+    client: rpc.Client, server: rpc.Server, handler: Handler, *timeouts: float | None
+) -> list[Future[Any]]:
+    """Submit a call for each timeout behind one that runs, and have the server leave."""
+    running = asyncio.create_task(client.acall("wait"))
+    await until(lambda: handler.seen)
+    futures = [
+        await asyncio.to_thread(client.submit, "note", (timeout,), None, timeout)
+        for timeout in timeouts
+    ]
+    (session,) = (session for session in server._sessions if not session._tasks)
+    await until(lambda: session._connection.counters()["inbox_calls"] == len(timeouts))
+    await server.aclose()
+    with pytest.raises(BrokenError):
+        await running
+    return futures
+
+
+def test_a_cancelled_future_is_not_sent_again(run: Run, place: Place) -> None:
+    """Nobody connects, and nothing runs, for a call that nobody waits for."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with place.serve(handler, calls_max=1) as server:
+            client = client_of(place, server.url)
+            (future,) = await leave_waiting(client, server, handler, 15.0)
+        await until(sends_again)
+        assert future.cancel()
+        async with place.serve(handler, url=server.url) as later:
+            await until(lambda: not sends_again())
+            assert client.connections == later.connections == 0
+            assert handler.seen == ["waits"]
+            client.close()
+
+    run(work())
+
+
 def test_closing_ends_calls_and_leaves_no_descriptor(run: Run, place: Place) -> None:
     """A closed client holds nothing, and says so."""
     handler = Handler()

@@ -354,11 +354,11 @@ class _Submission:
         self.future.add_done_callback(self._on_end)
 
     def send(self) -> None:
-        """Send it, or raise what keeps it from being sent."""
+        """Send it unless it was cancelled, or raise what keeps it from being sent."""
         patience, channels = self._patience, self._client._threads
         if self._refused is not None:
             channels.pause(patience.delay(self._refused))
-        while True:
+        while not self.future.cancelled():
             try:
                 place = channels.take(patience)
                 try:
@@ -366,13 +366,18 @@ class _Submission:
                 except BaseException:
                     channels.put(place)
                     raise
-                break
             except BrokenError as error:
                 delay = patience.delay(error)
+            else:
+                self._follow(place, sent)
+                return
             channels.pause(delay)
+
+    def _follow(self, place: Place, sent: Future[Any]) -> None:
+        """The future now stands for what was sent."""
         self._sent = sent
         sent.add_done_callback(partial(self._on_sent_end, place))
-        if self.future.cancelled():
+        if self.future.cancelled():  # since it was last asked
             sent.cancel()
 
     def end(self, error: BaseException) -> None:
