@@ -405,6 +405,25 @@ def test_a_cancelled_future_is_not_sent_again(run: Run, place: Place) -> None:
     run(work())
 
 
+def test_futures_wait_for_a_server_side_by_side(run: Run, place: Place) -> None:
+    """One that may look for a server for long holds up neither another one nor closing."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with place.serve(handler, calls_max=1) as server:
+            client = client_of(place, server.url, timeout=1.0)
+            patient, other = await leave_waiting(client, server, handler, 60.0, None)
+        error = await asyncio.to_thread(other.exception, 15)
+        assert isinstance(error, BrokenError)
+        assert error.delivered == "no"
+        assert not patient.done()
+        client.close()
+        assert isinstance(await asyncio.to_thread(patient.exception, 15), ClosedError)
+        await until(lambda: not sends_again())
+
+    run(work())
+
+
 def test_closing_ends_calls_and_leaves_no_descriptor(run: Run, place: Place) -> None:
     """A closed client holds nothing, and says so."""
     handler = Handler()

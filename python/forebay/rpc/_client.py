@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, Generator
-from concurrent.futures import Future
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ConfigError
 from forebay.rpc._connect import CONNECT_TIMEOUT_S, Target
 from forebay.rpc._stream import CREDIT
+from forebay.rpc._submission import Again, Submission
 from forebay.rpc._threads import Patience, ThreadChannels
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from concurrent.futures import Future
     from types import TracebackType
 
-    from forebay.rpc._lot import Place
     from forebay.rpc._tasks import TaskChannels
     from forebay.transport import Tls
 
@@ -70,8 +68,7 @@ class Client:
         self._loops: dict[AbstractEventLoop, TaskChannels] = {}
         # Order: this lock is taken alone.
         self._lock = threading.Lock()
-        self._again: deque[_Submission] = deque()
-        self._sending_again = False
+        self._again = Again()
         self._closed = False
 
     def call(
@@ -140,7 +137,9 @@ class Client:
 
         It returns when the kernel has the arguments. Cancelling a future cancels the call.
         """
-        submission = _Submission(self, method, args, kwargs, Patience(self._target, timeout))
+        patience = Patience(self._target, timeout)
+        call = (method, args, kwargs)
+        submission = Submission(self._threads, self._again, call, patience)
         submission.send()
         return submission.future
 
@@ -240,6 +239,7 @@ class Client:
         """
         self._closed = True
         self._threads.close()
+        self._again.close()
         with self._lock:
             groups = list(self._loops.values())
             self._loops.clear()
@@ -310,97 +310,6 @@ class Client:
         if self._closed:
             made.close()
         return made
-
-    def _send_again(self, submission: _Submission) -> None:
-        """Have a thread send it, since whoever finds out completes the futures of others too."""
-        with self._lock:
-            self._again.append(submission)
-            if self._sending_again:
-                return
-            self._sending_again = True
-        name = "forebay-rpc-again"
-        threading.Thread(target=self._send_all_again, name=name, daemon=True).start()
-
-    def _send_all_again(self) -> None:
-        while True:
-            with self._lock:
-                if not self._again:
-                    self._sending_again = False
-                    return
-                submission = self._again.popleft()
-            try:
-                submission.send()
-            except BaseException as error:
-                submission.end(error)
-
-
-class _Submission:
-    """A submitted call, which may be sent more than once until a server starts it."""
-
-    def __init__(
-        self,
-        client: Client,
-        method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        patience: Patience,
-    ):
-        self._client = client
-        self._call = (method, args, kwargs)
-        self._patience = patience
-        self._sent: Future[Any] | None = None
-        self._refused: BrokenError | None = None
-        self.future: Future[Any] = Future()
-        self.future.add_done_callback(self._on_end)
-
-    def send(self) -> None:
-        """Send it unless it was cancelled, or raise what keeps it from being sent."""
-        patience, channels = self._patience, self._client._threads
-        if self._refused is not None:
-            channels.pause(patience.delay(self._refused))
-        while not self.future.cancelled():
-            try:
-                place = channels.take(patience)
-                try:
-                    sent = place.channel.submit(*self._call, patience.left())
-                except BaseException:
-                    channels.put(place)
-                    raise
-            except BrokenError as error:
-                delay = patience.delay(error)
-            else:
-                self._follow(place, sent)
-                return
-            channels.pause(delay)
-
-    def _follow(self, place: Place, sent: Future[Any]) -> None:
-        """The future now stands for what was sent."""
-        self._sent = sent
-        sent.add_done_callback(partial(self._on_sent_end, place))
-        if self.future.cancelled():  # since it was last asked
-            sent.cancel()
-
-    def end(self, error: BaseException) -> None:
-        """Nobody takes it."""
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
-
-    def _on_sent_end(self, place: Place, sent: Future[Any]) -> None:
-        self._client._threads.put(place)
-        if sent.cancelled():
-            return
-        error = sent.exception()
-        if isinstance(error, BrokenError) and error.delivered == "no":
-            self._refused = error
-            self._client._send_again(self)
-        elif error is not None:
-            self.end(error)
-        elif self.future.set_running_or_notify_cancel():
-            self.future.set_result(sent.result())
-
-    def _on_end(self, future: Future[Any]) -> None:
-        if future.cancelled() and self._sent is not None:
-            self._sent.cancel()
 
 
 def _running_loop() -> AbstractEventLoop | None:
