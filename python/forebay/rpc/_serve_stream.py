@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import Connection, ItemWriter
 from forebay.errors import Error
-from forebay.rpc._codec import BY_NUMBER, describe
-from forebay.rpc._serve import Running, _current, find_method
+from forebay.rpc._codec import BY_NUMBER
+from forebay.rpc._serve import Running, _current, answer_failure, find_method
 
 if TYPE_CHECKING:
     from forebay.rpc._serve import _Service
@@ -172,5 +172,4 @@ def _fail(connection: Connection, call: int, number: int, error: Exception) -> N
     """Tell the caller what was raised, unless the connection itself is what failed."""
     if isinstance(error, Error) and connection.closed:
         raise error
-    head, _ = BY_NUMBER[number].encode(describe(error))
-    connection.fail(call, number, head)
+    answer_failure(connection, call, number, error)

@@ -11,9 +11,16 @@ from typing import Any
 
 from forebay._core import Connection
 from forebay.errors import ConfigError, Error
-from forebay.rpc._codec import BY_NUMBER, describe
+from forebay.rpc._codec import BY_NUMBER
 from forebay.rpc._meet import meet
-from forebay.rpc._serve import STREAMED, Running, _current, find_method, refuse_call
+from forebay.rpc._serve import (
+    STREAMED,
+    Running,
+    _current,
+    answer_failure,
+    find_method,
+    refuse_call,
+)
 from forebay.rpc._server_stream import SessionStreams
 from forebay.rpc._watch import Watch
 from forebay.transport import Tls
@@ -214,7 +221,10 @@ class Server:
             _log.error("%s: an answer was lost", self.url, exc_info=error)
         if full:
             for session in tuple(self._sessions):
-                session.take_calls()
+                try:
+                    session.take_calls()
+                except Exception as lost:  # the others' calls wait for this turn
+                    session.give_up(lost)
 
     def _take(self, descriptor: int) -> None:
         options, acceptor = self._options, self._acceptor
@@ -298,6 +308,15 @@ class _Session:
         self._connection.close()
         self._server.drop(self)
 
+    def give_up(self, error: Exception) -> None:
+        """End it, and what runs for it, for an error that its caller cannot be told."""
+        if self._connection.closed:
+            return
+        _log.warning("%s is let go: %s", self._connection.peer, error, exc_info=error)
+        self.close()
+        for task in tuple(self._tasks.values()):
+            task.cancel()
+
     def take_calls(self) -> None:
         """Start what may run, then watch for what is still needed."""
         connection = self._connection
@@ -306,6 +325,8 @@ class _Session:
             if not calls:
                 break
             for call in calls:
+                if connection.closed:
+                    return
                 self._start(*call)
         self._update()
 
@@ -381,7 +402,7 @@ class _Session:
     def _stream(self, running: Running, number: int, name: str, result: Any) -> None:
         if self._streams is None:
             self._streams = SessionStreams(
-                self._server, self._connection, self._tasks, self._update
+                self._server, self._connection, self._tasks, self._update, self._fail
             )
         self._streams.start(running, number, name, result)
 
@@ -414,5 +435,11 @@ class _Session:
                 return
             except Exception as unsendable:
                 error = unsendable
-        head, _ = codec.encode(describe(error))
-        connection.fail(running.id, number, head)
+        self._fail(running, number, error)
+
+    def _fail(self, running: Running, number: int, error: Exception) -> None:
+        """Answer with what was raised; a caller that cannot be told so much is let go."""
+        try:
+            answer_failure(self._connection, running.id, number, error)
+        except Exception as unsendable:
+            self.give_up(unsendable)
