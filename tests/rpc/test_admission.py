@@ -159,6 +159,29 @@ def test_a_session_that_fails_keeps_no_call_of_another_waiting(run: Run) -> None
     run(work())
 
 
+def test_a_stranger_that_stops_within_a_frame_is_let_go(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a frame does not hold a connection for ever; between two frames one may idle."""
+    monkeypatch.setattr("forebay.rpc._server.STRANGER_TIMEOUT_S", 0.2)
+    echo = call(b"\x93\xa4echo\x91\x01\xc0")
+
+    async def work() -> None:
+        async with rpc.serve(Handler(), "tcp://0.0.0.0:0", unprotected=True) as server:
+            url = server.url.replace("0.0.0.0", "127.0.0.1")
+            with dialled(url) as idle, dialled(url) as half:
+                idle.sendall(preface() + echo)
+                half.sendall(preface() + echo + echo[:-1])
+                answer = await asyncio.to_thread(read_all, half)
+                assert len(answer) > 32, "the whole call was answered"
+                await until(lambda: server.connections == 1)
+                assert len(await asyncio.to_thread(idle.recv, 1 << 16)) > 32
+                idle.sendall(echo)
+                assert await asyncio.to_thread(idle.recv, 1 << 16)
+
+    run(work())
+
+
 def test_an_exception_of_any_length_is_told(run: Run) -> None:
     """Its text is cut to what the caller's frames can hold, not lost with the connection."""
 

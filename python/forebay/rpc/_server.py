@@ -7,10 +7,10 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
-from forebay._core import Connection
-from forebay.errors import ConfigError, Error
+from forebay._core import Connection, MessageConnection
+from forebay.errors import BrokenError, ConfigError, Error
 from forebay.rpc._codec import BY_NUMBER
 from forebay.rpc._meet import meet
 from forebay.rpc._serve import (
@@ -22,11 +22,14 @@ from forebay.rpc._serve import (
     refuse_call,
 )
 from forebay.rpc._server_stream import SessionStreams
+from forebay.rpc._stall import Standing
 from forebay.rpc._watch import Watch
 from forebay.transport import Tls
 from forebay.transport._accept import Acceptor, open_doors
 from forebay.transport._address import Address, parse
 from forebay.transport._entry import guard
+from forebay.transport._limits import STRANGER_TIMEOUT_S
+from forebay.transport._stall import sweep_of
 
 __all__ = ["Server", "serve"]
 
@@ -60,7 +63,8 @@ def serve(
         tls: what to show and whom to let in, by `transport.Tls.server`; for `tls://` alone.
         token: what a caller must show; needed where other machines can connect, unless `tls` asks
             for certificates.
-        unprotected: let other machines call without a token.
+        unprotected: let other machines call without a token; over `tcp://`, one that stands still
+            within a frame for 30 s is let go.
         handshake_timeout: seconds in which a caller must say who it is.
         grace: seconds that running calls have to finish when the server is left.
         calls_max: calls that run at once; further ones wait, at last in their callers' sockets.
@@ -115,6 +119,9 @@ class Server:
         self._acceptor: Acceptor | None = None
         self._running = 0
         self._closing = False
+        tls = options.tls
+        vouched = options.token is not None or (tls is not None and tls.mutual)
+        self._strangers = not address.loopback and not vouched
 
     async def __aenter__(self) -> Server:
         self._loop = asyncio.get_running_loop()
@@ -264,6 +271,8 @@ class Server:
             acceptor.settle()
             self._loop.call_soon(self.look)  # when this task is no longer counted
         if session is not None:
+            if self._strangers:
+                session.sweep(STRANGER_TIMEOUT_S)
             if self._closing:
                 session.goodbye()
             session.step()
@@ -281,8 +290,19 @@ class _Session:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._loop = loop
         self._streams: SessionStreams | None = None
+        self._standing: Standing | None = None
         connection.attach()
         self._watch = Watch(loop, connection.fileno(), self.step)
+
+    def sweep(self, timeout_s: float) -> None:
+        """Have it ended when its caller stands still within a frame for so long."""
+        self._standing = Standing(self._connection, self._stalled)
+        # A sweep needs no more of a message connection than this one has.
+        sweep_of(self._loop).watch(cast(MessageConnection, self._standing), timeout_s)
+
+    def _stalled(self, timeout_s: float) -> None:
+        peer = self._connection.peer
+        self.give_up(BrokenError(f"{peer} stood still within a frame for {timeout_s:g} s"))
 
     def goodbye(self) -> None:
         """Take no new calls. A pong says that the caller sends none any more."""
@@ -312,7 +332,7 @@ class _Session:
         """End it, and what runs for it, for an error that its caller cannot be told."""
         if self._connection.closed:
             return
-        _log.warning("%s is let go: %s", self._connection.peer, error, exc_info=error)
+        _log.warning("%s is let go: %s", self._connection.peer, error)
         self.close()
         for task in tuple(self._tasks.values()):
             task.cancel()
