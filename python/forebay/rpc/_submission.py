@@ -120,13 +120,17 @@ class Submission:
             return None
         try:
             place = channels.take(patience)
+            sent = None
             try:
-                sent = place.channel.submit(*self._call, patience.left())
-            except BaseException:
-                channels.put(place)
-                raise
+                if not self.future.cancelled():  # while a connection was opened
+                    sent = place.channel.submit(*self._call, patience.left())
+            finally:
+                if sent is None:
+                    channels.put(place)
         except BrokenError as error:
             return patience.delay(error)
+        if sent is None:
+            return None
         self._sent = sent
         sent.add_done_callback(partial(self._on_sent_end, place))
         if self.future.cancelled():  # since it was last asked
