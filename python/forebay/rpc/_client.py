@@ -7,18 +7,18 @@ import threading
 from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ConfigError
+from forebay.errors import ConfigError
 from forebay.rpc._connect import CONNECT_TIMEOUT_S, Target
 from forebay.rpc._stream import CREDIT
 from forebay.rpc._submission import Again, Submission
-from forebay.rpc._threads import Patience, ThreadChannels
+from forebay.rpc._threads import Attempts, Patience, ThreadChannels
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from concurrent.futures import Future
     from types import TracebackType
 
-    from forebay.rpc._tasks import TaskChannels
+    from forebay.rpc._tasks import TaskAttempts, TaskChannels
     from forebay.transport import Tls
 
 __all__ = ["Client"]
@@ -87,17 +87,11 @@ class Client:
 
         Cost: that of `Channel.call`, and one system call to look at the socket before.
         """
-        channels, patience = self._threads, Patience(self._target, timeout)
+        attempts = self._attempts(timeout)
         while True:
-            try:
-                place = channels.take(patience)
-                try:
-                    return place.channel.call(method, args, kwargs, timeout=patience.left())
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                delay = patience.delay(error)
-            channels.pause(delay)
+            with attempts as channel:
+                left = attempts.patience.left()
+                return channel.call(method, args, kwargs, timeout=left)
 
     async def acall(
         self,
@@ -111,20 +105,11 @@ class Client:
 
         Cancellation: safe, as of `Channel.acall`.
         """
-        import asyncio
-
-        channels, patience = self._channels_here(), Patience(self._target, timeout)
+        attempts = self._attempts_here(timeout)
         while True:
-            try:
-                place = await channels.take(patience)
-                try:
-                    left = patience.left()
-                    return await place.channel.acall(method, args, kwargs, timeout=left)
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                delay = patience.delay(error)
-            await asyncio.sleep(delay)
+            async with attempts as channel:
+                left = attempts.patience.left()
+                return await channel.acall(method, args, kwargs, timeout=left)
 
     def submit(
         self,
@@ -157,27 +142,15 @@ class Client:
         The call is sent when the first item is asked for, and again as others are, until an item
         has come. Leave early by `close()`, which the last reference does too.
         """
-        channels, patience = self._threads, Patience(self._target, timeout)
-        begun = False
+        attempts = self._attempts(timeout)
         while True:
-            try:
-                place = channels.take(patience)
-                try:
-                    left = patience.left()
-                    with place.channel.stream(
-                        method, args, kwargs, timeout=left, credit=credit
-                    ) as items:
-                        for item in items:
-                            begun = True
-                            yield item
-                    return
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                if begun:
-                    raise
-                delay = patience.delay(error)
-            channels.pause(delay)
+            with attempts as channel:
+                left = attempts.patience.left()
+                with channel.stream(method, args, kwargs, timeout=left, credit=credit) as items:
+                    for item in items:
+                        attempts.begun = True
+                        yield item
+                return
 
     async def astream(
         self,
@@ -189,29 +162,16 @@ class Client:
         credit: int = CREDIT,
     ) -> AsyncGenerator[Any, None]:
         """As `stream`, on any event loop; leave early by `contextlib.aclosing`."""
-        import asyncio
-
-        channels, patience = self._channels_here(), Patience(self._target, timeout)
-        begun = False
+        attempts = self._attempts_here(timeout)
         while True:
-            try:
-                place = await channels.take(patience)
-                try:
-                    left = patience.left()
-                    async with place.channel.astream(
-                        method, args, kwargs, timeout=left, credit=credit
-                    ) as items:
-                        async for item in items:
-                            begun = True
-                            yield item
-                    return
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                if begun:
-                    raise
-                delay = patience.delay(error)
-            await asyncio.sleep(delay)
+            async with attempts as channel:
+                left = attempts.patience.left()
+                stream = channel.astream(method, args, kwargs, timeout=left, credit=credit)
+                async with stream as items:
+                    async for item in items:
+                        attempts.begun = True
+                        yield item
+                return
 
     def send_oneway(
         self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -220,17 +180,10 @@ class Client:
 
         A server that leaves drops those that it has not started, and nobody learns of it.
         """
-        channels, patience = self._threads, Patience(self._target, None)
+        attempts = self._attempts(None)
         while True:
-            try:
-                place = channels.take(patience)
-                try:
-                    return place.channel.send_oneway(method, args, kwargs)
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                delay = patience.delay(error)
-            channels.pause(delay)
+            with attempts as channel:
+                return channel.send_oneway(method, args, kwargs)
 
     def close(self) -> None:
         """Close every connection; calls in flight end with `ClosedError`. Idempotent.
@@ -288,6 +241,14 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _attempts(self, timeout: float | None) -> Attempts:
+        return Attempts(self._threads, Patience(self._target, timeout))
+
+    def _attempts_here(self, timeout: float | None) -> TaskAttempts:
+        from forebay.rpc._tasks import TaskAttempts
+
+        return TaskAttempts(self._channels_here(), Patience(self._target, timeout))
 
     def _channels_here(self) -> TaskChannels:
         """Those of the running loop."""
