@@ -29,9 +29,9 @@ CALL, PICKLE = 1, 1
 LOOPBACK = "tcp://127.0.0.1:0"
 
 
-def preface(role: int = 1) -> bytes:
+def preface(role: int = 1, *, frame_bytes_max: int = 1 << 30) -> bytes:
     """What a caller says first."""
-    version = struct.pack("<HBBQQHHI", 1, role, 0, 0, 1 << 30, 1024, 0, 0)
+    version = struct.pack("<HBBQQHHI", 1, role, 0, 0, frame_bytes_max, 1024, 0, 0)
     return b"FBAY" + version
 
 
@@ -105,6 +105,114 @@ def test_a_caller_without_a_token_is_told_how(run: Run) -> None:
 
     run(work())
     assert handler.seen == []
+
+
+def test_a_caller_of_no_answers_is_let_go_and_others_are_served(run: Run) -> None:
+    """Where an answer fits no frame that its caller takes, nobody else loses anything."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with rpc.serve(handler, LOOPBACK, calls_max=1) as server:
+            channel = await rpc.aconnect(server.url)
+            waiting = asyncio.create_task(channel.acall("wait"))
+            await until(lambda: handler.seen)
+            with dialled(server.url) as peer:
+                peer.sendall(preface(frame_bytes_max=0) + call(b"\x93\xa4echo\x91\x01\xc0"))
+                queued = asyncio.create_task(channel.acall("echo", (1,)))
+                read = asyncio.create_task(asyncio.to_thread(read_all, peer))
+                assert handler.gate is not None
+                handler.gate.set()
+                assert await waiting == "waited"
+                assert await queued == 1
+                await read
+            assert await channel.acall("echo", (2,)) == 2
+            await until(lambda: server.connections == 1)
+            channel.close()
+
+    run(work())
+
+
+def test_a_session_that_fails_keeps_no_call_of_another_waiting(run: Run) -> None:
+    """When a call has ended, every caller has its turn, and one that fails is closed."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with rpc.serve(handler, LOOPBACK, calls_max=1) as server:
+            channels = [await rpc.aconnect(server.url) for _ in range(2)]
+            waiting = asyncio.create_task(channels[0].acall("wait"))
+            await until(lambda: handler.seen)
+            queued = asyncio.create_task(channels[0].acall("echo", (1,)))
+            (failing,) = (one for one in server._sessions if not one._tasks)
+
+            def fail() -> None:
+                raise ValueError("planned")
+
+            failing.take_calls = fail  # type: ignore[method-assign]
+            assert handler.gate is not None
+            handler.gate.set()
+            assert await waiting == "waited"
+            assert await queued == 1
+            assert failing._connection.closed
+            for channel in channels:
+                channel.close()
+
+    run(work())
+
+
+def test_a_stranger_that_stops_within_a_frame_is_let_go(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a frame does not hold a connection for ever; between two frames one may idle."""
+    monkeypatch.setattr("forebay.rpc._server.STRANGER_TIMEOUT_S", 0.2)
+    echo = call(b"\x93\xa4echo\x91\x01\xc0")
+
+    async def work() -> None:
+        async with rpc.serve(Handler(), "tcp://0.0.0.0:0", unprotected=True) as server:
+            url = server.url.replace("0.0.0.0", "127.0.0.1")
+            with dialled(url) as idle, dialled(url) as half:
+                idle.sendall(preface() + echo)
+                half.sendall(preface() + echo + echo[:-1])
+                answer = await asyncio.to_thread(read_all, half)
+                assert len(answer) > 32, "the whole call was answered"
+                await until(lambda: server.connections == 1)
+                assert len(await asyncio.to_thread(idle.recv, 1 << 16)) > 32
+                idle.sendall(echo)
+                assert await asyncio.to_thread(idle.recv, 1 << 16)
+
+    run(work())
+
+
+def test_an_exception_of_any_length_is_told(run: Run) -> None:
+    """Its text is cut to what the caller's frames can hold, not lost with the connection."""
+
+    class Talking:
+        def plain(self) -> None:
+            raise KeyError("x" * 100_000)
+
+        async def later(self) -> None:
+            raise KeyError("x" * 100_000)
+
+    async def work() -> None:
+        async with rpc.serve(Talking(), LOOPBACK) as server:
+            for name in (b"\xa5plain", b"\xa5later"):
+                with dialled(server.url) as peer:
+                    head = b"\x93" + name + b"\x90\xc0"
+                    peer.sendall(preface(frame_bytes_max=1 << 16) + call(head))
+                    peer.settimeout(20)
+                    answer = await asyncio.to_thread(read_until, peer, b"cut: ")
+                    assert b"KeyError" in answer
+                    assert len(answer) < 1 << 16
+
+    run(work())
+
+
+def read_until(peer: socket.socket, mark: bytes) -> bytes:
+    """What comes up to a mark, or to the end."""
+    got = b""
+    while mark not in got and (part := peer.recv(1 << 16)):
+        got += part
+    assert mark in got
+    return got
 
 
 @pytest.mark.parametrize("kind", [CALL, 10])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,38 @@ def test_closing_the_channel_ends_its_streams(streams: Channel, run: Run, tmp_pa
         streams.close()
         with pytest.raises(ClosedError):
             await task
+
+    run(work())
+
+
+def test_a_stream_that_was_cancelled_before_its_call_begins_anew(
+    streaming: Service, streams: Channel, run: Run
+) -> None:
+    """What was never sent does not look like a stream without items."""
+
+    async def work() -> None:
+        streaming.process.send_signal(signal.SIGSTOP)
+        filling = asyncio.create_task(streams.acall("echo", (bytes(8 << 20),)))
+        while streams.metrics()["outbox_bytes"] < 1 << 20:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)
+        stream = streams.astream("count", (3,), timeout=20)
+        begun = asyncio.create_task(anext(stream))
+        await asyncio.sleep(0)  # it waits for room
+        with pytest.raises(BusyError, match="another task"):
+            await anext(stream)
+        begun.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await begun
+        closed = streams.astream("count", (3,))
+        left = asyncio.create_task(anext(closed))
+        await asyncio.sleep(0)
+        closed.close()
+        streaming.process.send_signal(signal.SIGCONT)
+        await filling
+        assert [item async for item in stream] == [0, 1, 2]
+        with pytest.raises(StopAsyncIteration):
+            await left
+        assert await streams.acall("logged") == ["closed"]
 
     run(work())
 

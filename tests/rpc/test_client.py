@@ -338,6 +338,94 @@ def test_cancelling_and_deadlines_reach_the_server(run: Run, place: Place) -> No
     run(work())
 
 
+def test_a_call_that_is_cancelled_while_it_connects_takes_no_place(run: Run, place: Place) -> None:
+    """A connection that a cancelled call never used is not kept for it for ever."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with (
+            place.serve(handler) as server,
+            client_of(place, server.url, connections=2) as client,
+        ):
+            waiting = asyncio.create_task(client.acall("wait"))
+            await until(lambda: handler.seen)
+            opening = asyncio.create_task(client.acall("echo", (1,)))
+            await asyncio.sleep(0)  # it has begun to connect
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            assert handler.gate is not None
+            handler.gate.set()
+            assert await waiting == "waited"
+            assert await client.acall("echo", (2,)) == 2
+            (channels,) = client._loops.values()
+            assert [place.calls for place in channels._lot._places] == [0]
+
+    run(work())
+
+
+def sends_again() -> bool:
+    return any(thread.name == "forebay-rpc-again" for thread in threading.enumerate())
+
+
+async def leave_waiting(
+    client: rpc.Client, server: rpc.Server, handler: Handler, *timeouts: float | None
+) -> list[Future[Any]]:
+    """Submit a call for each timeout behind one that runs, and have the server leave."""
+    running = asyncio.create_task(client.acall("wait"))
+    await until(lambda: handler.seen)
+    futures = [
+        await asyncio.to_thread(client.submit, "note", (timeout,), None, timeout)
+        for timeout in timeouts
+    ]
+    (session,) = (session for session in server._sessions if not session._tasks)
+    await until(lambda: session._connection.counters()["inbox_calls"] == len(timeouts))
+    await server.aclose()
+    with pytest.raises(BrokenError):
+        await running
+    return futures
+
+
+def test_a_cancelled_future_is_not_sent_again(
+    run: Run, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is sent for a call that nobody waits for."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with place.serve(handler, calls_max=1) as server:
+            client = client_of(place, server.url)
+            (future,) = await leave_waiting(client, server, handler, 15.0)
+        sent: list[Any] = []
+        monkeypatch.setattr(rpc.Channel, "submit", lambda *call: sent.append(call))
+        assert future.cancel()
+        async with place.serve(handler, url=server.url):
+            await until(lambda: not sends_again())
+            assert sent == []
+            client.close()
+
+    run(work())
+
+
+def test_futures_wait_for_a_server_side_by_side(run: Run, place: Place) -> None:
+    """One that may look for a server for long holds up neither another one nor closing."""
+    handler = Handler()
+
+    async def work() -> None:
+        async with place.serve(handler, calls_max=1) as server:
+            client = client_of(place, server.url, timeout=1.0)
+            patient, other = await leave_waiting(client, server, handler, 60.0, None)
+        error = await asyncio.to_thread(other.exception, 15)
+        assert isinstance(error, BrokenError)
+        assert error.delivered == "no"
+        assert not patient.done()
+        client.close()
+        assert isinstance(await asyncio.to_thread(patient.exception, 15), ClosedError)
+        await until(lambda: not sends_again())
+
+    run(work())
+
+
 def test_closing_ends_calls_and_leaves_no_descriptor(run: Run, place: Place) -> None:
     """A closed client holds nothing, and says so."""
     handler = Handler()

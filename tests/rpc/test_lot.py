@@ -67,11 +67,18 @@ class LotMachine(RuleBasedStateMachine):
         if not self.opening:
             return multiple()
         self.opening -= 1
-        place = self.lot.give_up() if fails else self.lot.add(FakeChannel())  # type: ignore[arg-type]
-        assert fails or place is not None
+        if not fails:
+            return self.begin(self.lot.add(FakeChannel()))  # type: ignore[arg-type]
+        self.lot.give_up()
+        return multiple()
+
+    @rule(target=calls)
+    def share(self) -> Any:
+        place = self.lot.share()
         if place is None:
             assert not self.usable()
             return multiple()
+        assert place.channel in self.usable()
         return self.begin(place)
 
     @rule(place=consumes(calls))

@@ -23,6 +23,7 @@ from forebay.errors import (
     StaleError,
 )
 from forebay.rpc import Channel
+from forebay.rpc._serve_stream import STREAMS_MAX
 
 from .conftest import Service, wait_for
 
@@ -95,6 +96,19 @@ def test_streams_of_one_connection_interleave(streams: Channel) -> None:
         assert (array == number).all()
         if number % 30 == 0:
             assert list(streams.stream("count", (50,), credit=3)) == list(range(50))
+
+
+def test_open_streams_of_a_connection_are_limited(streams: Channel) -> None:
+    """Streams that nobody reads do not add up without end; one that ends makes room."""
+    waiting = [streams.stream("count", credit=1) for _ in range(STREAMS_MAX)]
+    assert [next(stream) for stream in waiting] == [0] * STREAMS_MAX
+    with pytest.raises(RemoteError, match="STREAMS_MAX is 1024"):
+        next(streams.stream("count"))
+    assert streams.call("echo", (1,)) == 1
+    waiting.pop().close()
+    assert list(streams.stream("count", (3,))) == [0, 1, 2]
+    for stream in waiting:
+        stream.close()
 
 
 def test_threads_share_a_connection(streams: Channel) -> None:

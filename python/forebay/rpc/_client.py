@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, Generator
-from concurrent.futures import Future
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ConfigError
+from forebay.errors import ConfigError
 from forebay.rpc._connect import CONNECT_TIMEOUT_S, Target
 from forebay.rpc._stream import CREDIT
-from forebay.rpc._threads import Patience, ThreadChannels
+from forebay.rpc._submission import Again, Submission
+from forebay.rpc._threads import Attempts, Patience, ThreadChannels
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from concurrent.futures import Future
     from types import TracebackType
 
-    from forebay.rpc._lot import Place
-    from forebay.rpc._tasks import TaskChannels
+    from forebay.rpc._tasks import TaskAttempts, TaskChannels
     from forebay.transport import Tls
 
 __all__ = ["Client"]
@@ -70,8 +68,7 @@ class Client:
         self._loops: dict[AbstractEventLoop, TaskChannels] = {}
         # Order: this lock is taken alone.
         self._lock = threading.Lock()
-        self._again: deque[_Submission] = deque()
-        self._sending_again = False
+        self._again = Again()
         self._closed = False
 
     def call(
@@ -90,17 +87,11 @@ class Client:
 
         Cost: that of `Channel.call`, and one system call to look at the socket before.
         """
-        channels, patience = self._threads, Patience(self._target, timeout)
+        attempts = self._attempts(timeout)
         while True:
-            try:
-                place = channels.take(patience)
-                try:
-                    return place.channel.call(method, args, kwargs, timeout=patience.left())
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                delay = patience.delay(error)
-            channels.pause(delay)
+            with attempts as channel:
+                left = attempts.patience.left()
+                return channel.call(method, args, kwargs, timeout=left)
 
     async def acall(
         self,
@@ -114,20 +105,11 @@ class Client:
 
         Cancellation: safe, as of `Channel.acall`.
         """
-        import asyncio
-
-        channels, patience = self._channels_here(), Patience(self._target, timeout)
+        attempts = self._attempts_here(timeout)
         while True:
-            try:
-                place = await channels.take(patience)
-                try:
-                    left = patience.left()
-                    return await place.channel.acall(method, args, kwargs, timeout=left)
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                delay = patience.delay(error)
-            await asyncio.sleep(delay)
+            async with attempts as channel:
+                left = attempts.patience.left()
+                return await channel.acall(method, args, kwargs, timeout=left)
 
     def submit(
         self,
@@ -140,7 +122,9 @@ class Client:
 
         It returns when the kernel has the arguments. Cancelling a future cancels the call.
         """
-        submission = _Submission(self, method, args, kwargs, Patience(self._target, timeout))
+        patience = Patience(self._target, timeout)
+        call = (method, args, kwargs)
+        submission = Submission(self._threads, self._again, call, patience)
         submission.send()
         return submission.future
 
@@ -158,27 +142,15 @@ class Client:
         The call is sent when the first item is asked for, and again as others are, until an item
         has come. Leave early by `close()`, which the last reference does too.
         """
-        channels, patience = self._threads, Patience(self._target, timeout)
-        begun = False
+        attempts = self._attempts(timeout)
         while True:
-            try:
-                place = channels.take(patience)
-                try:
-                    left = patience.left()
-                    with place.channel.stream(
-                        method, args, kwargs, timeout=left, credit=credit
-                    ) as items:
-                        for item in items:
-                            begun = True
-                            yield item
-                    return
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                if begun:
-                    raise
-                delay = patience.delay(error)
-            channels.pause(delay)
+            with attempts as channel:
+                left = attempts.patience.left()
+                with channel.stream(method, args, kwargs, timeout=left, credit=credit) as items:
+                    for item in items:
+                        attempts.begun = True
+                        yield item
+                return
 
     async def astream(
         self,
@@ -190,29 +162,16 @@ class Client:
         credit: int = CREDIT,
     ) -> AsyncGenerator[Any, None]:
         """As `stream`, on any event loop; leave early by `contextlib.aclosing`."""
-        import asyncio
-
-        channels, patience = self._channels_here(), Patience(self._target, timeout)
-        begun = False
+        attempts = self._attempts_here(timeout)
         while True:
-            try:
-                place = await channels.take(patience)
-                try:
-                    left = patience.left()
-                    async with place.channel.astream(
-                        method, args, kwargs, timeout=left, credit=credit
-                    ) as items:
-                        async for item in items:
-                            begun = True
-                            yield item
-                    return
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                if begun:
-                    raise
-                delay = patience.delay(error)
-            await asyncio.sleep(delay)
+            async with attempts as channel:
+                left = attempts.patience.left()
+                stream = channel.astream(method, args, kwargs, timeout=left, credit=credit)
+                async with stream as items:
+                    async for item in items:
+                        attempts.begun = True
+                        yield item
+                return
 
     def send_oneway(
         self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -221,17 +180,10 @@ class Client:
 
         A server that leaves drops those that it has not started, and nobody learns of it.
         """
-        channels, patience = self._threads, Patience(self._target, None)
+        attempts = self._attempts(None)
         while True:
-            try:
-                place = channels.take(patience)
-                try:
-                    return place.channel.send_oneway(method, args, kwargs)
-                finally:
-                    channels.put(place)
-            except BrokenError as error:
-                delay = patience.delay(error)
-            channels.pause(delay)
+            with attempts as channel:
+                return channel.send_oneway(method, args, kwargs)
 
     def close(self) -> None:
         """Close every connection; calls in flight end with `ClosedError`. Idempotent.
@@ -240,6 +192,7 @@ class Client:
         """
         self._closed = True
         self._threads.close()
+        self._again.close()
         with self._lock:
             groups = list(self._loops.values())
             self._loops.clear()
@@ -289,6 +242,14 @@ class Client:
     ) -> None:
         self.close()
 
+    def _attempts(self, timeout: float | None) -> Attempts:
+        return Attempts(self._threads, Patience(self._target, timeout))
+
+    def _attempts_here(self, timeout: float | None) -> TaskAttempts:
+        from forebay.rpc._tasks import TaskAttempts
+
+        return TaskAttempts(self._channels_here(), Patience(self._target, timeout))
+
     def _channels_here(self) -> TaskChannels:
         """Those of the running loop."""
         from forebay.rpc._tasks import TaskChannels
@@ -310,92 +271,6 @@ class Client:
         if self._closed:
             made.close()
         return made
-
-    def _send_again(self, submission: _Submission) -> None:
-        """Have a thread send it, since whoever finds out completes the futures of others too."""
-        with self._lock:
-            self._again.append(submission)
-            if self._sending_again:
-                return
-            self._sending_again = True
-        name = "forebay-rpc-again"
-        threading.Thread(target=self._send_all_again, name=name, daemon=True).start()
-
-    def _send_all_again(self) -> None:
-        while True:
-            with self._lock:
-                if not self._again:
-                    self._sending_again = False
-                    return
-                submission = self._again.popleft()
-            try:
-                submission.send()
-            except BaseException as error:
-                submission.end(error)
-
-
-class _Submission:
-    """A submitted call, which may be sent more than once until a server starts it."""
-
-    def __init__(
-        self,
-        client: Client,
-        method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        patience: Patience,
-    ):
-        self._client = client
-        self._call = (method, args, kwargs)
-        self._patience = patience
-        self._sent: Future[Any] | None = None
-        self._refused: BrokenError | None = None
-        self.future: Future[Any] = Future()
-        self.future.add_done_callback(self._on_end)
-
-    def send(self) -> None:
-        """Send it, or raise what keeps it from being sent."""
-        patience, channels = self._patience, self._client._threads
-        if self._refused is not None:
-            channels.pause(patience.delay(self._refused))
-        while True:
-            try:
-                place = channels.take(patience)
-                try:
-                    sent = place.channel.submit(*self._call, patience.left())
-                except BaseException:
-                    channels.put(place)
-                    raise
-                break
-            except BrokenError as error:
-                delay = patience.delay(error)
-            channels.pause(delay)
-        self._sent = sent
-        sent.add_done_callback(partial(self._on_sent_end, place))
-        if self.future.cancelled():
-            sent.cancel()
-
-    def end(self, error: BaseException) -> None:
-        """Nobody takes it."""
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
-
-    def _on_sent_end(self, place: Place, sent: Future[Any]) -> None:
-        self._client._threads.put(place)
-        if sent.cancelled():
-            return
-        error = sent.exception()
-        if isinstance(error, BrokenError) and error.delivered == "no":
-            self._refused = error
-            self._client._send_again(self)
-        elif error is not None:
-            self.end(error)
-        elif self.future.set_running_or_notify_cancel():
-            self.future.set_result(sent.result())
-
-    def _on_end(self, future: Future[Any]) -> None:
-        if future.cancelled() and self._sent is not None:
-            self._sent.cancel()
 
 
 def _running_loop() -> AbstractEventLoop | None:

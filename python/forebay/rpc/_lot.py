@@ -73,9 +73,12 @@ class Lot:
         self._places.append(place)
         return place
 
-    def give_up(self) -> Place | None:
-        """No channel could be opened; a place among those that are there, with one more call."""
+    def give_up(self) -> None:
+        """No channel was opened."""
         self._opening -= 1
+
+    def share(self) -> Place | None:
+        """A place among those that are there, however busy, with one more call."""
         self._prune()
         best = min(self._places, key=lambda place: place.calls, default=None)
         if best is not None:

@@ -9,7 +9,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from forebay._core import Connection
-from forebay.errors import ClosedError, ConfigError
+from forebay.errors import ClosedError, ConfigError, LimitError
 from forebay.rpc._codec import BY_NUMBER, Codec, by_name, describe
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ OnControl = Callable[[str, tuple[Any, ...]], Any]
 STREAMED = frozenset({AsyncGeneratorType, GeneratorType})
 """What a method returns that is a stream."""
 _UNANSWERED = STREAMED | {CoroutineType}
+_CUT_MESSAGE = 1000
+"""Characters of a message that stay where all of them are too long for the caller."""
 
 _current: ContextVar[Running] = ContextVar("forebay_rpc_current")
 
@@ -179,8 +181,7 @@ class _Service:
             if oneway:
                 _report(error)
                 return
-            answer, _ = codec.encode(describe(error))
-            flushed = connection.fail(call, number, answer)
+            flushed = answer_failure(connection, call, number, error)
         if not flushed:
             connection.drain()
 
@@ -222,6 +223,23 @@ def _refuse(name: str, result: Any) -> NoReturn:
 def refuse_call(name: str) -> NoReturn:
     """For a call of a method that is a stream."""
     raise TypeError(f"{name!r} yields its results one by one; call it by stream or astream")
+
+
+def answer_failure(connection: Connection, call: int, number: int, error: Exception) -> bool:
+    """Answer a call with what was raised, in the codec `number`; true if nothing is left to send.
+
+    Its text is cut where the caller takes no frame of that length.
+
+    Raises:
+        LimitError: the caller does not take even that. ClosedError, BrokenError: the connection.
+    """
+    codec = BY_NUMBER[number]
+    builtin, name, message, trace = describe(error)
+    try:
+        return connection.fail(call, number, codec.encode((builtin, name, message, trace))[0])
+    except LimitError as limit:
+        cut = f"{message[:_CUT_MESSAGE]}... (cut: {limit})"
+        return connection.fail(call, number, codec.encode((builtin, name, cut, ""))[0])
 
 
 def _report(error: Exception) -> None:

@@ -11,17 +11,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from forebay._core import Connection, ItemWriter
-from forebay.errors import Error
-from forebay.rpc._codec import BY_NUMBER, describe
-from forebay.rpc._serve import Running, _current, find_method
+from forebay.errors import Error, LimitError
+from forebay.rpc._codec import BY_NUMBER
+from forebay.rpc._serve import Running, _current, answer_failure, find_method
 
 if TYPE_CHECKING:
     from forebay.rpc._serve import _Service
 
-__all__ = ["CANCELLED", "EXPIRED", "READY", "ServedStreams", "iterator_of"]
+__all__ = ["CANCELLED", "EXPIRED", "READY", "STREAMS_MAX", "ServedStreams", "iterator_of"]
 
 READY, CANCELLED, EXPIRED = 1, 2, 3
 """What a stream may do, as `ItemWriter` says it; 0 is to wait."""
+
+STREAMS_MAX = 1024
+"""Streams of one connection that are open at once; as many as the calls that a server runs."""
 
 _TURN_ITEMS = 64
 """Items of one stream before others and calls have their turn: some 100 us of small ones."""
@@ -39,7 +42,10 @@ class ServedStreams:
     def begin(
         self, call: int, number: int, head: Any, segments: Any, remaining: float | None
     ) -> None:
-        """Start a stream. The first one returns when none runs any more, others at once."""
+        """Start a stream. The first one returns when none runs any more, others at once.
+
+        One above the limit is answered with LimitError, and its method not called.
+        """
         service, connection = self._service, self._service.connection
         running = Running(connection)
         running.begin(call, remaining, False)
@@ -48,6 +54,7 @@ class ServedStreams:
             codec = BY_NUMBER[number]
             if service.only is not None and service.only is not codec:
                 service.refuse(codec)
+            self._check_room()
             name, args, kwargs = codec.decode(head, segments)
             if segments:
                 segments.clear()
@@ -62,6 +69,16 @@ class ServedStreams:
         self._open[call] = _Served(connection, running, number, items)
         if first:
             self._run()
+
+    def _check_room(self) -> None:
+        count = len(self._open)
+        if count >= STREAMS_MAX:
+            raise LimitError(
+                f"{count} streams of this connection are open, and STREAMS_MAX is {STREAMS_MAX};"
+                " read or close some first",
+                limit=STREAMS_MAX,
+                value=count + 1,
+            )
 
     def _run(self) -> None:
         """Take turns until the last stream has ended; what interrupts that closes all of them."""
@@ -172,5 +189,4 @@ def _fail(connection: Connection, call: int, number: int, error: Exception) -> N
     """Tell the caller what was raised, unless the connection itself is what failed."""
     if isinstance(error, Error) and connection.closed:
         raise error
-    head, _ = BY_NUMBER[number].encode(describe(error))
-    connection.fail(call, number, head)
+    answer_failure(connection, call, number, error)

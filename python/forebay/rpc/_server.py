@@ -7,19 +7,29 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
-from forebay._core import Connection
-from forebay.errors import ConfigError, Error
-from forebay.rpc._codec import BY_NUMBER, describe
+from forebay._core import Connection, MessageConnection
+from forebay.errors import BrokenError, ConfigError, Error
+from forebay.rpc._codec import BY_NUMBER
 from forebay.rpc._meet import meet
-from forebay.rpc._serve import STREAMED, Running, _current, find_method, refuse_call
+from forebay.rpc._serve import (
+    STREAMED,
+    Running,
+    _current,
+    answer_failure,
+    find_method,
+    refuse_call,
+)
 from forebay.rpc._server_stream import SessionStreams
+from forebay.rpc._stall import Standing
 from forebay.rpc._watch import Watch
 from forebay.transport import Tls
 from forebay.transport._accept import Acceptor, open_doors
 from forebay.transport._address import Address, parse
 from forebay.transport._entry import guard
+from forebay.transport._limits import STRANGER_TIMEOUT_S
+from forebay.transport._stall import sweep_of
 
 __all__ = ["Server", "serve"]
 
@@ -53,7 +63,8 @@ def serve(
         tls: what to show and whom to let in, by `transport.Tls.server`; for `tls://` alone.
         token: what a caller must show; needed where other machines can connect, unless `tls` asks
             for certificates.
-        unprotected: let other machines call without a token.
+        unprotected: let other machines call without a token; over `tcp://`, one that stands still
+            within a frame for 30 s is let go.
         handshake_timeout: seconds in which a caller must say who it is.
         grace: seconds that running calls have to finish when the server is left.
         calls_max: calls that run at once; further ones wait, at last in their callers' sockets.
@@ -108,6 +119,9 @@ class Server:
         self._acceptor: Acceptor | None = None
         self._running = 0
         self._closing = False
+        tls = options.tls
+        vouched = options.token is not None or (tls is not None and tls.mutual)
+        self._strangers = not address.loopback and not vouched
 
     async def __aenter__(self) -> Server:
         self._loop = asyncio.get_running_loop()
@@ -214,7 +228,10 @@ class Server:
             _log.error("%s: an answer was lost", self.url, exc_info=error)
         if full:
             for session in tuple(self._sessions):
-                session.take_calls()
+                try:
+                    session.take_calls()
+                except Exception as lost:  # the others' calls wait for this turn
+                    session.give_up(lost)
 
     def _take(self, descriptor: int) -> None:
         options, acceptor = self._options, self._acceptor
@@ -254,6 +271,8 @@ class Server:
             acceptor.settle()
             self._loop.call_soon(self.look)  # when this task is no longer counted
         if session is not None:
+            if self._strangers:
+                session.sweep(STRANGER_TIMEOUT_S)
             if self._closing:
                 session.goodbye()
             session.step()
@@ -271,8 +290,19 @@ class _Session:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._loop = loop
         self._streams: SessionStreams | None = None
+        self._standing: Standing | None = None
         connection.attach()
         self._watch = Watch(loop, connection.fileno(), self.step)
+
+    def sweep(self, timeout_s: float) -> None:
+        """Have it ended when its caller stands still within a frame for so long."""
+        self._standing = Standing(self._connection, self._stalled)
+        # A sweep needs no more of a message connection than this one has.
+        sweep_of(self._loop).watch(cast(MessageConnection, self._standing), timeout_s)
+
+    def _stalled(self, timeout_s: float) -> None:
+        peer = self._connection.peer
+        self.give_up(BrokenError(f"{peer} stood still within a frame for {timeout_s:g} s"))
 
     def goodbye(self) -> None:
         """Take no new calls. A pong says that the caller sends none any more."""
@@ -298,6 +328,15 @@ class _Session:
         self._connection.close()
         self._server.drop(self)
 
+    def give_up(self, error: Exception) -> None:
+        """End it, and what runs for it, for an error that its caller cannot be told."""
+        if self._connection.closed:
+            return
+        _log.warning("%s is let go: %s", self._connection.peer, error)
+        self.close()
+        for task in tuple(self._tasks.values()):
+            task.cancel()
+
     def take_calls(self) -> None:
         """Start what may run, then watch for what is still needed."""
         connection = self._connection
@@ -306,6 +345,8 @@ class _Session:
             if not calls:
                 break
             for call in calls:
+                if connection.closed:
+                    return
                 self._start(*call)
         self._update()
 
@@ -381,7 +422,7 @@ class _Session:
     def _stream(self, running: Running, number: int, name: str, result: Any) -> None:
         if self._streams is None:
             self._streams = SessionStreams(
-                self._server, self._connection, self._tasks, self._update
+                self._server, self._connection, self._tasks, self._update, self._fail
             )
         self._streams.start(running, number, name, result)
 
@@ -414,5 +455,11 @@ class _Session:
                 return
             except Exception as unsendable:
                 error = unsendable
-        head, _ = codec.encode(describe(error))
-        connection.fail(running.id, number, head)
+        self._fail(running, number, error)
+
+    def _fail(self, running: Running, number: int, error: Exception) -> None:
+        """Answer with what was raised; a caller that cannot be told so much is let go."""
+        try:
+            answer_failure(self._connection, running.id, number, error)
+        except Exception as unsendable:
+            self.give_up(unsendable)

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from forebay._core import Connection, ItemWriter
-from forebay.rpc._codec import BY_NUMBER, describe
+from forebay.rpc._codec import BY_NUMBER
 from forebay.rpc._serve import Running
 from forebay.rpc._serve_stream import CANCELLED, READY, close_quietly, iterator_of
 
@@ -40,11 +40,13 @@ class SessionStreams:
         connection: Connection,
         tasks: dict[int, asyncio.Task[None]],
         update: Callable[[], None],
+        fail: Callable[[Running, int, Exception], None],
     ) -> None:
         self._server = server
         self._connection = connection
         self._tasks = tasks
         self._update = update
+        self._fail = fail
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._flushing = False
         self._full = False
@@ -83,8 +85,7 @@ class SessionStreams:
             if isinstance(error, TimeoutError) and limit.expired():
                 connection.fail_expired(call)
             else:
-                head, _ = BY_NUMBER[number].encode(describe(error))
-                connection.fail(call, number, head)
+                self._fail(running, number, error)
         else:
             if not connection.closed:
                 connection.reply(call, number, b"")

@@ -53,6 +53,7 @@ class AsyncStream:
     __slots__ = (
         "__weakref__",
         "_arguments",
+        "_beginning",
         "_channel",
         "_decode",
         "_generation",
@@ -77,6 +78,8 @@ class AsyncStream:
         self._channel = channel
         self._decode = channel._decode
         self._arguments: tuple[Any, ...] | None = (method, args, kwargs, credit)
+        """Until the call is sent, or the stream closed."""
+        self._beginning = False
         self._timeout = timeout
         self._generation = generation
         self._mailbox = Mailbox()
@@ -125,45 +128,62 @@ class AsyncStream:
         raise StopAsyncIteration
 
     async def _begin(self) -> None:
-        arguments, self._arguments = self._arguments, None
-        assert arguments is not None
-        method, args, kwargs, credit = arguments
+        """Send the call; cancelled, it is not sent, and the next one who asks begins anew."""
+        if self._beginning:
+            raise self._busy()
+        self._beginning = True
+        try:
+            await self._send()
+        except asyncio.CancelledError:
+            self._stop_timer()
+            raise
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._beginning = False
+
+    async def _send(self) -> None:
+        assert self._arguments is not None
+        method, args, kwargs, credit = self._arguments
         channel, timeout = self._channel, self._timeout
         head, segments = channel._encode_call(method, args, kwargs)
         binding = channel._own_binding()
         if timeout is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(timeout, self._mailbox.expire)
-        try:
-            await binding.ready(timeout)
-            self._reader = ItemReader(
-                channel._connection,
-                channel._number,
-                head,
-                segments,
-                timeout,
-                self._generation,
-                credit,
-                True,
-            )
-        except BaseException:
-            self.close()
-            raise
+        await binding.ready(timeout)
+        if self._arguments is None:
+            return  # closed meanwhile
+        self._arguments = None
+        self._reader = ItemReader(
+            channel._connection,
+            channel._number,
+            head,
+            segments,
+            timeout,
+            self._generation,
+            credit,
+            True,
+        )
         binding.streams[self._reader.id] = self._mailbox
         binding.written()
 
     async def _wait(self) -> None:
         mailbox = self._mailbox
         if mailbox.future is not None:
-            raise BusyError(
-                f"another task waits for an item of this stream of {self._channel.name!r};"
-                " give each task a stream of its own"
-            )
+            raise self._busy()
         mailbox.future = asyncio.get_running_loop().create_future()
         try:
             await mailbox.future
         finally:
             mailbox.future = None
+
+    def _busy(self) -> BusyError:
+        return BusyError(
+            f"another task waits for an item of this stream of {self._channel.name!r};"
+            " give each task a stream of its own"
+        )
 
     def _too_late(self) -> DeadlineError:
         return DeadlineError(
@@ -175,9 +195,7 @@ class AsyncStream:
         """Leave the stream; never waits. Idempotent. Loop affinity: its loop."""
         self._arguments = None
         self._ready.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         reader, self._reader = self._reader, None
         if reader is None:
             return
@@ -187,6 +205,11 @@ class AsyncStream:
             reader.leave()
             binding.written()
         self._mailbox.wake()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def aclose(self) -> None:
         """Leave the stream; never waits. Idempotent. Cancellation: nothing to roll back."""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from forebay.errors import BrokenError, ClosedError, DeadlineError
 from forebay.rpc._connect import Target
 from forebay.rpc._lot import Lot, Place, Verdict
 from forebay.rpc._threads import Patience
 
-__all__ = ["TaskChannels"]
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from forebay.rpc._channel import Channel
+
+__all__ = ["TaskAttempts", "TaskChannels"]
 
 
 class TaskChannels:
@@ -63,9 +69,11 @@ class TaskChannels:
         try:
             channel = await self._target.aopen(patience.left())
         except BaseException as error:
-            place = self._lot.give_up()
+            self._lot.give_up()
+            falls_back = isinstance(error, BrokenError | DeadlineError)
+            place = self._lot.share() if falls_back else None
             self._wake()
-            if place is None or not isinstance(error, BrokenError | DeadlineError):
+            if place is None:
                 raise
             return place
         place = self._lot.add(channel)
@@ -88,3 +96,42 @@ class TaskChannels:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"the client of {self._target.url} is closed")
+
+
+class TaskAttempts:
+    """As `Attempts`, by `async with`."""
+
+    __slots__ = ("_channels", "_place", "begun", "patience")
+
+    def __init__(self, channels: TaskChannels, patience: Patience) -> None:
+        self._channels = channels
+        self._place: Place | None = None
+        self.patience = patience
+        self.begun = False
+
+    async def __aenter__(self) -> Channel:
+        while True:
+            try:
+                self._place = await self._channels.take(self.patience)
+            except BrokenError as error:
+                delay = self.patience.delay(error)
+            else:
+                return self._place.channel
+            await asyncio.sleep(delay)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        assert self._place is not None
+        self._channels.put(self._place)
+        if self.begun or not isinstance(error, BrokenError):
+            return False
+        try:
+            delay = self.patience.delay(error)
+        except BrokenError:
+            return False
+        await asyncio.sleep(delay)
+        return True

@@ -5,12 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from forebay.errors import BrokenError, ClosedError, DeadlineError, ProtocolError
 from forebay.rpc._connect import Target
 from forebay.rpc._lot import Lot, Place, Verdict
 
-__all__ = ["Patience", "ThreadChannels"]
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from forebay.rpc._channel import Channel
+
+__all__ = ["Attempts", "Patience", "ThreadChannels"]
 
 _CHOOSING_S = 0.001
 
@@ -127,9 +133,11 @@ class ThreadChannels:
             channel = self._target.open(patience.left())
         except BaseException as error:
             with self._changed:
-                place = self._lot.give_up()
+                self._lot.give_up()
+                falls_back = isinstance(error, BrokenError | DeadlineError)
+                place = self._lot.share() if falls_back else None
                 self._changed.notify()  # another one may try
-            if place is None or not isinstance(error, BrokenError | DeadlineError):
+            if place is None:
                 raise
             return place
         with self._changed:
@@ -143,3 +151,50 @@ class ThreadChannels:
     def _check_open(self) -> None:
         if self._closing.is_set():
             raise ClosedError(f"the client of {self._target.url} is closed")
+
+
+class Attempts:
+    """Sends one call until a server starts it: `while True:` `with attempts as channel:`.
+
+    Entering waits for a channel. Leaving by an error that says that the call did not start waits
+    and swallows it, so that the loop goes on; any other way out goes through.
+
+    Attributes:
+        patience: how long it goes on.
+        begun: whether something has come of it, so that it is not sent again.
+    """
+
+    __slots__ = ("_channels", "_place", "begun", "patience")
+
+    def __init__(self, channels: ThreadChannels, patience: Patience) -> None:
+        self._channels = channels
+        self._place: Place | None = None
+        self.patience = patience
+        self.begun = False
+
+    def __enter__(self) -> Channel:
+        while True:
+            try:
+                self._place = self._channels.take(self.patience)
+            except BrokenError as error:
+                delay = self.patience.delay(error)
+            else:
+                return self._place.channel
+            self._channels.pause(delay)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        assert self._place is not None
+        self._channels.put(self._place)
+        if self.begun or not isinstance(error, BrokenError):
+            return False
+        try:
+            delay = self.patience.delay(error)
+        except BrokenError:
+            return False
+        self._channels.pause(delay)
+        return True

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
 
 from forebay._core import connect_unix
 from forebay.errors import DeadlineError
 from forebay.transport._address import PATH_SCHEMES, Address
-from forebay.transport._socket import refused, resolve, tune
+from forebay.transport._socket import Found, _number, refused, resolve, resolve_blocking, tune
 
 __all__ = ["dial", "dial_blocking", "dial_unix", "late"]
 
@@ -59,20 +62,55 @@ def dial_blocking(address: Address, timeout: float) -> int:
     """The same, for threads.
 
     Raises:
-        DeadlineError: nobody answered within `timeout` seconds.
+        DeadlineError: nobody answered within `timeout` seconds, looking the host up included; each
+            of its addresses gets an equal part of what is left.
     """
     if address.scheme in PATH_SCHEMES:
         return connect_unix(address.path, timeout)
+    end = time.monotonic() + timeout
+    failure: OSError | None = None
+    found = _look_up(address, timeout)
+    for at, (family, where) in enumerate(found):
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        dialled = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            dialled.settimeout(left / (len(found) - at))
+            tune(dialled)
+            dialled.connect(where)
+            dialled.setblocking(False)
+        except OSError as error:
+            dialled.close()
+            failure = error
+        except BaseException:
+            dialled.close()
+            raise
+        else:
+            return dialled.detach()
+    if time.monotonic() >= end:
+        raise late(address, timeout)
+    raise refused(str(address), failure or OSError(f"no address of {address.host}"))
+
+
+def _look_up(address: Address, timeout: float) -> Sequence[Found]:
+    """The addresses of a host, looked up in a thread of its own: nothing else can leave it."""
+    number = _number(address.host, address.port)
+    if number is not None:
+        return [number]
+    answer: Future[Sequence[Found]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(resolve_blocking(address.host, address.port))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="forebay-look-up", daemon=True).start()
     try:
-        dialled = socket.create_connection((address.host, address.port), timeout)
+        return answer.result(timeout)
     except TimeoutError:
         raise late(address, timeout) from None
-    except OSError as error:
-        raise refused(str(address), error) from None
-    tune(dialled)
-    descriptor = dialled.detach()
-    os.set_blocking(descriptor, False)
-    return descriptor
 
 
 def late(address: Address, timeout: float) -> DeadlineError:

@@ -1,0 +1,163 @@
+"""Submitted calls of a client, each sent until a server starts it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import BrokenError
+
+if TYPE_CHECKING:
+    from forebay.rpc._lot import Place
+    from forebay.rpc._threads import Patience, ThreadChannels
+
+__all__ = ["Again", "Submission"]
+
+
+class Again:
+    """Sends submissions again, in a thread of its own.
+
+    Whoever finds out that one was refused completes the futures of others too, and must not wait.
+    Each waits for its own next attempt; the thread makes one attempt at a time, and ends when none
+    is left. It holds others up for as long as that attempt opens a connection, which they need too.
+
+    Threads: any. The lock is taken alone.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[float, int, Submission]] = []
+        """A heap by the time of the next attempt; the number decides between equal ones."""
+        self._numbers = itertools.count()
+        self._running = False
+        self._closed = False
+
+    def add(self, submission: Submission, delay: float) -> None:
+        """Make its next attempt in `delay` seconds."""
+        entry = (time.monotonic() + delay, next(self._numbers), submission)
+        with self._changed:
+            heapq.heappush(self._waiting, entry)
+            if self._running:
+                self._changed.notify()
+                return
+            self._running = True
+        threading.Thread(target=self._run, name="forebay-rpc-again", daemon=True).start()
+
+    def close(self) -> None:
+        """The channels are closed: make every attempt now, which says so. Idempotent."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (submission := self._next()) is not None:
+            submission.send_again()
+
+    def _next(self) -> Submission | None:
+        """The next one when its time has come; None if there is none, and the thread is to end."""
+        with self._changed:
+            while self._waiting:
+                delay = self._waiting[0][0] - time.monotonic()
+                if delay <= 0 or self._closed:
+                    return heapq.heappop(self._waiting)[2]
+                self._changed.wait(delay)
+            self._running = False
+            return None
+
+
+class Submission:
+    """A submitted call, which may be sent more than once until a server starts it.
+
+    Args:
+        channels: whose places it takes.
+        again: who sends it again.
+        call: method, arguments and keyword arguments.
+        patience: how long it may look for a server.
+
+    Attributes:
+        future: the caller's; cancelling it cancels what was sent, and sends nothing more.
+    """
+
+    def __init__(
+        self,
+        channels: ThreadChannels,
+        again: Again,
+        call: tuple[str, tuple[Any, ...], dict[str, Any] | None],
+        patience: Patience,
+    ):
+        self._channels = channels
+        self._again = again
+        self._call = call
+        self._patience = patience
+        self._sent: Future[Any] | None = None
+        self.future: Future[Any] = Future()
+        self.future.add_done_callback(self._on_end)
+
+    def send(self) -> None:
+        """Send it for the first time, or raise what keeps it from being sent."""
+        while (delay := self._attempt()) is not None:
+            self._channels.pause(delay)
+
+    def send_again(self) -> None:
+        """Try once; the future gets what keeps it from being sent for good."""
+        try:
+            delay = self._attempt()
+        except BaseException as error:
+            self._end(error)
+        else:
+            if delay is not None:
+                self._again.add(self, delay)
+
+    def _attempt(self) -> float | None:
+        """Send it unless it was cancelled; seconds until the next attempt if there is to be one."""
+        channels, patience = self._channels, self._patience
+        if self.future.cancelled():
+            return None
+        try:
+            place = channels.take(patience)
+            sent = None
+            try:
+                if not self.future.cancelled():  # while a connection was opened
+                    sent = place.channel.submit(*self._call, patience.left())
+            finally:
+                if sent is None:
+                    channels.put(place)
+        except BrokenError as error:
+            return patience.delay(error)
+        if sent is None:
+            return None
+        self._sent = sent
+        sent.add_done_callback(partial(self._on_sent_end, place))
+        if self.future.cancelled():  # since it was last asked
+            sent.cancel()
+        return None
+
+    def _on_sent_end(self, place: Place, sent: Future[Any]) -> None:
+        self._channels.put(place)
+        if sent.cancelled():
+            return
+        error = sent.exception()
+        if isinstance(error, BrokenError) and error.delivered == "no":
+            try:
+                delay = self._patience.delay(error)
+            except BrokenError as last:
+                self._end(last)
+            else:
+                self._again.add(self, delay)
+        elif error is not None:
+            self._end(error)
+        elif self.future.set_running_or_notify_cancel():
+            self.future.set_result(sent.result())
+
+    def _end(self, error: BaseException) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def _on_end(self, future: Future[Any]) -> None:
+        if future.cancelled() and self._sent is not None:
+            self._sent.cancel()
