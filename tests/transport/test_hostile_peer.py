@@ -90,6 +90,19 @@ def test_a_caller_refuses_calls() -> None:
             connection.call(PICKLE, b"", None, 20.0, 0)
 
 
+def test_a_failure_that_could_not_be_described_says_so() -> None:
+    """The caller learns that its call may have run, and why it is told no more."""
+    ours, peer = socket.socketpair()
+    caller = Connection(ours.detach(), peer="service")
+    with peer:
+        undescribed = struct.pack("<IBBHQII", 0, 3, 0, 0, 1, 5, 0)
+        peer.sendall(preface(role=2) + undescribed)
+        with pytest.raises(BrokenError, match=r"service: .*frame_bytes_max") as caught:
+            caller.call(0, b"", None, 20, 0)
+        assert caught.value.delivered == "maybe"
+    caller.close()
+
+
 def test_unasked_replies_are_dropped_and_counted() -> None:
     """A late or invented reply reaches nobody."""
     ours, theirs = socket.socketpair()

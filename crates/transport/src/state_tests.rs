@@ -12,8 +12,8 @@ use crate::admission::Admission;
 use crate::call::{Outcome, Taker};
 use crate::decoder::Decoder;
 use crate::error::{Cause, Fault, Violation};
-use crate::frame::{Codec, Header, Kind};
-use crate::limit::{GROW_BYTES, Limits, UNMET_BYTES_MAX};
+use crate::frame::{Codec, HEADER_BYTES, Header, Kind};
+use crate::limit::{GROW_BYTES, Limits, REFUSALS_BYTES_MAX, UNMET_BYTES_MAX};
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
 use crate::state::{Entry, Reader, State};
@@ -31,7 +31,7 @@ pub(super) struct Script {
     left: Cell<usize>,
     errno: Errno,
     /// The other end takes nothing.
-    pub(super) full: Cell<bool>,
+    full: Cell<bool>,
 }
 
 impl Script {
@@ -339,4 +339,37 @@ fn cancels_of_running_calls_are_kept_for_a_driver_alone() {
         assert!(server.inbox.is_cancelled(1));
         assert_eq!(server.cancels, kept);
     }
+}
+
+#[test]
+fn refusals_that_nobody_takes_end_reading_though_a_stream_is_open() {
+    let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
+    let call = Header {
+        stream: true,
+        ..Header::control(Kind::Call, 1)
+    };
+    caller.begin_stream(call, Head::Borrowed(b""), Vec::new(), Taker::Queue, 1);
+    let fill = |server: &State<Script>, full| {
+        let stream = server.stream.as_ref().expect("open");
+        stream.full.set(full);
+    };
+    fill(&server, true);
+    for id in 2..6_000 {
+        let stale = Header {
+            generation: u32::MAX,
+            ..Header::control(Kind::Call, id)
+        };
+        caller.send(stale, Head::Borrowed(b""), Vec::new());
+        server.receive();
+    }
+    assert!(server.credits.contains(1) && !server.wants_read());
+    assert!(server.outbox.bytes() <= REFUSALS_BYTES_MAX + 4 * HEADER_BYTES);
+    fill(&server, false);
+    for _ in 0..16 {
+        caller.flush();
+        server.flush();
+        server.receive();
+    }
+    assert_eq!(server.inbox.stale, 6_000 - 2);
+    assert!(server.wants_read() && server.outbox.is_empty());
 }

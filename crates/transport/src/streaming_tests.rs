@@ -8,9 +8,9 @@ use rustix::io::Errno;
 
 use crate::call::{Outcome, Taker};
 use crate::error::{Cause, Fault, Violation};
-use crate::frame::{HEADER_BYTES, Header, Kind, Reason};
+use crate::frame::{Header, Kind, Reason};
 use crate::items::Next;
-use crate::limit::{Limits, REFUSALS_BYTES_MAX, STREAM_BYTES, STREAM_CREDIT_MAX};
+use crate::limit::{Limits, STREAM_BYTES, STREAM_CREDIT_MAX};
 use crate::outbox::{Head, Payload};
 use crate::preface::{Preface, Role};
 use crate::state::{Reader, State};
@@ -355,34 +355,6 @@ fn a_call_of_the_next_lease_ends_the_streams_of_the_one_before() {
     }
     assert_eq!(world.server.cancels, [id]);
     assert_eq!(world.send(id, false), Standing::Cancelled);
-}
-
-#[test]
-fn refusals_that_nobody_takes_end_reading_though_a_stream_is_open() {
-    let mut world = World::new(usize::MAX);
-    world.start(1);
-    world.deliver();
-    world.run();
-    let full = |world: &World, full| {
-        let stream = world.server.stream.as_ref().expect("open");
-        stream.full.set(full);
-    };
-    full(&world, true);
-    for id in 2..6_000 {
-        let stale = Header {
-            generation: u32::MAX,
-            ..Header::control(Kind::Call, id)
-        };
-        world.caller.send(stale, nothing(), Vec::new());
-        world.server_reads();
-    }
-    assert!(!world.server.wants_read());
-    let a_receive = 4 * HEADER_BYTES;
-    assert!(world.server.outbox.bytes() <= REFUSALS_BYTES_MAX + a_receive);
-    full(&world, false);
-    world.deliver();
-    assert_eq!(world.server.inbox.stale, 6_000 - 2);
-    assert!(world.server.wants_read() && world.server.outbox.is_empty());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use forebay_transport::connection::Outgoing;
 use forebay_transport::unix::{Listener, connect, pair};
 use forebay_transport::{
     Cause, Codec, Connection, Delivered, Error, Head, Incoming, Options, Payload, Reason, Role,
-    Violation, limit,
+    Violation,
 };
 use rustix::net::{Shutdown, send, shutdown, sockopt::set_socket_send_buffer_size};
 
@@ -230,35 +230,6 @@ fn expired_and_stale_calls_are_refused_unstarted() {
     for (id, reason) in [(stale, Reason::Stale), (expired, Reason::Expired)] {
         let outcome = caller.wait(id, soon()).expect("waits");
         assert!(matches!(outcome, Outcome::Failure(found, _) if found == reason));
-    }
-}
-
-#[test]
-fn a_failure_whose_description_is_too_long_is_answered_without_it() {
-    let (left, right) = pair().expect("pair");
-    let mut options = Options::new(Role::Caller, "server");
-    options.limits.frame_bytes_max = limit::PEER_FRAME_BYTES_MIN;
-    let caller = Connection::new(left, options).expect("caller");
-    let server = Connection::new(right, Options::new(Role::Server, "caller")).expect("server");
-    let most = usize::try_from(limit::PEER_FRAME_BYTES_MIN).expect("short");
-    for (bytes, expected) in [(most, Reason::Raised), (most + 1, Reason::Undescribed)] {
-        let id = caller
-            .start(call(b"", Vec::new()), Taker::Thread)
-            .expect("sent");
-        let running = server.next_call(soon()).expect("alive").expect("a call");
-        let head = vec![0; bytes];
-        server
-            .fail(
-                running.id,
-                Reason::Raised,
-                Codec::Msgpack,
-                Head::Lent(Box::new(head)),
-            )
-            .expect("answered");
-        let Outcome::Failure(reason, frame) = caller.wait(id, soon()).expect("ends") else {
-            panic!("it did not fail");
-        };
-        assert_eq!((reason, frame.head.len()), (expected, bytes % (most + 1)));
     }
 }
 

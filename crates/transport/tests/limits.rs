@@ -1,12 +1,12 @@
-//! What an end is told that asks a stream for more than it may.
+//! What an end is told that goes beyond a limit of the other one.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use forebay_transport::call::Taker;
+use forebay_transport::call::{Outcome, Taker};
 use forebay_transport::connection::Outgoing;
-use forebay_transport::limit::STREAM_CREDIT_MAX;
+use forebay_transport::limit::{PEER_FRAME_BYTES_MIN, STREAM_CREDIT_MAX};
 use forebay_transport::streaming::{LastLook, Work};
-use forebay_transport::{Codec, Connection, Error, Head, Options, Result, Role, unix};
+use forebay_transport::{Codec, Connection, Error, Head, Options, Reason, Result, Role, unix};
 
 fn ends() -> (Connection, Connection) {
     let (ours, theirs) = unix::pair().expect("sockets");
@@ -15,16 +15,19 @@ fn ends() -> (Connection, Connection) {
     (caller.expect("a caller"), server.expect("a server"))
 }
 
-fn start(caller: &Connection, credit: u32) -> Result<u64> {
-    let call = Outgoing {
+fn question() -> Outgoing<'static> {
+    Outgoing {
         codec: Codec::Msgpack,
         one_way: false,
         remaining: Some(Duration::from_secs(20)),
         generation: 0,
         head: Head::Borrowed(b"items"),
         segments: Vec::new(),
-    };
-    caller.start_stream(call, Taker::Thread, credit)
+    }
+}
+
+fn start(caller: &Connection, credit: u32) -> Result<u64> {
+    caller.start_stream(question(), Taker::Thread, credit)
 }
 
 #[test]
@@ -61,4 +64,30 @@ fn an_item_without_credit_is_told_with_its_stream() {
     assert_eq!(error, Error::NoCredit { peer, id });
     let text = error.to_string();
     assert!(text.contains("stream 1 to the caller") && text.contains("limit of 0"));
+}
+
+#[test]
+fn a_failure_whose_description_is_too_long_is_answered_without_it() {
+    let (ours, theirs) = unix::pair().expect("sockets");
+    let mut options = Options::new(Role::Caller, "the service");
+    options.limits.frame_bytes_max = PEER_FRAME_BYTES_MIN;
+    let caller = Connection::new(ours, options).expect("a caller");
+    let server = Connection::new(theirs, Options::new(Role::Server, "the caller"));
+    let server = server.expect("a server");
+    let most = usize::try_from(PEER_FRAME_BYTES_MIN).expect("short");
+    for (bytes, expected, arrives) in [
+        (most, Reason::Raised, most),
+        (most + 1, Reason::Undescribed, 0),
+    ] {
+        let id = caller.start(question(), Taker::Thread).expect("sent");
+        let soon = Some(Instant::now() + Duration::from_secs(20));
+        let running = server.next_call(soon).expect("alive").expect("a call");
+        let head = Head::Lent(Box::new(vec![0_u8; bytes]));
+        let answered = server.fail(running.id, Reason::Raised, Codec::Msgpack, head);
+        answered.expect("answered");
+        let Outcome::Failure(reason, frame) = caller.wait(id, soon).expect("ends") else {
+            panic!("it did not fail");
+        };
+        assert_eq!((reason, frame.head.len()), (expected, arrives));
+    }
 }

@@ -57,10 +57,13 @@ pub fn in_child(act: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child uses what this crate says a child may, and ends without unwinding or exit handlers.
     match unsafe { libc::fork() } {
         -1 => panic!("no process left"),
-        0 => unsafe {
-            libc::alarm(10);
-            libc::_exit(i32::from(!act()));
-        },
+        0 => {
+            // SAFETY: sets a timer of the child, which ends it where `act` hangs.
+            unsafe { libc::alarm(10) };
+            let failed = !act();
+            // SAFETY: ends the child; nothing of it is used afterwards.
+            unsafe { libc::_exit(i32::from(failed)) }
+        }
         child => {
             let mut status = 0;
             // SAFETY: it is our child, and nobody else waits for it.
