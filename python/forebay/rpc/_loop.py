@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import Connection
 from forebay.errors import BusyError, DeadlineError
-from forebay.rpc._watch import Watch
+from forebay.rpc._watch import OUTBOX_BYTES_HIGH, Watch
 
 if TYPE_CHECKING:
     from forebay.rpc._channel import Channel
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopBinding"]
 
-#: A caller waits before it adds to an outbox above the first mark, until it is below the second.
-_OUTBOX_BYTES_HIGH, _OUTBOX_BYTES_LOW = 512 << 10, 128 << 10
+#: A caller that waits for room in the outbox goes on below it.
+_OUTBOX_BYTES_LOW = 128 << 10
 
 
 class LoopBinding:
@@ -258,7 +258,7 @@ class LoopBinding:
                 future.set_result(None)
 
     async def _wait_for_room(self, timeout: float | None) -> None:
-        if self._connection.outbox_bytes <= _OUTBOX_BYTES_HIGH or self._loop is None:
+        if self._connection.outbox_bytes <= OUTBOX_BYTES_HIGH or self._loop is None:
             return
         future = self._loop.create_future()
         self._room.append(future)
