@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import Connection
 from forebay.errors import BusyError, DeadlineError
+from forebay.rpc._late import no_reply
 from forebay.rpc._watch import OUTBOX_BYTES_HIGH, Watch
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ class LoopBinding:
                 # `_complete` keeps what comes after the future was cancelled.
                 self._channel._kept[call] = future.result()
             if isinstance(error, TimeoutError):
-                message = f"no reply from {self._channel.name} within {timeout} s"
-                raise DeadlineError(message, timeout=timeout) from None
+                raise no_reply(self._channel.name, timeout) from None
             raise
         finally:
             self._owed.discard(call)
@@ -226,10 +226,7 @@ class LoopBinding:
     def _expire(self, call: int, timeout: float) -> None:
         future = self._cancel(call)
         if future is not None and not future.done():
-            name = self._channel.name
-            future.set_exception(
-                DeadlineError(f"no reply from {name} within {timeout} s", timeout=timeout)
-            )
+            future.set_exception(no_reply(self._channel.name, timeout))
 
     def _cancel(self, call: int) -> asyncio.Future[Any] | None:
         future = self._futures.pop(call, None)
