@@ -62,7 +62,7 @@ def test_cancelling_a_future_cancels_the_call(channel: Channel, tmp_path: Path) 
 
 def test_a_future_has_a_deadline(channel: Channel) -> None:
     """A hung service does not hold a future for ever."""
-    with pytest.raises(DeadlineError):
+    with pytest.raises(DeadlineError, match=r"within 0\.1 s; give a longer timeout="):
         channel.submit("wait", (20.0,), timeout=0.1).result(20)
     assert channel.call("noted", timeout=20) == ["cancelled"]
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import Connection
 from forebay.errors import BusyError, DeadlineError
-from forebay.rpc._watch import Watch
+from forebay.rpc._late import no_reply
+from forebay.rpc._watch import OUTBOX_BYTES_HIGH, Watch
 
 if TYPE_CHECKING:
     from forebay.rpc._channel import Channel
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopBinding"]
 
-#: A caller waits before it adds to an outbox above the first mark, until it is below the second.
-_OUTBOX_BYTES_HIGH, _OUTBOX_BYTES_LOW = 512 << 10, 128 << 10
+#: A caller that waits for room in the outbox goes on below it.
+_OUTBOX_BYTES_LOW = 128 << 10
 
 
 class LoopBinding:
@@ -111,8 +112,7 @@ class LoopBinding:
                 # `_complete` keeps what comes after the future was cancelled.
                 self._channel._kept[call] = future.result()
             if isinstance(error, TimeoutError):
-                message = f"no reply from {self._channel.name} within {timeout} s"
-                raise DeadlineError(message, timeout=timeout) from None
+                raise no_reply(self._channel.name, timeout) from None
             raise
         finally:
             self._owed.discard(call)
@@ -226,10 +226,7 @@ class LoopBinding:
     def _expire(self, call: int, timeout: float) -> None:
         future = self._cancel(call)
         if future is not None and not future.done():
-            name = self._channel.name
-            future.set_exception(
-                DeadlineError(f"no reply from {name} within {timeout} s", timeout=timeout)
-            )
+            future.set_exception(no_reply(self._channel.name, timeout))
 
     def _cancel(self, call: int) -> asyncio.Future[Any] | None:
         future = self._futures.pop(call, None)
@@ -258,7 +255,7 @@ class LoopBinding:
                 future.set_result(None)
 
     async def _wait_for_room(self, timeout: float | None) -> None:
-        if self._connection.outbox_bytes <= _OUTBOX_BYTES_HIGH or self._loop is None:
+        if self._connection.outbox_bytes <= OUTBOX_BYTES_HIGH or self._loop is None:
             return
         future = self._loop.create_future()
         self._room.append(future)

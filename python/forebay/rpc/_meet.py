@@ -53,7 +53,10 @@ class _Meeting:
                 fault.delivered = "no"
             self.done.set_exception(fault)
         elif connection.over:
-            message = f"{connection.peer}: the peer closed the connection"
+            message = (
+                f"{connection.peer} closed the connection before the handshake was done; does"
+                " the other end speak forebay, and are token= and tls= right?"
+            )
             self.done.set_exception(BrokenError(message, delivered="no"))
         elif connection.holds_received:
             self._loop.call_soon(self.step)

@@ -16,7 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from forebay._core import Connection
-from forebay.errors import DeadlineError, Error
+from forebay.errors import Error
+from forebay.rpc._late import no_reply
 
 if TYPE_CHECKING:
     from forebay.rpc._channel import Channel
@@ -87,7 +88,7 @@ class Submitted:
             if not self._futures:
                 self._unwatch()
         name = self._channel.name
-        error = DeadlineError(f"no reply from {name} within {timeout} s", timeout=timeout)
+        error = no_reply(name, timeout)
         self._complete([(future, error)])
 
     def forget(self) -> None:

@@ -23,7 +23,7 @@ from forebay.rpc._serve import (
 )
 from forebay.rpc._server_stream import SessionStreams
 from forebay.rpc._stall import Standing
-from forebay.rpc._watch import Watch
+from forebay.rpc._watch import OUTBOX_BYTES_HIGH, Watch
 from forebay.transport import Tls
 from forebay.transport._accept import Acceptor, open_doors
 from forebay.transport._address import Address, parse
@@ -39,7 +39,6 @@ _CONNECTIONS_MAX = 1024
 _HANDSHAKE_TIMEOUT_S = 5.0
 #: How long a leaving server waits for the word of a caller on which nothing runs, if it has grace.
 _WORD_S = 1.0
-_OUTBOX_BYTES_HIGH = 512 << 10
 
 
 def serve(
@@ -340,7 +339,7 @@ class _Session:
     def take_calls(self) -> None:
         """Start what may run, then watch for what is still needed."""
         connection = self._connection
-        while not connection.closed and connection.outbox_bytes <= _OUTBOX_BYTES_HIGH:
+        while not connection.closed and connection.outbox_bytes <= OUTBOX_BYTES_HIGH:
             calls = connection.poll_calls(max(0, min(self._server.room(), 16)))
             if not calls:
                 break

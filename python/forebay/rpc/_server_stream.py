@@ -13,13 +13,13 @@ from forebay._core import Connection, ItemWriter
 from forebay.rpc._codec import BY_NUMBER
 from forebay.rpc._serve import Running
 from forebay.rpc._serve_stream import CANCELLED, READY, close_quietly, iterator_of
+from forebay.rpc._watch import OUTBOX_BYTES_HIGH
 
 if TYPE_CHECKING:
     from forebay.rpc._server import Server
 
 __all__ = ["SessionStreams"]
 
-_OUTBOX_BYTES_HIGH = 512 << 10
 _SLICE_S = 0.0002
 """How long items that need not be waited for are made before the loop has its turn; as a turn of
 the transport."""
@@ -64,7 +64,7 @@ class SessionStreams:
         if connection.closed:
             return
         granted = connection.take_granted()
-        if self._full and connection.outbox_bytes <= _OUTBOX_BYTES_HIGH:
+        if self._full and connection.outbox_bytes <= OUTBOX_BYTES_HIGH:
             self._full = False
             granted = list(self._waiting)
         for call in granted:
@@ -130,7 +130,7 @@ class SessionStreams:
             await self._wait(writer)
 
     async def _wait(self, writer: ItemWriter) -> None:
-        if self._connection.outbox_bytes > _OUTBOX_BYTES_HIGH:
+        if self._connection.outbox_bytes > OUTBOX_BYTES_HIGH:
             self._full = True
         future = asyncio.get_running_loop().create_future()
         self._waiting[writer.id] = future

@@ -95,7 +95,9 @@ class TaskChannels:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(f"the client of {self._target.url} is closed")
+            raise ClosedError(
+                f"the client of {self._target.url} is closed; make a new rpc.Client to call it"
+            )
 
 
 class TaskAttempts:

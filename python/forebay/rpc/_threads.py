@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from forebay.errors import BrokenError, ClosedError, DeadlineError, ProtocolError
 from forebay.rpc._connect import Target
+from forebay.rpc._late import no_reply
 from forebay.rpc._lot import Lot, Place, Verdict
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ class Patience:
         assert self._timeout is not None  # as the end
         left = self._end - time.monotonic()
         if left <= 0:
-            name, timeout = self._target.url, self._timeout
-            raise DeadlineError(f"no reply from {name} within {timeout} s", timeout=timeout)
+            raise no_reply(self._target.url, self._timeout)
         # What choosing took does not change the number that errors name.
         return left if self._timeout - left > _CHOOSING_S else self._timeout
 
@@ -150,7 +150,9 @@ class ThreadChannels:
 
     def _check_open(self) -> None:
         if self._closing.is_set():
-            raise ClosedError(f"the client of {self._target.url} is closed")
+            raise ClosedError(
+                f"the client of {self._target.url} is closed; make a new rpc.Client to call it"
+            )
 
 
 class Attempts:
