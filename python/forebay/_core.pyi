@@ -275,6 +275,9 @@ class Connection:
         """Answer a call without waiting; true if nothing is left to send."""
     def fail(self, id: int, codec: int, head: bytes) -> bool:
         """Answer a call with a description of what it raised; true if nothing is left to send."""
+    @property
+    def answer_bytes_max(self) -> int:
+        """The longest answer that both ends take, in bytes."""
     def fail_expired(self, id: int) -> None:
         """End a running stream whose time has run out."""
     def fail_cancelled(self, id: int) -> None:

@@ -231,15 +231,16 @@ def answer_failure(connection: Connection, call: int, number: int, error: Except
     Its text is cut where the caller takes no frame of that length.
 
     Raises:
-        LimitError: the caller does not take even that. ClosedError, BrokenError: the connection.
+        ClosedError, BrokenError: the connection.
     """
     codec = BY_NUMBER[number]
     builtin, name, message, trace = describe(error)
-    try:
-        return connection.fail(call, number, codec.encode((builtin, name, message, trace))[0])
-    except LimitError as limit:
-        cut = f"{message[:_CUT_MESSAGE]}... (cut: {limit})"
-        return connection.fail(call, number, codec.encode((builtin, name, cut, ""))[0])
+    head, _ = codec.encode((builtin, name, message, trace))
+    limit = connection.answer_bytes_max
+    if len(head) > limit:
+        cut = f"{message[:_CUT_MESSAGE]}... (cut: frame_bytes_max of the caller is {limit})"
+        head, _ = codec.encode((builtin, name, cut, ""))
+    return connection.fail(call, number, head)
 
 
 def _report(error: Exception) -> None:

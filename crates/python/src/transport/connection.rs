@@ -354,6 +354,14 @@ impl Connection {
         Ok(self.core.outbox_bytes() == 0)
     }
 
+    /// The longest answer that both ends take, in bytes.
+    #[getter]
+    fn answer_bytes_max(&self, py: Python<'_>) -> PyResult<u64> {
+        self.core
+            .answer_bytes_max()
+            .map_err(|e| transport_error(py, &e, None))
+    }
+
     /// End a running stream whose time has run out.
     fn fail_expired(&self, py: Python<'_>, id: u64) -> PyResult<()> {
         self.core

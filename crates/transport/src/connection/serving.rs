@@ -58,6 +58,16 @@ impl Connection {
         })?
     }
 
+    /// The longest answer that both ends take, in bytes.
+    pub fn answer_bytes_max(&self) -> Result<u64> {
+        self.step(|state| {
+            let theirs = state.peer.as_ref().map(|peer| peer.frame_bytes_max);
+            theirs.map_or(state.limits.frame_bytes_max, |theirs| {
+                theirs.min(state.limits.frame_bytes_max)
+            })
+        })
+    }
+
     /// Answer a running call with a failure without waiting.
     ///
     /// A head above the limits of either side is left out, and the reason becomes `Undescribed`: this answers in any case.
