@@ -9,7 +9,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from forebay._core import Connection
-from forebay.errors import ClosedError, ConfigError, LimitError
+from forebay.errors import ClosedError, ConfigError
 from forebay.rpc._codec import BY_NUMBER, Codec, by_name, describe
 
 if TYPE_CHECKING:

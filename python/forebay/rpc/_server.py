@@ -120,7 +120,8 @@ class Server:
         self._closing = False
         tls = options.tls
         vouched = options.token is not None or (tls is not None and tls.mutual)
-        self._strangers = not address.loopback and not vouched
+        # Over TLS nothing tells whether a caller is within a frame, see `Standing`.
+        self._strangers = tls is None and not address.loopback and not vouched
 
     async def __aenter__(self) -> Server:
         self._loop = asyncio.get_running_loop()
