@@ -158,4 +158,5 @@ def test_following_leaves_no_descriptor(pool: forebay.ServicePool) -> None:
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(20):
             assert next(echo.lease.follow()) == "line"
-        assert len(os.listdir("/proc/self/fd")) == before
+        # The pool may open something of its own meanwhile, but not for each follower.
+        assert len(os.listdir("/proc/self/fd")) <= before + 2

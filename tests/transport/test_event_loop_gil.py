@@ -1,77 +1,44 @@
 """Who polls decides: a loop that has something to do does not let other threads of Python in.
 
 Throughput beside a thread that computes depends on how fast the machine wakes that thread, and
-belongs to the benchmarks. What decides it does not jitter: how often the loop lets go of the GIL.
+belongs to the benchmarks. What decides it does not jitter: how often the loop lets go of the GIL,
+which it does for a sleep alone.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import asyncio
+from pathlib import Path
 
-import pytest
-
-# Nobody is forced to let go of the GIL; the other thread counts how often it was let in.
-PROGRAM = """
-import asyncio, sys, threading, time
-from forebay import transport
+from forebay.transport import AsyncConnection, EventLoop, connect, listen, new_event_loop
+from tests.transport.loops import echo
 
 CLIENTS, MESSAGES = 6, 500
-entries = 0
 
-def compete():
-    global entries
-    while competing:
-        entries += 1
-        time.sleep(0)
 
-async def echo(connection):
-    async for message in connection:
-        await connection.send(message)
-
-async def ask(connection):
+async def ask(connection: AsyncConnection) -> None:
+    """Get an answer to each message."""
     for number in range(MESSAGES):
         await connection.send(number.to_bytes(1000))
         assert int.from_bytes((await connection.recv())[0]) == number
 
-async def main():
-    async with transport.listen("unix://" + sys.argv[2], echo) as listener:
-        connections = [await transport.connect(listener.url) for _ in range(CLIENTS)]
-        for connection in connections:
-            await connection.send(b"the first takes a turn of the handshake")
-            await connection.recv()
-        before = entries
-        async with asyncio.TaskGroup() as group:
-            for connection in connections:
-                group.create_task(ask(connection))
-        print(entries - before)
-        for connection in connections:
-            await connection.aclose()
 
-sys.setswitchinterval(1000)
-competing = True
-thread = threading.Thread(target=compete)
-thread.start()
-factories = {"stock": asyncio.SelectorEventLoop, "ours": transport.new_event_loop}
-with asyncio.Runner(loop_factory=factories[sys.argv[1]]) as runner:
-    runner.run(main())
-competing = False
-thread.join()
-"""
-
-
-def entries(kind: str, path: str) -> int:
-    """How often another thread was let in while 6 clients got 500 answers each."""
-    command = [sys.executable, "-c", PROGRAM, kind, path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
-    return int(done.stdout)
-
-
-@pytest.mark.timeout(120)
-def test_several_clients_are_served_without_letting_go_of_the_gil(tmp_path_factory):
+def test_several_clients_are_served_without_letting_go_of_the_gil(tmp_path: Path) -> None:
     """A thread that computes costs the answers what it is given, not a switch for each of them."""
-    folder = tmp_path_factory.mktemp("gil")
-    ours = entries("ours", str(folder / "ours"))
-    stock = entries("stock", str(folder / "stock"))
-    assert stock > 0, "the other thread never got the GIL, so that nothing was compared"
-    assert ours * 10 <= stock, (ours, stock)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, EventLoop)
+        async with listen(f"unix://{tmp_path}/a.sock", echo) as listener:
+            connections = [await connect(listener.url) for _ in range(CLIENTS)]
+            before = loop.forebay_selector.metrics()
+            await asyncio.gather(*map(ask, connections))
+            after = loop.forebay_selector.metrics()
+            for connection in connections:
+                await connection.aclose()
+        counted = {name: after[name] - before[name] for name in after}
+        assert counted["direct_calls"] >= CLIENTS * MESSAGES
+        assert counted["sleeps"] * 100 <= CLIENTS * MESSAGES, counted
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())
