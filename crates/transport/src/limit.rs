@@ -73,6 +73,8 @@ pub const UNIX_PATH_BYTES_MAX: usize = 107;
 /// 100; a sequential call of 100 bytes: 57 us without, 10 us with 20 or 60. Where both ends have one
 /// core nothing is lost, because each look yields it.
 pub const SPIN_US: u64 = 60;
+/// Where looking does not pay, a loop yields its core once and looks, for so long.
+pub const YIELD_US: u64 = 1;
 /// Looks in a row that found nothing, after which a thread sleeps at once.
 pub const LOOK_MISSES_MAX: u32 = 4;
 /// Sleeps after which it looks again, once.

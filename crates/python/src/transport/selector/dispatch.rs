@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_transport::limit::{EVENTS_MIN, SPIN_US};
+use forebay_transport::limit::{EVENTS_MIN, SPIN_US, YIELD_US};
 use forebay_transport::selector::{Errno, Events, Patience, Set};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOverflowError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
@@ -111,7 +111,8 @@ impl Selector {
     fn spin(&self, py: Python<'_>, set: &Set, events: &mut Events) -> PyResult<bool> {
         let Some(spin_us) = self.spin_us else {
             if !self.lock().glance.is_worth_it() {
-                return Ok(false);
+                // Whoever shares the core may bring something at once, where a sleep had to be woken from.
+                return Ok(look_for(py, set, events, YIELD_US)? != Found::Nothing);
             }
             let found = look_for(py, set, events, SPIN_US)?;
             // What is found late came while another program had the core: a sleep had woken as soon.
