@@ -1,0 +1,53 @@
+//! What the machine wants done.
+
+use std::sync::Arc;
+
+use crate::id::RequestId;
+use crate::op::Op;
+use crate::request::{Ending, Lane, Slot};
+
+/// How hard a run is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// An exception in the running code.
+    Exception,
+    Terminate,
+    Kill,
+}
+
+/// One thing to do. Whoever drives the machine does them in their order.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Write it; `Machine::committed` answers for each, in their order.
+    Store(Op),
+    /// A submission is on disk: tell who submitted.
+    Accepted(RequestId),
+    /// A request's end is on disk: tell who waits.
+    Ended(RequestId, Arc<Ending>),
+    /// A run begins. With `journal`, note it in the journal before the worker hears of it.
+    Dispatch {
+        slot: Slot,
+        id: RequestId,
+        attempt: u32,
+        journal: bool,
+    },
+    /// Interrupt the run that is named, and no other.
+    Interrupt {
+        slot: Slot,
+        id: RequestId,
+        attempt: u32,
+        step: Step,
+    },
+    /// Start a worker.
+    Start { slot: Slot, lane: Lane },
+    /// End an idle worker.
+    Stop { slot: Slot },
+    /// End a worker that outgrew what there is: its death's cause is `memory`.
+    Expel {
+        slot: Slot,
+        peak_bytes: u64,
+        limit_bytes: u64,
+    },
+    /// Measure a worker now.
+    Measure { slot: Slot },
+}

@@ -1,0 +1,165 @@
+//! What a request is, from its submission to its end. No module decides here.
+
+use std::sync::Arc;
+
+use crate::id::RequestId;
+
+/// Milliseconds since 1970, by a clock that does not step: the wall's at the start, and what passed.
+pub type Millis = u64;
+
+/// A place for a worker. A place is used again, but never while its last worker lives.
+pub type Slot = u32;
+
+/// Bytes that are handed on as they are: encoded arguments, encoded results.
+pub type Blob = Arc<[u8]>;
+
+/// What kind of work a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Lane {
+    /// Answered at once; never waits behind the long ones.
+    Short = 0,
+    Long = 1,
+    /// Cooperative: thousands share one worker.
+    Async = 2,
+}
+
+/// How and when a request may run. The application's defaults, changed by who submits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    pub lane: Lane,
+    /// Higher ones first, within a submitter's own.
+    pub priority: i32,
+    /// Of one run, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// Runs after the first, each after a failure, a death or a time-out.
+    pub retries: u32,
+    pub backoff_ms: u64,
+    pub backoff_max_ms: u64,
+    /// It may run twice even without retries: its claim may trail its dispatch.
+    pub idempotent: bool,
+    /// At most `key_at_once` requests of a key run at once.
+    pub key: Option<Arc<str>>,
+    pub key_at_once: u32,
+    /// A second submission with the same one is the first.
+    pub idempotency: Option<Arc<str>>,
+    /// What it needs beside an idle worker, if the application says so.
+    pub memory_bytes: Option<u64>,
+    /// Thousandths of a core.
+    pub cpu_milli: u32,
+    /// It waits until these have succeeded, and fails if one does not.
+    pub after: Vec<RequestId>,
+    /// It waits until then.
+    pub not_before: Option<Millis>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            lane: Lane::Long,
+            priority: 0,
+            timeout_ms: None,
+            retries: 0,
+            backoff_ms: 1_000,
+            backoff_max_ms: 300_000,
+            idempotent: false,
+            key: None,
+            key_at_once: 1,
+            idempotency: None,
+            memory_bytes: None,
+            cpu_milli: 1_000,
+            after: Vec::new(),
+            not_before: None,
+        }
+    }
+}
+
+/// What somebody asks for.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    pub name: Arc<str>,
+    /// Of the code that is to run it.
+    pub code: Arc<str>,
+    /// Requests of different submitters take turns.
+    pub submitter: Arc<str>,
+    pub arguments: Blob,
+    pub options: Arc<Options>,
+}
+
+/// An accepted request; what is here never changes.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub id: RequestId,
+    pub accepted_at: Millis,
+    pub submission: Submission,
+}
+
+/// Where a request stands, as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Status {
+    Queued = 0,
+    Running = 1,
+    Succeeded = 2,
+    Failed = 3,
+    Cancelled = 4,
+    /// Set aside: it kept killing its worker. An operator may retry it.
+    Dead = 5,
+}
+
+impl Status {
+    pub fn has_ended(self) -> bool {
+        !matches!(self, Self::Queued | Self::Running)
+    }
+}
+
+/// How a process ended, as its keeper told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Death {
+    /// "exit", "signal", "memory", "time" or "unknown".
+    pub cause: Arc<str>,
+    pub pid: i32,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub peak_bytes: Option<u64>,
+    pub limit_bytes: Option<u64>,
+    pub last_output: Arc<str>,
+}
+
+/// Why a request did not succeed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failure {
+    /// The work raised: what describes it, as the worker encoded it.
+    Raised(Blob),
+    /// Its worker died.
+    Died(Death),
+    /// One run took longer than its time-out.
+    TimedOut { timeout_ms: u64 },
+    /// A request that it waited for did not succeed.
+    After(RequestId),
+    /// It had begun when the power went, and may not run twice.
+    OutcomeUnknown,
+    /// The server's own, such as an application that cannot be imported any more.
+    Refused(Arc<str>),
+}
+
+/// How one run ended, as the worker or the keeper said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Succeeded(Blob),
+    Failed(Failure),
+    /// It was interrupted because somebody had cancelled it.
+    Cancelled,
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ending {
+    pub status: Status,
+    /// Runs that it took.
+    pub attempts: u32,
+    pub at: Millis,
+    /// Most private memory of its last run, where it was measured.
+    pub peak_bytes: Option<u64>,
+    pub outcome: Outcome,
+}
