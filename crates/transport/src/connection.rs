@@ -249,6 +249,15 @@ impl Connection {
         })?
     }
 
+    /// Have frames wait for `flush` from now on, up to [`CORKED_BYTES_MAX`] bytes of them.
+    ///
+    /// For a driver that answers many calls in one turn and flushes each connection once at its end.
+    ///
+    /// [`CORKED_BYTES_MAX`]: crate::limit::CORKED_BYTES_MAX
+    pub fn cork(&self) -> Result<()> {
+        self.step(|state| state.corked = true)
+    }
+
     /// Hand queued bytes to the kernel; true when nothing waits any more.
     pub fn flush(&self) -> Result<bool> {
         self.step(|state| {
