@@ -26,7 +26,7 @@ use crate::state::{Entry, Reader, State, ring};
 use crate::sys::process;
 use crate::sys::shared::Aside;
 use crate::unix::peer_uid;
-use crate::wire::Wire;
+use crate::wire::{Socket, Wire};
 
 /// How a connection is made.
 #[derive(Clone, Debug)]
@@ -172,6 +172,12 @@ impl Connection {
     /// What a selector watches; `None` once closed.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.lock_any().stream.as_ref().map(Wire::descriptor)
+    }
+
+    /// The socket itself, for an epoll: it stays open meanwhile. `None` once closed.
+    pub fn socket(&self) -> Option<Socket> {
+        let state = self.lock_any();
+        state.stream.as_ref().map(|wire| Arc::clone(wire.socket()))
     }
 
     /// Take the peer's pidfd: readable means that the peer ended. Closed with the connection.
