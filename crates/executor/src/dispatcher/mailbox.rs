@@ -32,9 +32,9 @@ impl<T> Mailbox<T> {
     /// Room for `items_max` items.
     ///
     /// # Errors
-    /// `Wake` if the kernel gives no eventfd.
+    /// `System` if the kernel gives no eventfd.
     pub fn new(items_max: usize) -> Result<Self> {
-        let queue = Queue::new(items_max).map_err(Error::Wake)?;
+        let queue = Queue::new(items_max).map_err(queue_error)?;
         Ok(Self { queue })
     }
 
@@ -78,12 +78,7 @@ impl<T> Mailbox<T> {
             }
             match self.sleep(left) {
                 Err(Errno::INTR) => return Ok(Waited::Interrupted),
-                Err(errno) => {
-                    return Err(Error::System {
-                        what: "poll".into(),
-                        errno,
-                    });
-                }
+                Err(errno) => return Err(Error::system("poll")(errno)),
                 Ok(()) => {}
             }
         }
@@ -96,6 +91,14 @@ impl<T> Mailbox<T> {
         });
         let mut watched = [PollFd::new(&self.queue, PollFlags::IN)];
         poll(&mut watched, left.as_ref()).map(drop)
+    }
+}
+
+/// A queue that could not be made, as an error of this crate.
+pub fn queue_error(error: forebay_wake::Error) -> Error {
+    match error {
+        forebay_wake::Error::Descriptor { source } => Error::system("eventfd")(source),
+        other => Error::Config(other.to_string()),
     }
 }
 
