@@ -7,9 +7,11 @@
 #![allow(clippy::result_large_err)]
 
 pub mod action;
+pub mod dispatcher;
 pub mod error;
 pub mod id;
 pub mod limit;
+pub mod machine;
 pub mod message;
 pub mod nearest;
 pub mod op;

@@ -22,8 +22,8 @@ use crate::message::Message;
 /// What a call that is not answered waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// Something of this request.
-    Request(RequestId),
+    /// Something of this request, which was submitted with this token.
+    Request(RequestId, Option<u64>),
     /// The store, or the server's main thread.
     Ticket(u64),
 }
@@ -79,10 +79,6 @@ impl Clients {
     pub fn shut(&mut self, poll: &Poll) {
         drop(self.set_accepting(poll, false));
         self.listener = None;
-    }
-
-    pub fn len(&self) -> usize {
-        self.seats.len()
     }
 
     pub fn get_mut(&mut self, place: Place) -> Option<&mut Client> {
@@ -169,7 +165,7 @@ impl Clients {
         let Some(client) = self.seats.get_mut(place) else {
             return;
         };
-        client.open.remove(&call);
+        client.close(call);
         let segments = message.segment.into_iter();
         let segments = segments.map(|blob| Box::new(blob) as Payload).collect();
         let head = Head::Borrowed(&message.head);
@@ -270,6 +266,15 @@ impl Clients {
 }
 
 impl Client {
+    /// A call is answered, or was given up.
+    pub fn close(&mut self, call: u64) -> Option<Open> {
+        let open = self.open.remove(&call)?;
+        if let Open::Request(_, Some(token)) = open {
+            self.tokens.remove(&token);
+        }
+        Some(open)
+    }
+
     fn watch(&mut self, poll: &Poll, wanted: Ready) {
         let Some(socket) = self.connection.socket() else {
             return;

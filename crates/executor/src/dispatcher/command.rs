@@ -6,7 +6,6 @@ use std::sync::Arc;
 use forebay_transport::Connection;
 
 use crate::dispatcher::driver::Driver;
-use crate::manifest::Manifest;
 use crate::request::{Blob, Death, Lane, Options, Slot};
 
 /// A request that this process submits to its own dispatcher.
@@ -28,13 +27,16 @@ pub struct Hired {
 
 /// To the dispatcher.
 pub(super) enum Command {
+    /// The server's main thread has answered a call.
+    Answer {
+        ticket: u64,
+        head: Vec<u8>,
+    },
     Submit(Local),
-    Install(Box<Manifest>),
     Hold(Option<Arc<str>>),
     Ready(Slot, Hired),
     Failed(Slot, Arc<str>),
     Died(Slot, Death),
-    Answer { ticket: u64, head: Vec<u8> },
     /// Look at it, or change it, in its own thread.
     Ask(Box<dyn FnOnce(&mut Driver) + Send>),
     Close,

@@ -33,6 +33,13 @@ impl Tickets {
         self.requests.get(&ticket).copied()
     }
 
+    /// Nobody wants to know how the request of a ticket ends.
+    pub fn forget(&mut self, ticket: u64) {
+        if let Some(id) = self.requests.remove(&ticket) {
+            self.tickets.remove(&id);
+        }
+    }
+
     /// Tell how a request ended, if it is one of a ticket.
     pub fn end(&mut self, id: RequestId, ending: &Ending, to: &Mailbox<Finished>) {
         let Some(ticket) = self.tickets.remove(&id) else {

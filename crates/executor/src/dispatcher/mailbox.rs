@@ -2,6 +2,7 @@
 //!
 //! A wait is a poll of the queue's eventfd, so that a signal ends it: the binding runs its handlers then.
 
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use forebay_wake::Queue;
@@ -54,9 +55,9 @@ impl<T> Mailbox<T> {
         self.queue.close();
     }
 
-    /// Items that wait.
-    pub fn len(&self) -> usize {
-        self.queue.len()
+    /// A descriptor that is readable while `take` would return at once, for who waits on others too. It stays ours.
+    pub fn fileno(&self) -> RawFd {
+        self.queue.fileno()
     }
 
     /// Wait for items, at most for a time; without one for ever.

@@ -1,5 +1,6 @@
 //! What the dispatcher sleeps on: one epoll, and names for what it watches.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -59,14 +60,14 @@ impl Ready {
 #[derive(Debug)]
 pub struct Poll {
     epoll: OwnedFd,
-    events: Vec<epoll::Event>,
+    found: Vec<(Source, Ready)>,
 }
 
 impl Poll {
     pub fn new() -> Result<Self, Errno> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
-            events: Vec::with_capacity(EVENTS_MAX),
+            found: Vec::with_capacity(EVENTS_MAX),
         })
     }
 
@@ -89,30 +90,44 @@ impl Poll {
         }
     }
 
+    /// Watch a descriptor no more, which may be gone already.
+    pub fn forget(&self, descriptor: impl AsFd, source: Source, before: Ready) {
+        // Refused where it was not watched, which is what is wanted.
+        let _ = self.watch(descriptor, source, before, Ready::default());
+    }
+
     /// Sleep until something is ready, at most for a time. A signal ends it too.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<(), Errno> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
-        self.events.clear();
-        let room = rustix::buffer::spare_capacity(&mut self.events);
-        match epoll::wait(&self.epoll, room, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno),
-        }
+        self.found.clear();
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        let events = match epoll::wait(&self.epoll, &mut room, timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
+        let found = events.iter().filter_map(|event| {
+            let source = from_data(event.data.u64())?;
+            Some((source, ready_of(event.flags)))
+        });
+        self.found.extend(found);
+        Ok(())
     }
 
     /// What the last wait found, by its place: ends with `None`.
     pub fn event(&self, index: usize) -> Option<(Source, Ready)> {
-        let event = self.events.get(index)?;
-        let flags = event.flags;
-        let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-        let ready = Ready {
-            read: gone || flags.contains(EventFlags::IN),
-            write: gone || flags.contains(EventFlags::OUT),
-        };
-        Some((from_data(event.data.u64())?, ready))
+        self.found.get(index).copied()
+    }
+}
+
+fn ready_of(flags: EventFlags) -> Ready {
+    let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+    Ready {
+        read: gone || flags.contains(EventFlags::IN),
+        write: gone || flags.contains(EventFlags::OUT),
     }
 }
 

@@ -43,12 +43,6 @@ impl<T> Seats<T> {
         place
     }
 
-    pub fn get(&self, place: Place) -> Option<&T> {
-        let seat = self.seats.get(place.number as usize)?;
-        let same = seat.generation == place.generation;
-        seat.taken.as_ref().filter(|_| same)
-    }
-
     pub fn get_mut(&mut self, place: Place) -> Option<&mut T> {
         let seat = self.seats.get_mut(place.number as usize)?;
         let same = seat.generation == place.generation;
@@ -70,11 +64,6 @@ impl<T> Seats<T> {
     pub fn len(&self) -> usize {
         self.seats.len() - self.free.len()
     }
-
-    /// Everything that is there.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.seats.iter().filter_map(|seat| seat.taken.as_ref())
-    }
 }
 
 #[cfg(test)]
@@ -88,7 +77,7 @@ mod tests {
         assert_eq!(seats.remove(first), Some('a'));
         let second = seats.add(|_| 'b');
         assert_eq!(first.number, second.number);
-        assert_eq!((seats.get(first), seats.get(second)), (None, Some(&'b')));
-        assert_eq!((seats.remove(first), seats.len()), (None, 1));
+        assert_eq!((seats.get_mut(first), seats.len()), (None, 1));
+        assert_eq!((seats.remove(first), seats.get_mut(second)), (None, Some(&mut 'b')));
     }
 }

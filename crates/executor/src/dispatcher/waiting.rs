@@ -27,8 +27,6 @@ pub struct Waiter {
 #[derive(Debug, Default)]
 pub struct Waiting {
     requests: ByNumber<RequestId, Vec<Waiter>>,
-    /// Submissions whose rows are being committed.
-    committing: ByNumber<RequestId, ()>,
 }
 
 impl Waiting {
@@ -36,19 +34,8 @@ impl Waiting {
         self.requests.entry(id).or_default().push(waiter);
     }
 
-    /// The row of a submission goes to the store.
-    pub fn commits(&mut self, id: RequestId) {
-        self.committing.insert(id, ());
-    }
-
-    /// Whether nobody may be told of a submission yet.
-    pub fn is_committing(&self, id: RequestId) -> bool {
-        self.committing.contains_key(&id)
-    }
-
     /// The row is on disk: those who waited for that.
     pub fn accepted(&mut self, id: RequestId) -> Vec<Waiter> {
-        self.committing.remove(&id);
         let Some(waiters) = self.requests.get_mut(&id) else {
             return Vec::new();
         };
@@ -60,7 +47,6 @@ impl Waiting {
 
     /// The request has ended, or was refused: all who waited.
     pub fn ended(&mut self, id: RequestId) -> Vec<Waiter> {
-        self.committing.remove(&id);
         self.requests.remove(&id).unwrap_or_default()
     }
 
@@ -95,12 +81,9 @@ mod tests {
     fn who_waits_for_the_end_is_not_told_of_the_commit() {
         let id = RequestId(5);
         let mut waiting = Waiting::default();
-        waiting.commits(id);
         waiting.add(id, waiter(1, For::Accepted));
         waiting.add(id, waiter(2, For::End));
-        assert!(waiting.is_committing(id));
         assert_eq!(waiting.accepted(id), [waiter(1, For::Accepted)]);
-        assert!(!waiting.is_committing(id));
         assert_eq!(waiting.ended(id), [waiter(2, For::End)]);
         assert!(waiting.ended(id).is_empty());
     }

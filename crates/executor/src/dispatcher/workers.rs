@@ -224,7 +224,7 @@ impl Workers {
         }
         serving.watch(poll, place, Ready::default());
         let death = Source::Death(place);
-        drop(poll.watch(&serving.pidfd, death, Ready::READ, Ready::default()));
+        poll.forget(&serving.pidfd, death, Ready::READ);
         serving.connection.close();
     }
 
@@ -340,9 +340,9 @@ impl Serving {
     fn unwatch(&self, poll: &Poll, place: Place) {
         if let Some(socket) = self.connection.socket() {
             let source = Source::Worker(place);
-            drop(poll.watch(socket.as_fd(), source, self.watched, Ready::default()));
+            poll.forget(socket.as_fd(), source, self.watched);
         }
         let death = Source::Death(place);
-        drop(poll.watch(&self.pidfd, death, Ready::READ, Ready::default()));
+        poll.forget(&self.pidfd, death, Ready::READ);
     }
 }
