@@ -4,6 +4,9 @@
 //! dispatcher does it. The design note is the page `docs/concepts/executor.md`.
 
 pub mod action;
+pub mod error;
 pub mod id;
+pub mod limit;
+pub mod machine;
 pub mod op;
 pub mod request;
