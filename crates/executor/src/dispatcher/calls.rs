@@ -42,8 +42,13 @@ impl Driver {
         if open >= CALLS_PER_CLIENT_MAX {
             let limit = CALLS_PER_CLIENT_MAX as u64;
             let next = "wait for some answers, or use another connection";
-            let refusal =
-                Refusal::limit("a client", "calls_per_client_max", limit, open as u64 + 1, next);
+            let refusal = Refusal::limit(
+                "a client",
+                "calls_per_client_max",
+                limit,
+                open as u64 + 1,
+                next,
+            );
             return self.refuse(place, call, &refusal);
         }
         let segment = received.segments.first().map(Buffer::as_slice);
@@ -73,9 +78,11 @@ impl Driver {
             Call::Wait { id } => self.wait(id, waiter(For::End)),
             Call::Cancel { id } => self.cancel(id, waiter(For::Cancelled)),
             Call::Other { method, arguments } => self.ask_server(client, call, method, arguments),
-            Call::Logs { .. } | Call::Events { .. } => {
-                Err(Refusal::unknown("method", "", "use a client of this version"))
-            }
+            Call::Logs { .. } | Call::Events { .. } => Err(Refusal::unknown(
+                "method",
+                "",
+                "use a client of this version",
+            )),
         }
     }
 
@@ -84,7 +91,13 @@ impl Driver {
         if bytes > ARGUMENTS_BYTES_MAX {
             let next = "put large data into a file, and submit its path";
             let (limit, value) = (ARGUMENTS_BYTES_MAX as u64, bytes as u64);
-            return Err(Refusal::limit(submit.name, "arguments_bytes_max", limit, value, next));
+            return Err(Refusal::limit(
+                submit.name,
+                "arguments_bytes_max",
+                limit,
+                value,
+                next,
+            ));
         }
         let submission = self.submission(submit)?;
         let submitted = self.machine.submit(self.now, submission)?;

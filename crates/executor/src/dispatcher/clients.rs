@@ -180,7 +180,11 @@ impl Clients {
                 "ask for less at once",
             ));
             let head = Head::Borrowed(&told);
-            drop(client.connection.reply(call, Codec::Msgpack, head, Vec::new()));
+            drop(
+                client
+                    .connection
+                    .reply(call, Codec::Msgpack, head, Vec::new()),
+            );
         }
         self.touch(place);
     }

@@ -235,7 +235,11 @@ impl Dispatcher {
     pub fn close(&self) {
         // Closed already, or the thread takes it after what was told before.
         drop(self.tell(Command::Close));
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(thread) = thread {
             drop(thread.join());
         }
@@ -243,15 +247,18 @@ impl Dispatcher {
 
     fn tell(&self, command: Command) -> Result<()> {
         use forebay_wake::Refused;
-        self.shared.commands.push(command).map_err(|refused| match refused {
-            Refused::Full { limit, .. } => Error::Limit {
-                limit: "commands_max",
-                maximum: limit as u64,
-                value: limit as u64 + 1,
-                next: "submit more slowly, or wait for some to finish",
-            },
-            _ => Error::Closed,
-        })
+        self.shared
+            .commands
+            .push(command)
+            .map_err(|refused| match refused {
+                Refused::Full { limit, .. } => Error::Limit {
+                    limit: "commands_max",
+                    maximum: limit as u64,
+                    value: limit as u64 + 1,
+                    next: "submit more slowly, or wait for some to finish",
+                },
+                _ => Error::Closed,
+            })
     }
 
     /// Have something done in the thread, and wait for its answer.

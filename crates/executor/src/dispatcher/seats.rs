@@ -78,6 +78,9 @@ mod tests {
         let second = seats.add(|_| 'b');
         assert_eq!(first.number, second.number);
         assert_eq!((seats.get_mut(first), seats.len()), (None, 1));
-        assert_eq!((seats.remove(first), seats.get_mut(second)), (None, Some(&mut 'b')));
+        assert_eq!(
+            (seats.remove(first), seats.get_mut(second)),
+            (None, Some(&mut 'b'))
+        );
     }
 }

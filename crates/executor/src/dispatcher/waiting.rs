@@ -42,7 +42,9 @@ impl Waiting {
         if waiters.iter().all(|waiter| waiter.wants == For::Accepted) {
             return self.requests.remove(&id).unwrap_or_default();
         }
-        waiters.extract_if(.., |waiter| waiter.wants == For::Accepted).collect()
+        waiters
+            .extract_if(.., |waiter| waiter.wants == For::Accepted)
+            .collect()
     }
 
     /// The request has ended, or was refused: all who waited.

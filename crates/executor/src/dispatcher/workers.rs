@@ -266,7 +266,9 @@ impl Workers {
 
     /// When a worker that is half dead, or whose end nobody has told, is next to be seen to.
     pub fn deadline(&self) -> Option<Instant> {
-        self.iter().filter_map(|(_, worker)| worker.deadline()).min()
+        self.iter()
+            .filter_map(|(_, worker)| worker.deadline())
+            .min()
     }
 
     /// The workers that are to be seen to at `now`: to be killed, or gone for an unknown reason (true).
@@ -276,7 +278,9 @@ impl Workers {
             deadline.is_some_and(|deadline| deadline <= now)
         });
         let ended = |worker: &Worker| matches!(worker.stage, Stage::Ended(_));
-        overdue.map(|(slot, worker)| (slot, ended(worker))).collect()
+        overdue
+            .map(|(slot, worker)| (slot, ended(worker)))
+            .collect()
     }
 }
 
@@ -332,7 +336,10 @@ impl Serving {
             return;
         };
         let source = Source::Worker(place);
-        if poll.watch(socket.as_fd(), source, self.watched, wanted).is_ok() {
+        if poll
+            .watch(socket.as_fd(), source, self.watched, wanted)
+            .is_ok()
+        {
             self.watched = wanted;
         }
     }

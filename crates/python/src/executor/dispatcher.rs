@@ -36,7 +36,9 @@ impl PyDispatcher {
     #[new]
     fn new(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<Self> {
         let settings = settings_of(settings)?;
-        let core = py.detach(|| Dispatcher::start(settings)).map_err(executor)?;
+        let core = py
+            .detach(|| Dispatcher::start(settings))
+            .map_err(executor)?;
         Ok(Self {
             core,
             plain: Arc::default(),
@@ -177,11 +179,16 @@ impl PyDispatcher {
 
     fn workers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let workers = py.detach(|| self.core.workers()).map_err(executor)?;
-        workers.iter().map(|worker| seen::worker(py, worker)).collect()
+        workers
+            .iter()
+            .map(|worker| seen::worker(py, worker))
+            .collect()
     }
 
     fn why<'py>(&self, py: Python<'py>, id: u64) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let why = py.detach(|| self.core.why(RequestId(id))).map_err(executor)?;
+        let why = py
+            .detach(|| self.core.why(RequestId(id)))
+            .map_err(executor)?;
         why.map(|why| seen::why(py, &why)).transpose()
     }
 
@@ -250,7 +257,9 @@ fn wait<T: Send>(
 
 fn order_of(py: Python<'_>, order: Order) -> PyResult<Bound<'_, PyTuple>> {
     let order = match order {
-        Order::Start { slot, lane, nonce } => ("start", slot, lane_of(lane), nonce).into_bound_py_any(py),
+        Order::Start { slot, lane, nonce } => {
+            ("start", slot, lane_of(lane), nonce).into_bound_py_any(py)
+        }
         Order::Stop { slot } => ("stop", slot).into_bound_py_any(py),
         Order::Died { slot } => ("died", slot).into_bound_py_any(py),
         Order::Expelled { slot } => ("expelled", slot).into_bound_py_any(py),

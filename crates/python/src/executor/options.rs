@@ -19,7 +19,9 @@ pub fn options_of(dict: &Bound<'_, PyDict>, now_ms: u64) -> PyResult<Arc<Options
         write(&mut writer, &value)?;
     }
     let asked = options(&writer.into_bytes(), &Arc::default(), now_ms);
-    Ok(asked.map_err(|refusal| executor(Error::from(refusal)))?.options)
+    Ok(asked
+        .map_err(|refusal| executor(Error::from(refusal)))?
+        .options)
 }
 
 fn write(writer: &mut Writer, value: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -40,7 +42,9 @@ fn write(writer: &mut Writer, value: &Bound<'_, PyAny>) -> PyResult<()> {
         }
     } else {
         let kind = value.get_type().name()?;
-        return Err(config(format!("an option cannot be a {kind}; give a number, a text or a list")));
+        return Err(config(format!(
+            "an option cannot be a {kind}; give a number, a text or a list"
+        )));
     }
     Ok(())
 }
