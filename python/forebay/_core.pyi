@@ -109,14 +109,14 @@ class Rows:
 class Dispatcher:
     """The thread that queues requests and gives them to workers.
 
-    Any thread may call any method. What waits lets go of the GIL, and a timeout of None waits for ever.
+    Any thread may call any method. What waits lets go of the GIL; a timeout of None is for ever.
     """
 
     def __new__(cls, settings: dict[str, Any]) -> Dispatcher: ...
     def submit(self, name: str, arguments: bytes, options: dict[str, Any] | None = None) -> int:
         """Submit a request of this process; returns its ticket, see `finished`."""
     def finished(self, timeout: float | None) -> list[tuple[int, int, bytes]] | None:
-        """(ticket, end, payload): 0 result, 1 what the work raised, 2 a failure's JSON, 3 cancelled."""
+        """(ticket, end, payload): 0 result, 1 what was raised, 2 a failure's JSON, 3 cancelled."""
     def cancel(self, ticket: int) -> bool:
         """Cancel what has not begun: true, and `finished` does not tell of it."""
     def hold(self, reason: str | None) -> None: ...
@@ -127,7 +127,7 @@ class Dispatcher:
     def worker_ready(
         self, slot: int, connection: Connection, pid: int, pidfd: int, generation: int = 0
     ) -> None:
-        """Hand a started worker over: its connection, and a pidfd, which is closed even if this raises."""
+        """Hand over a worker that has started; the pidfd is given away, even if this raises."""
     def worker_failed(self, slot: int, reason: str) -> None: ...
     def worker_died(
         self,

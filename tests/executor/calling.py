@@ -1,4 +1,4 @@
-"""A worker that knows `call`, and a crew that starts such workers: what the dispatcher's tests drive."""
+"""A worker that knows `call`, and a crew that starts such workers, for the dispatcher's tests."""
 
 from __future__ import annotations
 

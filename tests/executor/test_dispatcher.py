@@ -1,4 +1,4 @@
-"""The dispatcher with workers of a real pool, without a store: what `forebay.Executor` stands on."""
+"""The dispatcher with workers of a real pool, without a store: under `forebay.Executor`."""
 
 from __future__ import annotations
 
