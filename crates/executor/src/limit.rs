@@ -1,0 +1,16 @@
+//! The named limits of the executor, with their defaults.
+
+/// A blob from this size on travels as a segment beside the head, not in it (`blob_segment_bytes_min`).
+///
+/// Below it a copy costs less than a segment's header and bookkeeping; the value is the one of `forebay.rpc`.
+pub const BLOB_SEGMENT_BYTES_MIN: usize = 64 << 10;
+/// Text of an option: a key, an idempotency key, a submitter (`option_text_bytes_max`).
+pub const OPTION_TEXT_BYTES_MAX: usize = 256;
+/// Requests that one request may wait for (`after_max`).
+pub const AFTER_MAX: usize = 1_000;
+/// Runs after the first (`retries_max`).
+pub const RETRIES_MAX: u32 = 1_000;
+/// A time that an option may ask for: ten years, in milliseconds (`option_time_ms_max`).
+pub const OPTION_TIME_MS_MAX: u64 = 10 * 366 * 86_400_000;
+/// Cores that one request may ask for (`cpu_max`).
+pub const CPU_MAX: u32 = 1_024;
