@@ -9,8 +9,11 @@
 pub mod action;
 pub mod error;
 pub mod id;
+pub mod journal;
 pub mod limit;
 pub mod message;
 pub mod nearest;
 pub mod op;
 pub mod request;
+pub mod store;
+mod sys;
