@@ -14,3 +14,4 @@ pub mod message;
 pub mod nearest;
 pub mod op;
 pub mod request;
+pub mod side;

@@ -14,3 +14,10 @@ pub const RETRIES_MAX: u32 = 1_000;
 pub const OPTION_TIME_MS_MAX: u64 = 10 * 366 * 86_400_000;
 /// Cores that one request may ask for (`cpu_max`).
 pub const CPU_MAX: u32 = 1_024;
+/// One record of a side socket, its head included (`side_record_bytes_max`).
+///
+/// A worker cuts its output into records of at most this size; well below the kernel's default for what a socket
+/// may hold (`net.core.wmem_default`, 208 KiB), so that one always fits an empty socket.
+pub const SIDE_RECORD_BYTES_MAX: usize = (64 << 10) + 13;
+/// Workers that may wait to be let in (`side_backlog`).
+pub const SIDE_BACKLOG: i32 = 128;
