@@ -10,6 +10,7 @@ pub mod action;
 pub mod error;
 pub mod id;
 pub mod limit;
+pub mod logs;
 pub mod message;
 pub mod nearest;
 pub mod op;

@@ -21,3 +21,13 @@ pub const CPU_MAX: u32 = 1_024;
 pub const SIDE_RECORD_BYTES_MAX: usize = (64 << 10) + 13;
 /// Workers that may wait to be let in (`side_backlog`).
 pub const SIDE_BACKLOG: i32 = 128;
+/// Output that is kept of one request: head and tail (`log_bytes_max`).
+pub const LOG_BYTES_MAX: u64 = 10_000_000;
+/// How much of its beginning; a constant of the file format, because that is where the marker stands.
+///
+/// A multiple of every usual block size, so that what is given up behind it frees whole blocks.
+pub const LOG_HEAD_BYTES: u64 = 256 << 10;
+/// The least that `log_bytes_max` may be.
+pub const LOG_BYTES_LEAST: u64 = 4 * LOG_HEAD_BYTES;
+/// Log files that are kept open; further ones are opened for each write (`log_files_open_max`).
+pub const LOG_FILES_OPEN_MAX: usize = 256;
