@@ -8,6 +8,7 @@
 
 pub mod action;
 pub mod error;
+pub mod gauge;
 pub mod id;
 pub mod limit;
 pub mod logs;
