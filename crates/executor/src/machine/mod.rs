@@ -20,6 +20,7 @@ mod dispatch;
 mod entry;
 mod estimate;
 mod figures;
+mod guard;
 mod keys;
 mod ledger;
 mod outcome;
@@ -106,7 +107,7 @@ pub struct Machine {
     timers: Timers,
     workers: Workers,
     starts: Starts,
-    memory: admission::Memory,
+    room: admission::Room,
     ledger: Ledger,
     actions: Vec<Action>,
     /// Requests that are to fail because one that they waited for did not succeed.
@@ -134,7 +135,7 @@ impl Machine {
             timers: Timers::default(),
             workers: Workers::new(policy.async_at_once),
             starts: Starts::default(),
-            memory: admission::Memory::default(),
+            room: admission::Room::default(),
             ledger: Ledger::default(),
             actions: Vec::new(),
             doomed: Vec::new(),
@@ -154,7 +155,7 @@ impl Machine {
         now: Millis,
         code: Arc<str>,
         definitions: &[Definition],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Box<Refusal>> {
         self.code = code;
         for (_, name) in self.names.all_mut() {
             name.limit = None;
@@ -165,7 +166,7 @@ impl Machine {
             self.lanes[definition.options.lane as usize].in_use = true;
         }
         self.starts.recovered();
-        self.replace_old_code(now);
+        self.replace_old_code();
         self.reopen_names();
         self.settle(now);
         Ok(())
