@@ -16,6 +16,7 @@
 mod accept;
 mod admission;
 mod cancel;
+mod cron;
 mod dispatch;
 mod entry;
 mod estimate;
@@ -27,6 +28,7 @@ mod outcome;
 mod policy;
 mod queue;
 mod restore;
+mod schedule;
 mod staff;
 mod timers;
 mod why;
@@ -36,8 +38,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use cancel::Cancelled;
+pub use cron::Cron;
 pub use figures::{Figures, LaneFigures, Standing, WorkerSeen};
 pub use policy::Policy;
+pub use schedule::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleSeen};
 pub use why::Why;
 
 use crate::action::Action;
@@ -104,6 +108,7 @@ pub struct Machine {
     idempotency: HashMap<Arc<str>, RequestId>,
     recent: Recent,
     lanes: [LaneQueue; 3],
+    schedules: schedule::Schedules,
     timers: Timers,
     workers: Workers,
     starts: Starts,
@@ -132,6 +137,7 @@ impl Machine {
             idempotency: HashMap::new(),
             recent: Recent::default(),
             lanes: Default::default(),
+            schedules: schedule::Schedules::default(),
             timers: Timers::default(),
             workers: Workers::new(policy.async_at_once),
             starts: Starts::default(),
@@ -156,6 +162,7 @@ impl Machine {
         code: Arc<str>,
         definitions: &[Definition],
     ) -> Result<(), Box<Refusal>> {
+        self.schedules.install(now, definitions)?;
         self.code = code;
         for (_, name) in self.names.all_mut() {
             name.limit = None;
@@ -213,13 +220,19 @@ impl Machine {
                 }
             }
         }
+        self.fire(now);
         self.end_idle(now);
         self.settle(now);
     }
 
     /// When `tick` has something to do, as far as is known now.
     pub fn next_tick(&self) -> Option<Millis> {
-        let times = [self.timers.first(), self.idle_due(), self.starts_due()];
+        let times = [
+            self.timers.first(),
+            self.idle_due(),
+            self.starts_due(),
+            self.schedules.due().filter(|_| !self.draining),
+        ];
         times.into_iter().flatten().min()
     }
 
