@@ -19,7 +19,11 @@ impl Machine {
     /// # Errors
     /// `draining`, `store`, `limit` (`queued_max`), and `unknown` for a request to come after that neither
     /// has not ended nor was remembered.
-    pub fn submit(&mut self, now: Millis, submission: Submission) -> Result<Submitted, Refusal> {
+    pub fn submit(
+        &mut self,
+        now: Millis,
+        submission: Submission,
+    ) -> Result<Submitted, Box<Refusal>> {
         if let Some(name) = &submission.options.idempotency
             && let Some(id) = self.idempotency.get(name)
         {
@@ -53,40 +57,40 @@ impl Machine {
         Ok(Submitted::New(id))
     }
 
-    fn check(&self, submission: &Submission) -> Result<(), Refusal> {
+    fn check(&self, submission: &Submission) -> Result<(), Box<Refusal>> {
         if self.draining {
-            return Err(Refusal {
+            return Err(Box::new(Refusal {
                 code: "draining",
                 message: "the server drains and takes no more requests".into(),
                 object: submission.name.to_string(),
                 limit: String::new(),
                 value: String::new(),
                 next: "submit it again when the server is back".into(),
-            });
+            }));
         }
         if let Some(down) = &self.ledger.down {
-            return Err(store_refusal(&submission.name, down));
+            return Err(Box::new(store_refusal(&submission.name, down)));
         }
         let most = u64::from(self.policy.queued_max);
         if self.register.len() as u64 >= most {
             let next = "submit more slowly, or raise executor.queued_max";
             let value = self.register.len() as u64 + 1;
-            return Err(Refusal::limit(
+            return Err(Box::new(Refusal::limit(
                 &submission.name,
                 "queued_max",
                 most,
                 value,
                 next,
-            ));
+            )));
         }
         for id in &submission.options.after {
             if self.register.key(*id).is_none() && self.recent.get(*id).is_none() {
                 let next = "name requests that this server has";
-                return Err(Refusal::unknown(
+                return Err(Box::new(Refusal::unknown(
                     "request to come after",
                     &id.to_string(),
                     next,
-                ));
+                )));
             }
         }
         Ok(())
@@ -157,12 +161,12 @@ impl Machine {
             return None;
         }
         let slot = self.workers.open(lane)?;
-        self.fits(now, key, Some(slot)).ok()?;
+        self.fits(key, Some(slot)).ok()?;
         if !self.take_key(key) {
             self.leave_key(key);
             return None;
         }
-        self.occupy(now, key, slot);
+        self.occupy(key, slot);
         self.register.get_mut(key)?.place = Place::Accepting { slot: Some(slot) };
         Some(slot)
     }

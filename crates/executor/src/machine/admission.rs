@@ -1,37 +1,43 @@
 //! Whether a request fits: memory as measured and learnt, and cores as asked for.
 //!
 //! A request is admitted while resident + what the running may still grow by + its own estimate is within
-//! the limit; one runs always. What counts is private memory: pages shared with the template are resident
-//! anyway. A name without an estimate runs alone until it has ended or stopped growing.
+//! the limit. What counts is private memory: pages shared with the template are resident anyway.
+//! Where nothing synchronous runs, one is admitted whatever it needs. A long request whose name has no
+//! estimate runs alone in its lane until it has ended or stopped growing; a short one is taken to need
+//! `short_unknown_bytes`, since it must not wait for long ones to end. Requests of the async lane are many
+//! in one worker, which is measured as a whole.
 
 use super::Machine;
 use super::entry::Key;
 use super::policy::Policy;
 use super::why::megabytes;
-use crate::action::Action;
-use crate::request::{Lane, Millis, Slot};
+use crate::request::{Lane, Slot};
 
-/// Readings without growth after which a run has levelled off; the gauge makes one each 100 ms.
-const LEVEL_READINGS: u32 = 5;
-/// Growth between two readings that counts as none.
-const LEVEL_BYTES: u64 = 1_000_000;
+/// The part of the limit that the long lane leaves to a short request, at most.
+const KEPT_PART: u64 = 8;
 
-/// What is known of the memory now.
+/// What is taken now.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct Room {
     /// Of the machine or its cgroup: as measured, and corrected by each measurement of a worker since.
     pub resident: u64,
     /// What the running and the starting may still grow by.
     pub promised: u64,
-    pressure: f32,
+    /// Part of the time that something stalled for memory.
+    pub pressure: f32,
     /// The worker whose run nobody knows the need of.
-    alone: Option<Slot>,
-    level: u32,
+    pub alone: Option<Slot>,
+    /// Readings without growth of that worker.
+    pub level: u32,
     /// Private bytes of a worker that has run nothing, as last measured.
-    base: Option<u64>,
+    pub base: Option<u64>,
+    /// Thousandths of a core that the running asked for.
+    cores_milli: u32,
+    /// What short requests needed lately.
+    short_bytes: u64,
 }
 
-impl Memory {
+impl Room {
     pub(super) fn base(&self, policy: &Policy) -> u64 {
         self.base.unwrap_or(policy.worker_bytes)
     }
@@ -45,7 +51,7 @@ impl Memory {
 }
 
 /// Why a request cannot run now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Blocked {
     Memory {
         need: u64,
@@ -59,17 +65,17 @@ pub(super) enum Blocked {
     /// Somebody else runs alone.
     Alone,
     Pressure {
-        percent: u32,
+        part: f32,
     },
     Cores {
         need: u32,
-        used: u32,
+        taken: u32,
         most: u32,
     },
 }
 
 impl Blocked {
-    /// It is the request's own size that keeps it, so that waiting for it makes sense.
+    /// It is the request's own size that keeps it, so that letting it wait in front makes sense.
     pub(super) fn is_of_itself(&self) -> bool {
         matches!(
             self,
@@ -87,15 +93,18 @@ impl Blocked {
             ),
             Self::Unknown { running } => {
                 format!(
-                    "its need of memory is not known, so it runs first alone; {running} others run"
+                    "nobody knows its need of memory, so it runs first alone; {running} others run"
                 )
             }
             Self::Alone => "another request runs alone until its need of memory is known".into(),
-            Self::Pressure { percent } => {
-                format!("the machine stalls for memory {percent} % of the time")
+            Self::Pressure { part } => {
+                format!(
+                    "the machine stalls for memory {:.0} % of the time",
+                    part * 100.0
+                )
             }
-            Self::Cores { need, used, most } => {
-                format!("needs {need} thousandths of a core, {used} of {most} are taken")
+            Self::Cores { need, taken, most } => {
+                format!("asks for {need} thousandths of a core, {taken} of {most} are taken")
             }
         }
     }
@@ -112,54 +121,90 @@ impl Blocked {
 }
 
 impl Machine {
-    fn running(&self) -> u32 {
-        self.lanes.iter().map(|lane| lane.running).sum()
-    }
-
     /// Private bytes of its worker at the peak, as far as anybody knows.
     fn estimate(&self, key: Key) -> Option<u64> {
         let entry = self.register.get(key)?;
-        let base = self.memory.base(&self.policy);
-        if entry.lane() == Lane::Async {
-            return Some(base); // what its requests need is measured in their worker
+        let base = self.room.base(&self.policy);
+        let lane = entry.lane();
+        if lane == Lane::Async {
+            return Some(base);
         }
-        let hint = entry
-            .options()
-            .memory_bytes
-            .map(|bytes| bytes.saturating_add(base));
+        let hint = entry.options().memory_bytes;
+        let hint = hint.map(|bytes| bytes.saturating_add(base));
         let peaks = &self.names.get(entry.name).peaks;
-        let learnt = peaks.estimate(&entry.request.submission.code);
-        let known = hint.max(learnt);
-        let short = entry.lane() == Lane::Short;
-        known.or(short.then_some(self.policy.short_unknown_bytes.saturating_add(base)))
+        let known = hint.max(peaks.estimate(&entry.request.submission.code));
+        let taken = (lane == Lane::Short).then_some(self.policy.short_unknown_bytes);
+        known.or(taken.map(|bytes| bytes.saturating_add(base)))
     }
 
     /// What a worker that is started for a request is going to need.
     pub(super) fn need_of_new(&self, key: Key) -> u64 {
-        self.estimate(key)
-            .unwrap_or_else(|| self.memory.base(&self.policy))
+        let base = self.room.base(&self.policy);
+        self.estimate(key).unwrap_or(base)
     }
 
     /// Whether a request may begin in a worker that has room, or in a new one.
-    pub(super) fn fits(&self, _now: Millis, key: Key, slot: Option<Slot>) -> Result<(), Blocked> {
+    pub(super) fn fits(&self, key: Key, slot: Option<Slot>) -> Result<(), Blocked> {
+        let Some(entry) = self.register.get(key) else {
+            return Ok(());
+        };
+        let lane = entry.lane();
+        let running = |lane: Lane| self.lanes[lane as usize].running;
+        let mut busy = running(Lane::Short) + running(Lane::Long);
+        if slot.is_none() {
+            // Those that start were started for somebody.
+            busy +=
+                self.workers.starting_burst(Lane::Short) + self.workers.starting_burst(Lane::Long);
+        }
+        if busy == 0 {
+            return Ok(());
+        }
+        if lane != Lane::Async {
+            self.fits_cores(entry.options().cpu_milli)?;
+        }
         let Some(limit) = self.policy.memory_limit else {
             return Ok(());
         };
-        let running = self.running();
-        if running == 0 {
-            return Ok(());
+        if self.room.pressure > self.policy.pressure_max {
+            return Err(Blocked::Pressure {
+                part: self.room.pressure,
+            });
         }
-        let Some(estimate) = self.estimate(key) else {
-            return Err(Blocked::Unknown { running });
-        };
-        let lane = self.lane_of(key).unwrap_or(Lane::Long);
-        if lane == Lane::Long && self.memory.alone.is_some() {
+        if lane == Lane::Long && self.room.alone.is_some() {
             return Err(Blocked::Alone);
         }
+        let long = running(Lane::Long)
+            + u32::from(slot.is_none()) * self.workers.starting_burst(Lane::Long);
+        match self.estimate(key) {
+            Some(estimate) => self.fits_memory(lane, estimate, slot, limit),
+            None if long == 0 => Ok(()),
+            None => Err(Blocked::Unknown { running: long }),
+        }
+    }
+
+    fn fits_cores(&self, need: u32) -> Result<(), Blocked> {
+        let taken = self.room.cores_milli;
+        let most = self
+            .policy
+            .cores_milli
+            .saturating_mul(self.policy.cpu_factor_max);
+        if taken.saturating_add(need) > most {
+            return Err(Blocked::Cores { need, taken, most });
+        }
+        Ok(())
+    }
+
+    fn fits_memory(
+        &self,
+        lane: Lane,
+        estimate: u64,
+        slot: Option<Slot>,
+        limit: u64,
+    ) -> Result<(), Blocked> {
         let worker = slot.and_then(|slot| self.workers.get(slot));
         let need = estimate.saturating_sub(worker.map_or(0, |worker| worker.private));
-        let kept = (f64::from(self.policy.memory_free_fraction) * limit as f64) as u64;
-        let taken = self.memory.resident.saturating_add(self.memory.promised);
+        let taken = self.room.resident.saturating_add(self.room.promised);
+        let kept = part(limit, self.policy.memory_free_fraction) + self.kept_for_short(lane, limit);
         let free = limit.saturating_sub(kept).saturating_sub(taken);
         if need > free {
             return Err(Blocked::Memory { need, free, limit });
@@ -167,133 +212,80 @@ impl Machine {
         Ok(())
     }
 
-    /// Counts what a request may still grow by, as its worker's.
+    /// What the other lanes leave free, so that the next short request finds room while none runs.
+    fn kept_for_short(&self, lane: Lane, limit: u64) -> u64 {
+        let short = &self.lanes[Lane::Short as usize];
+        if lane == Lane::Short || !short.in_use || short.running > 0 {
+            return 0;
+        }
+        let lately = match self.room.short_bytes {
+            0 => self.policy.short_unknown_bytes,
+            bytes => bytes,
+        };
+        lately.min(limit / KEPT_PART)
+    }
+
+    /// Counts what a request may still grow by, as its worker's, and its cores.
     pub(super) fn promise(&mut self, key: Key, slot: Slot) {
-        if self.policy.memory_limit.is_none() || self.lane_of(key) == Some(Lane::Async) {
+        let Some(entry) = self.register.get(key) else {
+            return;
+        };
+        let lane = entry.lane();
+        if lane == Lane::Async {
+            return;
+        }
+        self.room.cores_milli += entry.options().cpu_milli;
+        if self.policy.memory_limit.is_none() {
             return;
         }
         let estimate = self.estimate(key);
         if estimate.is_none() {
-            self.memory.alone = Some(slot);
-            self.memory.level = 0;
+            self.room.alone = Some(slot);
+            self.room.level = 0;
         }
         let Some(worker) = self.workers.get_mut(slot) else {
             return;
         };
         worker.estimate = estimate.unwrap_or_default();
         worker.unmeasured = None;
-        self.start_promise(
-            slot,
-            worker_growth(estimate, self.workers.get(slot).map_or(0, |w| w.private)),
-        );
+        let growth = worker.estimate.saturating_sub(worker.private);
+        if lane == Lane::Short {
+            self.room.short_bytes = growth.max(self.room.short_bytes / 8 * 7);
+        }
+        self.set_promise(slot, growth);
     }
 
-    pub(super) fn unpromise(&mut self, _key: Key, slot: Slot) {
-        self.start_promise(slot, 0);
-        if self.memory.alone == Some(slot) {
-            self.memory.alone = None;
+    /// Takes back what `promise` counted.
+    pub(super) fn unpromise(&mut self, key: Key, slot: Slot) {
+        let Some(entry) = self.register.get(key) else {
+            return;
+        };
+        if entry.lane() == Lane::Async {
+            return;
+        }
+        self.room.cores_milli -= entry.options().cpu_milli;
+        self.set_promise(slot, 0);
+        if self.room.alone == Some(slot) {
+            self.room.alone = None;
         }
     }
 
     /// Sets what a worker may still grow by.
-    pub(super) fn start_promise(&mut self, slot: Slot, bytes: u64) {
+    pub(super) fn set_promise(&mut self, slot: Slot, bytes: u64) {
         if let Some(worker) = self.workers.get_mut(slot) {
-            self.memory.promised = self.memory.promised - worker.promise + bytes;
+            self.room.promised = self.room.promised - worker.promise + bytes;
             worker.promise = bytes;
         }
     }
-
-    /// A run has ended, with this peak where it was measured.
-    pub(super) fn learn(&mut self, _now: Millis, key: Key, slot: Slot, peak: Option<u64>) {
-        let Some(entry) = self.register.get(key) else {
-            return;
-        };
-        if self.policy.memory_limit.is_none() || entry.lane() == Lane::Async {
-            return;
-        }
-        let code = std::sync::Arc::clone(&entry.request.submission.code);
-        let name = entry.name;
-        let Some(bytes) = peak else {
-            if let Some(worker) = self.workers.get_mut(slot) {
-                worker.unmeasured = Some((name, code));
-                self.actions.push(Action::Measure { slot });
-            }
-            return;
-        };
-        self.names.get_mut(name).peaks.learn(&code, bytes);
-    }
 }
 
-impl Machine {
-    /// A worker has this many private bytes. Tell all workers before `machine_measured`.
-    pub fn measured(&mut self, now: Millis, slot: Slot, private_bytes: u64) {
-        let Some(worker) = self.workers.get_mut(slot) else {
-            return;
-        };
-        let grown = private_bytes.saturating_sub(worker.private);
-        let shrunk = worker.private.saturating_sub(private_bytes);
-        worker.private = private_bytes;
-        if worker.uses == 0 && worker.is_idle() {
-            worker.base = private_bytes;
-            self.memory.base = Some(private_bytes);
-        }
-        self.memory.resident = (self.memory.resident + grown).saturating_sub(shrunk);
-        let left = worker
-            .promise
-            .min(worker.estimate.saturating_sub(private_bytes));
-        let promise = if worker.runs.is_empty() {
-            worker.promise
-        } else {
-            left
-        };
-        let unmeasured = worker.unmeasured.take();
-        let run = worker.runs.first().copied();
-        self.start_promise(slot, promise);
-        if let Some((name, code)) = unmeasured {
-            self.names.get_mut(name).peaks.learn(&code, private_bytes);
-        }
-        if let Some(run) = run
-            .and_then(|key| self.register.get_mut(key))
-            .and_then(|one| one.run_mut())
-        {
-            run.peak = run.peak.max(Some(private_bytes));
-        }
-        if self.memory.alone == Some(slot) {
-            self.watch_level(slot, grown, private_bytes);
-        }
-        self.settle(now);
-    }
-
-    /// What runs alone has stopped growing: what it has now is the estimate of its name until it ends.
-    fn watch_level(&mut self, slot: Slot, grown: u64, private: u64) {
-        self.memory.level = if grown > LEVEL_BYTES {
-            0
-        } else {
-            self.memory.level + 1
-        };
-        if self.memory.level < LEVEL_READINGS {
-            return;
-        }
-        let key = self
-            .workers
-            .get(slot)
-            .and_then(|worker| worker.runs.first().copied());
-        if let Some(entry) = key.and_then(|key| self.register.get(key)) {
-            let code = std::sync::Arc::clone(&entry.request.submission.code);
-            self.names.get_mut(entry.name).peaks.level(&code, private);
-        }
-        self.memory.alone = None;
-    }
-
-    /// The machine or its cgroup has `resident` bytes of anonymous memory, and stalled for memory this part of
-    /// the time (0 where the kernel does not tell).
-    pub fn machine_measured(&mut self, now: Millis, resident: u64, pressure: f32) {
-        self.memory.resident = resident;
-        self.memory.pressure = pressure;
-        self.settle(now);
-    }
-}
-
-fn worker_growth(estimate: Option<u64>, private: u64) -> u64 {
-    estimate.unwrap_or_default().saturating_sub(private)
+/// Part of a number of bytes.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "limits are far below 2^53 bytes, and a fraction is positive"
+)]
+pub(super) fn part(bytes: u64, fraction: f32) -> u64 {
+    (f64::from(fraction) * bytes as f64) as u64
 }

@@ -38,7 +38,7 @@ impl Machine {
             }
             // The store's answer is on its way and finds the wish.
             Place::Accepting { .. } | Place::Claiming { .. } | Place::Retrying => {
-                entry.cancelled = true
+                entry.cancelled = true;
             }
             Place::After | Place::Until | Place::Keyed | Place::Named | Place::Ready => {
                 self.leave_list(key);
@@ -124,16 +124,16 @@ impl Machine {
             self.interrupt(now, key, Reason::Time);
             return;
         };
-        let step = match stop.step {
+        let next = match stop.step {
             Step::Exception => Step::Terminate,
             Step::Terminate | Step::Kill => Step::Kill,
         };
         if lane == Lane::Async {
-            self.end_shared(now, key, step);
+            self.end_shared(now, key, next);
             return;
         }
-        stop.step = step;
-        self.step(now, key, step);
+        stop.step = next;
+        self.step(now, key, next);
     }
 
     /// One of many in a worker does not heed its exception: the worker takes nothing more, and is killed when

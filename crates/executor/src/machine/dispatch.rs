@@ -61,7 +61,7 @@ impl Machine {
             if self.turn_back(lane, turn, key) {
                 return Looked::Again;
             }
-            if let Err(blocked) = self.fits(now, key, slot) {
+            if let Err(blocked) = self.fits(key, slot) {
                 if self.waits_long(now, lane, turn, &blocked) {
                     return Looked::Nothing;
                 }
@@ -114,7 +114,7 @@ impl Machine {
         // A lane that was empty does not catch up on what it did not ask for.
         queue.pass = queue.pass.max(least.unwrap_or(0)) + STRIDE / weight;
         queue.blocked_since = None;
-        self.occupy(now, key, slot);
+        self.occupy(key, slot);
         self.write_claim(now, key);
         let journal = self.policy.durable
             && self
@@ -125,7 +125,7 @@ impl Machine {
     }
 
     /// Counts a request as its worker's, before its run begins.
-    pub(super) fn occupy(&mut self, now: Millis, key: Key, slot: Slot) {
+    pub(super) fn occupy(&mut self, key: Key, slot: Slot) {
         let Some(entry) = self.register.get(key) else {
             return;
         };
@@ -134,7 +134,6 @@ impl Machine {
         self.lanes[lane as usize].running += 1;
         self.workers.change(slot, |worker| worker.runs.push(key));
         self.promise(key, slot);
-        debug_assert!(now <= self.now.max(now));
     }
 
     /// Takes it from its worker again. The worker is free for the next one, unless it is to be replaced.

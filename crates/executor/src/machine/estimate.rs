@@ -7,6 +7,8 @@ use std::sync::Arc;
 const SAMPLES_MAX: usize = 64;
 /// Codes of a name whose peaks are kept: the newest, and those whose requests are still queued.
 const CODES_MAX: usize = 4;
+/// An estimate that moved by more than one part of so many is stored.
+const STORED_PART: u64 = 8;
 
 #[derive(Debug)]
 struct Learnt {
@@ -16,6 +18,8 @@ struct Learnt {
     estimate: Option<u64>,
     /// What the first run had grown to when it stopped growing.
     levelled: Option<u64>,
+    /// The estimate when a peak was last given to the store.
+    stored: u64,
 }
 
 /// The peaks of one name, by code.
@@ -35,22 +39,29 @@ impl Peaks {
             newest: VecDeque::new(),
             estimate: None,
             levelled: None,
+            stored: 0,
         });
         let last = self.0.len() - 1;
         &mut self.0[last]
     }
 
-    /// A run ended with this peak.
-    pub(crate) fn learn(&mut self, code: &Arc<str>, bytes: u64) {
+    /// A run ended with this peak. `true`: the estimate is another one, so that a restart should know it.
+    pub(crate) fn learn(&mut self, code: &Arc<str>, bytes: u64) -> bool {
         let learnt = self.of(code);
-        // Equal peaks change nothing: most runs of a name end alike, and sorting is for those that do not.
         if learnt.newest.len() == SAMPLES_MAX {
             learnt.newest.pop_front();
         }
         learnt.newest.push_back(bytes);
         let mut sorted: Vec<u64> = learnt.newest.iter().copied().collect();
         let place = (sorted.len() * 95).div_ceil(100) - 1;
-        learnt.estimate = Some(*sorted.select_nth_unstable(place).1);
+        let estimate = *sorted.select_nth_unstable(place).1;
+        learnt.estimate = Some(estimate);
+        // Most runs of a name end alike: those that a restart would not miss are not written.
+        let moved = estimate.abs_diff(learnt.stored) > learnt.stored / STORED_PART;
+        if moved {
+            learnt.stored = estimate;
+        }
+        moved
     }
 
     /// Its first run has stopped growing here.

@@ -66,7 +66,7 @@ impl Keys {
 /// What is known of one name.
 #[derive(Debug)]
 pub(crate) struct Name {
-    pub name: Arc<str>,
+    pub text: Arc<str>,
     /// At most so many at once.
     pub limit: Option<u32>,
     pub running: u32,
@@ -95,7 +95,7 @@ impl Names {
         }
         let index = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
         self.names.push(Name {
-            name: Arc::clone(name),
+            text: Arc::clone(name),
             limit: None,
             running: 0,
             waiting: Fair::default(),

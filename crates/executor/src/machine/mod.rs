@@ -16,16 +16,19 @@
 mod accept;
 mod admission;
 mod cancel;
+mod cron;
 mod dispatch;
 mod entry;
 mod estimate;
 mod figures;
+mod guard;
 mod keys;
 mod ledger;
 mod outcome;
 mod policy;
 mod queue;
 mod restore;
+mod schedule;
 mod staff;
 mod timers;
 mod why;
@@ -35,8 +38,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use cancel::Cancelled;
+pub use cron::Cron;
 pub use figures::{Figures, LaneFigures, Standing, WorkerSeen};
 pub use policy::Policy;
+pub use schedule::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleSeen};
 pub use why::Why;
 
 use crate::action::Action;
@@ -103,10 +108,11 @@ pub struct Machine {
     idempotency: HashMap<Arc<str>, RequestId>,
     recent: Recent,
     lanes: [LaneQueue; 3],
+    schedules: schedule::Schedules,
     timers: Timers,
     workers: Workers,
     starts: Starts,
-    memory: admission::Memory,
+    room: admission::Room,
     ledger: Ledger,
     actions: Vec<Action>,
     /// Requests that are to fail because one that they waited for did not succeed.
@@ -131,10 +137,11 @@ impl Machine {
             idempotency: HashMap::new(),
             recent: Recent::default(),
             lanes: Default::default(),
+            schedules: schedule::Schedules::default(),
             timers: Timers::default(),
             workers: Workers::new(policy.async_at_once),
             starts: Starts::default(),
-            memory: admission::Memory::default(),
+            room: admission::Room::default(),
             ledger: Ledger::default(),
             actions: Vec::new(),
             doomed: Vec::new(),
@@ -154,7 +161,8 @@ impl Machine {
         now: Millis,
         code: Arc<str>,
         definitions: &[Definition],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Box<Refusal>> {
+        self.schedules.install(now, definitions)?;
         self.code = code;
         for (_, name) in self.names.all_mut() {
             name.limit = None;
@@ -165,7 +173,7 @@ impl Machine {
             self.lanes[definition.options.lane as usize].in_use = true;
         }
         self.starts.recovered();
-        self.replace_old_code(now);
+        self.replace_old_code();
         self.reopen_names();
         self.settle(now);
         Ok(())
@@ -212,13 +220,19 @@ impl Machine {
                 }
             }
         }
+        self.fire(now);
         self.end_idle(now);
         self.settle(now);
     }
 
     /// When `tick` has something to do, as far as is known now.
     pub fn next_tick(&self) -> Option<Millis> {
-        let times = [self.timers.first(), self.idle_due(), self.starts_due()];
+        let times = [
+            self.timers.first(),
+            self.idle_due(),
+            self.starts_due(),
+            self.schedules.due().filter(|_| !self.draining),
+        ];
         times.into_iter().flatten().min()
     }
 

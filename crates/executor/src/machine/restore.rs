@@ -49,8 +49,10 @@ impl Machine {
         now: Millis,
         mut restored: Vec<Restored>,
         learnt: &[(Arc<str>, Arc<str>, Vec<u64>)],
+        fired: &[(Arc<str>, Millis)],
         last: RequestId,
     ) {
+        self.schedules.restore(fired);
         self.last = self.last.max(last);
         for (name, code, peaks) in learnt {
             let index = self.names.index(name);
@@ -67,6 +69,7 @@ impl Machine {
 
     fn restore_one(&mut self, now: Millis, one: Restored) {
         self.last = self.last.max(one.request.id);
+        self.schedules.restored(&one.request);
         let key = self.enter(Arc::new(one.request), Place::After);
         let Some(entry) = self.register.get_mut(key) else {
             return;

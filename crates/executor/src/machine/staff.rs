@@ -54,7 +54,7 @@ impl Machine {
         };
         let leaving = worker.leaving;
         self.starts.recovered();
-        self.start_promise(slot, 0);
+        self.set_promise(slot, 0);
         self.workers.up(slot, now);
         if leaving {
             self.stop(slot);
@@ -64,8 +64,8 @@ impl Machine {
 
     /// A worker could not be started, and there is no process.
     pub fn worker_failed(&mut self, now: Millis, slot: Slot, why: Arc<str>) {
-        let starting = |worker: &&Worker| worker.stage == Stage::Starting;
-        if self.workers.get(slot).filter(starting).is_none() {
+        let stage = self.workers.get(slot).map(|worker| worker.stage);
+        if stage != Some(Stage::Starting) {
             return;
         }
         self.start_failed(now, why);
@@ -105,9 +105,9 @@ impl Machine {
     }
 
     pub(super) fn forget_worker(&mut self, slot: Slot) {
-        self.start_promise(slot, 0);
+        self.set_promise(slot, 0);
         if let Some(worker) = self.workers.remove(slot) {
-            self.memory.gone(slot, worker.private);
+            self.room.gone(slot, worker.private);
         }
     }
 
@@ -168,15 +168,12 @@ impl Machine {
         if self.workers.alive() < self.policy.workers_max {
             return false;
         }
-        let others = LANES.iter().filter(|other| {
+        let mut others = LANES.iter().filter(|other| {
             **other != lane
                 && self.workers.row(**other).alive > 1
                 && self.lanes[**other as usize].ready.is_empty()
         });
-        let Some(slot) = others
-            .filter_map(|other| self.workers.idlest(*other))
-            .next()
-        else {
+        let Some(slot) = others.find_map(|other| self.workers.idlest(*other)) else {
             return false;
         };
         self.stop(slot);
@@ -186,12 +183,12 @@ impl Machine {
     pub(super) fn start_burst(&mut self, now: Millis, lane: Lane, key: Key) {
         let need = self.need_of_new(key);
         let slot = self.start(now, lane, true);
-        self.start_promise(slot, need);
+        self.set_promise(slot, need);
     }
 
     fn start(&mut self, now: Millis, lane: Lane, burst: bool) -> Slot {
         let burst = burst && self.workers.row(lane).guaranteed >= self.policy.guaranteed(lane);
-        let base = self.memory.base(&self.policy);
+        let base = self.room.base(&self.policy);
         let slot = self
             .workers
             .add(Worker::new(lane, Arc::clone(&self.code), burst, now, base));
@@ -211,7 +208,7 @@ impl Machine {
         }
     }
 
-    fn stop(&mut self, slot: Slot) {
+    pub(super) fn stop(&mut self, slot: Slot) {
         self.workers.stopping(slot);
         self.actions.push(Action::Stop { slot });
     }
@@ -239,7 +236,7 @@ impl Machine {
     }
 
     /// Workers that imported another code end after what they run.
-    pub(super) fn replace_old_code(&mut self, _now: Millis) {
+    pub(super) fn replace_old_code(&mut self) {
         let old = self
             .workers
             .iter()

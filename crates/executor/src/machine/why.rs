@@ -12,13 +12,13 @@ const NOTES_MAX: usize = 16;
 /// Requests before it that are counted.
 const BEFORE_MAX: usize = 1_000;
 
-/// What was decided about a request beyond its ordinary way: most requests have none, and pay a word for it.
+/// What was decided about a request beyond its ordinary way: most requests have none, which costs no allocation.
 #[derive(Debug, Default)]
-pub(crate) struct Notes(Option<Box<Vec<(Millis, String)>>>);
+pub(crate) struct Notes(Vec<(Millis, String)>);
 
 impl Notes {
     pub(crate) fn add(&mut self, at: Millis, text: impl Into<String>) {
-        let notes = self.0.get_or_insert_default();
+        let notes = &mut self.0;
         if notes.len() == NOTES_MAX {
             // The first half tells how it began.
             notes.remove(NOTES_MAX / 2);
@@ -27,7 +27,7 @@ impl Notes {
     }
 
     fn list(&self) -> &[(Millis, String)] {
-        self.0.as_deref().map_or(&[], Vec::as_slice)
+        &self.0
     }
 }
 
@@ -112,7 +112,7 @@ impl Machine {
                 (
                     format!(
                         "waiting: {} of {limit} {} run at once",
-                        name.running, name.name
+                        name.running, name.text
                     ),
                     "raise concurrency of the request".into(),
                 )
@@ -155,7 +155,7 @@ impl Machine {
                 "raise its priority".into(),
             );
         }
-        if let Err(blocked) = self.fits(now, key, self.workers.open(lane)) {
+        if let Err(blocked) = self.fits(key, self.workers.open(lane)) {
             return (format!("waiting: {}", blocked.text()), blocked.next());
         }
         let row = self.workers.row(lane);

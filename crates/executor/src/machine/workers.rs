@@ -79,6 +79,11 @@ impl Worker {
         self.runs.is_empty()
     }
 
+    /// Its run needs more than it was admitted for, or runs alone and fills what there is.
+    pub(crate) fn outgrew(&self) -> bool {
+        self.private > self.estimate
+    }
+
     fn has_room(&self, at_once: u32) -> bool {
         self.stage == Stage::Up
             && !self.leaving
@@ -96,6 +101,7 @@ pub(crate) struct Row {
     /// those in front have been idle longest.
     open: [VecDeque<Slot>; 2],
     pub starting: u32,
+    starting_burst: u32,
     /// Those that are not leaving.
     pub alive: u32,
     pub guaranteed: u32,
@@ -122,6 +128,11 @@ impl Workers {
         &self.rows[lane as usize]
     }
 
+    /// Workers that are being started on need.
+    pub(crate) fn starting_burst(&self, lane: Lane) -> u32 {
+        self.row(lane).starting_burst
+    }
+
     /// Workers that are not ending.
     pub(crate) fn alive(&self) -> u32 {
         self.rows.iter().map(|row| row.alive).sum()
@@ -144,6 +155,7 @@ impl Workers {
     pub(crate) fn add(&mut self, worker: Worker) -> Slot {
         let row = &mut self.rows[worker.lane as usize];
         row.starting += 1;
+        row.starting_burst += u32::from(worker.burst);
         row.alive += 1;
         row.guaranteed += u32::from(!worker.burst);
         if let Some(slot) = self.free.pop_first() {
@@ -166,7 +178,10 @@ impl Workers {
         worker.idle_since = now;
         if !worker.leaving {
             let lane = worker.lane;
-            self.rows[lane as usize].starting -= 1;
+            let burst = worker.burst;
+            let row = &mut self.rows[lane as usize];
+            row.starting -= 1;
+            row.starting_burst -= u32::from(burst);
             self.opened(slot);
         }
     }
@@ -244,6 +259,7 @@ impl Workers {
         row.alive -= 1;
         row.guaranteed -= u32::from(!burst);
         row.starting -= u32::from(stage == Stage::Starting);
+        row.starting_burst -= u32::from(stage == Stage::Starting && burst);
     }
 
     /// Its death is known: its place is free.

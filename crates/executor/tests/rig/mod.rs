@@ -76,7 +76,7 @@ impl Rig {
             .collect();
         self.machine
             .install(0, "code".into(), &definitions)
-            .unwrap();
+            .expect("definitions without schedules");
         for action in self.take() {
             if let Action::Start { slot, .. } = action {
                 self.machine.worker_ready(self.now, slot);
@@ -84,7 +84,7 @@ impl Rig {
         }
     }
 
-    pub fn try_submit(&mut self, name: &str, options: Options) -> Result<Submitted, Refusal> {
+    pub fn try_submit(&mut self, name: &str, options: Options) -> Result<Submitted, Box<Refusal>> {
         self.submit_as("somebody", name, options)
     }
 
@@ -93,7 +93,7 @@ impl Rig {
         submitter: &str,
         name: &str,
         options: Options,
-    ) -> Result<Submitted, Refusal> {
+    ) -> Result<Submitted, Box<Refusal>> {
         self.machine.submit(
             self.now,
             Submission {
@@ -107,7 +107,7 @@ impl Rig {
     }
 
     pub fn submit(&mut self, name: &str, options: Options) -> RequestId {
-        let Submitted::New(id) = self.try_submit(name, options).unwrap() else {
+        let Submitted::New(id) = self.try_submit(name, options).expect("accepted") else {
             panic!("a new request");
         };
         if let Some(request) = self.machine.request(id) {
