@@ -7,13 +7,18 @@
 #![allow(clippy::result_large_err)]
 
 pub mod action;
+pub mod dispatcher;
 pub mod error;
 pub mod gauge;
 pub mod id;
+pub mod journal;
 pub mod limit;
 pub mod logs;
+pub mod machine;
 pub mod message;
 pub mod nearest;
 pub mod op;
 pub mod request;
 pub mod side;
+pub mod store;
+mod sys;

@@ -45,6 +45,8 @@ pub const REFUSALS_BYTES_MAX: usize = 64 << 10;
 pub const OUTBOX_BYTES_LOW: usize = 128 << 10;
 /// Queued bytes of messages above which nothing more is taken.
 pub const OUTBOX_BYTES_MAX: usize = 1 << 30;
+/// What waits for the flush of a corked connection; beyond it is handed to the kernel at once.
+pub const CORKED_BYTES_MAX: usize = 128 << 10;
 /// The receive buffer, one per thread.
 pub const RECEIVE_BYTES: usize = 256 << 10;
 /// Receives in one turn, so that one connection cannot starve a loop.
