@@ -121,13 +121,14 @@ class AsyncLoop:
         try:
             connection.flush()
             connection.receive(0)
-            for call in connection.poll_calls(CALLS_AT_ONCE):
+            calls = connection.poll_calls(CALLS_AT_ONCE)
+            for call in calls:
                 self._begin(*call)
             if connection.fault is not None or connection.over or connection.closed:
                 self._finish()
                 return
             self._watch()
-            if connection.holds_received:
+            if calls or connection.holds_received:  # there may be more, of which nothing tells
                 self._loop.call_soon(self._step, READABLE)
         except (BrokenError, ClosedError):
             self._finish()
