@@ -143,6 +143,14 @@ impl Journal {
     }
 }
 
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // By name: a child that is being started may have the descriptor for a moment, and with it the lock.
+        let unlocked = rustix::fs::flock(self.words.file(), FlockOperation::Unlock);
+        debug_assert!(unlocked.is_ok(), "unlock: {unlocked:?}");
+    }
+}
+
 /// Fibonacci hashing: ids that follow one another land far apart. Source: Knuth, volume 3, section 6.4.
 fn mix(value: u64) -> u64 {
     value.wrapping_mul(0x9e37_79b9_7f4a_7c15)

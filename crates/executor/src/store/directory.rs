@@ -78,7 +78,8 @@ fn make(directory: &Path) -> Result<()> {
         .map_err(StoreError::file("cannot look at", directory))?
         .permissions()
         .mode();
-    if mode & 0o077 == 0 {
+    if mode.trailing_zeros() >= 6 {
+        // Nothing for group and others.
         return Ok(());
     }
     std::fs::set_permissions(directory, Permissions::from_mode(DIRECTORY_MODE))

@@ -14,7 +14,7 @@
 //! copy of the library that closes the same database drops the first one's locks, and its readers are not seen by the
 //! first one's checkpoints. The extension may carry a copy of its own, so the server's Python reads through [`Reader`],
 //! never through its `sqlite3`. Other processes may use what they like, read-only.
-//! Source: "How To Corrupt An SQLite Database File", sections 2.2 and 2.2.1.
+//! Source: "How To Corrupt An `SQLite` Database File", sections 2.2 and 2.2.1.
 //!
 //! **Arguments stand apart.** They are written once, in a table of their own, so that the changes of a request's way
 //! rewrite rows of a hundred bytes, and a listing does not walk over them.
@@ -52,7 +52,7 @@ pub use error::{Result, StoreError};
 pub use fetch::{Fetched, Payload, Question, StoredEnding};
 pub use prune::{PruneRule, Pruned};
 pub use reader::{Reader, Value};
-pub use recovery::Recovery;
+pub use recovery::{Learnt, Recovery};
 pub use row::Row;
 pub use schema::VERSION;
 
@@ -124,7 +124,7 @@ impl Store {
         // Not bounded: there are at most as many answers as changes and questions that the one who drains it has
         // given, and those have limits of their own (`queued_max`).
         let answers = Arc::new(Queue::new(usize::MAX)?);
-        let writer = writer::Writer::new(
+        let writing = writer::Writer::new(
             Arc::clone(&config),
             Arc::clone(&journal),
             Arc::clone(&writes),
@@ -139,7 +139,7 @@ impl Store {
             Arc::clone(&answers),
         );
         let threads = vec![
-            inbox::thread("forebay-store", move || writer.run(connection))?,
+            inbox::thread("forebay-store", move || writing.run(connection))?,
             inbox::thread("forebay-reader", move || reading.run())?,
         ];
         let store = Self {

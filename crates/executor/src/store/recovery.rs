@@ -13,6 +13,9 @@ use crate::journal::Journal;
 use crate::op::Restored;
 use crate::request::{Blob, Millis, Status};
 
+/// A name, the code, and the peaks of its runs in bytes.
+pub type Learnt = (Arc<str>, Arc<str>, Vec<u64>);
+
 /// What a new server needs to go on.
 #[derive(Debug)]
 pub struct Recovery {
@@ -21,7 +24,7 @@ pub struct Recovery {
     /// Those of them whose arguments stayed on disk (`queue_bytes_max`): theirs are empty, fetch them for a run.
     pub on_disk: Vec<RequestId>,
     /// The newest peaks of each name and code, in bytes, oldest first.
-    pub learnt: Vec<(Arc<str>, Arc<str>, Vec<u64>)>,
+    pub learnt: Vec<Learnt>,
     /// The last time of each schedule for which a request was submitted.
     pub fired: Vec<(Arc<str>, Millis)>,
     /// Idempotency keys of ended requests that are kept; those of the unfinished are in their options.
@@ -114,14 +117,11 @@ fn unfinished(
     Ok(())
 }
 
-fn learnt(
-    connection: &Connection,
-    interned: &mut Interned,
-) -> rusqlite::Result<Vec<(Arc<str>, Arc<str>, Vec<u64>)>> {
+fn learnt(connection: &Connection, interned: &mut Interned) -> rusqlite::Result<Vec<Learnt>> {
     let mut statement =
         connection.prepare("SELECT name, code, bytes FROM peaks ORDER BY name, code, rowid")?;
     let mut rows = statement.query([])?;
-    let mut learnt: Vec<(Arc<str>, Arc<str>, Vec<u64>)> = Vec::new();
+    let mut learnt: Vec<Learnt> = Vec::new();
     while let Some(row) = rows.next()? {
         let name = interned.text(row.get_ref(0)?.as_str()?);
         let code = interned.text(row.get_ref(1)?.as_str()?);

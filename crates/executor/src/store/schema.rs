@@ -81,7 +81,7 @@ mod tests {
             .prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
             .unwrap();
         let names = statement.query_map([], |row| row.get(0)).unwrap();
-        names.map(Result::unwrap).collect()
+        names.map(|name| name.unwrap()).collect()
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) struct Words {
     start: NonNull<AtomicU64>,
     count: usize,
     /// Kept open, for the lock on it.
-    _file: File,
+    file: File,
 }
 
 // SAFETY: the mapping is valid from any thread until the drop, and is only read and written as atomics.
@@ -48,11 +48,12 @@ impl Words {
         };
         let start = NonNull::new(start.cast())
             .ok_or_else(|| io::Error::other("mmap returned address 0"))?;
-        Ok(Self {
-            start,
-            count,
-            _file: file,
-        })
+        Ok(Self { start, count, file })
+    }
+
+    /// The file, for its lock.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 }
 
