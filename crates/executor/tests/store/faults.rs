@@ -197,7 +197,7 @@ fn a_disk_whose_syncs_fail_is_told_and_keeps_what_was_told_before() {
         driven.store.write(vec![accept(first), accept(first + 1)]);
         match driven.answer() {
             Answer::NotCommitted { count: 2, why, .. } => {
-                assert!(why.contains("cannot write"), "{why}")
+                assert!(why.contains("cannot write"), "{why}");
             }
             other => panic!("{other:?}"),
         }
