@@ -72,6 +72,7 @@ test-packages:
 
 test-rust:
 	$(CARGO) test --locked
+	$(CARGO) test --locked --release --package forebay-executor --test simulation -- --ignored
 	$(foreach crate,$(LOOM_CRATES),RUSTFLAGS='--cfg loom' $(CARGO) test --locked --release \
 		--target-dir target/loom --package forebay-$(crate) --test loom &&) true
 
