@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import dataclasses
 import datetime
 import logging
@@ -18,7 +19,7 @@ from typing import Any
 import forebay
 
 app = forebay.App("worker-tests")
-calls: list[str] = []
+VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("worker_app_variable")
 
 
 @dataclasses.dataclass
@@ -86,7 +87,7 @@ def unsendable() -> Any:
 
 
 @app.request()
-def deface(directory: str) -> None:
+def deface(directory: str, how: str = "returns") -> None:
     """Change everything that a request can change of its process."""
     os.environ["FOREBAY_TEST_LEFT"] = "yes"
     os.environ.pop("HOME", None)
@@ -99,6 +100,12 @@ def deface(directory: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     logging.basicConfig(level=logging.DEBUG, force=True)
     logging.getLogger("left.over").addHandler(logging.StreamHandler())
+    if how == "raises":
+        raise ValueError(how)
+    if how == "exits":
+        sys.exit(how)
+    if how == "is interrupted":
+        raise KeyboardInterrupt
 
 
 @app.request()
@@ -125,6 +132,35 @@ def state() -> dict[str, Any]:
 
 
 @app.request()
+def remove(directory: str) -> None:
+    """Remove the directory that it works in."""
+    os.chdir(directory)
+    os.rmdir(directory)
+
+
+@app.request()
+def alarm(seconds: float) -> None:
+    """Leave a timer behind."""
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit(1))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@app.request()
+def echo_late(seconds: float, value: Any) -> Any:
+    """Return it later."""
+    time.sleep(seconds)
+    return value
+
+
+@app.request()
+def variable(value: str) -> str:
+    """Set a context variable, and return what it was."""
+    before = VARIABLE.get("unset")
+    VARIABLE.set(value)
+    return before
+
+
+@app.request()
 def speak(text: str, number: int = 1) -> None:
     """Print."""
     print(text, end="")
@@ -144,7 +180,8 @@ def count(ctx: forebay.Context, total: int, pause: float = 0.0) -> int:
 
     def slowly() -> Iterator[int]:
         for number in range(total):
-            time.sleep(pause)
+            if pause:
+                time.sleep(pause)
             yield number
 
     return sum(1 for _ in ctx.progress(slowly(), total, message="counting", unit="steps"))

@@ -63,7 +63,7 @@ class Worker(Service):
     def serve(
         self, slot: int, lane: str, side_path: str, nonce: int, options: dict[str, Any]
     ) -> None:
-        """Run requests that come on this connection until the server says so, or is gone.
+        """Run requests that come on this connection until the server is gone.
 
         Args:
             slot: the worker's place.
@@ -74,7 +74,7 @@ class Worker(Service):
                 "memory_bytes": the limit of which the arena takes its part; "state": not used.
 
         Raises:
-            SystemExit: SIGTERM came while a request ran.
+            SystemExit: the server said so, or SIGTERM came while a request ran.
         """
         connection = current()._connection
         reading = redirect_output()

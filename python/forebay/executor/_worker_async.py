@@ -45,9 +45,10 @@ READABLE, WRITABLE = 1, 2
 def serve_async(
     connection: Connection, entries: dict[str, Entry], side: Side, pool: WorkerPool | None
 ) -> None:
-    """Serve until the server says so, or is gone.
+    """Serve until the server is gone.
 
     Raises:
+        SystemExit: the server said so.
         Terminated: SIGTERM came while requests ran.
     """
     del pool  # it is the default pool of this process already
@@ -89,7 +90,8 @@ class AsyncLoop:
         self._runs: dict[tuple[int, int], Run] = {}
         self._early: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._watched = 0
-        self._terminated = False
+        self._leaving: SystemExit | None = None
+        """Why the process ends, where it is not that the server is gone."""
 
     async def serve(self) -> None:
         """Until the server says so, or is gone; what runs then is cancelled."""
@@ -110,8 +112,8 @@ class AsyncLoop:
             self._unwatch()
             loop.remove_reader(self._side.fileno())
             attributed.remove()
-        if self._terminated:
-            raise Terminated(SIGTERM_EXIT)
+        if self._leaving is not None:
+            raise self._leaving
 
     # The connection.
 
@@ -166,6 +168,7 @@ class AsyncLoop:
     ) -> None:
         method, arguments, _ = self._decode(head)
         if method != "run":
+            self._leaving = SystemExit(0)
             self._finish()
             return
         name, blob, id, attempt, timeout, traceparent = arguments
@@ -264,5 +267,5 @@ class AsyncLoop:
 
     def _on_terminate(self, *_: object) -> None:
         if self._runs:
-            self._terminated = True
+            self._leaving = Terminated(SIGTERM_EXIT)
             self._loop.call_soon_threadsafe(self._finish)

@@ -87,9 +87,10 @@ class SyncLoop:
         self._isolation = Isolation()
 
     def run(self) -> None:
-        """Serve until the server says so, or is gone.
+        """Serve until the server is gone.
 
         Raises:
+            SystemExit: the server said so.
             Terminated: SIGTERM came while a request ran.
         """
         try:
@@ -101,7 +102,7 @@ class SyncLoop:
                 elif method == "call":
                     head, segments = self._call(arguments, segments)
                 else:
-                    break
+                    raise SystemExit(0)
                 if not self._connection.reply(number, 0, head, segments):
                     self._connection.drain()
                 del call, arguments, segments  # they may be large, and the next may be long to come
