@@ -36,6 +36,13 @@ def test_output_goes_on_after_a_request_that_closed_it(seat: Seat, tmp_path: Pat
     assert seat.printed().count("again") == 6
 
 
+def test_output_goes_on_after_a_request_that_was_broken_off_while_it_redirected_it(seat: Seat):
+    """Descriptors 1 and 2 are the log's again."""
+    assert seat.run("redirect", {"how": "raises"})[0] == "failed"
+    assert seat.run("speak", {"text": "here"}) == ("ok", None)
+    assert seat.printed().count("here") == 2
+
+
 def test_working_directory_that_was_removed_is_put_back(seat: Seat, tmp_path: Path):
     """A request may remove the directory that it works in."""
     before = seat.run("state")

@@ -214,6 +214,7 @@ class AsyncLoop:
             end_leases(leases)
             run.output.flush()
             if not self._runs:
+                self._isolation.restore_output()
                 self._isolation.restore()
         if not self._over.done():
             self._reply(number, answer)

@@ -158,6 +158,7 @@ class SyncLoop:
         except Terminated:
             raise
         except BaseException as error:
+            self._isolation.restore_output()
             if self._cancelled:  # also where cleaning up raised something else
                 return _answers.CANCELLED, None
             return _answers.failure(failure_of(error))
