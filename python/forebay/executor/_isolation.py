@@ -112,6 +112,12 @@ class Isolation:
             if _identity(descriptor) != identity:
                 os.dup2(copy, descriptor)
 
+    def close(self) -> None:
+        """Let go of what it holds; for a process that goes on without it."""
+        for _, copy, _ in self._outputs:
+            os.close(copy)
+        self._outputs.clear()
+
     def _restore_streams(self) -> None:
         """Hand on what lies in the streams that took their place, then put ours back."""
         for stream in (sys.stdout, sys.stderr):

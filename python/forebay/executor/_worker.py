@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from forebay.executor._entry import entries_of
 from forebay.executor._load import Kind, find_app, load
 from forebay.executor._manifest import manifest_of, to_json
+from forebay.executor._rehearsal import rehearse
 from forebay.executor._side import Side, redirect_output
 from forebay.executor._worker_arena import limit_arena
 from forebay.executor._worker_pool import WorkerPool
@@ -53,8 +54,10 @@ class Worker(Service):
         self._manifest = to_json(manifest_of(self._app, file, target=shown))
         definitions = [] if self._app is None else list(self._app.requests.values())
         self._entries = entries_of(definitions)
-        if any(definition.is_async for definition in definitions):
-            import forebay.executor._worker_async  # noqa: F401 - once, for all of its workers
+        asynchronous = any(definition.is_async for definition in definitions)
+        if asynchronous:
+            pass  # once, for all of its workers
+        rehearse(asynchronous=asynchronous)
 
     def manifest(self) -> bytes:
         """The application's manifest, as JSON."""
@@ -78,7 +81,7 @@ class Worker(Service):
         """
         connection = current()._connection
         reading = redirect_output()
-        side = Side(side_path, slot, nonce, reading)
+        side = Side.connect(side_path, slot, nonce, reading)
         os.close(reading)
         _prefer_as_victim(options.get("oom_score", 0))
         limit_arena(options.get("memory_bytes"))
@@ -88,7 +91,7 @@ class Worker(Service):
         if lane == "async":
             from forebay.executor._worker_async import serve_async
 
-            serve_async(connection, self._entries, side, pool)
+            serve_async(connection, self._entries, side)
         else:
             SyncLoop(connection, self._entries, side, pool).run()
 

@@ -31,7 +31,6 @@ from forebay.transport import EventLoop, new_event_loop
 if TYPE_CHECKING:
     from forebay._core import Connection
     from forebay.executor._side import Side
-    from forebay.executor._worker_pool import WorkerPool
 
 CALLS_AT_ONCE = 64
 """Requests that are begun in one turn of the loop."""
@@ -42,16 +41,13 @@ EARLY_MAX = 1024
 READABLE, WRITABLE = 1, 2
 
 
-def serve_async(
-    connection: Connection, entries: dict[str, Entry], side: Side, pool: WorkerPool | None
-) -> None:
+def serve_async(connection: Connection, entries: dict[str, Entry], side: Side) -> None:
     """Serve until the server is gone.
 
     Raises:
         SystemExit: the server said so.
         Terminated: SIGTERM came while requests ran.
     """
-    del pool  # it is the default pool of this process already
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(AsyncLoop(connection, entries, side).serve())
 
@@ -112,6 +108,7 @@ class AsyncLoop:
             self._unwatch()
             loop.remove_reader(self._side.fileno())
             attributed.remove()
+            self._isolation.close()
         if self._leaving is not None:
             raise self._leaving
 

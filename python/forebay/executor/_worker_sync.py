@@ -108,6 +108,8 @@ class SyncLoop:
                 del call, arguments, segments  # they may be large, and the next may be long to come
         except (BrokenError, ClosedError):
             pass  # the server is gone; the keeper ends this process
+        finally:
+            self._isolation.close()
 
     def _next(self) -> Any:
         """The next call; when none has come for a while, first collect garbage."""
