@@ -6,11 +6,9 @@ in a worker, each page of that is a copy. So the template serves as its workers 
 
 from __future__ import annotations
 
-import ast  # noqa: F401 - what formats the first traceback imports it and
 import contextlib
 import signal
 import socket
-import tokenize  # noqa: F401 - this: a megabyte in each worker
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
