@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import forebay
 from forebay.executor._side import _ALPHABET, number_of
 from tests.executor.crew import LOG, Seat, seated
 from tests.executor.test_worker import until_there
@@ -97,6 +99,21 @@ def test_large_results_are_answered(tmp_path: Path):
         arguments = {"seconds": 0, "value": value}
         calls = [seat.begin("nap", arguments, id=id_of(n)) for n in range(5, 10)]
         assert all(seat.settle(call) == ("ok", value) for call in calls)
+
+
+def test_sigterm_is_ignored_while_nothing_runs_and_ends_it_otherwise(tmp_path: Path):
+    """As for any worker."""
+    path = tmp_path / "runs"
+    with seated(tmp_path, "async") as seat:
+        signal.pidfd_send_signal(seat.pidfd, signal.SIGTERM)
+        assert seat.run("nap", {"seconds": 0}) == ("ok", None)
+        call = seat.begin("wait", {"path": str(path)})
+        until_there(path)
+        signal.pidfd_send_signal(seat.pidfd, signal.SIGTERM)
+        with pytest.raises(forebay.BrokenError):
+            seat.settle(call, nudge=signal.SIGTERM)
+        seat.ended()
+        assert path.read_text() == "cancelled False"
 
 
 def test_worker_leaves_when_told(tmp_path: Path):

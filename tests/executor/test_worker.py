@@ -274,6 +274,25 @@ def test_worker_leaves_when_told(own_seat: Seat):
     own_seat.ended()
 
 
+def test_process_that_a_request_forks_does_not_answer_for_it(seat: Seat):
+    """A child that returns where its parent does is no second worker."""
+    for _ in range(5):
+        assert seat.run("fork", {"careless": True}) == ("ok", 0)
+    assert seat.run("noop") == ("ok", None)
+
+
+def test_process_that_a_request_forks_ends_by_sigterm(seat: Seat):
+    """Multiprocessing's terminate() works as it does elsewhere."""
+    assert seat.run("fork", {"careless": False}) == ("ok", signal.SIGTERM)
+
+
+def test_worker_that_is_told_nonsense_ends_with_the_reason(own_seat: Seat):
+    """It is replaced rather than left in an unknown state."""
+    own_seat.connection.begin(0, b"\xc1", None, own_seat.generation)
+    own_seat.ended()
+    assert "cannot go on" in own_seat.printed()
+
+
 def test_call_by_pickle_runs_any_function(seat: Seat):
     """`forebay.Executor` sends functions, as concurrent.futures does."""
     kind, blob = seat.call(pickle.dumps((divmod, (7, 2), {})))

@@ -141,6 +141,19 @@ def redirect(how: str) -> None:
 
 
 @app.request()
+def fork(careless: bool) -> int:
+    """Fork a child that returns from the request too, or one that only SIGTERM ends."""
+    pid = os.fork()
+    if pid == 0 and not careless:
+        time.sleep(60)
+    if pid == 0:
+        return 0
+    if not careless:
+        os.kill(pid, signal.SIGTERM)
+    return os.waitpid(pid, 0)[1]
+
+
+@app.request()
 def remove(directory: str) -> None:
     """Remove the directory that it works in."""
     os.chdir(directory)

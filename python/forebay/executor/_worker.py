@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 from forebay.executor._entry import entries_of
@@ -19,7 +21,13 @@ from forebay.pool._service import Service
 from forebay.rpc._serve import current
 
 if TYPE_CHECKING:
+    from forebay._core import Connection
     from forebay.executor._app import App
+
+_log = logging.getLogger(__name__)
+
+FAULT_EXIT = 70
+"""The exit code of a worker that found a fault in itself; EX_SOFTWARE of sysexits(3)."""
 
 
 class Worker(Service):
@@ -79,7 +87,36 @@ class Worker(Service):
         Raises:
             SystemExit: the server said so, or SIGTERM came while a request ran.
         """
-        connection = current()._connection
+        try:
+            self._serve(current()._connection, slot, lane, side_path, nonce, options)
+        except Exception:
+            # A fault of ours, or of what the server said: this process is of no more use.
+            _log.exception("worker %d cannot go on", slot)
+            raise SystemExit(FAULT_EXIT) from None
+
+    def warm(self, pool: str) -> list[tuple[str, list[int]]]:
+        """Have the services of the application started in the server's pool.
+
+        Args:
+            pool: path of the lender's socket.
+
+        Returns:
+            Name of each service, and the process ids of those that are ready.
+        """
+        from forebay.executor._warm import warm
+
+        return warm([] if self._app is None else self._app.services, pool)
+
+    def _serve(
+        self,
+        connection: Connection,
+        slot: int,
+        lane: str,
+        side_path: str,
+        nonce: int,
+        options: dict[str, Any],
+    ) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the loop has a handler for it
         reading = redirect_output()
         side = Side.connect(side_path, slot, nonce, reading)
         os.close(reading)
@@ -94,19 +131,6 @@ class Worker(Service):
             serve_async(connection, self._entries, side)
         else:
             SyncLoop(connection, self._entries, side, pool).run()
-
-    def warm(self, pool: str) -> list[tuple[str, list[int]]]:
-        """Have the services of the application started in the server's pool.
-
-        Args:
-            pool: path of the lender's socket.
-
-        Returns:
-            Name of each service, and the process ids of those that are ready.
-        """
-        from forebay.executor._warm import warm
-
-        return warm([] if self._app is None else self._app.services, pool)
 
 
 def _prefer_as_victim(score: int) -> None:

@@ -9,8 +9,10 @@ SIGTERM ends the worker while a request runs; an idle one ignores it.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import gc
+import os
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,8 @@ IDLE_S = 0.25
 EARLY_MAX = 64
 """Interrupts kept for requests that have not come yet."""
 
+_HELD = frozenset({signal.SIGTERM, INTERRUPT_SIGNAL})
+
 SIGTERM_EXIT = 128 + signal.SIGTERM
 
 
@@ -52,6 +56,7 @@ class SyncLoop:
         "_dirty",
         "_early",
         "_entries",
+        "_forked",
         "_isolation",
         "_leases",
         "_running",
@@ -79,10 +84,15 @@ class SyncLoop:
         self._cancelled = False
         """Whether what runs was interrupted."""
         self._early: list[tuple[int, int]] = []
+        self._forked = False
+        """Whether this is a process that a request forked."""
         self._dirty = False
         """Whether something ran since the garbage was collected."""
         signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
+        os.register_at_fork(
+            before=_hold_signals, after_in_parent=_let_signals, after_in_child=self._on_fork
+        )
         self._base = contextvars.copy_context()
         self._isolation = Isolation()
 
@@ -103,6 +113,8 @@ class SyncLoop:
                     head, segments = self._call(arguments, segments)
                 else:
                     raise SystemExit(0)
+                if self._forked:
+                    os._exit(0)  # it ran to its end; the answer is its parent's
                 if not self._connection.reply(number, 0, head, segments):
                     self._connection.drain()
                 del call, arguments, segments  # they may be large, and the next may be long to come
@@ -212,6 +224,14 @@ class SyncLoop:
         if self._running is not None:
             raise Terminated(SIGTERM_EXIT)
 
+    def _on_fork(self) -> None:
+        """In a process that a request forks: it can be ended as any other."""
+        self._forked = True
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(INTERRUPT_SIGNAL, signal.SIG_IGN)
+        _let_signals()
+
     def _is_early(self) -> bool:
         """Whether what is to run was cancelled on its way here."""
         assert self._running is not None
@@ -221,6 +241,15 @@ class SyncLoop:
             return False
         self._early.remove(asked)
         return True
+
+
+def _hold_signals() -> None:
+    """Before a fork: what comes for the child before it has handlers of its own waits for them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+
+
+def _let_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
 
 
 def progress_record(done: int, total: int | None, message: str, unit: str) -> bytes:
