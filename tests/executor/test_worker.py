@@ -225,6 +225,15 @@ def test_interrupt_before_the_request_has_come_keeps_it_from_running(seat: Seat,
     assert seat.run("noop", id="00000000000e") == ("ok", None)
 
 
+def test_interrupt_that_is_lost_in_a_destructor_is_raised_again(seat: Seat, tmp_path: Path):
+    """CPython drops what is raised there; the next signal of the server is not lost."""
+    path = tmp_path / "runs"
+    call = seat.begin("destroy", {"path": str(path)}, id="00000000000j")
+    until_there(path)
+    seat.interrupt(number_of("00000000000j"), 1)
+    assert seat.settle(call, nudge=INTERRUPT_SIGNAL) == ("cancelled", None)
+
+
 def test_request_that_catches_its_interrupt_ends_as_it_says(seat: Seat, tmp_path: Path):
     """What went on to a result has a result; the server ends it by force if that takes long."""
     path = tmp_path / "runs"

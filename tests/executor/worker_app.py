@@ -224,6 +224,22 @@ def sleep(ctx: forebay.Context, path: str, seconds: float = 30.0, stubborn: bool
     return "slept"
 
 
+class Slow:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __del__(self) -> None:
+        self.path.touch()
+        time.sleep(30)
+
+
+@app.request()
+def destroy(path: str) -> None:
+    """Spend its time in a destructor, where an exception is lost, and then elsewhere."""
+    Slow(Path(path))
+    time.sleep(30)
+
+
 @app.request()
 def borrow(ctx: forebay.Context, times: int, keep: bool = False) -> list[int]:
     """Acquire services, by the context and by the default pool."""

@@ -4,6 +4,8 @@ An interrupt is a record on the side socket and then a signal (SIGRTMIN+7). Its 
 `Cancelled` where the record names the request *and* the attempt that runs, once for each run; what
 names another one is ignored, and what names one that has not come yet waits for it, so that a
 request cancelled on its way here never runs.
+The server repeats the signal until it has an answer: one that comes between CPython's last look for
+signals and a system call that blocks is seen only once the next one ends that call.
 SIGTERM ends the worker while a request runs; an idle one ignores it.
 """
 
@@ -14,6 +16,7 @@ import contextvars
 import gc
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError, DeadlineError
@@ -40,6 +43,9 @@ EARLY_MAX = 64
 """Interrupts kept for requests that have not come yet."""
 
 _HELD = frozenset({signal.SIGTERM, INTERRUPT_SIGNAL})
+
+NOBODY = ("", 0)
+"""What runs while a call by pickle does; no interrupt names it."""
 
 SIGTERM_EXIT = 128 + signal.SIGTERM
 
@@ -103,6 +109,7 @@ class SyncLoop:
             SystemExit: the server said so.
             Terminated: SIGTERM came while a request ran.
         """
+        sys.unraisablehook = self._on_unraisable
         try:
             while (call := self._next()) is not None:
                 number, _, head, segments, *_ = call
@@ -121,6 +128,7 @@ class SyncLoop:
         except (BrokenError, ClosedError):
             pass  # the server is gone; the keeper ends this process
         finally:
+            sys.unraisablehook = sys.__unraisablehook__
             self._isolation.close()
 
     def _next(self) -> Any:
@@ -136,8 +144,8 @@ class SyncLoop:
     def _run(self, arguments: list[Any], segments: Any) -> _answers.Answer:
         """Run one request; its answer. Whatever it does, what it changed is put back."""
         name, blob, id, attempt, timeout, traceparent = arguments
+        self._cancelled = False  # before it can be named
         self._running = (id, attempt)
-        self._cancelled = False
         self._dirty = True
         try:
             if self._early and self._is_early():
@@ -163,6 +171,8 @@ class SyncLoop:
         try:
             try:
                 self._armed = True
+                if self._cancelled:  # since it came
+                    return _answers.CANCELLED, None
                 value = self._base.copy().run(entry.call, blob, context)
             finally:
                 self._armed = False
@@ -180,7 +190,7 @@ class SyncLoop:
     def _call(self, arguments: list[Any], segments: Any) -> _answers.Answer:
         """Run one call by pickle; what it changes stays, as in a process pool."""
         blob = segments[0] if arguments[0] is None else arguments[0]
-        self._running = ("", 0)
+        self._running, self._cancelled = NOBODY, False
         self._dirty = True
         try:
             returned, answer = run_pickled(blob)
@@ -206,19 +216,20 @@ class SyncLoop:
     def _on_interrupt(self, *_: object) -> None:
         asked = self._side.interrupts()
         running = self._running
-        if not asked:
-            return
-        if running is None or not running[1]:
-            self._early = (self._early + asked)[-EARLY_MAX:]
-            return
-        named = (number_of(running[0]), running[1])
+        named = None if running is None else (number_of(running[0] or "0"), running[1])
+        self._early = (self._early + [one for one in asked if one != named])[-EARLY_MAX:]
         if named in asked:
             self._cancelled = True
-            if self._armed:
-                self._armed = False
-                raise Cancelled(f"request {running[0]} was cancelled")
+        if self._cancelled and self._armed:
+            self._armed = False
+            raise Cancelled("this request was cancelled, or its time has run out")
+
+    def _on_unraisable(self, lost: Any) -> None:
+        """An exception in a destructor is lost; the next signal raises the interrupt again."""
+        if lost.exc_type is Cancelled:
+            self._armed = self._running is not None
         else:
-            self._early = (self._early + asked)[-EARLY_MAX:]
+            sys.__unraisablehook__(lost)
 
     def _on_terminate(self, *_: object) -> None:
         if self._running is not None:
