@@ -14,6 +14,7 @@ import forebay
 from forebay.executor._side import _ALPHABET, number_of
 from tests.executor.crew import LOG, Seat, seated
 from tests.executor.test_worker import until_there
+from tests.pool.lender import Lending
 
 
 def id_of(number: int) -> str:
@@ -53,6 +54,25 @@ def test_output_is_attributed_to_the_request_that_prints(seat: Seat):
     for id, name in ids.items():
         lines = [f"{name} {n}" for n in range(3)] + [f"{name} thread", f"{name} end"]
         assert logs[number_of(id)].decode().splitlines() == lines
+
+
+def test_lines_of_handlers_that_the_application_made_are_attributed(seat: Seat):
+    """An application that sets logging up when it is imported has its lines all the same."""
+    assert seat.run("log_line", {"text": "a line"}, id=id_of(42)) == ("ok", None)
+    assert list(seat.records()) == [(LOG, 42, 1, b"a line\n")]
+
+
+def test_leases_on_the_loop_end_with_their_request(tmp_path: Path):
+    """Also of asynchronous requests, each for itself."""
+    path = tmp_path / "pool.sock"
+    with Lending(path, "--max-size", "2"), seated(tmp_path, "async", pool=str(path)) as seat:
+        for number in range(1, 4):
+            arguments = {"times": 2, "keep": True}
+            how, pids = seat.run("borrow_beside", arguments, id=id_of(number))
+            assert how == "ok", pids
+            assert len(set(pids)) == 2
+        how, pids = seat.run("borrow_beside", {"times": 3}, id=id_of(4))
+        assert (how, len(set(pids))) == ("ok", 1)
 
 
 def test_interrupt_cancels_the_task_that_it_names(seat: Seat, tmp_path: Path):

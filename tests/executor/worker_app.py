@@ -19,6 +19,8 @@ from typing import Any
 import forebay
 
 app = forebay.App("worker-tests")
+logger = logging.getLogger("worker_app")
+logger.addHandler(logging.StreamHandler())
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("worker_app_variable")
 
 
@@ -268,6 +270,25 @@ async def talk(ctx: forebay.Context, name: str, rounds: int) -> None:
         await asyncio.sleep(0)
     await asyncio.to_thread(print, f"{name} thread")
     print(f"{name} end", end="", file=sys.stderr)
+
+
+@app.request()
+async def log_line(text: str) -> None:
+    """Log by a handler that was made when the application was imported."""
+    logger.warning(text)
+
+
+@app.request()
+async def borrow_beside(times: int, keep: bool = False) -> list[int]:
+    """Acquire services on the loop."""
+    found = []
+    for _ in range(times):
+        lent = forebay.acquire(Numbers)
+        numbers: Any = await lent.__aenter__()
+        found.append(await numbers.pid())
+        if not keep:
+            await lent.__aexit__(None, None, None)
+    return found
 
 
 @app.request()
