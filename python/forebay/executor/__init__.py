@@ -1,0 +1,1 @@
+"""A durable queue of requests, and the workers that run them."""
