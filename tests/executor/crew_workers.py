@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import forebay
+from forebay.executor._sources import code_of
 
 
 class IdleWorker(forebay.Service):
@@ -24,11 +25,12 @@ class IdleWorker(forebay.Service):
         text = Path(file).read_text()
         if "raise" in text:
             raise RuntimeError(f"cannot import {text}")
-        self.code = text
+        self.text = text
 
     def manifest(self) -> bytes:
         """What the application is."""
-        return json.dumps({"code": self.code, "sources": [self.file]}).encode()
+        told = {"text": self.text, "code": code_of([self.file]), "sources": [self.file]}
+        return json.dumps(told).encode()
 
     def warm(self, pool: str) -> list[tuple[str, list[int]]]:
         """Services that would be ready."""
@@ -38,7 +40,7 @@ class IdleWorker(forebay.Service):
         self, slot: int, lane: str, side_path: str, nonce: int, options: dict[str, Any]
     ) -> None:
         """Say so and wait to be killed; in the lane "hasty" end at once."""
-        said = f"serving {slot} {lane} {nonce} of {self.code}".encode()
+        said = f"serving {slot} {lane} {nonce} of {self.text}".encode()
         os.write(1, said)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as side:
             side.sendto(said, side_path)

@@ -47,7 +47,7 @@ def crew(scribe: Scribe, source: Path) -> Iterator[Crew]:
     """A crew that has loaded its application."""
     made = crew_of(scribe, source)
     made.start()
-    assert scribe.hear("loaded")[0]["code"] == "one"
+    assert scribe.hear("loaded")[0]["text"] == "one"
     yield made
     made.close()
 
@@ -151,7 +151,7 @@ def test_a_change_is_loaded_and_the_old_version_ends_with_its_workers(
     source.write_text("two")
     scribe.order("sources", [str(source)])
     assert scribe.hear("hold") == (None,)
-    assert scribe.hear("loaded")[0]["code"] == "two"
+    assert scribe.hear("loaded")[0]["text"] == "two"
     new = started(scribe, 2)
     os.kill(old, signal.SIGKILL)
     scribe.order("died", 1)
@@ -174,7 +174,7 @@ def test_an_application_that_cannot_be_imported_is_a_reason(
     assert scribe.hear("watch_sources") == ([str(source)],)
     source.write_text("three")
     scribe.order("sources", [str(source)])
-    assert scribe.hear("loaded")[0]["code"] == "three"
+    assert scribe.hear("loaded")[0]["text"] == "three"
 
 
 def test_without_reload_a_change_is_only_told(scribe: Scribe, source: Path) -> None:
@@ -187,7 +187,7 @@ def test_without_reload_a_change_is_only_told(scribe: Scribe, source: Path) -> N
         scribe.order("sources", [str(source)])
         assert scribe.hear("changed") == ([str(source)],)
         crew.reload()
-        assert scribe.hear("loaded")[0]["code"] == "two"
+        assert scribe.hear("loaded")[0]["text"] == "two"
     finally:
         crew.close()
 

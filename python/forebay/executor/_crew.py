@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import Error
 from forebay.executor._errand import Errand
+from forebay.executor._sources import code_of
 from forebay.executor._squad import Squad, Worker
 
 if TYPE_CHECKING:
@@ -307,7 +308,9 @@ class Crew:
         told = json.loads(manifest)
         self._dispatcher.watch_sources(told["sources"])
         self._dispatcher.hold(None)
-        self._watcher.loaded(told)
+        self._watcher.loaded(told, manifest)
+        if code_of(told["sources"]) != told["code"]:
+            self._sources(told["sources"])  # before they were watched, after they were imported
 
     def _tell_unfit(self, reason: str) -> None:
         self._dispatcher.hold(reason)

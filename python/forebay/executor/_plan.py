@@ -77,8 +77,8 @@ class Plan:
 class Watcher(Protocol):
     """Who is told what the crew finds out; called in its thread, and returns soon."""
 
-    def loaded(self, manifest: dict[str, Any]) -> None:
-        """The application was imported; its requests are served."""
+    def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
+        """The application was imported; its requests are served. `text` is the manifest's JSON."""
 
     def unfit(self, reason: str) -> None:
         """The application cannot be imported."""
