@@ -96,6 +96,13 @@ class Live:
         self.asked.append(("prune", rule))
         return {"pruned": 1, "bytes": 2}
 
+    def schedules(self) -> list[dict[str, Any]]:
+        return [{"name": "nightly", "cron": "0 3 * * *", "fired_at": BEGAN, "next_at": None}]
+
+    def set_schedule(self, name: str, paused: bool) -> bool:
+        self.asked.append(("set_schedule", name, paused))
+        return name == "nightly"
+
     def facts(self) -> dict[str, Any]:
         return {"pid": 1}
 
@@ -133,9 +140,7 @@ def admin(rows: Rows, live: Live) -> Admin:
 
 def ask(admin: Admin, method: str, *args: Any) -> Any:
     """The value of an answer, or the refusal's map."""
-    kind, value = msgspec.msgpack.decode(
-        admin.answer(method, msgspec.msgpack.encode((method, args, None)))
-    )
+    kind, value = msgspec.msgpack.decode(admin.answer(method, msgspec.msgpack.encode(args)))
     assert kind in (0, 1)
     return value
 
@@ -328,12 +333,18 @@ class TestAnswers:
         assert ask(admin, "prune", {"older_s": 5})["pruned"] == 1
         assert live.asked == [("prune", {"older_s": 5})]
 
-    def test_schedules_tell_when_they_ran(self, store: Store, admin: Admin, live: Live) -> None:
+    def test_schedules_tell_when_they_ran(self, admin: Admin, live: Live) -> None:
         """`forebay cron`."""
-        live.manifest = {"requests": [{"name": "nightly", "cron": "0 3 * * *"}, {"name": "b"}]}
-        store.run("INSERT INTO schedules VALUES ('nightly', ?)", BEGAN)
-        told = ask(admin, "schedules")["schedules"]
-        assert told == [{"name": "nightly", "cron": "0 3 * * *", "fired_at": rfc3339(BEGAN)}]
+        (told,) = ask(admin, "schedules")["schedules"]
+        assert told == {
+            "name": "nightly",
+            "cron": "0 3 * * *",
+            "fired_at": rfc3339(BEGAN),
+            "next_at": None,
+        }
+        ask(admin, "set_schedule", "nightly", True)
+        assert live.asked == [("set_schedule", "nightly", True)]
+        assert ask(admin, "set_schedule", "daily", True)["code"] == "unknown"
 
     @pytest.mark.parametrize(
         ("method", "args", "code"),

@@ -7,6 +7,7 @@ kind, never a request.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -53,6 +54,12 @@ class Dispatcher(Protocol):
     def prune(self, rule: dict[str, Any]) -> dict[str, Any]:
         """Give ended requests up."""
 
+    def schedules(self) -> list[dict[str, Any]]:
+        """Requests that run by the clock; times in milliseconds since 1970."""
+
+    def set_schedule(self, name: str, paused: bool) -> bool:
+        """Let one rest, or go on; False: there is none of that name."""
+
 
 class House(Protocol):
     """What it needs of the server that it stands in."""
@@ -95,15 +102,21 @@ class Admin:
             "workers": self.workers,
             "services": self.services,
             "schedules": self.schedules,
+            "set_schedule": self.set_schedule,
             "top": self.top,
             "reload": self.reload,
             "stop": self.stop,
         }
 
-    def answer(self, method: str, head: bytes) -> bytes:
-        """The head of the answer to a call whose head is given; it is never an exception."""
+    def answer(self, method: str, arguments: bytes) -> bytes:
+        """The head of the answer to a call; it is never an exception.
+
+        Args:
+            method: its name.
+            arguments: a list in msgpack.
+        """
         try:
-            return _encode((0, self._call(method, head)))
+            return _encode((0, self._call(method, arguments)))
         except Refused as refused:
             return _encode((1, refused.as_map()))
         except Error as error:
@@ -113,16 +126,18 @@ class Admin:
             told = Refused("internal", f"{method} failed: {error!r}", next="see the server's log")
             return _encode((1, told.as_map()))
 
-    def _call(self, method: str, head: bytes) -> Any:
+    def _call(self, method: str, arguments: bytes) -> Any:
         known = self._methods.get(method)
         if known is None:
             raise unknown("method", method, "use a client of the server's version")
         try:
-            _, args, kwargs = _decode(head)
-        except (msgspec.DecodeError, ValueError, TypeError):
-            raise invalid("call", "[method, [arguments], names]", head) from None
+            args = _decode(arguments)
+        except msgspec.DecodeError:
+            args = None
+        if not isinstance(args, list):
+            raise invalid("arguments", "a list", arguments)
         try:
-            return known(*(args or ()), **(kwargs or {}))
+            return known(*args)
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise invalid(method, "other arguments", str(error)) from None
@@ -134,6 +149,7 @@ class Admin:
         """What runs here, and how it is."""
         return {
             "schema": SCHEMA,
+            "version": _version(),
             **self._house.facts(),
             "figures": self._dispatcher.figures(),
         }
@@ -158,19 +174,21 @@ class Admin:
 
     def schedules(self) -> dict[str, Any]:
         """Requests that run by the clock, and when they did last."""
-        fired = self._rows.fired()
-        scheduled = [it for it in self._house.manifest.get("requests", ()) if it.get("cron")]
+        told = self._dispatcher.schedules()
+        times = ("fired_at", "next_at")
         return {
             "schema": SCHEMA,
             "schedules": [
-                {
-                    "name": it["name"],
-                    "cron": it["cron"],
-                    "fired_at": rfc3339(fired.get(it["name"])),
-                }
-                for it in scheduled
+                {key: rfc3339(it) if key in times else it for key, it in schedule.items()}
+                for schedule in told
             ],
         }
+
+    def set_schedule(self, name: str, paused: bool) -> dict[str, Any]:
+        """Let a schedule rest, or go on."""
+        if not self._dispatcher.set_schedule(name, bool(paused)):
+            raise unknown("schedule", name, "see: forebay cron")
+        return self.schedules()
 
     def top(self, limit: int = 50) -> dict[str, Any]:
         """A picture of now: figures, workers, services, and who runs or waits, with reasons."""
@@ -280,6 +298,17 @@ class Admin:
             if why is not None:
                 told[row["id"]].update(status=why["status"], reason=why["reason"])
         return list(told.values())
+
+
+@functools.cache
+def _version() -> str | None:
+    """Of the installed package; None where it runs from its sources."""
+    from importlib.metadata import PackageNotFoundError, version  # 2 MB that few ask for
+
+    try:
+        return version("forebay")
+    except PackageNotFoundError:
+        return None
 
 
 def _now_ms() -> int:

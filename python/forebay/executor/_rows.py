@@ -164,10 +164,6 @@ class Rows:
         found = self._query("SELECT options FROM requests WHERE id = ?", [number], 1)
         return found[0][0] if found else None
 
-    def fired(self) -> dict[str, int]:
-        """When each schedule last ran, in milliseconds since 1970."""
-        return dict(self._query("SELECT name, fired_at FROM schedules", [], PAGE_MAX))
-
 
 def _conditions(filters: dict[str, Any]) -> tuple[list[str], list[Any]]:
     clauses: list[str] = []

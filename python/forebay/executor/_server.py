@@ -137,10 +137,7 @@ class Server:
 
     def facts(self) -> dict[str, Any]:
         """What it is, for `info`."""
-        from importlib.metadata import version
-
         return {
-            "version": version("forebay"),
             "pid": os.getpid(),
             "started_at": rfc3339(int(self._started_at * 1000)),
             "target": self._target.text,
@@ -239,8 +236,8 @@ class Server:
             calls = dispatcher.calls(self._services.pause)
             if calls is None:
                 return
-            for ticket, method, head in calls:
-                dispatcher.answer(ticket, self._admin.answer(method, head))
+            for ticket, method, arguments in calls:
+                dispatcher.answer(ticket, self._admin.answer(method, arguments))
             if self._fit.is_set() and self._notice is None:
                 self._tell_ready()
             if self._asked_to_stop:
