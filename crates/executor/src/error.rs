@@ -98,6 +98,9 @@ pub enum Error {
     /// A connection could not be taken over, or a socket not be listened on.
     #[error(transparent)]
     Transport(#[from] forebay_transport::Error),
+    /// The store could not be opened, or not be read.
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
     /// A system call failed.
     #[error("{what}: {source}")]
     System { what: String, source: io::Error },

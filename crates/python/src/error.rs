@@ -14,6 +14,9 @@ pub(crate) fn executor(error: Executor) -> PyErr {
     let message = error.to_string();
     match error {
         Executor::Refused(_) | Executor::Config(_) => config(message),
+        Executor::Store(_) => raise("BrokenError", message, |py| {
+            [("delivered", "no")].into_py_dict(py)
+        }),
         Executor::Limit { maximum, value, .. } => raise("LimitError", message, |py| {
             [("limit", maximum), ("value", value)].into_py_dict(py)
         }),

@@ -6,14 +6,17 @@ use forebay_transport::{Buffer, Call as Received};
 
 use crate::dispatcher::answers::plain;
 use crate::dispatcher::driver::Driver;
+use crate::dispatcher::keeping::{Asker, Late};
 use crate::dispatcher::limit::{ARGUMENTS_BYTES_MAX, CALLS_PER_CLIENT_MAX};
 use crate::dispatcher::poll::Place;
+use crate::dispatcher::stored::unknown;
 use crate::dispatcher::waiting::{For, Waiter};
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::{Cancelled, Submitted};
 use crate::message::{self, Call, Submit};
 use crate::request::Submission;
+use crate::store::Question;
 
 impl Driver {
     /// Take in a turn's worth of what a client has sent.
@@ -100,12 +103,54 @@ impl Driver {
             ));
         }
         let submission = self.submission(submit)?;
-        let submitted = self.machine.submit(self.now, submission)?;
-        match submitted {
-            Submitted::New(id) => self.wait_with(id, waiter, submit.token),
+        self.enter(submission, waiter, submit.token)
+            .or_else(|refusal| self.ask_for_ends(refusal, submit, waiter))
+    }
+
+    /// Give a submission to the machine, and its call what it waits for.
+    pub fn enter(
+        &mut self,
+        mut submission: Submission,
+        waiter: Waiter,
+        token: Option<u64>,
+    ) -> Result<(), Refusal> {
+        let bytes = submission.arguments.len();
+        let keeping = self.keeping.as_ref();
+        let parted = keeping.and_then(|keeping| keeping.part(&mut submission));
+        match self.machine.submit(self.now, submission).map_err(|refusal| *refusal)? {
+            Submitted::New(id) => {
+                if let Some(keeping) = &mut self.keeping {
+                    keeping.took(id, bytes, parted);
+                }
+                self.wait_with(id, waiter, token);
+            }
             Submitted::Known(id) if waiter.wants == For::Accepted => self.tell_id(id, waiter),
             Submitted::Known(id) => self.wait(id, waiter)?,
         }
+        Ok(())
+    }
+
+    /// A submission may come after requests that ended long ago: only the store knows how.
+    fn ask_for_ends(
+        &mut self,
+        refusal: Refusal,
+        submit: &Submit<'_>,
+        waiter: Waiter,
+    ) -> Result<(), Refusal> {
+        let submission = self.submission(submit)?;
+        let mut left = submission.options.after.clone();
+        left.retain(|id| self.machine.standing(*id).is_none());
+        let (Some(first), Some(keeping), "unknown") = (left.pop(), &mut self.keeping, refusal.code)
+        else {
+            return Err(refusal);
+        };
+        let late = Late {
+            submission,
+            waiter,
+            token: submit.token,
+            left,
+        };
+        keeping.ask(first, Question::Ending, Asker::After(Box::new(late)));
         Ok(())
     }
 
@@ -143,11 +188,11 @@ impl Driver {
     }
 
     fn wait(&mut self, id: RequestId, waiter: Waiter) -> Result<(), Refusal> {
-        if self.machine.standing(id).is_none() {
-            return Err(unknown(id));
+        if self.machine.standing(id).is_some() {
+            self.wait_for(id, waiter);
+            return Ok(());
         }
-        self.wait_for(id, waiter);
-        Ok(())
+        self.ask_store(id, Asker::End(waiter))
     }
 
     fn cancel(&mut self, id: RequestId, waiter: Waiter) -> Result<(), Refusal> {
@@ -159,14 +204,16 @@ impl Driver {
             }
             Cancelled::Asked => "asked",
             Cancelled::AlreadyEnded => "ended",
-            Cancelled::Unknown => return Err(unknown(id)),
+            Cancelled::Unknown => return self.ask_store(id, Asker::Cancel(waiter)),
         };
         self.answer(waiter.client, waiter.call, plain(message::cancelled(told)));
         Ok(())
     }
-}
 
-fn unknown(id: RequestId) -> Refusal {
-    let next = "see `forebay ps --all`; ended requests are pruned after a while";
-    Refusal::unknown("request", &id.to_string(), next)
+    /// What is not unfinished may be in the store.
+    fn ask_store(&mut self, id: RequestId, asker: Asker) -> Result<(), Refusal> {
+        let keeping = self.keeping.as_mut().ok_or_else(|| unknown(id))?;
+        keeping.ask(id, Question::Ending, asker);
+        Ok(())
+    }
 }

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use forebay_transport::Connection;
 
 use crate::dispatcher::driver::Driver;
+use crate::dispatcher::keeping::Told;
+use crate::id::RequestId;
 use crate::request::{Blob, Death, Lane, Options, Slot};
+use crate::store::{PruneRule, Pruned};
 
 /// A request that this process submits to its own dispatcher.
 #[derive(Clone, Debug)]
@@ -37,6 +40,8 @@ pub(super) enum Command {
     Ready(Slot, Hired),
     Failed(Slot, Arc<str>),
     Died(Slot, Death),
+    Retry(RequestId, Told<()>),
+    Prune(PruneRule, Told<Pruned>),
     /// Look at it, or change it, in its own thread.
     Ask(Box<dyn FnOnce(&mut Driver) + Send>),
     Close,

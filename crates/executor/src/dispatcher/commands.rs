@@ -21,6 +21,8 @@ impl Driver {
                 }
             }
             Command::Died(slot, death) => self.worker_died(slot, death),
+            Command::Retry(id, told) => self.retry(id, told),
+            Command::Prune(rule, told) => self.prune(rule, told),
             Command::Ask(question) => question(self),
             Command::Close => self.close(),
         }

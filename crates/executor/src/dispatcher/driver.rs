@@ -19,14 +19,17 @@ use crate::dispatcher::clock::Clock;
 use crate::dispatcher::command::{Command, Order};
 use crate::dispatcher::desk::Desk;
 use crate::dispatcher::idle::Idleness;
+use crate::dispatcher::keeping::Keeping;
 use crate::dispatcher::local::Tickets;
 use crate::dispatcher::poll::{Poll, Ready, Source};
+use crate::dispatcher::recovery;
 use crate::dispatcher::settings::Settings;
 use crate::dispatcher::waiting::Waiting;
 use crate::dispatcher::workers::{Run, Workers};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::request::Millis;
+use crate::store::Answer;
 
 /// What the thread owns.
 pub(super) struct Driver {
@@ -41,6 +44,9 @@ pub(super) struct Driver {
     pub tickets: Tickets,
     pub waiting: Waiting,
     pub desk: Desk,
+    /// The store, where there is one.
+    pub keeping: Option<Keeping>,
+    pub answers: Vec<Answer>,
     idleness: Idleness,
     drains: Vec<Sender<()>>,
     pub code: Arc<str>,
@@ -57,23 +63,35 @@ impl Driver {
         let nothing = Ready::default();
         poll.watch(&shared.commands, Source::Commands, nothing, Ready::READ)
             .map_err(system)?;
+        let clock = Clock::new();
+        let now = clock.now();
+        let mut machine = Machine::new(settings.policy, now);
+        let keeping = settings
+            .store
+            .map(|config| recovery::open(config, &mut machine, now))
+            .transpose()?;
+        if let Some(keeping) = &keeping {
+            poll.watch(&**keeping.store.answers(), Source::Store, nothing, Ready::READ)
+                .map_err(system)?;
+        }
+        // Nobody is let in before everything that was accepted is known.
         let mut clients = Clients::default();
         if let Some(path) = &settings.socket {
             clients.listen(&poll, path)?;
         }
-        let clock = Clock::new();
-        let now = clock.now();
         Ok(Self {
             poll,
             clock,
             now,
             shared,
-            machine: Machine::new(settings.policy, now),
+            machine,
             workers: Workers::default(),
             clients,
             tickets: Tickets::default(),
             waiting: Waiting::default(),
             desk: Desk::default(),
+            keeping,
+            answers: Vec::new(),
             idleness: Idleness::Busy,
             drains: Vec::new(),
             code: Arc::from(""),
@@ -109,6 +127,9 @@ impl Driver {
         }
         self.keep_time();
         self.act();
+        if let Some(keeping) = &mut self.keeping {
+            keeping.write();
+        }
         self.flush();
         if !self.drains.is_empty() && self.machine.is_idle() {
             for drained in self.drains.drain(..) {
@@ -142,7 +163,8 @@ impl Driver {
                     self.worker_ended(slot);
                 }
             }
-            Source::Store | Source::Gauge | Source::SideDoor | Source::Files | Source::Side(_) => {}
+            Source::Store => self.take_stored(),
+            Source::Gauge | Source::SideDoor | Source::Files | Source::Side(_) => {}
         }
     }
 
@@ -226,6 +248,9 @@ impl Driver {
         }
         let now = Instant::now();
         self.clients.welcome(&self.poll, now);
+        if self.keeping.as_mut().is_some_and(|keeping| keeping.take_again(now)) {
+            self.machine.retry_store(self.now);
+        }
         for (slot, ended) in self.workers.overdue(now) {
             self.see_to_worker(slot, ended);
         }
@@ -248,6 +273,7 @@ impl Driver {
             self.workers.deadline(),
             self.clients.resumes(),
             self.idleness.due(),
+            self.keeping.as_ref().and_then(Keeping::again),
         ];
         let others = others.into_iter().flatten();
         let others = others.map(|at| at.saturating_duration_since(now));

@@ -9,7 +9,7 @@ use crate::action::Step;
 use crate::dispatcher::command::Order;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::workers::Run;
-use crate::request::{Death, Slot};
+use crate::request::{Death, Outcome, Slot};
 
 impl Driver {
     /// The crew says how a worker ended.
@@ -68,7 +68,14 @@ impl Driver {
             return;
         };
         if !serving.runs(run) {
-            return; // it has replied meanwhile
+            // It has replied meanwhile; or its worker has not heard of it, and never will.
+            let keeping = self.keeping.as_mut();
+            if keeping.is_some_and(|keeping| keeping.begins(run)) {
+                let (id, attempt) = run;
+                self.machine
+                    .finished(self.now, slot, id, attempt, Outcome::Cancelled, None);
+            }
+            return;
         }
         // A process that has gone needs no signal: its end is on its way here.
         match step {

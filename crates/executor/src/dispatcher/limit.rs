@@ -20,8 +20,6 @@ pub const TICKETS_MAX: usize = 4_096;
 pub const FINISHED_MAX: usize = 1 << 22;
 /// Bytes of a submission's arguments.
 pub const ARGUMENTS_BYTES_MAX: usize = 16 << 20;
-/// Bytes of arguments of waiting requests; beyond it they stay on disk until they are dispatched.
-pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// How long accepting pauses where no descriptor is left.
 pub const ACCEPT_PAUSE_MS: u64 = 100;
 /// A worker that closed its socket and lives on is killed after so long.
@@ -30,3 +28,5 @@ pub const HALF_DEAD_MS: u64 = 1_000;
 pub const DEATH_TOLD_MS: u64 = 5_000;
 /// How long nothing waits or runs before the crew is told so.
 pub const IDLE_MS: u64 = 1_000;
+/// A store that took nothing is tried again after so long.
+pub const STORE_AGAIN_MS: u64 = 1_000;

@@ -23,11 +23,6 @@ impl Tickets {
         self.requests.insert(ticket, id);
     }
 
-    /// Whether it was submitted in process.
-    pub fn contains(&self, id: RequestId) -> bool {
-        self.tickets.contains_key(&id)
-    }
-
     /// The request of a ticket that has not ended.
     pub fn request(&self, ticket: u64) -> Option<RequestId> {
         self.requests.get(&ticket).copied()

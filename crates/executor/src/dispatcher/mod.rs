@@ -15,13 +15,16 @@ mod driver;
 mod ends;
 mod hash;
 mod idle;
+mod keeping;
 pub mod limit;
 mod local;
 mod mailbox;
 mod poll;
+mod recovery;
 mod reply;
 mod seats;
 mod settings;
+mod stored;
 mod waiting;
 mod workers;
 
@@ -44,6 +47,7 @@ use crate::error::{Error, Result};
 use crate::id::RequestId;
 use crate::machine::{Figures, Why, WorkerSeen};
 use crate::request::{Blob, Death, Millis, Options, Slot};
+use crate::store::{PruneRule, Pruned};
 
 /// What the thread and its handle share.
 struct Shared {
@@ -188,6 +192,26 @@ impl Dispatcher {
     /// `Closed`.
     pub fn why(&self, id: RequestId) -> Result<Option<Why>> {
         self.ask(move |driver| driver.machine.why(driver.now, id))
+    }
+
+    /// Run an ended request again. Waits for the store; what is refused says why.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn retry(&self, id: RequestId) -> Result<std::result::Result<(), String>> {
+        let (told, done) = mpsc::channel();
+        self.tell(Command::Retry(id, told))?;
+        done.recv().map_err(|_| Error::Closed)
+    }
+
+    /// Give up ended requests, their results and logs. Waits for the store; what went wrong is for a person.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn prune(&self, rule: PruneRule) -> Result<std::result::Result<Pruned, String>> {
+        let (told, done) = mpsc::channel();
+        self.tell(Command::Prune(rule, told))?;
+        done.recv().map_err(|_| Error::Closed)
     }
 
     /// Dispatch nothing more and take no submission; what runs goes on.

@@ -192,6 +192,13 @@ impl PyDispatcher {
         why.map(|why| seen::why(py, &why)).transpose()
     }
 
+    /// None, or why each is refused.
+    fn retry(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Vec<Option<String>>> {
+        let retry = |id| self.core.retry(RequestId(id)).map(std::result::Result::err);
+        py.detach(|| ids.into_iter().map(retry).collect::<Result<_, _>>())
+            .map_err(executor)
+    }
+
     fn drain(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
         let allowed = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
         let mut drained = self.core.drain().map_err(executor)?;
