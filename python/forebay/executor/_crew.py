@@ -24,15 +24,18 @@ import json
 import logging
 import os
 import select
+import signal
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import Error
+from forebay.errors import DiedError, Error
 from forebay.executor._errand import Errand
+from forebay.executor._oom import OomWitness
 from forebay.executor._sources import code_of
 from forebay.executor._squad import Squad, Worker
+from forebay.pool._setback import BLAMELESS, TRIES
 
 if TYPE_CHECKING:
     from forebay.executor._plan import Orders, Plan, Watcher
@@ -56,6 +59,7 @@ class _Post:
     squad: Squad
     worker: Worker
     leave_by: float | None = None
+    tries: int = 1
 
 
 @dataclass(slots=True)
@@ -82,6 +86,7 @@ class Crew:
         self._polled: dict[Worker, int] = {}
         """The sockets that are polled."""
         self._books = _Books()
+        self._witness = OomWitness()
         self._squad: Squad | None = None
         """Whose workers are of the newest code; None until the first import begins."""
         self._old: list[Squad] = []
@@ -198,11 +203,11 @@ class Crew:
         elif kind == "idle":
             self._watcher.idle()
 
-    def _begin(self, slot: int, lane: str, nonce: int) -> None:
+    def _begin(self, slot: int, lane: str, nonce: int, tries: int = 1) -> None:
         squad = self._squad
         assert squad is not None, "the first import begins before the first order"
         try:
-            post = _Post(slot, lane, nonce, squad, squad.begin())
+            post = _Post(slot, lane, nonce, squad, squad.begin(), tries=tries)
         except (Error, OSError) as error:
             self._dispatcher.worker_failed(slot, str(error))
             return
@@ -255,9 +260,14 @@ class Crew:
         """Tell why starts failed, as soon as the keeper has told it."""
         for post in list(self._books.failed):
             error = post.squad.obituary(post.worker)
-            if error is not None:
-                self._books.failed.remove(post)
-                self._forget(post)
+            if error is None:
+                continue
+            self._books.failed.remove(post)
+            self._forget(post)
+            blameless = isinstance(error, DiedError) and error.cause in BLAMELESS
+            if blameless and post.tries < TRIES:
+                self._begin(post.slot, post.lane, post.nonce, post.tries + 1)
+            else:
                 self._dispatcher.worker_failed(post.slot, str(error))
 
     def _tell_deaths(self) -> None:
@@ -266,6 +276,8 @@ class Crew:
             death = post.squad.death(post.worker)
             if death is not None:
                 self._forget(post)
+                if death.signal == signal.SIGKILL and self._witness.was_killed():
+                    death = death._replace(cause="memory")
                 self._dispatcher.worker_died(post.slot, *death)
 
     def _end_overdue(self) -> None:
