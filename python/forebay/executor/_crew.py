@@ -88,7 +88,9 @@ class Crew:
         self._books = _Books()
         self._witness = OomWitness()
         self._squad: Squad | None = None
-        """Whose workers are of the newest code; None until the first import begins."""
+        """Of which workers are started; None until the first import begins."""
+        self._next: Squad | None = None
+        """Of a version that is being loaded while another one serves on."""
         self._old: list[Squad] = []
         self._errands: list[Errand] = []
         self._wishes: set[str] = set()
@@ -184,7 +186,7 @@ class Crew:
                 self._warm_services()
 
     def _squads(self) -> list[Squad]:
-        return [*self._old, *([self._squad] if self._squad else [])]
+        return [it for it in (*self._old, self._squad, self._next) if it is not None]
 
     # Orders.
 
@@ -302,12 +304,14 @@ class Crew:
         for errand in self._errands:
             self._leave(errand)
         self._errands.clear()
-        if self._squad is not None:
-            self._old.append(self._squad)
         plan = self._plan
         squad = Squad(plan.spec_of(), start_timeout=plan.start_timeout, name="workers")
-        self._squad = squad
         self._poll.register(squad.fileno(), select.POLLIN)
+        self._retire_next()
+        if self._squad is None or plan.reloads:
+            self._replace(squad)  # workers that are ordered from now on wait for it
+        else:
+            self._next = squad
         if plan.loads:
             self._send(Errand(squad, "manifest", (), self._install, self._tell_unfit))
 
@@ -317,6 +321,9 @@ class Crew:
         except Error as error:
             self._tell_unfit(str(error))
             return
+        if self._next is not None:
+            squad, self._next = self._next, None
+            self._replace(squad)
         told = json.loads(manifest)
         self._dispatcher.watch_sources(told["sources"])
         self._dispatcher.hold(None)
@@ -325,9 +332,25 @@ class Crew:
             self._sources(told["sources"])  # before they were watched, after they were imported
 
     def _tell_unfit(self, reason: str) -> None:
-        self._dispatcher.hold(reason)
-        self._dispatcher.watch_sources(list(self._plan.files))
-        self._watcher.unfit(reason)
+        """What cannot be imported holds everything up, unless an older version goes on to serve."""
+        serves = self._next is not None
+        if serves:
+            self._retire_next()
+        else:
+            self._dispatcher.hold(reason)
+            self._dispatcher.watch_sources(list(self._plan.files))
+        self._watcher.unfit(reason, serves=serves)
+
+    def _replace(self, squad: Squad) -> None:
+        """Workers are of this squad from now on; those of the one before may end in peace."""
+        if self._squad is not None:
+            self._old.append(self._squad)
+        self._squad = squad
+
+    def _retire_next(self) -> None:
+        squad, self._next = self._next, None
+        if squad is not None:
+            self._old.append(squad)
 
     def _warm_services(self) -> None:
         """Have a worker start the services that the application wants ready."""
@@ -369,7 +392,7 @@ class Crew:
     def _close_squads(self) -> None:
         for errand in self._errands:
             self._leave(errand)
-        squads, self._squad, self._old = self._squads(), None, []
+        squads, self._squad, self._next, self._old = self._squads(), None, None, []
         for squad in squads:
             self._close(squad)
 

@@ -296,10 +296,13 @@ class Server:
         self._fit.set()
         self._wake()
 
-    def unfit(self, reason: str) -> None:
-        """The application cannot be imported; requests wait, and further ones are refused."""
+    def unfit(self, reason: str, *, serves: bool) -> None:
+        """The application cannot be imported.
+
+        Requests wait, and further ones are refused, unless an older version `serves` on.
+        """
         _log.error("%s cannot be imported: %s", self._target.text, reason)
-        self._report("unfit", {"reason": reason})
+        self._report("unfit", {"reason": reason, "serves": serves})
         self._fit.set()
         self._wake()
 
