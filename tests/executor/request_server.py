@@ -50,7 +50,52 @@ MANIFEST = {
     "app": "small",
     "target": "small.py:app",
     "code": "0" * 16,
-    "requests": [{"name": "echo", "parameters": [{"name": "first"}, {"name": "second"}]}],
+    "sources": [],
+    "definitions": {"Mode": {"enum": ["slow", "quick"]}},
+    "requests": [
+        {
+            "name": "echo",
+            "doc": "Return the arguments.\n\nAll of them, 100 % of the time.",
+            "parameters": [
+                {
+                    "name": "first",
+                    "doc": "how many",
+                    "required": False,
+                    "default": 1,
+                    "schema": {"type": "integer"},
+                },
+                {"name": "second", "required": False, "schema": {}},
+                {"name": "learning_rate", "required": False, "schema": {"type": "number"}},
+                {"name": "loud", "required": False, "schema": {"type": "boolean"}},
+                {"name": "mode", "required": False, "schema": {"$ref": "#/definitions/Mode"}},
+                {
+                    "name": "seeds",
+                    "required": False,
+                    "schema": {"type": "array", "items": {"type": "integer"}},
+                },
+                {
+                    "name": "table",
+                    "required": False,
+                    "schema": {"anyOf": [{"type": "object"}, {"type": "null"}]},
+                },
+                {"name": "timeout", "required": False, "schema": {"type": "string"}},
+            ],
+        },
+        {
+            "name": "need",
+            "doc": "",
+            "parameters": [{"name": "path", "required": True, "schema": {"type": "string"}}],
+        },
+        *({"name": name, "doc": "", "parameters": []} for name in ("hold", "refuse", *FAILURES)),
+    ],
+}
+FIGURES = {
+    "lanes": {"short": {"running": 0}, "long": {"running": 1}},
+    "unfinished": 3,
+    "succeeded": 7,
+    "resident_bytes": 210_000_000,
+    "promised_bytes": 0,
+    "memory_limit_bytes": 750_000_000,
 }
 
 
@@ -243,7 +288,70 @@ class Peer:
         return MANIFEST
 
     def do_info(self) -> Any:
-        return {"schema": 1, "pid": os.getpid()}
+        return {
+            "schema": 1,
+            "pid": os.getpid(),
+            "app": "small",
+            "target": "small.py",
+            "file": os.environ.get("SMALL_FILE", "small.py"),
+            "code": "0" * 16,
+            "state_dir": "/state",
+            "synchronous": "full",
+            "started_at": "2026-11-21T12:00:00.000Z",
+            "figures": FIGURES,
+        }
+
+    def do_show(self, id_: str) -> Any:
+        one = dict(self.requests.known[self.find(id_)])
+        if one["name"] in FAILURES:
+            one["failure"] = FAILURES[one["name"]]
+        one |= {"schema": 1, "accepted_at": "2026-11-21T12:00:00.000Z", "run_s": 0.25}
+        one |= {"peak_bytes": 12_300_000, "arguments": {"first": 1}, "reason": None}
+        run = {"attempt": 1, "ended_at": "2026-11-21T12:00:01.000Z", "failure": FAILURES["die"]}
+        return one | {"runs": [run], "next": "look"}
+
+    def do_why(self, id_: str) -> Any:
+        at = "2026-11-21T12:00:00.000Z"
+        return {
+            "schema": 1,
+            "id": self.find(id_),
+            "status": "queued",
+            "reason": "waiting: needs 210 MB, 95 MB free of 750 MB",
+            "next": "wait, or raise the limit",
+            "decisions": [{"at": at, "text": "accepted"}, {"at": at, "text": "210 MB learnt"}],
+        }
+
+    def do_prune(self, rule: dict[str, Any]) -> Any:
+        doomed = [one for one in self.requests.known.values() if one["status"] != "running"]
+        if not rule["dry_run"]:
+            for one in doomed:
+                del self.requests.known[one["id"]]
+        return {"schema": 1, "pruned": len(doomed), "bytes": 2_500_000}
+
+    def do_schedules(self) -> Any:
+        one = {"name": "report", "cron": "*/5 * * * *", "fired_at": None}
+        return {"schema": 1, "schedules": [one]}
+
+    def do_top(self) -> Any:
+        worker = {"slot": 1, "lane": "long", "state": "busy", "burst": True, "age_ms": 1500}
+        worker |= {"private_bytes": 5_500_000, "uses": 2, "running": ["000000000001"]}
+        rows = self.do_list({}, 50, None)["requests"]
+        return {
+            "schema": 1,
+            "figures": FIGURES,
+            "workers": [worker],
+            "services": [],
+            "requests": rows,
+        }
+
+    def do_arguments(self, id_: str) -> Any:
+        one = self.requests.known[self.find(id_)]
+        blob = self.requests.blobs[id_]
+        return {"id": id_, "name": one["name"], "code": "0" * 16, "arguments": blob}
+
+    def do_stop(self, drain_s: float | None) -> Any:
+        threading.Timer(0.05, os._exit, (0,)).start()
+        return {"stopping": True}
 
     def do_release(self) -> None:
         self.requests.release()

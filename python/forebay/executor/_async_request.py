@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError
 from forebay.executor._codec import decode
-from forebay.executor._failure import failure_error
+from forebay.executor._wire_errors import failure_error
 from forebay.executor._follow import Progress, item_of
 from forebay.executor._wire import message
 

@@ -250,6 +250,10 @@ class Client:
                 values = value_of(told, channel.name)
                 return values[1] if len(values) == 2 else values[1:]
 
+    def wait_gone(self, timeout: float) -> bool:
+        """Wait until the server that it is connected to has ended; whether it has."""
+        return self._channel().wait_gone(timeout)
+
     def close(self) -> None:
         """Wait until everything submitted is accepted, and close the connection. Idempotent.
 

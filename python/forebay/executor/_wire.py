@@ -7,6 +7,7 @@ A *blob*, which is the arguments or the result of a request, lies in the head be
 
 from __future__ import annotations
 
+import select
 from collections.abc import Coroutine
 from typing import Any
 
@@ -14,7 +15,7 @@ from msgspec import msgpack
 
 from forebay._core import Connection
 from forebay.errors import ProtocolError, remote_error
-from forebay.executor._failure import refusal_error
+from forebay.executor._wire_errors import refusal_error
 from forebay.rpc import Channel
 from forebay.rpc._codec import BY_NUMBER, Segments
 
@@ -108,6 +109,15 @@ class Answers(Channel):
     def give_up(self, call: int) -> None:
         """Drop the answer to a call that was sent; never waits."""
         self._connection.cancel(call)
+
+    def wait_gone(self, timeout: float) -> bool:
+        """Wait until the peer has closed its end; whether it has."""
+        descriptor = self._connection.fileno()
+        if descriptor < 0:
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLRDHUP)
+        return bool(poll.poll(timeout * 1000))
 
     def _finish(self, outcome: Any) -> Any:
         if isinstance(outcome, BaseException):
