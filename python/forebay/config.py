@@ -212,8 +212,8 @@ class ExecutorConfig:
     What the machine tells by itself (cores, memory, low-resource mode) is no setting.
     """
 
-    workers_max: int = 0
-    """Workers at once, of all lanes; 0: as many as memory and processors admit."""
+    workers_max: int = 64
+    """Workers at once, of all lanes; memory and processors admit fewer on most machines."""
 
     short_workers: int = 1
     """Workers of the short lane that stay; one answers a short request without a start."""
@@ -221,16 +221,16 @@ class ExecutorConfig:
     long_workers: int = 1
     """Workers of the long lane that stay; more start in milliseconds and end when idle."""
 
-    worker_idle: float = 5.0
+    worker_idle: float = 10.0
     """A worker beyond those that stay is ended after so long, so that a burst leaves nothing."""
 
-    worker_uses_max: int = 10_000
+    worker_uses_max: int = 100_000
     """Requests that one worker runs before it is replaced: leaks of extension modules end."""
 
     worker_age_max: float = 3600.0
     """A worker is replaced after so long, between two requests; 0: never."""
 
-    worker_growth_max: int = 100_000_000
+    worker_growth_max: int = 256_000_000
     """A worker whose private memory has grown by more is replaced between requests; 0: never."""
 
     async_at_once: int = 10_000
@@ -276,7 +276,7 @@ class ExecutorConfig:
     """A server that a command started ends after so long without a request."""
 
     drain: float = 60.0
-    """After SIGTERM, running requests have so long to end; then they are cancelled."""
+    """After SIGTERM, running requests have so long to end; then they end with the server."""
 
     def __post_init__(self) -> None:
         for name in (*_EXECUTOR_COUNTS, *_EXECUTOR_BYTES):
@@ -287,7 +287,7 @@ class ExecutorConfig:
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise ConfigError(f"{name} is {value}; give seconds, 0 or more")
-        for name in ("deaths_max", "async_at_once", "queued_max"):
+        for name in ("workers_max", "deaths_max", "async_at_once", "queued_max"):
             if getattr(self, name) == 0:
                 raise ConfigError(f"{name} is 0, so nothing would run; give 1 or more")
         if self.synchronous not in SYNCHRONOUS:

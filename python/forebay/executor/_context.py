@@ -78,9 +78,9 @@ class Context:
 
         Outside of a server it is a logger like any other.
         """
-        import logging
+        from forebay.executor._log import logger_of
 
-        return logging.getLogger(f"forebay.request.{self.name}")
+        return logger_of(self.name, worker=self._reporter is not None)
 
     @property
     def arena(self) -> Arena:

@@ -82,6 +82,11 @@ class Places:
         return self.socket.with_suffix(".json")
 
     @property
+    def manifest(self) -> Path:
+        """What the application was when it was last imported."""
+        return self.state / "manifest.json"
+
+    @property
     def log(self) -> Path:
         """What a server in the background writes."""
         return self.state / "server.log"
@@ -183,6 +188,18 @@ class StateLock:
         """Give it up; idempotent."""
         self._file.close()
 
+    @staticmethod
+    def is_held(state: Path) -> bool:
+        """Whether a server has it, be it that it starts, serves or ends."""
+        try:
+            with open(state / "lock") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
@@ -232,6 +249,11 @@ def running() -> list[Running]:
         return []
     found = [_read(runtime_root() / name) for name in names if name.endswith(".json")]
     return sorted((it for it in found if it), key=lambda it: it.started_at, reverse=True)
+
+
+def running_at(places: Places) -> Running | None:
+    """The server of an application that runs and is ready; None: there is none."""
+    return _read(places.notice)
 
 
 def newest() -> Running | None:
