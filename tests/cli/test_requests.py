@@ -282,9 +282,14 @@ def test_colors_come_only_where_they_are_wanted(
     assert "\x1b" not in forebay("ps").out
 
 
-def test_schedules_are_listed(forebay: Forebay) -> None:
-    """With the time of the last one."""
-    assert forebay("cron").out.splitlines()[1].split("  ") == ["report", "*/5 * * * *", "never"]
+def test_schedules_are_listed_and_rest(forebay: Forebay) -> None:
+    """With the time of the last submission, and of the next."""
+    row = ["report", "*/5 * * * *", "never"]
+    assert re.split("  +", forebay("cron").out.splitlines()[1]) == [*row, "-"]
+    paused = forebay("cron", "pause", "report").out.splitlines()[1]
+    assert re.split("  +", paused) == [*row, "paused"]
+    assert forebay("cron", "resume", "other").code == 4
+    assert forebay("cron", "pause").code == 2
 
 
 def test_stop_waits_until_the_server_is_gone(forebay: Forebay, server: SmallServer) -> None:

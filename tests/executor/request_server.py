@@ -328,9 +328,14 @@ class Peer:
                 del self.requests.known[one["id"]]
         return {"schema": 1, "pruned": len(doomed), "bytes": 2_500_000}
 
-    def do_schedules(self) -> Any:
-        one = {"name": "report", "cron": "*/5 * * * *", "fired_at": None}
+    def do_schedules(self, *, paused: bool = False) -> Any:
+        one = {"name": "report", "cron": "*/5 * * * *", "fired_at": None, "paused": paused}
         return {"schema": 1, "schedules": [one]}
+
+    def do_set_schedule(self, name: str, paused: bool) -> Any:
+        if name != "report":
+            raise Refused("unknown", object=name)
+        return self.do_schedules(paused=paused)
 
     def do_top(self) -> Any:
         worker = {"slot": 1, "lane": "long", "state": "busy", "burst": True, "age_ms": 1500}
