@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -68,13 +68,15 @@ def test_help_loads_nothing_that_it_does_not_need() -> None:
 
 
 def test_help_is_there_within_150_ms() -> None:
-    """The fastest of several starts counts: the machine may do something else meanwhile."""
+    """Counted in time of a processor, of which another program takes none away."""
     command = [sys.executable, "-m", "forebay.cli", "run", "--help"]
 
     def seconds() -> float:
-        began = time.perf_counter()
-        subprocess.run(command, capture_output=True, check=True)
-        return time.perf_counter() - began
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return used.ru_utime + used.ru_stime
 
     assert min(seconds() for _ in range(8)) < HELP_S
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,3 +119,32 @@ def test_a_terminal_shows_a_bar_above_which_the_log_scrolls(
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
     assert "grün" in plain
     assert re.search(r"hold .*25% \(1 of 4 row\), m", plain)
+
+
+def test_top_draws_until_q_and_leaves_the_terminal_as_it_was(
+    server: SmallServer, client: Client
+) -> None:
+    """On the terminal's other screen, with the cursor back at the end."""
+    request = client.submit("hold")
+    assert request.id
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "forebay.cli", "top", "--url", server.url],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"},
+        stdin=end,
+        stdout=end,
+    )
+    before = termios.tcgetattr(end)
+    seen = b""
+    while seen.count(b"q: leave") < 2:  # two pictures
+        seen += os.read(terminal, 65536)
+    assert seen.startswith(b"\x1b[?1049h")
+    assert b"running" in seen
+    os.write(terminal, b"q")
+    assert process.wait(20) == 0
+    while b"\x1b[?1049l" not in seen:
+        seen += os.read(terminal, 65536)
+    assert termios.tcgetattr(end)[3] == before[3]
+    os.close(end)
+    os.close(terminal)

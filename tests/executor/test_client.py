@@ -18,6 +18,7 @@ from forebay.errors import (
     LimitError,
     RemoteError,
 )
+from forebay.executor import _outstanding
 from forebay.executor._client import Client
 from forebay.executor._options import Submit
 from tests.executor.client_fixtures import client, server
@@ -293,3 +294,16 @@ def test_wrong_options_are_refused_here(wrong: dict[str, Any]) -> None:
     """Before anything is sent."""
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Submit(**wrong)
+
+
+def test_ends_that_nobody_has_asked_for_are_asked_for_later(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are submitted at once, the server keeps a bounded number of answers."""
+    monkeypatch.setattr(_outstanding, "OPEN_MAX", 50)
+    requests = [client.submit("hold") for _ in range(60)]
+    assert len(client._outstanding._open) == 10
+    client.ask("release")
+    assert all(one.result(timeout=20) == {} for one in requests)
+    assert requests[0].id == "000000000001"
+    assert requests[-1].id == "000000000060"

@@ -37,7 +37,7 @@ def parser(chosen: str | None = None, *, every: bool = False) -> Parser:
     commands = top.add_subparsers(metavar="COMMAND", dest="command")
     for name, command in COMMANDS.items():
         if every or name == chosen:
-            import_module(f"forebay.cli.{command.module}").add(commands)
+            import_module(command.module).add(commands)
         else:
             commands.add_parser(name, help=command.summary, add_help=False)
     return top

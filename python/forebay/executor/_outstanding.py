@@ -21,15 +21,19 @@ __all__ = ["Outstanding", "Sent"]
 DROPPED_MAX: Final = 256
 """Dropped submissions that are not known to be accepted; the next one waits for their commit."""
 
+OPEN_MAX: Final = 4096
+"""Submissions whose answers are due; the next one waits until those before it are accepted, and
+their ends are asked for when somebody wants them. A server keeps 65,536 calls of one client."""
+
 
 class Sent:
     """One `run` or `wait` on its way.
 
     Attributes:
         channel: where it was sent.
-        call: its number there.
+        call: its number there; negative where the answer is to be asked for.
         token: by which the server knows a `run` on that connection; 0 for a `wait`.
-        message: what was sent.
+        message: what was sent, as long as it may have to be sent again.
         repeatable: whether sending it again cannot make a second request.
         id: of the request, once it is known to be accepted.
         lock: held by whoever waits for the answer.
@@ -43,7 +47,7 @@ class Sent:
         channel: Answers,
         call: int,
         token: int,
-        message: Message,
+        message: Message | None,
         repeatable: bool,
         id_: str | None = None,
     ) -> None:
@@ -70,7 +74,6 @@ class Outstanding:
         self._open: dict[int, Sent] = {}
         """By token: not ended, as far as this side knows."""
         self._dropped: list[Sent] = []
-        self._sweeping = threading.Lock()
         self._refused: list[Error] = []
         """What became of those that were dropped, where they were refused."""
 
@@ -100,9 +103,12 @@ class Outstanding:
             channel, call = self._resend(channel, frame, None)
         sent = Sent(channel, call, token, frame, repeatable, id_)
         if token:
+            if len(self._open) >= OPEN_MAX:
+                self._let_go(list(self._open.values()))
             self._open[token] = sent
         if len(self._dropped) >= DROPPED_MAX:
-            self._sweep()
+            dropped, self._dropped = self._dropped, []
+            self._let_go(dropped)
         return sent
 
     def finish(self, sent: Sent, timeout: float | None) -> Any:
@@ -119,6 +125,9 @@ class Outstanding:
             left = timeout
             while sent.answer is None:
                 try:
+                    if sent.call < 0:
+                        assert sent.id is not None  # it was let go after it was accepted
+                        sent.call = sent.channel.send(message("wait", (sent.id,)))
                     sent.answer = sent.channel.settle(sent.call, left)
                 except BrokenError as error:
                     self._recover(sent, error, until)
@@ -159,6 +168,7 @@ class Outstanding:
             self._take_acceptance(sent, told)
         if sent.id is None:
             sent.id = value_of(sent.answer, sent.channel.name)[1]
+        sent.message = None  # which may be large, and will not be sent again
         return sent.id
 
     def drop(self, sent: Sent) -> None:
@@ -193,17 +203,15 @@ class Outstanding:
                 sent.lock.release()
             raise
 
-    def _sweep(self) -> None:
-        """Make sure of what was dropped, so that its answers need not be kept."""
-        if not self._sweeping.acquire(blocking=False):
-            return  # another thread does
-        try:
-            dropped, self._dropped = self._dropped, []
-            self._confirm(dropped, time.monotonic() + self._links.timeout)
-            for sent in dropped:
-                sent.channel.give_up(sent.call)
-        finally:
-            self._sweeping.release()
+    def _let_go(self, some: list[Sent]) -> None:
+        """Make sure that they are accepted, so that their answers need not be kept."""
+        self._confirm(some, time.monotonic() + self._links.timeout)
+        for sent in some:
+            if sent.lock.acquire(blocking=False):  # else somebody waits for the answer now
+                if sent.answer is None and sent.id is not None and sent.call >= 0:
+                    sent.channel.give_up(sent.call)
+                    sent.call = -1
+                sent.lock.release()
 
     def _confirm(self, some: list[Sent], until: float) -> None:
         """Learn of each whether it was accepted; they are forgotten after that."""
@@ -238,7 +246,7 @@ class Outstanding:
             raise error
         if sent.id is not None:
             frame = message("wait", (sent.id,))
-        elif sent.repeatable or error.delivered == "no":
+        elif sent.message is not None and (sent.repeatable or error.delivered == "no"):
             frame = sent.message
         else:
             error.add_note(
@@ -248,7 +256,6 @@ class Outstanding:
             sent.answer = error
             return
         sent.channel, sent.call = self._resend(sent.channel, frame, until)
-        sent.message = frame
 
     def _resend(self, channel: Answers, frame: Message, until: float | None) -> tuple[Answers, int]:
         while True:
