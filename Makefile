@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian packages that some tests use; without them those tests are skipped.
 TEST_PACKAGES := strace
+# Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
+BENCH_PACKAGES := postgresql redis-server
 
 # maturin goes by this one, whatever environment the shell is in.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
@@ -45,6 +47,7 @@ soak:  ## 20,000 leases while everything that can die is killed or stopped (two 
 	FOREBAY_SOAK_LEASES=20000 $(BIN)/python -m pytest --quiet tests/pool/test_soak.py
 
 bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-bench
+	@bash tools/debian_packages.sh $(BENCH_PACKAGES)
 	@$(BIN)/python -m benchmarks.peers $(BENCH_VENVS)
 
 bench: bench-setup  ## run every benchmark system beside its peers
