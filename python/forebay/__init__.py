@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         RemoteError,
         StaleError,
     )
-    from forebay.executor import App, Context
+    from forebay.executor import App, Context, Executor
     from forebay.memory import Arena, Buffer
     from forebay.pool import (
         Accepting,
@@ -69,6 +69,7 @@ __all__ = [
     "DeadlineError",
     "DiedError",
     "Error",
+    "Executor",
     "Grpc",
     "Http",
     "InternalError",
@@ -98,7 +99,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "executor": ("App", "Context"),
+        "executor": ("App", "Context", "Executor"),
         "memory": ("Arena", "Buffer"),
         "pool": (
             "Accepting",

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from forebay.executor._app import App
     from forebay.executor._cancel import Cancelled
     from forebay.executor._context import Context
+    from forebay.executor._futures import Executor
 
-__all__ = ["App", "Cancelled", "Context"]
+__all__ = ["App", "Cancelled", "Context", "Executor"]
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -22,5 +23,6 @@ __getattr__, __dir__ = lazy(
         "_app": ("App",),
         "_cancel": ("Cancelled",),
         "_context": ("Context",),
+        "_futures": ("Executor",),
     },
 )

@@ -77,7 +77,7 @@ class Worker(Service):
             SystemExit: SIGTERM came while a request ran.
         """
         connection = current()._connection
-        reading = redirect_output()
+        reading = self._redirect_output()
         side = Side(side_path, slot, nonce, reading)
         os.close(reading)
         _prefer_as_victim(options.get("oom_score", 0))
@@ -91,6 +91,10 @@ class Worker(Service):
             serve_async(connection, self._entries, side, pool)
         else:
             SyncLoop(connection, self._entries, side, pool).run()
+
+    def _redirect_output(self) -> int:
+        """Where this process writes to from now on; the read end is the caller's."""
+        return redirect_output()
 
     def warm(self, pool: str) -> list[tuple[str, list[int]]]:
         """Have the services of the application started in the server's pool.
