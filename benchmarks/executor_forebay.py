@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import processes
 from benchmarks.executor_load import Queue, flood, one_at_a_time
-from benchmarks.executor_program import folder_on_disk, running
+from benchmarks.executor_program import folder_on_disk
 from benchmarks.stopwatch import MS, Figures, summary
 
 if TYPE_CHECKING:
@@ -19,36 +19,32 @@ if TYPE_CHECKING:
 
 TARGET = "benchmarks.executor_application:app"
 RESULT_S = 60.0
+DRAIN_S = 5.0
 SYNCS = 200
 PAGE = b"." * 4096
 
 
 @contextmanager
-def served(workers: int, synchronous: str = "FULL") -> Iterator[forebay.Client]:
-    """A client of a server of its own, which is one of this process's children."""
+def served(workers: int, synchronous: str = "full") -> Iterator[forebay.Client]:
+    """A client and a server of its own, which it starts and which is thus this process's child."""
     import forebay
-
-    def answers() -> bool:
-        try:
-            with forebay.Client(app=TARGET, start=False) as client:
-                client.info()
-        except forebay.BrokenError:
-            return False
-        return True
 
     with folder_on_disk() as folder:
         os.environ |= {
             "FOREBAY_STATE_DIR": str(folder),
             "XDG_RUNTIME_DIR": str(folder),
             "FOREBAY_EXECUTOR_WORKERS_MAX": str(workers),
+            "FOREBAY_EXECUTOR_SHORT_WORKERS": str(workers),
+            "FOREBAY_EXECUTOR_LONG_WORKERS": "0",
             "FOREBAY_EXECUTOR_SYNCHRONOUS": synchronous,
         }
-        server = (sys.executable, "-m", "forebay.cli", "serve", TARGET)
-        with (
-            running(server, ready=answers),
-            forebay.Client(app=TARGET, start=False) as client,
-        ):
-            yield client
+        with forebay.Client(app=TARGET) as client:
+            server = os.pidfd_open(client.info()["pid"])
+            try:
+                yield client
+            finally:
+                client.ask("stop", DRAIN_S)
+                processes.wait_for_end(server)
 
 
 def _queue(client: forebay.Client) -> Queue[Any]:
@@ -65,7 +61,7 @@ def _queue(client: forebay.Client) -> Queue[Any]:
 
 
 def durable(
-    workers: int, requests: int, in_flight: int, warm_up: int, synchronous: str = "FULL"
+    workers: int, requests: int, in_flight: int, warm_up: int, synchronous: str = "full"
 ) -> Figures:
     """Many in flight; each request and each end is committed before it is told."""
     with served(workers, synchronous) as client:

@@ -29,7 +29,7 @@ def _pauses(lines: int) -> list[float]:
     return [PAUSES_S[number % len(PAUSES_S)] for number in range(lines)]
 
 
-def _figures(chunks: Iterable[bytes], lines: int) -> Figures:
+def _figures(chunks: Iterable[str | bytes], lines: int) -> Figures:
     """How old each line was when its chunk came; none is split, for each is written at once."""
     samples: list[int] = []
     for chunk in chunks:

@@ -35,7 +35,7 @@ FOREBAY_NORMAL = _contestant(
     OWN,
     80_000,
     30_000,
-    synchronous="NORMAL",
+    synchronous="normal",
 )
 PROCESS_POOL = _contestant(
     "ProcessPoolExecutor", "benchmarks.executor_pools:process_pool", "queues", 30_000, 12_000
