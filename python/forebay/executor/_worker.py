@@ -94,6 +94,10 @@ class Worker(Service):
             _log.exception("worker %d cannot go on", slot)
             raise SystemExit(FAULT_EXIT) from None
 
+    def _redirect_output(self) -> int:
+        """Where this process writes to from now on; the read end is the caller's."""
+        return redirect_output()
+
     def warm(self, pool: str) -> list[tuple[str, list[int]]]:
         """Have the services of the application started in the server's pool.
 
@@ -117,7 +121,7 @@ class Worker(Service):
         options: dict[str, Any],
     ) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the loop has a handler for it
-        reading = redirect_output()
+        reading = self._redirect_output()
         side = Side.connect(side_path, slot, nonce, reading)
         os.close(reading)
         _prefer_as_victim(options.get("oom_score", 0))
