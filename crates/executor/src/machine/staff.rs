@@ -166,20 +166,22 @@ impl Machine {
         self.may_start(now, lane) || self.make_room(now, lane)
     }
 
-    /// Ends another lane's idle burst worker, where the number of workers is what keeps this lane waiting.
+    /// Ends other lanes' idle burst workers, where the number of workers is what keeps this lane waiting.
     fn make_room(&mut self, now: Millis, lane: Lane) -> bool {
-        if self.workers.alive() < self.policy.workers_max {
+        if self.starts.due.is_some_and(|due| due > now) {
             return false;
         }
-        let mut others = LANES.iter().filter(|other| {
-            **other != lane
-                && self.workers.row(**other).alive > 1
-                && self.lanes[**other as usize].ready.is_empty()
-        });
-        let Some(slot) = others.find_map(|other| self.workers.idlest(*other)) else {
-            return false;
-        };
-        self.stop(slot);
+        while self.workers.alive() >= self.policy.workers_max {
+            let mut others = LANES.iter().filter(|other| {
+                **other != lane
+                    && self.workers.row(**other).alive > 1
+                    && self.lanes[**other as usize].ready.is_empty()
+            });
+            let Some(slot) = others.find_map(|other| self.workers.idlest(*other)) else {
+                return false;
+            };
+            self.stop(slot);
+        }
         self.may_start(now, lane)
     }
 
