@@ -17,6 +17,7 @@ fn policy() -> Policy {
         guaranteed: [0, 1, 0],
         memory_limit: Some(750 * MB),
         worker_bytes: 20 * MB,
+        burst_run_ms_min: 0,
         ..Policy::default()
     }
 }

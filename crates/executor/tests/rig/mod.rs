@@ -111,10 +111,10 @@ impl Rig {
     }
 
     pub fn submit_as(&mut self, submitter: &str, name: &str, options: Options) -> RequestId {
-        let submitted = self
+        let one = self
             .try_submit_as(submitter, name, options)
             .expect("accepted");
-        let Submitted::New(id) = submitted else {
+        let Submitted::New(id) = one else {
             panic!("a new request");
         };
         if let Some(request) = self.machine.request(id) {
