@@ -3,10 +3,24 @@
 //! `machine` decides, without a socket, a clock or a thread; the store keeps what it decided, and the
 //! dispatcher does it. The design note is the page `docs/concepts/executor.md`.
 
+// A refusal is the rare answer, made once and sent; boxing it would burden every signature.
+#![allow(clippy::result_large_err)]
+
 pub mod action;
+pub mod dispatcher;
 pub mod error;
+pub mod gauge;
 pub mod id;
+pub mod journal;
 pub mod limit;
+pub mod logs;
 pub mod machine;
+pub mod manifest;
+pub mod message;
+pub mod nearest;
 pub mod op;
 pub mod request;
+pub mod schema;
+pub mod side;
+pub mod store;
+mod sys;

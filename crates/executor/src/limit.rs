@@ -14,3 +14,35 @@ pub const RETRIES_MAX: u32 = 1_000;
 pub const OPTION_TIME_MS_MAX: u64 = 10 * 366 * 86_400_000;
 /// Cores that one request may ask for (`cpu_max`).
 pub const CPU_MAX: u32 = 1_024;
+/// One record of a side socket, its head included (`side_record_bytes_max`).
+///
+/// A worker cuts its output into records of at most this size; well below the kernel's default for what a socket
+/// may hold (`net.core.wmem_default`, 208 KiB), so that one always fits an empty socket.
+pub const SIDE_RECORD_BYTES_MAX: usize = (64 << 10) + 13;
+/// Workers that may wait to be let in (`side_backlog`).
+pub const SIDE_BACKLOG: i32 = 128;
+/// Output that is kept of one request: head and tail (`log_bytes_max`).
+pub const LOG_BYTES_MAX: u64 = 10_000_000;
+/// How much of its beginning; a constant of the file format, because that is where the marker stands.
+///
+/// A multiple of every usual block size, so that what is given up behind it frees whole blocks.
+pub const LOG_HEAD_BYTES: u64 = 256 << 10;
+/// The least that `log_bytes_max` may be.
+pub const LOG_BYTES_LEAST: u64 = 4 * LOG_HEAD_BYTES;
+/// Log files that are kept open; further ones are opened for each write (`log_files_open_max`).
+pub const LOG_FILES_OPEN_MAX: usize = 256;
+/// How often workers and memory are measured while something runs. A reading costs 70 us for a small process, so
+/// fourteen workers cost a hundredth of a core.
+pub const GAUGE_BUSY_MS: u64 = 100;
+/// How often otherwise.
+pub const GAUGE_IDLE_MS: u64 = 1_000;
+/// The share of a core that measuring may take: longer rounds make longer pauses (`gauge_share`, one in so many).
+pub const GAUGE_SHARE: u32 = 20;
+/// Readings that may wait to be taken (`readings_max`); further ones are dropped, newer ones follow.
+pub const READINGS_MAX: usize = 10_000;
+/// What a worker's `oom_score_adj` is raised to: the kernel ends it before the server, the keeper and the client.
+pub const WORKER_OOM_SCORE: i32 = 500;
+/// Below this memory, or with one core, nothing stays resident that need not (`low_resource`).
+pub const LOW_RESOURCE_BYTES: u64 = 2_000_000_000;
+/// See [`LOW_RESOURCE_BYTES`].
+pub const LOW_RESOURCE_CORES_MILLI: u32 = 1_000;

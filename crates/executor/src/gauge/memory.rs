@@ -1,0 +1,173 @@
+//! How much memory there is, and how much of it is in use.
+//!
+//! In use is what nobody can take back: anonymous and shared memory, and what the kernel holds for the processes. The
+//! page cache is not, so a cgroup's usage says nothing. Limits may stand at every level above this process, and what
+//! others use below the same level counts, so the level with the least room decides.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::cgroup::{Host, Version};
+use super::pressure::Pressure;
+
+/// A cgroup that may have a limit.
+#[derive(Clone, Debug)]
+struct Level {
+    version: Version,
+    directory: PathBuf,
+}
+
+/// Where to measure.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    host: Host,
+    levels: Vec<Level>,
+    pressure: Pressure,
+    /// The least limit when this was made: what readings refer to.
+    limit_bytes: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// The limit less what is free at the tightest level.
+    pub resident_bytes: u64,
+    /// See [`super::Reading::Machine`].
+    pub pressure: f32,
+}
+
+impl Memory {
+    /// Of this process: its cgroup's, those above it, and the machine's.
+    pub fn find(host: &Host) -> Self {
+        let place = host.place("memory");
+        let levels = place.into_iter().flat_map(|place| {
+            let level = move |directory| Level {
+                version: place.version,
+                directory,
+            };
+            place.levels.into_iter().map(level)
+        });
+        let mut memory = Self {
+            host: host.clone(),
+            levels: levels.collect(),
+            pressure: Pressure::find(host),
+            limit_bytes: 0,
+        };
+        let limits = memory.levels.iter().filter_map(Level::limit);
+        memory.limit_bytes = limits
+            .chain(memory.machine().map(|(total, _)| total))
+            .min()
+            .unwrap_or(u64::MAX);
+        memory
+    }
+
+    /// The least limit, the machine's memory included.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    /// Whether a cgroup, not the machine, is the limit.
+    pub fn is_confined(&self) -> bool {
+        self.machine()
+            .is_none_or(|(total, _)| self.limit_bytes < total)
+    }
+
+    /// Whether the kernel ends all processes of a cgroup at once when it is out of memory (`memory.oom.group`).
+    pub fn ends_as_group(&self) -> bool {
+        let mut levels = self.levels.iter();
+        levels.any(|level| number(&level.directory.join("memory.oom.group")) == Some(1))
+    }
+
+    /// Measure now. Cost: two or three small reads for each level with a limit, about 20 us each.
+    pub fn measure(&self) -> Machine {
+        let confined = self.levels.iter().filter_map(Level::free);
+        let whole = self.machine().map(|(_, available)| available);
+        let free = confined.chain(whole).min().unwrap_or(self.limit_bytes);
+        Machine {
+            resident_bytes: self.limit_bytes.saturating_sub(free),
+            pressure: self.pressure.read(),
+        }
+    }
+
+    /// What the machine has, and what of it is available.
+    fn machine(&self) -> Option<(u64, u64)> {
+        let text = self.host.text("meminfo");
+        let of = |name| field(&text, name).map(|kib| kib * 1024);
+        Some((of("MemTotal:")?, of("MemAvailable:")?))
+    }
+}
+
+impl Level {
+    fn limit(&self) -> Option<u64> {
+        let name = match self.version {
+            Version::One => "memory.limit_in_bytes",
+            Version::Two => "memory.max",
+        };
+        number(&self.directory.join(name)).filter(|&limit| limit < NO_LIMIT)
+    }
+
+    /// What is left below its limit.
+    fn free(&self) -> Option<u64> {
+        let limit = self.limit()?;
+        let stat = fs::read_to_string(self.directory.join("memory.stat")).ok()?;
+        Some(limit.saturating_sub(resident(&stat, self.version)))
+    }
+}
+
+/// From here on a limit is none: the first version says none as the largest number of whole pages.
+const NO_LIMIT: u64 = 1 << 60;
+
+/// What cannot be reclaimed, from `memory.stat` of a cgroup and those below it.
+///
+/// The first version does not tell apart what the kernel holds, most of which it can reclaim.
+fn resident(stat: &str, version: Version) -> u64 {
+    let names: &[&str] = match version {
+        Version::One => &["total_rss", "total_shmem"],
+        Version::Two => &[
+            "anon",
+            "shmem",
+            "kernel_stack",
+            "pagetables",
+            "slab_unreclaimable",
+        ],
+    };
+    names.iter().filter_map(|name| field(stat, name)).sum()
+}
+
+/// The number behind a name at the beginning of a line.
+pub(super) fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let rest = line.strip_prefix(name)?.strip_prefix([' ', '\t'])?;
+        rest.split_ascii_whitespace().next()?.parse().ok()
+    })
+}
+
+/// A file that holds one number; `max` and what cannot be read are none.
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cache_does_not_count_as_in_use() {
+        let first =
+            "cache 900\nrss 5\ntotal_cache 900\ntotal_rss 100\ntotal_rss_huge 7\ntotal_shmem 20\n";
+        assert_eq!(resident(first, Version::One), 120);
+        let second = "anon 100\nfile 900\nkernel 50\nkernel_stack 1\npagetables 2\nshmem 20\nanon_thp 8\n\
+            slab_reclaimable 9\nslab_unreclaimable 4\n";
+        assert_eq!(resident(second, Version::Two), 127);
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        assert_eq!(field("anon_thp 8\nanon 7\n", "anon"), Some(7));
+        assert_eq!(
+            field("MemTotal:       24684084 kB\n", "MemTotal:"),
+            Some(24_684_084)
+        );
+        assert_eq!(field("anon x\n", "anon"), None);
+    }
+}

@@ -1,0 +1,233 @@
+//! Measures the workers and the memory that there is.
+//!
+//! A thread of its own, because reading `smaps_rollup` takes a tenth of a millisecond and more, under a lock that the
+//! process needs for its page faults, and must hold up no request. It polls: the kernel tells nobody about growth.
+//! How often follows from whether something runs and from what measuring costs.
+
+mod cgroup;
+mod limits;
+mod memory;
+mod pressure;
+mod process;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use forebay_wake::Queue;
+
+pub use cgroup::Host;
+pub use limits::Limits;
+pub use memory::{Machine, Memory};
+pub use process::{private_bytes, set_oom_score};
+
+use crate::error::{Error, Result};
+use crate::limit::{GAUGE_BUSY_MS, GAUGE_IDLE_MS, GAUGE_SHARE};
+use crate::request::Slot;
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reading {
+    /// What a worker has for itself: what would come back if it ended.
+    Worker {
+        slot: Slot,
+        pid: i32,
+        private_bytes: u64,
+    },
+    Machine {
+        /// Of [`Limits::memory_bytes`], what is in use and cannot be reclaimed: the limit less what is free.
+        resident_bytes: u64,
+        /// The part of the last ten seconds in which something stalled for memory, 0.0 to 1.0; 0 where nobody knows.
+        pressure: f32,
+    },
+}
+
+/// The thread that measures. Dropping it ends the thread and waits for it, a round at most.
+#[derive(Debug)]
+pub struct Gauge {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    workers: HashMap<Slot, i32>,
+    /// To be measured at once.
+    wanted: Vec<Slot>,
+    closed: bool,
+}
+
+/// Lock order: `orders` is the only lock, and is not held while something is measured.
+#[derive(Debug)]
+struct Shared {
+    orders: Mutex<Orders>,
+    woken: Condvar,
+    /// Something runs.
+    busy: AtomicBool,
+    /// Something ran since the last round.
+    was_busy: AtomicBool,
+    /// The thread measures often.
+    fast: AtomicBool,
+}
+
+impl Gauge {
+    /// Start the thread; readings go to `readings`. Where it is full they are dropped: newer ones follow.
+    ///
+    /// # Errors
+    /// `System` if there can be no thread.
+    pub fn start(memory: Memory, readings: Arc<Queue<Reading>>) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            orders: Mutex::default(),
+            woken: Condvar::new(),
+            busy: AtomicBool::new(false),
+            was_busy: AtomicBool::new(false),
+            fast: AtomicBool::new(false),
+        });
+        let theirs = Arc::clone(&shared);
+        let thread = Builder::new()
+            .name("forebay-gauge".into())
+            .spawn(move || run(&theirs, &memory, &readings))
+            .map_err(Error::system("start the gauge's thread"))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Measure the worker of this place from now on; its first reading comes at once.
+    pub fn watch(&self, slot: Slot, pid: i32) {
+        let mut orders = self.shared.lock();
+        orders.workers.insert(slot, pid);
+        orders.wanted.push(slot);
+        drop(orders);
+        self.shared.woken.notify_one();
+    }
+
+    /// The worker of this place is gone.
+    pub fn unwatch(&self, slot: Slot) {
+        self.shared.lock().workers.remove(&slot);
+    }
+
+    /// Measure this one now, ahead of its turn.
+    pub fn measure(&self, slot: Slot) {
+        self.shared.lock().wanted.push(slot);
+        self.shared.woken.notify_one();
+    }
+
+    /// Whether something runs. Costs two stores, except when it wakes a thread that measured seldom.
+    pub fn pace(&self, busy: bool) {
+        self.shared.busy.store(busy, Ordering::Relaxed);
+        if busy {
+            self.shared.was_busy.store(true, Ordering::Relaxed);
+            if !self.shared.fast.swap(true, Ordering::Relaxed) {
+                // Under the lock, so that the thread does not go to sleep between its look and this.
+                drop(self.shared.lock());
+                self.shared.woken.notify_one();
+            }
+        }
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.woken.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // its panic was told by the hook
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Orders> {
+        // Nothing of a caller runs under the lock, and every change is one step.
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long to wait after a round that took `cost`. Goes on measuring often for one slow period after a run.
+    fn pause(&self, cost: Duration, last_busy: &mut Instant) -> Duration {
+        let now = Instant::now();
+        let idle = Duration::from_millis(GAUGE_IDLE_MS);
+        if self.busy.load(Ordering::Relaxed) | self.was_busy.swap(false, Ordering::Relaxed) {
+            *last_busy = now;
+        }
+        let fast = now.duration_since(*last_busy) < idle;
+        self.fast.store(fast, Ordering::Relaxed);
+        let period = if fast { GAUGE_BUSY_MS } else { GAUGE_IDLE_MS };
+        Duration::from_millis(period).max(cost * (GAUGE_SHARE - 1))
+    }
+
+    /// Wait for the time or for an order. What to measure ahead of its turn; `None`: the end.
+    fn wait(&self, until: Instant, slow: bool) -> Option<Vec<(Slot, i32)>> {
+        let mut orders = self.lock();
+        loop {
+            if orders.closed {
+                return None;
+            }
+            if !orders.wanted.is_empty() {
+                let wanted = std::mem::take(&mut orders.wanted);
+                let found = wanted.into_iter();
+                let found = found.filter_map(|slot| Some((slot, *orders.workers.get(&slot)?)));
+                return Some(found.collect());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || (slow && self.fast.load(Ordering::Relaxed)) {
+                return Some(Vec::new());
+            }
+            let woken = self.woken.wait_timeout(orders, left);
+            orders = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+fn run(shared: &Shared, memory: &Memory, readings: &Queue<Reading>) {
+    let mut last_busy = Instant::now();
+    loop {
+        let began = Instant::now();
+        let workers: Vec<_> = shared
+            .lock()
+            .workers
+            .iter()
+            .map(|(&slot, &pid)| (slot, pid))
+            .collect();
+        tell_machine(memory, readings);
+        tell_workers(&workers, readings);
+        let pause = shared.pause(began.elapsed(), &mut last_busy);
+        let (until, slow) = (Instant::now() + pause, !shared.fast.load(Ordering::Relaxed));
+        loop {
+            let Some(wanted) = shared.wait(until, slow) else {
+                return;
+            };
+            if wanted.is_empty() {
+                break;
+            }
+            tell_workers(&wanted, readings);
+        }
+    }
+}
+
+fn tell_machine(memory: &Memory, readings: &Queue<Reading>) {
+    let machine = memory.measure();
+    let _ = readings.push(Reading::Machine {
+        resident_bytes: machine.resident_bytes,
+        pressure: machine.pressure,
+    });
+}
+
+/// A worker that is gone has no reading: its death is told elsewhere.
+fn tell_workers(workers: &[(Slot, i32)], readings: &Queue<Reading>) {
+    for &(slot, pid) in workers {
+        if let Some(private_bytes) = private_bytes(pid) {
+            let _ = readings.push(Reading::Worker {
+                slot,
+                pid,
+                private_bytes,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! The output of requests, one file each, of a limited size.
+//!
+//! What a reader sees is a stream with offsets that never change, so that a follower is a file and an offset.
+//! Above `log_bytes_max` the middle is given up: a hole is punched where the file system can, and the file is
+//! rewritten without it where not. A marker behind the head says how much is missing; whoever reads an offset that
+//! was given up gets what follows it.
+//! A log is no promise: where the disk is full the request goes on, and a line says later how much is missing.
+
+mod log;
+mod marker;
+mod read;
+
+use std::fs::{DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+pub use log::Log;
+pub use read::{Last, Piece};
+
+use crate::error::{Error, Result};
+use crate::id::RequestId;
+use crate::limit::LOG_BYTES_LEAST;
+
+/// The logs of one server: a directory.
+#[derive(Debug)]
+pub struct Logs {
+    directory: PathBuf,
+    bytes_max: u64,
+    /// Files that logs keep open.
+    open: Arc<AtomicUsize>,
+}
+
+impl Logs {
+    /// The logs in `directory`, which is made (0700) where it is not there; `bytes_max` of one request are kept.
+    ///
+    /// # Errors
+    /// `Limit` for a `bytes_max` that leaves no room for head and tail; `System`.
+    pub fn open(directory: &Path, bytes_max: u64) -> Result<Self> {
+        if bytes_max < LOG_BYTES_LEAST {
+            return Err(Error::Limit {
+                limit: "log_bytes_max",
+                maximum: LOG_BYTES_LEAST,
+                value: bytes_max,
+                next: "this is its least: keep more",
+            });
+        }
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        let made = builder.create(directory);
+        made.map_err(Error::system(format!("create {}", directory.display())))?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            bytes_max,
+            open: Arc::default(),
+        })
+    }
+
+    /// The log of a request, to write; its file is made with the first byte. One at a time writes a request's.
+    pub fn log(&self, id: RequestId) -> Log {
+        Log::new(self.path(id), self.bytes_max, Arc::clone(&self.open))
+    }
+
+    /// Where the log of a request is, whether there is one or not.
+    pub fn path(&self, id: RequestId) -> PathBuf {
+        self.directory.join(format!("{id}.log"))
+    }
+
+    /// At most `most` bytes from `offset` on, or from the next one that was kept. Empty at the end, and without a log.
+    ///
+    /// Cost: three system calls; nothing stays open between two reads.
+    ///
+    /// # Errors
+    /// `System`.
+    pub fn read(&self, id: RequestId, offset: u64, most: usize) -> Result<Piece> {
+        match self.file(id)? {
+            Some(file) => read::read(&file, offset, most).map_err(self.failed(id)),
+            None => Ok(Piece::nothing(offset)),
+        }
+    }
+
+    /// The end of a log, at most `most` bytes of it.
+    ///
+    /// # Errors
+    /// `System`.
+    pub fn last(&self, id: RequestId, last: Last, most: usize) -> Result<Piece> {
+        match self.file(id)? {
+            Some(file) => read::last(&file, last, most).map_err(self.failed(id)),
+            None => Ok(Piece::nothing(0)),
+        }
+    }
+
+    /// Where the next byte will stand: how much was written, what was given up included.
+    ///
+    /// # Errors
+    /// `System`.
+    pub fn end(&self, id: RequestId) -> Result<u64> {
+        match self.file(id)? {
+            Some(file) => read::end(&file).map_err(self.failed(id)),
+            None => Ok(0),
+        }
+    }
+
+    /// Remove a log; the bytes of disk that this gave back, 0 where there was none.
+    ///
+    /// # Errors
+    /// `System`.
+    pub fn remove(&self, id: RequestId) -> Result<u64> {
+        let path = self.path(id);
+        let bytes = path.metadata().map_or(0, |found| found.blocks() * 512);
+        // What a server left that died while it rewrote the file.
+        let _ = std::fs::remove_file(path.with_extension("log.new"));
+        match std::fs::remove_file(&path) {
+            Ok(()) => Ok(bytes),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(self.failed(id)(error)),
+        }
+    }
+
+    fn file(&self, id: RequestId) -> Result<Option<File>> {
+        match File::open(self.path(id)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failed(id)(error)),
+        }
+    }
+
+    fn failed(&self, id: RequestId) -> impl FnOnce(std::io::Error) -> Error {
+        Error::system(format!("log {}", self.path(id).display()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! Logs in real files: limits, followers, removal, a disk that is full.
+
+use super::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::limit::{LOG_FILES_OPEN_MAX, LOG_HEAD_BYTES};
+
+const ID: RequestId = RequestId(7);
+const LIMIT: u64 = LOG_BYTES_LEAST;
+
+/// Logs in a directory of this test's own, which goes with it.
+struct Place {
+    logs: Logs,
+    directory: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-logs-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let logs = Logs::open(&directory, LIMIT).expect("open");
+        Self { logs, directory }
+    }
+
+    fn read(&self, offset: u64, most: usize) -> Piece {
+        self.logs.read(ID, offset, most).expect("read")
+    }
+
+    /// Everything that a reader gets who starts at the beginning: the pieces joined.
+    fn all(&self) -> Vec<Piece> {
+        let mut pieces = vec![self.read(0, 100_000)];
+        while let Some(last) = pieces.last().filter(|piece| !piece.bytes.is_empty()) {
+            pieces.push(self.read(last.next, 100_000));
+        }
+        pieces.pop();
+        pieces
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Numbered lines of 100 bytes.
+fn line(number: usize) -> String {
+    format!("{number:>98}.\n")
+}
+
+fn fill(log: &mut Log, lines: std::ops::Range<usize>) {
+    for from in lines.clone().step_by(40) {
+        let text: String = (from..lines.end.min(from + 40)).map(line).collect();
+        log.append(text.as_bytes()).expect("append");
+    }
+}
+
+#[test]
+fn the_file_is_made_with_the_first_byte() {
+    let place = Place::new();
+    let mut log = place.logs.log(ID);
+    log.append(b"").expect("append");
+    assert!(!place.logs.path(ID).exists());
+    assert_eq!(place.read(5, 10), Piece::nothing(5));
+    log.append(b"hello\n").expect("append");
+    assert_eq!(place.read(0, 100).bytes, b"hello\n");
+    assert_eq!(place.logs.end(ID).expect("end"), 6);
+}
+
+#[test]
+fn a_follower_is_an_offset() {
+    let place = Place::new();
+    let mut log = place.logs.log(ID);
+    let (mut offset, mut seen) = (0, Vec::new());
+    for number in 0..50 {
+        log.append(line(number).as_bytes()).expect("append");
+        let piece = place.read(offset, 64);
+        assert_eq!(piece.offset, offset);
+        seen.extend(piece.bytes);
+        offset = piece.next;
+    }
+    seen.extend(place.read(offset, 100_000).bytes);
+    assert_eq!(
+        seen,
+        (0..50)
+            .flat_map(|n| line(n).into_bytes())
+            .collect::<Vec<_>>()
+    );
+}
+
+/// Head, marker, and the newest lines are kept; offsets of the stream stay what they were.
+fn limited(place: &Place, mut log: Log) {
+    const LINES: usize = 60_000;
+    fill(&mut log, 0..LINES);
+    assert_eq!(place.logs.end(ID).expect("end"), LINES as u64 * 100);
+    let disk = std::fs::metadata(place.logs.path(ID))
+        .expect("stat")
+        .blocks()
+        * 512;
+    assert!(
+        disk <= LIMIT + LIMIT / 8 + (128 << 10),
+        "{disk} bytes on disk"
+    );
+
+    let pieces = place.all();
+    let marker = pieces
+        .iter()
+        .position(|piece| piece.bytes.starts_with(b"\n[forebay: "));
+    let marker = &pieces[marker.expect("a marker")];
+    assert_eq!(marker.offset, LOG_HEAD_BYTES);
+    let text = String::from_utf8_lossy(&marker.bytes).into_owned();
+    let told: u64 = text
+        .split_ascii_whitespace()
+        .nth(1)
+        .and_then(|n| n.parse().ok())
+        .expect("a number");
+    assert_eq!(marker.next, LOG_HEAD_BYTES + told);
+
+    for piece in pieces.iter().filter(|piece| piece.offset != marker.offset) {
+        let expected: Vec<u8> = (piece.offset / 100..=piece.next / 100)
+            .flat_map(|number| line(usize::try_from(number).expect("small")).into_bytes())
+            .collect();
+        let skip = usize::try_from(piece.offset % 100).expect("small");
+        assert_eq!(piece.bytes, expected[skip..skip + piece.bytes.len()]);
+    }
+    assert_eq!(marker.next % 100, 0, "the tail begins with a line");
+    let kept: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
+    assert!(kept as u64 > LIMIT - (8 << 10), "{kept} bytes are kept");
+
+    let within = place.read(LOG_HEAD_BYTES + 10, 100);
+    assert_eq!(within.offset, marker.next, "what was given up is skipped");
+}
+
+#[test]
+fn the_middle_is_given_up_by_a_hole() {
+    let place = Place::new();
+    limited(&place, place.logs.log(ID));
+    let bytes = std::fs::metadata(place.logs.path(ID)).expect("stat").len();
+    if bytes != 6_000_000 {
+        eprintln!(
+            "skipped in part: the file system of {} has no holes",
+            place.directory.display()
+        );
+    }
+}
+
+#[test]
+fn the_middle_is_given_up_where_there_are_no_holes() {
+    let place = Place::new();
+    limited(&place, place.logs.log(ID).without_holes());
+    let bytes = std::fs::metadata(place.logs.path(ID)).expect("stat").len();
+    assert!(bytes <= LIMIT + LIMIT / 8);
+}
+
+#[test]
+fn a_log_is_gone_on_with_by_another_server() {
+    for holes in [true, false] {
+        let place = Place::new();
+        for round in 0..6 {
+            let log = place.logs.log(ID);
+            let mut log = if holes { log } else { log.without_holes() };
+            fill(&mut log, round * 5_000..(round + 1) * 5_000);
+        }
+        assert_eq!(place.logs.end(ID).expect("end"), 3_000_000);
+        let last = place.logs.last(ID, Last::Lines(2), 10_000).expect("last");
+        assert_eq!(last.bytes, (line(29_998) + &line(29_999)).into_bytes());
+        assert_eq!((last.offset, last.next), (2_999_800, 3_000_000));
+    }
+}
+
+#[test]
+fn the_last_bytes_and_lines_never_reach_into_what_was_given_up() {
+    let place = Place::new();
+    let mut log = place.logs.log(ID);
+    log.append(b"one\ntwo\nthree").expect("append");
+    let last = |last| place.logs.last(ID, last, 1 << 30).expect("last").bytes;
+    assert_eq!(last(Last::Lines(1)), b"three");
+    assert_eq!(last(Last::Lines(2)), b"two\nthree");
+    assert_eq!(last(Last::Lines(9)), b"one\ntwo\nthree");
+    assert_eq!(last(Last::Lines(0)), b"");
+    assert_eq!(last(Last::Bytes(4)), b"hree");
+    fill(&mut log, 0..60_000);
+    let whole = place
+        .logs
+        .last(ID, Last::Bytes(u64::MAX), 1 << 30)
+        .expect("last");
+    assert!(whole.offset > LOG_HEAD_BYTES);
+    assert!(whole.bytes.ends_with(line(59_999).as_bytes()));
+    let cut = place
+        .logs
+        .last(ID, Last::Lines(1_000), 1_000)
+        .expect("last");
+    assert_eq!(cut.bytes.len(), 1_000, "the limit of an answer holds");
+}
+
+#[test]
+fn a_removed_log_gives_its_bytes_back() {
+    let place = Place::new();
+    fill(&mut place.logs.log(ID), 0..1_000);
+    assert!(place.logs.remove(ID).expect("remove") >= 100_000);
+    assert!(!place.logs.path(ID).exists());
+    assert_eq!(place.logs.remove(ID).expect("remove"), 0);
+}
+
+#[test]
+fn a_full_disk_is_told_once_and_later_how_much_is_missing() {
+    let place = Place::new();
+    // As if all files that may stay open were: each write opens its own.
+    place.logs.open.store(LOG_FILES_OPEN_MAX, Ordering::Relaxed);
+    let path = place.logs.path(ID);
+    std::os::unix::fs::symlink("/dev/full", &path).expect("link");
+    let mut log = place.logs.log(ID);
+    let error = log.append(b"12345").expect_err("the disk is full");
+    assert!(error.to_string().contains("No space left"), "{error}");
+    log.append(b"67890").expect("told once");
+    assert_eq!(log.lost_bytes(), 10);
+    std::fs::remove_file(&path).expect("remove");
+    log.append(b"again\n").expect("append");
+    let expected = b"\n[forebay: 10 bytes of output could not be written]\nagain\n";
+    assert_eq!(place.read(0, 1_000).bytes, expected);
+    assert_eq!(log.lost_bytes(), 0);
+}
+
+#[test]
+fn files_that_stay_open_are_limited() {
+    let place = Place::new();
+    let mut logs: Vec<Log> = (0..LOG_FILES_OPEN_MAX as u64 + 20)
+        .map(|number| place.logs.log(RequestId(number)))
+        .collect();
+    for _ in 0..2 {
+        for log in &mut logs {
+            log.append(b"x").expect("append");
+        }
+    }
+    assert_eq!(place.logs.open.load(Ordering::Relaxed), LOG_FILES_OPEN_MAX);
+    drop(logs);
+    assert_eq!(place.logs.open.load(Ordering::Relaxed), 0);
+    let last = RequestId(LOG_FILES_OPEN_MAX as u64 + 19);
+    assert_eq!(place.logs.read(last, 0, 9).expect("read").bytes, b"xx");
+}
+
+#[test]
+fn a_limit_without_room_for_head_and_tail_is_refused() {
+    let error = Logs::open(&std::env::temp_dir(), LIMIT - 1).expect_err("too small");
+    assert!(error.to_string().starts_with("log_bytes_max is"), "{error}");
+}

@@ -1,0 +1,57 @@
+//! What clients, server and workers say to each other, in msgpack.
+//!
+//! The head of a call is `[method, [argument, ...], nil]`; a blob is a bin in the head below
+//! [`BLOB_SEGMENT_BYTES_MIN`], else nil there and the only segment.
+
+mod answer;
+mod call;
+mod failure;
+mod options;
+mod reader;
+mod work;
+mod writer;
+
+pub use answer::{
+    Message, accepted, answered, cancelled, ended, logged, progressed, reasoned, refused,
+    status_event, stood,
+};
+pub use call::{Call, Submit};
+pub use failure::{cause_json, failure_json};
+pub use options::{Asked, options};
+pub use reader::{Reader, Value};
+pub use work::{Run, WorkerReply, leave, pickled, run};
+pub use writer::Writer;
+
+use crate::error::Result;
+use crate::limit::BLOB_SEGMENT_BYTES_MIN;
+
+/// A blob, from the head or the only segment.
+fn blob<'a>(reader: &mut Reader<'a>, segment: Option<&'a [u8]>) -> Result<&'a [u8]> {
+    match (reader.value()?, segment) {
+        (Value::Bin(bytes), _) => Ok(bytes),
+        (Value::Nil, Some(segment)) => Ok(segment),
+        (Value::Nil, None) => Err(reader.malformed("a blob without its segment")),
+        _ => Err(reader.malformed("bytes were expected")),
+    }
+}
+
+/// Put a blob into a head. False where it is to travel as the segment.
+fn put_blob(writer: &mut Writer, blob: &[u8]) -> bool {
+    if blob.len() >= BLOB_SEGMENT_BYTES_MIN {
+        writer.nil();
+        return false;
+    }
+    writer.binary(blob);
+    true
+}
+
+/// The parts of a call's head: the method, how many arguments, and the reader before the first.
+fn opened(head: &[u8]) -> Result<(&str, usize, Reader<'_>)> {
+    let mut reader = Reader::new(head);
+    if reader.array()? != 3 {
+        return Err(reader.malformed("a call is [method, arguments, nil]"));
+    }
+    let method = reader.text()?;
+    let count = reader.array()?;
+    Ok((method, count, reader))
+}

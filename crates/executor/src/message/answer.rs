@@ -1,0 +1,200 @@
+//! What the server answers to clients.
+
+use super::{Writer, put_blob};
+use crate::error::Refusal;
+use crate::id::RequestId;
+use crate::request::{Blob, Ending, Outcome, Status};
+
+/// A head, and the blob that travels beside it where it is large.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    pub head: Vec<u8>,
+    pub segment: Option<Blob>,
+}
+
+/// `[0, id]`: the submission is on disk.
+pub fn accepted(id: RequestId) -> Vec<u8> {
+    let mut writer = Writer::with_room(16);
+    writer.array(2).unsigned(0);
+    put_id(&mut writer, id);
+    writer.into_bytes()
+}
+
+/// `[0, id, status, payload]`: the end of a request; the payload is its result, or its failure as JSON.
+pub fn ended(id: RequestId, ending: &Ending) -> Message {
+    let payload = match &ending.outcome {
+        Outcome::Succeeded(result) => Blob::clone(result),
+        other => super::cause_json(other).into_bytes().into(),
+    };
+    stood(id, ending.status, payload)
+}
+
+/// [`ended`], of an ending that was read back: its payload is as it was told the first time.
+pub fn stood(id: RequestId, status: Status, payload: Blob) -> Message {
+    let mut writer =
+        Writer::with_room(48 + payload.len().min(crate::limit::BLOB_SEGMENT_BYTES_MIN));
+    writer.array(4).unsigned(0);
+    put_id(&mut writer, id);
+    writer.text(word(status));
+    let inline = put_blob(&mut writer, &payload);
+    Message {
+        head: writer.into_bytes(),
+        segment: (!inline).then_some(payload),
+    }
+}
+
+/// `[0, how]`: "now", "asked" or "ended".
+pub fn cancelled(how: &str) -> Vec<u8> {
+    let mut writer = Writer::with_room(16);
+    writer.array(2).unsigned(0).text(how);
+    writer.into_bytes()
+}
+
+/// `[0]`, or `[0, value]` of a value that is msgpack already.
+pub fn answered(value: Option<&[u8]>) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.array(1 + usize::from(value.is_some())).unsigned(0);
+    if let Some(value) = value {
+        writer.raw(value);
+    }
+    writer.into_bytes()
+}
+
+/// `[1, refusal]`.
+pub fn refused(refusal: &Refusal) -> Vec<u8> {
+    let fields = [
+        ("code", refusal.code),
+        ("message", &refusal.message),
+        ("object", &refusal.object),
+        ("limit", &refusal.limit),
+        ("value", &refusal.value),
+        ("next", &refusal.next),
+    ];
+    let mut writer = Writer::with_room(256);
+    writer.array(2).unsigned(1).map(fields.len());
+    for (name, value) in fields {
+        writer.text(name).text(value);
+    }
+    writer.into_bytes()
+}
+
+/// An item of `logs`: where it begins, and the bytes.
+pub fn logged(offset: u64, bytes: &[u8]) -> Vec<u8> {
+    let mut writer = Writer::with_room(16 + bytes.len());
+    writer.array(2).unsigned(offset).binary(bytes);
+    writer.into_bytes()
+}
+
+/// An item of `events`: a request stands somewhere else.
+pub fn status_event(status: Status, attempt: u32) -> Vec<u8> {
+    let mut writer = Writer::with_room(48);
+    writer.map(3).text("event").text("status");
+    writer.text("status").text(word(status));
+    writer.text("attempt").unsigned(u64::from(attempt));
+    writer.into_bytes()
+}
+
+/// An item of `events`: why a request waits.
+pub fn reasoned(reason: &str) -> Vec<u8> {
+    let mut writer = Writer::with_room(32 + reason.len());
+    writer.map(2).text("event").text("reason");
+    writer.text("reason").text(reason);
+    writer.into_bytes()
+}
+
+/// An item of `events` from a progress record, a msgpack map; `None` where it is none.
+pub fn progressed(record: &[u8]) -> Option<Vec<u8>> {
+    let mut reader = super::Reader::new(record);
+    let count = reader.map_or_nil().ok()??;
+    let start = reader.offset();
+    for _ in 0..2 * count {
+        reader.skip().ok()?;
+    }
+    let pairs = reader.since(start);
+    reader.end().ok()?;
+    let mut writer = Writer::with_room(24 + pairs.len());
+    writer.map(count + 1).text("event").text("progress");
+    writer.raw(pairs);
+    Some(writer.into_bytes())
+}
+
+/// A status as clients read it.
+fn word(status: Status) -> &'static str {
+    match status {
+        Status::Queued => "queued",
+        Status::Running => "running",
+        Status::Succeeded => "succeeded",
+        Status::Failed => "failed",
+        Status::Cancelled => "cancelled",
+        Status::Dead => "dead",
+    }
+}
+
+fn put_id(writer: &mut Writer, id: RequestId) {
+    writer.text(&id.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Reader, Value};
+    use crate::request::Failure;
+
+    fn ending(outcome: Outcome) -> Ending {
+        Ending {
+            status: Status::Succeeded,
+            attempts: 1,
+            at: 5,
+            peak_bytes: None,
+            outcome,
+        }
+    }
+
+    #[test]
+    fn a_small_result_is_in_the_head_and_a_large_one_beside_it() {
+        let id = RequestId(77);
+        for (bytes, beside) in [(10, false), (70_000, true)] {
+            let result: Blob = vec![3; bytes].into();
+            let told = ended(id, &ending(Outcome::Succeeded(Blob::clone(&result))));
+            assert_eq!(told.segment.is_some(), beside);
+            let mut reader = Reader::new(&told.head);
+            assert_eq!(reader.array().expect("array"), 4);
+            assert_eq!(reader.unsigned().expect("code"), 0);
+            assert_eq!(reader.text().expect("id").parse(), Ok(id));
+            assert_eq!(reader.text().expect("status"), "succeeded");
+            let payload = super::super::blob(&mut reader, told.segment.as_deref());
+            assert_eq!(payload.expect("payload"), &*result);
+            reader.end().expect("the end");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_told_as_json() {
+        let outcome = Outcome::Failed(Failure::OutcomeUnknown);
+        let told = ended(RequestId(1), &ending(outcome));
+        let text = b"{\"kind\":\"outcome_unknown\"}";
+        assert!(told.head.ends_with(text));
+    }
+
+    #[test]
+    fn a_refusal_is_a_map_of_texts() {
+        let refusal = Refusal::limit("queue", "queued_max", 2, 3, "wait");
+        let head = refused(&refusal);
+        let mut reader = Reader::new(&head);
+        assert_eq!(reader.array().expect("array"), 2);
+        assert_eq!(reader.unsigned().expect("code"), 1);
+        assert_eq!(reader.value().expect("map"), Value::Map(6));
+        assert_eq!(reader.text().expect("name"), "code");
+        assert_eq!(reader.text().expect("value"), "limit");
+    }
+
+    #[test]
+    fn progress_passes_through_as_it_is() {
+        let record = b"\x82\xa4done\x03\xa5total\x0a";
+        let item = progressed(record).expect("an item");
+        assert_eq!(item, b"\x83\xa5event\xa8progress\xa4done\x03\xa5total\x0a");
+        for wrong in [&b"\x91\x01"[..], b"\x81\xa4done", b"", b"\x80\x01", b"\xc0"] {
+            assert_eq!(progressed(wrong), None, "{wrong:?}");
+        }
+    }
+}

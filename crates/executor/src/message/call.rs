@@ -1,0 +1,211 @@
+//! What clients ask, as far as Rust answers it.
+
+use super::{Reader, Value, blob, opened};
+use crate::error::Result;
+use crate::id::RequestId;
+
+/// A submission as it came; nothing of it is copied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Submit<'a> {
+    pub name: &'a str,
+    pub arguments: &'a [u8],
+    /// A map in msgpack, or nil; see [`super::options`].
+    pub options: &'a [u8],
+    /// Names this submission within its connection.
+    pub token: Option<u64>,
+}
+
+/// What a client asks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Call<'a> {
+    Submit(Submit<'a>),
+    /// Submit, and answer with its end.
+    Run(Submit<'a>),
+    /// The id of the submission with this token, once committed.
+    Accepted {
+        token: u64,
+    },
+    Wait {
+        id: RequestId,
+    },
+    Cancel {
+        id: RequestId,
+    },
+    Logs {
+        id: RequestId,
+        offset: u64,
+        follow: bool,
+    },
+    Events {
+        id: RequestId,
+    },
+    /// For the server's main thread; the arguments are a msgpack array.
+    Other {
+        method: &'a str,
+        arguments: &'a [u8],
+    },
+}
+
+impl<'a> Call<'a> {
+    /// Read the head of a call, and the blob in its segment where it has one.
+    ///
+    /// # Errors
+    /// `Malformed`, with the place.
+    pub fn read(head: &'a [u8], segment: Option<&'a [u8]>) -> Result<Self> {
+        let (method, count, mut reader) = opened(head)?;
+        let call = match (method, count) {
+            ("submit", 2..=4) => Self::Submit(submit(&mut reader, count, segment)?),
+            ("run", 2..=4) => Self::Run(submit(&mut reader, count, segment)?),
+            ("accepted", 1) => Self::Accepted {
+                token: reader.unsigned()?,
+            },
+            ("wait", 1) => Self::Wait {
+                id: id(&mut reader)?,
+            },
+            ("cancel", 1) => Self::Cancel {
+                id: id(&mut reader)?,
+            },
+            ("logs", 1..=3) => logs(&mut reader, count)?,
+            ("events", 1) => Self::Events {
+                id: id(&mut reader)?,
+            },
+            ("submit" | "run" | "accepted" | "wait" | "cancel" | "logs" | "events", _) => {
+                return Err(reader.malformed("another number of arguments than the method has"));
+            }
+            _ => return other(head, method),
+        };
+        let named = reader.map_or_nil()?;
+        if named.is_some_and(|count| count > 0) {
+            return Err(reader.malformed("the method takes no arguments by name"));
+        }
+        reader.end()?;
+        Ok(call)
+    }
+}
+
+/// A call that is handed on: its arguments stay as they are.
+fn other<'a>(head: &'a [u8], method: &'a str) -> Result<Call<'a>> {
+    let mut reader = Reader::new(head);
+    reader.array()?;
+    reader.skip()?;
+    let arguments = reader.skip()?;
+    reader.skip()?;
+    reader.end()?;
+    Ok(Call::Other { method, arguments })
+}
+
+fn submit<'a>(
+    reader: &mut Reader<'a>,
+    count: usize,
+    segment: Option<&'a [u8]>,
+) -> Result<Submit<'a>> {
+    Ok(Submit {
+        name: reader.text()?,
+        arguments: blob(reader, segment)?,
+        options: if count > 2 { reader.skip()? } else { &[0xc0] },
+        token: if count > 3 {
+            reader.unsigned_or_nil()?
+        } else {
+            None
+        },
+    })
+}
+
+fn logs<'a>(reader: &mut Reader<'a>, count: usize) -> Result<Call<'a>> {
+    Ok(Call::Logs {
+        id: id(reader)?,
+        offset: if count > 1 { reader.unsigned()? } else { 0 },
+        follow: count > 2 && reader.boolean()?,
+    })
+}
+
+/// An id, as text or as its number.
+pub(super) fn id(reader: &mut Reader<'_>) -> Result<RequestId> {
+    match reader.value()? {
+        Value::Str(text) => text
+            .parse()
+            .map_err(|_| reader.malformed("an id of 12 characters was expected")),
+        Value::Int(number) => u64::try_from(number)
+            .map(RequestId)
+            .map_err(|_| reader.malformed("an id was expected")),
+        _ => Err(reader.malformed("an id was expected")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Writer;
+
+    fn head(
+        method: &str,
+        arguments: impl FnOnce(&mut Writer) -> &mut Writer,
+        count: usize,
+    ) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.array(3).text(method).array(count);
+        arguments(&mut writer);
+        writer.nil();
+        writer.into_bytes()
+    }
+
+    #[test]
+    fn a_submission_is_read_where_it_lies() {
+        let head = head(
+            "submit",
+            |w| {
+                w.text("classify").binary(b"\x80").map(1).text("priority");
+                w.integer(3).unsigned(7)
+            },
+            4,
+        );
+        let Call::Submit(submit) = Call::read(&head, None).expect("read") else {
+            panic!("no submission");
+        };
+        assert_eq!((submit.name, submit.token), ("classify", Some(7)));
+        assert_eq!(submit.arguments, b"\x80");
+        assert_eq!(submit.options, b"\x81\xa8priority\x03");
+    }
+
+    #[test]
+    fn a_large_blob_comes_as_the_segment() {
+        let head = head("run", |w| w.text("f").nil(), 2);
+        let segment = vec![7; 70_000];
+        let Call::Run(submit) = Call::read(&head, Some(&segment)).expect("read") else {
+            panic!("no run");
+        };
+        assert_eq!(submit.arguments, segment);
+        assert_eq!(submit.options, [0xc0]);
+        assert!(Call::read(&head, None).is_err());
+    }
+
+    #[test]
+    fn ids_come_as_text_or_as_numbers() {
+        let id = RequestId(0x123_4567_89ab);
+        let text = head("wait", |w| w.text(&id.to_string()), 1);
+        let number = head("wait", |w| w.unsigned(id.0), 1);
+        for head in [text, number] {
+            assert_eq!(Call::read(&head, None).expect("read"), Call::Wait { id });
+        }
+        let wrong = head("wait", |w| w.text("nobody"), 1);
+        assert!(Call::read(&wrong, None).is_err());
+    }
+
+    #[test]
+    fn what_is_not_known_here_is_handed_on() {
+        let head = head("list", |w| w.map(0).unsigned(20), 2);
+        let expected = Call::Other {
+            method: "list",
+            arguments: b"\x92\x80\x14",
+        };
+        assert_eq!(Call::read(&head, None).expect("read"), expected);
+    }
+
+    #[test]
+    fn a_number_of_arguments_that_a_method_does_not_have_is_an_error() {
+        for (method, count) in [("accepted", 0), ("submit", 1), ("wait", 2)] {
+            let head = head(method, |w| (0..count).fold(w, |w, _| w.unsigned(1)), count);
+            assert!(Call::read(&head, None).is_err(), "{method}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! How a request failed, as the JSON that the store keeps and clients read.
+
+use std::fmt::Write;
+
+use super::{Reader, Value};
+use crate::request::{Death, Failure, Outcome};
+
+/// The cause of an end that is no success; `{"kind":"cancelled"}` of a cancelled one.
+///
+/// What succeeded has none: its text is `null`.
+pub fn cause_json(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Succeeded(_) => "null".into(),
+        Outcome::Failed(failure) => failure_json(failure),
+        Outcome::Cancelled => Object::of("cancelled").close(),
+    }
+}
+
+/// One object of `kind` and what belongs to it.
+pub fn failure_json(failure: &Failure) -> String {
+    match failure {
+        Failure::Raised(described) => raised_json(described),
+        Failure::Died(death) => death_json(death),
+        #[allow(clippy::cast_precision_loss)] // exact up to 285,000 years
+        Failure::TimedOut { timeout_ms } => Object::of("timed_out")
+            .number("timeout_s", Some(*timeout_ms as f64 / 1e3))
+            .close(),
+        Failure::After(id) => Object::of("after").text("id", &id.to_string()).close(),
+        Failure::OutcomeUnknown => Object::of("outcome_unknown").close(),
+        Failure::Refused(message) => Object::of("refused").text("message", message).close(),
+    }
+}
+
+fn death_json(death: &Death) -> String {
+    Object::of("died")
+        .text("cause", &death.cause)
+        .number("pid", Some(death.pid))
+        .number("exit_code", death.exit_code)
+        .number("signal", death.signal)
+        .number("peak_bytes", death.peak_bytes)
+        .number("limit_bytes", death.limit_bytes)
+        .text("last_output", &death.last_output)
+        .close()
+}
+
+/// From the worker's map; what it does not say stays empty.
+fn raised_json(described: &[u8]) -> String {
+    const FIELDS: [&str; 4] = ["builtin", "name", "message", "trace"];
+    let mut values = ["Exception", "Exception", "", ""];
+    let mut reader = Reader::new(described);
+    let pairs = reader.map_or_nil().ok().flatten().unwrap_or(0);
+    for _ in 0..pairs {
+        let Ok(Value::Str(name)) = reader.value() else {
+            break;
+        };
+        let place = FIELDS.iter().position(|&field| field == name);
+        let mut ahead = reader.clone();
+        if let (Some(place), Ok(Value::Str(text))) = (place, ahead.value()) {
+            values[place] = text;
+        }
+        if reader.skip().is_err() {
+            break;
+        }
+    }
+    let mut object = Object::of("raised");
+    for (name, value) in FIELDS.into_iter().zip(values) {
+        object = object.text(name, value);
+    }
+    object.close()
+}
+
+/// A JSON object that is being written.
+struct Object(String);
+
+impl Object {
+    fn of(kind: &str) -> Self {
+        Self(format!("{{\"kind\":\"{kind}\""))
+    }
+
+    fn text(mut self, name: &str, value: &str) -> Self {
+        self.name(name);
+        quote(&mut self.0, value);
+        self
+    }
+
+    fn number(mut self, name: &str, value: Option<impl std::fmt::Display>) -> Self {
+        self.name(name);
+        match value {
+            Some(value) => write!(self.0, "{value}"),
+            None => self.0.write_str("null"),
+        }
+        .unwrap_or_default(); // a String takes everything
+        self
+    }
+
+    fn name(&mut self, name: &str) {
+        let _ = write!(self.0, ",\"{name}\":");
+    }
+
+    fn close(mut self) -> String {
+        self.0.push('}');
+        self.0
+    }
+}
+
+/// Append `text` as a JSON string.
+fn quote(json: &mut String, text: &str) {
+    json.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            '\n' => json.push_str("\\n"),
+            '\u{0}'..='\u{1f}' | '\u{7f}' => {
+                let _ = write!(json, "\\u{:04x}", u32::from(character));
+            }
+            _ => json.push(character),
+        }
+    }
+    json.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RequestId;
+    use crate::message::Writer;
+
+    #[test]
+    fn what_was_raised_keeps_its_four_texts() {
+        let mut writer = Writer::default();
+        writer.map(6).text("kind").text("raised");
+        writer.text("builtin").text("ValueError");
+        writer.text("name").text("app.Bad");
+        writer.text("message").text("a \"b\"\n\u{1}");
+        writer.text("extra").array(1).nil();
+        writer.text("trace").text("File \\x");
+        let json = failure_json(&Failure::Raised(writer.into_bytes().into()));
+        assert_eq!(
+            json,
+            r#"{"kind":"raised","builtin":"ValueError","name":"app.Bad","message":"a \"b\"\n\u0001","trace":"File \\x"}"#
+        );
+    }
+
+    #[test]
+    fn a_description_that_cannot_be_read_is_still_a_failure() {
+        for broken in [
+            &b""[..],
+            b"\x81",
+            b"\x81\x01\x01",
+            b"\x81\xa7message",
+            b"\xff",
+        ] {
+            let json = failure_json(&Failure::Raised(broken.into()));
+            assert_eq!(
+                json,
+                r#"{"kind":"raised","builtin":"Exception","name":"Exception","message":"","trace":""}"#
+            );
+        }
+    }
+
+    #[test]
+    fn a_death_says_what_is_known_and_null_for_the_rest() {
+        let death = Death {
+            cause: "memory".into(),
+            pid: 7,
+            exit_code: None,
+            signal: Some(9),
+            peak_bytes: Some(300),
+            limit_bytes: None,
+            last_output: "bye".into(),
+        };
+        assert_eq!(
+            failure_json(&Failure::Died(death)),
+            r#"{"kind":"died","cause":"memory","pid":7,"exit_code":null,"signal":9,"peak_bytes":300,"limit_bytes":null,"last_output":"bye"}"#
+        );
+    }
+
+    #[test]
+    fn the_other_causes_are_one_word_and_a_value() {
+        let json = |failure| failure_json(&failure);
+        assert_eq!(
+            json(Failure::TimedOut { timeout_ms: 1_500 }),
+            r#"{"kind":"timed_out","timeout_s":1.5}"#
+        );
+        assert_eq!(
+            json(Failure::After(RequestId(1))),
+            r#"{"kind":"after","id":"000000000001"}"#
+        );
+        assert_eq!(
+            json(Failure::Refused("no".into())),
+            r#"{"kind":"refused","message":"no"}"#
+        );
+        assert_eq!(cause_json(&Outcome::Cancelled), r#"{"kind":"cancelled"}"#);
+    }
+}

@@ -1,0 +1,254 @@
+//! The options of a submission, on top of what its definition says.
+
+use std::sync::Arc;
+
+use super::{Reader, Value, call};
+use crate::error::{Error, Refusal};
+use crate::limit::{AFTER_MAX, CPU_MAX, OPTION_TEXT_BYTES_MAX, OPTION_TIME_MS_MAX, RETRIES_MAX};
+use crate::request::{Lane, Millis, Options};
+use crate::schema::shown;
+
+const NAMES: [&str; 15] = [
+    "lane",
+    "priority",
+    "timeout_s",
+    "retries",
+    "backoff_s",
+    "backoff_max_s",
+    "idempotent",
+    "key",
+    "key_at_once",
+    "idempotency",
+    "memory_bytes",
+    "cpu",
+    "after",
+    "delay_s",
+    "submitter",
+];
+
+/// What a submission asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// The defaults themselves where nothing else was asked for.
+    pub options: Arc<Options>,
+    pub submitter: Option<Arc<str>>,
+}
+
+type Answer<T> = Result<T, Refusal>;
+
+/// Read a map of options, or nil, on top of `defaults`. A delay counts from `now`.
+///
+/// # Errors
+/// A [`Refusal`] that names the option, its value and what is allowed.
+pub fn options(encoded: &[u8], defaults: &Arc<Options>, now: Millis) -> Answer<Asked> {
+    let mut reader = Reader::new(encoded);
+    let pairs = reader.map_or_nil().map_err(unreadable)?.unwrap_or(0);
+    let mut asked = Asked {
+        options: Arc::clone(defaults),
+        submitter: None,
+    };
+    if pairs > 0 {
+        let options = Arc::make_mut(&mut asked.options);
+        for _ in 0..pairs {
+            let name = reader.text().map_err(unreadable)?;
+            let mut given = Given { name, reader };
+            if name == "submitter" {
+                asked.submitter = given.text()?;
+            } else {
+                given.set(options, now)?;
+            }
+            reader = given.reader;
+        }
+        if options.backoff_max_ms < options.backoff_ms {
+            options.backoff_max_ms = options.backoff_ms;
+        }
+    }
+    reader.end().map_err(unreadable)?;
+    Ok(asked)
+}
+
+#[allow(clippy::needless_pass_by_value)] // the argument of `map_err`
+fn unreadable(error: Error) -> Refusal {
+    Refusal::invalid(
+        "options",
+        "a map of options",
+        &error.to_string(),
+        "submit with a client of this version",
+    )
+}
+
+/// One option and the place of its value.
+struct Given<'a> {
+    name: &'a str,
+    reader: Reader<'a>,
+}
+
+impl<'a> Given<'a> {
+    fn set(&mut self, options: &mut Options, now: Millis) -> Answer<()> {
+        match self.name {
+            "lane" => options.lane = self.lane(options.lane)?,
+            "priority" => options.priority = self.integer(-1_000_000, 1_000_000)?,
+            "timeout_s" => options.timeout_ms = self.millis(true)?,
+            "retries" => options.retries = self.integer(0, RETRIES_MAX)?,
+            "backoff_s" => options.backoff_ms = self.millis(false)?.unwrap_or(0),
+            "backoff_max_s" => options.backoff_max_ms = self.millis(false)?.unwrap_or(0),
+            "idempotent" => options.idempotent = self.boolean()?,
+            "key" => options.key = self.text()?,
+            "key_at_once" => options.key_at_once = self.integer(1, u32::MAX)?,
+            "idempotency" => options.idempotency = self.text()?,
+            "memory_bytes" => options.memory_bytes = self.bytes()?,
+            "cpu" => options.cpu_milli = self.cpu()?,
+            "after" => options.after = self.after()?,
+            "delay_s" => {
+                let delay = self.millis(false)?;
+                options.not_before = delay.map(|delay| now.saturating_add(delay));
+            }
+            _ => return Err(self.unknown()),
+        }
+        Ok(())
+    }
+
+    fn unknown(&self) -> Refusal {
+        let nearest = crate::nearest::nearest(self.name, NAMES);
+        let next = match nearest {
+            Some(name) => format!("did you mean {name:?}?"),
+            None => format!("there are {}", NAMES.join(", ")),
+        };
+        Refusal::unknown("option", self.name, next)
+    }
+
+    fn value(&mut self) -> Answer<Value<'a>> {
+        self.reader.value().map_err(unreadable)
+    }
+
+    fn refuse(&self, allowed: &str, value: &Value<'_>) -> Refusal {
+        let object = format!("option {}", self.name);
+        Refusal::invalid(
+            &object,
+            allowed,
+            &shown(value),
+            "submit it with such a value",
+        )
+    }
+
+    fn lane(&mut self, default: Lane) -> Answer<Lane> {
+        let value = self.value()?;
+        let lane = match value {
+            Value::Str("short") => Lane::Short,
+            Value::Str("long") => Lane::Long,
+            Value::Str("async") => Lane::Async,
+            _ => return Err(self.refuse("\"short\", \"long\" or \"async\"", &value)),
+        };
+        match (default == Lane::Async, lane == Lane::Async) {
+            (true, false) => Err(self.refuse("\"async\", as the request is an async def", &value)),
+            (false, true) => Err(self.refuse(
+                "\"short\" or \"long\", as the request is no async def",
+                &value,
+            )),
+            _ => Ok(lane),
+        }
+    }
+
+    /// An integer from `least` to `most`.
+    fn integer<T>(&mut self, least: T, most: T) -> Answer<T>
+    where
+        T: TryFrom<i64> + PartialOrd + std::fmt::Display + Copy,
+    {
+        let value = self.value()?;
+        if let Value::Int(number) = value
+            && let Ok(number) = T::try_from(number)
+            && number >= least
+            && number <= most
+        {
+            return Ok(number);
+        }
+        Err(self.refuse(&format!("an integer from {least} to {most}"), &value))
+    }
+
+    /// Seconds, at least a millisecond where it must be `positive`; nil is no time.
+    fn millis(&mut self, positive: bool) -> Answer<Option<u64>> {
+        let value = self.value()?;
+        #[allow(clippy::cast_precision_loss)] // far below 2^53
+        let (least, most) = (f64::from(u8::from(positive)), OPTION_TIME_MS_MAX as f64);
+        let seconds = match value {
+            Value::Nil => return Ok(None),
+            #[allow(clippy::cast_precision_loss)] // what is that large is refused
+            Value::Int(seconds) => seconds as f64,
+            Value::Float(seconds) => seconds,
+            _ => f64::NAN,
+        };
+        let millis = (seconds * 1e3).ceil();
+        if !(least..=most).contains(&millis) {
+            let least = if positive { "more than 0" } else { "from 0" };
+            let allowed = format!("seconds, {least} to {}", OPTION_TIME_MS_MAX / 1_000);
+            return Err(self.refuse(&allowed, &value));
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // its range is checked
+        Ok(Some(millis as u64))
+    }
+
+    fn boolean(&mut self) -> Answer<bool> {
+        match self.value()? {
+            Value::Bool(value) => Ok(value),
+            value => Err(self.refuse("true or false", &value)),
+        }
+    }
+
+    fn text(&mut self) -> Answer<Option<Arc<str>>> {
+        match self.value()? {
+            Value::Nil => Ok(None),
+            Value::Str(text) if (1..=OPTION_TEXT_BYTES_MAX).contains(&text.len()) => {
+                Ok(Some(text.into()))
+            }
+            value => {
+                let allowed = format!("text of 1 to {OPTION_TEXT_BYTES_MAX} bytes");
+                Err(self.refuse(&allowed, &value))
+            }
+        }
+    }
+
+    fn bytes(&mut self) -> Answer<Option<u64>> {
+        match self.value()? {
+            Value::Nil => Ok(None),
+            Value::Int(bytes @ 0..) => Ok(Some(bytes.unsigned_abs())),
+            value => Err(self.refuse("a number of bytes", &value)),
+        }
+    }
+
+    fn cpu(&mut self) -> Answer<u32> {
+        let value = self.value()?;
+        let cores = match value {
+            #[allow(clippy::cast_precision_loss)] // what is that large is refused
+            Value::Int(cores) => cores as f64,
+            Value::Float(cores) => cores,
+            _ => f64::NAN,
+        };
+        if !(0.0..=f64::from(CPU_MAX)).contains(&cores) {
+            return Err(self.refuse(&format!("cores, from 0 to {CPU_MAX}"), &value));
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // its range is checked
+        Ok((cores * 1e3).round() as u32)
+    }
+
+    fn after(&mut self) -> Answer<Vec<crate::id::RequestId>> {
+        let allowed = format!("a list of at most {AFTER_MAX} ids");
+        let value = self.value()?;
+        let count = match value {
+            Value::Array(count) if count <= AFTER_MAX => count,
+            Value::Nil => 0,
+            _ => return Err(self.refuse(&allowed, &value)),
+        };
+        let mut ids = Vec::with_capacity(count);
+        for _ in 0..count {
+            let mut ahead = self.reader.clone();
+            let value = ahead.value().map_err(unreadable)?;
+            let id = call::id(&mut self.reader);
+            ids.push(id.map_err(|_| self.refuse("ids of 12 characters", &value))?);
+        }
+        Ok(ids)
+    }
+}
+
+#[cfg(test)]
+#[path = "options_tests.rs"]
+mod tests;

@@ -1,0 +1,159 @@
+//! What the server and its workers say to each other.
+
+use super::{Message, Reader, Value, Writer, blob, put_blob};
+use crate::error::Result;
+use crate::id::RequestId;
+use crate::request::Blob;
+
+/// A run to start.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    pub name: &'a str,
+    pub arguments: &'a Blob,
+    pub id: RequestId,
+    pub attempt: u32,
+    /// Time that this run may take.
+    pub deadline_ms: Option<u64>,
+    pub traceparent: Option<&'a str>,
+}
+
+/// What a worker replied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum WorkerReply<'a> {
+    Succeeded(&'a [u8]),
+    /// What the work raised, as the worker encoded it.
+    Raised(&'a [u8]),
+    Cancelled,
+}
+
+/// `["run", [name, arguments, id, attempt, deadline in seconds, traceparent], nil]`.
+pub fn run(run: &Run<'_>) -> Message {
+    let room = 96
+        + run.name.len()
+        + run
+            .arguments
+            .len()
+            .min(crate::limit::BLOB_SEGMENT_BYTES_MIN);
+    let mut writer = Writer::with_room(room);
+    writer.array(3).text("run").array(6).text(run.name);
+    let inline = put_blob(&mut writer, run.arguments);
+    writer.text(&run.id.to_string());
+    writer.unsigned(u64::from(run.attempt));
+    #[allow(clippy::cast_precision_loss)] // exact up to 285,000 years
+    match run.deadline_ms {
+        Some(deadline) => writer.float(deadline as f64 / 1e3),
+        None => writer.nil(),
+    };
+    match run.traceparent {
+        Some(parent) => writer.text(parent),
+        None => writer.nil(),
+    };
+    writer.nil();
+    Message {
+        head: writer.into_bytes(),
+        segment: (!inline).then(|| Blob::clone(run.arguments)),
+    }
+}
+
+/// `["call", [pickle], nil]`: a function with its arguments.
+pub fn pickled(pickle: &Blob) -> Message {
+    let room = 24 + pickle.len().min(crate::limit::BLOB_SEGMENT_BYTES_MIN);
+    let mut writer = Writer::with_room(room);
+    writer.array(3).text("call").array(1);
+    let inline = put_blob(&mut writer, pickle);
+    writer.nil();
+    Message {
+        head: writer.into_bytes(),
+        segment: (!inline).then(|| Blob::clone(pickle)),
+    }
+}
+
+/// `["end", [], nil]`: leave.
+pub fn leave() -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.array(3).text("end").array(0).nil();
+    writer.into_bytes()
+}
+
+impl<'a> WorkerReply<'a> {
+    /// Read the reply to [`run`] or [`pickled`], and the blob in its segment where it has one.
+    ///
+    /// # Errors
+    /// `Malformed`, with the place.
+    pub fn read(head: &'a [u8], segment: Option<&'a [u8]>) -> Result<Self> {
+        let mut reader = Reader::new(head);
+        let count = reader.array()?;
+        let reply = match (reader.unsigned()?, count) {
+            (0, 2) => Self::Succeeded(blob(&mut reader, segment)?),
+            (1, 2) => Self::Raised(raised(&mut reader, segment)?),
+            (2, 1) => Self::Cancelled,
+            _ => {
+                return Err(
+                    reader.malformed("a worker's reply is [0, result], [1, failure] or [2]")
+                );
+            }
+        };
+        reader.end()?;
+        Ok(reply)
+    }
+}
+
+/// What describes a failure: a map as it stands, or a blob.
+fn raised<'a>(reader: &mut Reader<'a>, segment: Option<&'a [u8]>) -> Result<&'a [u8]> {
+    let mut ahead = reader.clone();
+    if let Value::Map(_) = ahead.value()? {
+        return reader.skip();
+    }
+    blob(reader, segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_names_id_and_attempt() {
+        let arguments: Blob = b"\x80".as_slice().into();
+        let told = run(&Run {
+            name: "f",
+            arguments: &arguments,
+            id: RequestId(1),
+            attempt: 2,
+            deadline_ms: Some(1_500),
+            traceparent: None,
+        });
+        assert_eq!(told.segment, None);
+        let mut expected = b"\x93\xa3run\x96\xa1f\xc4\x01\x80\xac000000000001\x02\xcb".to_vec();
+        expected.extend(1.5_f64.to_be_bytes());
+        expected.extend(b"\xc0\xc0");
+        assert_eq!(told.head, expected);
+    }
+
+    #[test]
+    fn the_three_replies_are_told_apart() {
+        let read = |head| WorkerReply::read(head, None).ok();
+        assert_eq!(
+            read(b"\x92\x00\xc4\x01\x07"),
+            Some(WorkerReply::Succeeded(&[7]))
+        );
+        assert_eq!(read(b"\x92\x01\x80"), Some(WorkerReply::Raised(&[0x80])));
+        assert_eq!(
+            read(b"\x92\x01\xc4\x01\x07"),
+            Some(WorkerReply::Raised(&[7]))
+        );
+        assert_eq!(read(b"\x91\x02"), Some(WorkerReply::Cancelled));
+        for wrong in [
+            &b"\x91\x00"[..],
+            b"\x92\x00\x00",
+            b"\x92\x02\xc0",
+            b"\x91\x02\x00",
+            b"",
+            b"\x92\x00\xc0",
+        ] {
+            assert_eq!(read(wrong), None, "{wrong:?}");
+        }
+        let segment = [1; 9];
+        let beside = WorkerReply::read(b"\x92\x00\xc0", Some(&segment)).expect("read");
+        assert_eq!(beside, WorkerReply::Succeeded(&segment));
+    }
+}

@@ -1,0 +1,323 @@
+//! The side sockets: what workers tell without being asked, and interrupts.
+//!
+//! Each worker has one, beside the connection that its requests travel on, because an interrupt must not wait behind
+//! a call, and output must not wait for a result. A packet is a record, so there is no framing:
+//! `[u8 kind][u64 id][u32 attempt][payload]`, little-endian; the first one is `[u8 0][u32 slot][u64 nonce]` with the
+//! read end of the worker's output pipe.
+//! Nothing here blocks. Sources: unix(7), `SO_PEERCRED` and `SCM_RIGHTS`.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, chmod, fcntl_getfl, fcntl_setfl, fstat};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    listen, recvmsg, sendmsg, socket_with,
+};
+use rustix::process::{getpid, getuid};
+
+use crate::error::{Error, Result};
+use crate::id::RequestId;
+use crate::limit::{SIDE_BACKLOG, SIDE_RECORD_BYTES_MAX};
+use crate::request::Slot;
+
+const HELLO_BYTES: usize = 13;
+const HEAD_BYTES: usize = 13;
+const DESCRIPTORS_MAX: usize = 4;
+const INTERRUPT: u8 = 1;
+
+/// Where workers connect their side sockets. Its file goes when it is dropped, except in a forked child.
+#[derive(Debug)]
+pub struct SideDoor {
+    socket: OwnedFd,
+    path: PathBuf,
+    owner: rustix::process::Pid,
+}
+
+impl SideDoor {
+    /// Listen at `path`, whose directory is the caller's alone; a file of an earlier server is replaced.
+    ///
+    /// # Errors
+    /// `Config` for a path that is too long or is something else than a socket; `System`.
+    pub fn bind(path: &Path) -> Result<Self> {
+        let address = SocketAddrUnix::new(path).map_err(|errno| {
+            Error::Config(format!(
+                "side socket {}: {errno}; choose a shorter directory",
+                path.display()
+            ))
+        })?;
+        remove_stale(path)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map_err(Error::system("socket"))?;
+        let what = |call: &str| format!("{call} {}", path.display());
+        bind(&socket, &address).map_err(Error::system(what("bind")))?;
+        let door = Self {
+            socket,
+            path: path.to_owned(),
+            owner: getpid(),
+        };
+        chmod(path, Mode::RUSR | Mode::WUSR).map_err(Error::system(what("chmod")))?;
+        listen(&door.socket, SIDE_BACKLOG).map_err(Error::system(what("listen")))?;
+        Ok(door)
+    }
+
+    /// Let a worker in; `None` where nobody waits. Somebody else's process is turned away, and the next one tried.
+    ///
+    /// # Errors
+    /// `System`, for example with EMFILE: pause accepting then.
+    pub fn accept(&self) -> Result<Option<Side>> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        loop {
+            let socket = match accept_with(&self.socket, flags) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(errno) => return Err(Error::system("accept a side socket")(errno)),
+            };
+            let peer = socket_peercred(&socket).map_err(Error::system("SO_PEERCRED"))?;
+            if peer.uid == getuid() {
+                return Ok(Some(Side {
+                    socket,
+                    pid: peer.pid.as_raw_nonzero().get(),
+                    greeted: false,
+                }));
+            }
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsFd for SideDoor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for SideDoor {
+    fn drop(&mut self) {
+        if getpid() == self.owner {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn remove_stale(path: &Path) -> Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    match path.symlink_metadata() {
+        Ok(found) if found.file_type().is_socket() => {
+            std::fs::remove_file(path).map_err(Error::system(format!("remove {}", path.display())))
+        }
+        Ok(_) => Err(Error::Config(format!(
+            "side socket {}: something else is there; remove it or choose another path",
+            path.display()
+        ))),
+        Err(_) => Ok(()),
+    }
+}
+
+/// What a worker said; it lies in the [`Desk`].
+#[derive(Debug)]
+pub enum Record<'a> {
+    /// The first one: who it is, and the read end of its output, which does not block.
+    Hello {
+        slot: Slot,
+        nonce: u64,
+        output: OwnedFd,
+    },
+    /// Output of one run of the async lane.
+    Log {
+        id: RequestId,
+        attempt: u32,
+        bytes: &'a [u8],
+    },
+    /// A map in msgpack: done, total, message, unit.
+    Progress {
+        id: RequestId,
+        attempt: u32,
+        map: &'a [u8],
+    },
+    /// For the log of the server.
+    Warning {
+        id: RequestId,
+        attempt: u32,
+        text: &'a str,
+    },
+}
+
+/// What [`Side::receive`] found.
+#[derive(Debug)]
+pub enum Received<'a> {
+    Record(Record<'a>),
+    Nothing,
+    /// The worker closed its end, or died.
+    End,
+}
+
+/// Where records are received: one for all side sockets of a thread.
+#[derive(Debug)]
+pub struct Desk(Box<[u8]>);
+
+impl Default for Desk {
+    fn default() -> Self {
+        Self(vec![0; SIDE_RECORD_BYTES_MAX].into_boxed_slice())
+    }
+}
+
+/// The side socket of one worker.
+#[derive(Debug)]
+pub struct Side {
+    socket: OwnedFd,
+    pid: i32,
+    greeted: bool,
+}
+
+impl Side {
+    /// The process that connected it, by the kernel's word.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The next record. Bound the turns that you take for one worker: it may talk without end.
+    ///
+    /// # Errors
+    /// `Malformed` for what is no record, or another first one than a hello: close it; `System`.
+    pub fn receive<'a>(&mut self, desk: &'a mut Desk) -> Result<Received<'a>> {
+        let Some((length, mut descriptors)) = self.packet(desk)? else {
+            return Ok(Received::Nothing);
+        };
+        let packet = &desk.0[..length];
+        if packet.is_empty() {
+            return Ok(Received::End);
+        }
+        let record = if self.greeted {
+            read(packet)?
+        } else {
+            hello(packet, descriptors.pop())?
+        };
+        self.greeted = true;
+        Ok(Received::Record(record))
+    }
+
+    /// Name the run to interrupt. False where the socket is full: the worker does not read, try again later.
+    ///
+    /// # Errors
+    /// `System`: the worker has gone.
+    pub fn interrupt(&self, id: RequestId, attempt: u32) -> Result<bool> {
+        let mut record = [0; HEAD_BYTES];
+        record[0] = INTERRUPT;
+        record[1..9].copy_from_slice(&id.0.to_le_bytes());
+        record[9..].copy_from_slice(&attempt.to_le_bytes());
+        let mut control = SendAncillaryBuffer::default();
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        loop {
+            match sendmsg(&self.socket, &[IoSlice::new(&record)], &mut control, flags) {
+                Ok(_) => return Ok(true),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::system("send an interrupt")(errno)),
+            }
+        }
+    }
+
+    /// A packet and its descriptors; a length of 0 is the end.
+    fn packet(&self, desk: &mut Desk) -> Result<Option<(usize, Vec<OwnedFd>)>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut desk.0)];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let message = loop {
+            match recvmsg(&self.socket, &mut parts, &mut control, flags) {
+                Ok(message) => break message,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(Errno::CONNRESET) => return Ok(Some((0, Vec::new()))),
+                Err(errno) => return Err(Error::system("receive from a side socket")(errno)),
+            }
+        };
+        let mut descriptors = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = part {
+                descriptors.extend(received);
+            }
+        }
+        if message.flags.contains(ReturnFlags::TRUNC) {
+            return Err(malformed("a record longer than side_record_bytes_max"));
+        }
+        Ok(Some((message.bytes, descriptors)))
+    }
+}
+
+impl AsFd for Side {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn malformed(what: &'static str) -> Error {
+    Error::Malformed { what, offset: 0 }
+}
+
+fn hello(packet: &[u8], output: Option<OwnedFd>) -> Result<Record<'static>> {
+    let (0, HELLO_BYTES) = (packet[0], packet.len()) else {
+        return Err(malformed("a side socket begins with a hello"));
+    };
+    let output = output.ok_or(malformed("a hello without the output's descriptor"))?;
+    let what = fstat(&output).map_err(Error::system("fstat the output"))?;
+    // Anything else might block, or be readable for ever.
+    if FileType::from_raw_mode(what.st_mode) != FileType::Fifo {
+        return Err(malformed("a hello whose descriptor is no pipe"));
+    }
+    let flags = fcntl_getfl(&output).map_err(Error::system("fcntl"))?;
+    fcntl_setfl(&output, flags | OFlags::NONBLOCK).map_err(Error::system("fcntl"))?;
+    Ok(Record::Hello {
+        slot: u32::from_le_bytes(number(&packet[1..5])),
+        nonce: u64::from_le_bytes(number(&packet[5..])),
+        output,
+    })
+}
+
+fn read(packet: &[u8]) -> Result<Record<'_>> {
+    let Some((head, payload)) = packet.split_at_checked(HEAD_BYTES) else {
+        return Err(malformed("a record without its head"));
+    };
+    let id = RequestId(u64::from_le_bytes(number(&head[1..9])));
+    let attempt = u32::from_le_bytes(number(&head[9..]));
+    Ok(match head[0] {
+        1 => Record::Log {
+            id,
+            attempt,
+            bytes: payload,
+        },
+        2 => Record::Progress {
+            id,
+            attempt,
+            map: payload,
+        },
+        3 => Record::Warning {
+            id,
+            attempt,
+            text: std::str::from_utf8(payload)
+                .map_err(|_| malformed("a warning that is not UTF-8"))?,
+        },
+        _ => return Err(malformed("a record of an unknown kind")),
+    })
+}
+
+fn number<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut number = [0; N];
+    number.copy_from_slice(bytes);
+    number
+}
+
+#[cfg(test)]
+#[path = "side_tests.rs"]
+mod tests;

@@ -1,0 +1,202 @@
+//! Side sockets between real ends.
+
+use super::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::net::{SendAncillaryMessage, connect};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+/// A path of this test's own.
+fn path() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("forebay-side-{}-{number}", std::process::id()))
+}
+
+fn connected(door: &SideDoor) -> (OwnedFd, Side) {
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .expect("socket");
+    connect(&socket, &SocketAddrUnix::new(door.path()).expect("address")).expect("connect");
+    (socket, door.accept().expect("accept").expect("a worker"))
+}
+
+fn send(socket: &OwnedFd, record: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    }
+    sendmsg(
+        socket,
+        &[IoSlice::new(record)],
+        &mut control,
+        SendFlags::empty(),
+    )
+    .expect("send");
+}
+
+fn hello_record(slot: u32, nonce: u64) -> Vec<u8> {
+    [&[0][..], &slot.to_le_bytes(), &nonce.to_le_bytes()].concat()
+}
+
+fn record(kind: u8, id: u64, attempt: u32, payload: &[u8]) -> Vec<u8> {
+    [
+        &[kind][..],
+        &id.to_le_bytes(),
+        &attempt.to_le_bytes(),
+        payload,
+    ]
+    .concat()
+}
+
+/// A worker that has said hello, and the write end of its output.
+fn greeted(door: &SideDoor) -> (OwnedFd, Side, OwnedFd, OwnedFd) {
+    let (socket, mut side) = connected(door);
+    let (reading, writing) = pipe_with(PipeFlags::CLOEXEC).expect("pipe");
+    send(&socket, &hello_record(3, 99), &[reading.as_fd()]);
+    let mut desk = Desk::default();
+    let Ok(Received::Record(Record::Hello {
+        slot,
+        nonce,
+        output,
+    })) = side.receive(&mut desk)
+    else {
+        panic!("no hello");
+    };
+    assert_eq!((slot, nonce), (3, 99));
+    (socket, side, writing, output)
+}
+
+#[test]
+fn a_hello_brings_the_output_which_does_not_block() {
+    let door = SideDoor::bind(&path()).expect("bind");
+    let (_socket, side, writing, output) = greeted(&door);
+    assert_eq!(
+        side.pid(),
+        i32::try_from(std::process::id()).expect("a pid")
+    );
+    let mut bytes = [0; 8];
+    assert_eq!(rustix::io::read(&output, &mut bytes), Err(Errno::AGAIN));
+    rustix::io::write(&writing, b"hi").expect("write");
+    assert_eq!(rustix::io::read(&output, &mut bytes), Ok(2));
+}
+
+#[test]
+fn records_keep_their_borders_and_the_end_is_told() {
+    let door = SideDoor::bind(&path()).expect("bind");
+    let (socket, mut side, ..) = greeted(&door);
+    let long = vec![b'x'; SIDE_RECORD_BYTES_MAX - HEAD_BYTES];
+    send(&socket, &record(1, 7, 2, &long), &[]);
+    send(&socket, &record(2, 7, 2, b"\x80"), &[]);
+    send(&socket, &record(3, 7, 2, b"careful"), &[]);
+    drop(socket);
+    let mut desk = Desk::default();
+    let Ok(Received::Record(Record::Log { id, attempt, bytes })) = side.receive(&mut desk) else {
+        panic!("no log");
+    };
+    assert_eq!((id, attempt, bytes), (RequestId(7), 2, &*long));
+    assert!(matches!(
+        side.receive(&mut desk),
+        Ok(Received::Record(Record::Progress { map: b"\x80", .. }))
+    ));
+    assert!(matches!(
+        side.receive(&mut desk),
+        Ok(Received::Record(Record::Warning {
+            text: "careful",
+            ..
+        }))
+    ));
+    assert!(matches!(side.receive(&mut desk), Ok(Received::End)));
+}
+
+#[test]
+fn nothing_is_no_end() {
+    let door = SideDoor::bind(&path()).expect("bind");
+    assert!(door.accept().expect("accept").is_none());
+    let (_socket, mut side) = connected(&door);
+    assert!(matches!(
+        side.receive(&mut Desk::default()),
+        Ok(Received::Nothing)
+    ));
+}
+
+#[test]
+fn what_does_not_begin_with_a_hello_and_its_pipe_is_refused() {
+    let door = SideDoor::bind(&path()).expect("bind");
+    let (reading, _writing) = pipe_with(PipeFlags::CLOEXEC).expect("pipe");
+    let null = std::fs::File::open("/dev/null").expect("open");
+    let cases: [(Vec<u8>, Option<BorrowedFd<'_>>); 4] = [
+        (record(1, 7, 1, b"log"), Some(reading.as_fd())),
+        (hello_record(1, 1), None),
+        (hello_record(1, 1), Some(null.as_fd())),
+        (vec![0; 5], Some(reading.as_fd())),
+    ];
+    for (packet, descriptor) in cases {
+        let (socket, mut side) = connected(&door);
+        send(&socket, &packet, descriptor.as_slice());
+        let mut desk = Desk::default();
+        let received = side.receive(&mut desk);
+        assert!(
+            matches!(received, Err(Error::Malformed { .. })),
+            "{packet:?}"
+        );
+    }
+}
+
+#[test]
+fn hostile_records_are_errors() {
+    let door = SideDoor::bind(&path()).expect("bind");
+    let (socket, mut side, ..) = greeted(&door);
+    let mut desk = Desk::default();
+    let second_hello = hello_record(1, 1);
+    for packet in [
+        &b"\x01"[..],
+        &second_hello,
+        &record(9, 1, 1, b""),
+        &record(3, 1, 1, b"\xff"),
+        &vec![1; SIDE_RECORD_BYTES_MAX + 1],
+    ] {
+        send(&socket, packet, &[]);
+        assert!(side.receive(&mut desk).is_err(), "{}", packet.len());
+    }
+}
+
+#[test]
+fn an_interrupt_names_the_run_and_a_full_socket_is_told() {
+    let door = SideDoor::bind(&path()).expect("bind");
+    let (socket, side, ..) = greeted(&door);
+    assert!(side.interrupt(RequestId(5), 2).expect("send"));
+    let mut bytes = [0; 32];
+    let length = rustix::io::read(&socket, &mut bytes).expect("read");
+    assert_eq!(&bytes[..length], &*record(1, 5, 2, b""));
+    let sent = (0..100_000)
+        .take_while(|_| side.interrupt(RequestId(5), 2).expect("send"))
+        .count();
+    assert!(
+        sent < 100_000,
+        "a worker that does not read fills its socket"
+    );
+    drop(socket);
+    assert!(side.interrupt(RequestId(5), 2).is_err());
+}
+
+#[test]
+fn the_file_is_private_replaced_when_stale_and_gone_at_the_end() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = path();
+    let stale = SideDoor::bind(&path).expect("bind");
+    let door = SideDoor::bind(&path).expect("a stale socket is replaced");
+    let mode = path.metadata().expect("stat").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop(door);
+    assert!(!path.exists());
+    drop(stale);
+    std::fs::write(&path, "mine").expect("write");
+    assert!(matches!(SideDoor::bind(&path), Err(Error::Config(_))));
+    std::fs::remove_file(&path).expect("remove");
+}
