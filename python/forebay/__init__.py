@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RemoteError,
         StaleError,
     )
+    from forebay.executor import App, Context
     from forebay.memory import Arena, Buffer
     from forebay.pool import (
         Accepting,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accepting",
+    "App",
     "Arena",
     "BlockError",
     "BrokenError",
@@ -63,6 +65,7 @@ __all__ = [
     "Command",
     "ConfigError",
     "Connected",
+    "Context",
     "DeadlineError",
     "DiedError",
     "Error",
@@ -95,6 +98,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "executor": ("App", "Context"),
         "memory": ("Arena", "Buffer"),
         "pool": (
             "Accepting",

@@ -17,6 +17,7 @@ __all__ = [
     "Buffer",
     "Connection",
     "Cradle",
+    "Dispatcher",
     "Frame",
     "Handle",
     "ItemReader",
@@ -101,6 +102,58 @@ class Rows:
     def __new__(cls, windows: list[tuple[Window, int]], spans: list[tuple[int, int]]) -> Rows: ...
     def read(self, targets: list[Any]) -> None:
         """Copy each span into one of `targets`, writable contiguous buffers of all its rows."""
+
+# --- executor: documented in crates/executor/src/dispatcher ---
+
+@final
+class Dispatcher:
+    """The thread that queues requests and gives them to workers.
+
+    Any thread may call any method. What waits lets go of the GIL; a timeout of None is for ever.
+    """
+
+    def __new__(cls, settings: dict[str, Any]) -> Dispatcher: ...
+    def submit(self, name: str, arguments: bytes, options: dict[str, Any] | None = None) -> int:
+        """Submit a request of this process; returns its ticket, see `finished`."""
+    def finished(self, timeout: float | None) -> list[tuple[int, int, bytes]] | None:
+        """(ticket, end, payload): 0 result, 1 what was raised, 2 a failure's JSON, 3 cancelled."""
+    def cancel(self, ticket: int) -> bool:
+        """Cancel what has not begun: true, and `finished` does not tell of it."""
+    def hold(self, reason: str | None) -> None: ...
+    def orders(self, timeout: float | None) -> list[tuple[Any, ...]] | None:
+        """What the crew is to do; None once closed."""
+    def orders_fileno(self) -> int:
+        """Readable while `orders` would return at once; stays the dispatcher's."""
+    def worker_ready(
+        self, slot: int, connection: Connection, pid: int, pidfd: int, generation: int = 0
+    ) -> None:
+        """Hand over a worker that has started; the pidfd is given away, even if this raises."""
+    def worker_failed(self, slot: int, reason: str) -> None: ...
+    def worker_died(
+        self,
+        slot: int,
+        cause: str,
+        pid: int,
+        exit_code: int | None,
+        signal: int | None,
+        peak_bytes: int | None,
+        limit_bytes: int | None,
+        last_output: str,
+    ) -> None: ...
+    def calls(self, timeout: float | None) -> list[tuple[int, str, bytes]] | None:
+        """(ticket, method, arguments as a msgpack array) for the main thread; None once closed."""
+    def calls_fileno(self) -> int:
+        """Readable while `calls` would return at once; stays the dispatcher's."""
+    def answer(self, ticket: int, head: bytes) -> None:
+        """Answer a call: msgpack of `[0, value]` or `[1, refusal]`."""
+    def figures(self) -> dict[str, Any]: ...
+    def workers(self) -> list[dict[str, Any]]: ...
+    def why(self, id: int) -> dict[str, Any] | None: ...
+    def drain(self, timeout: float) -> bool:
+        """Dispatch and take nothing more; whether everything that ran has ended in time."""
+    def wake(self) -> None:
+        """Have every thread that waits in `orders`, `calls` or `finished` return."""
+    def close(self) -> None: ...
 
 # --- transport ---
 

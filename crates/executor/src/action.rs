@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::op::Op;
 use crate::request::{Ending, Lane, Slot};
@@ -22,6 +23,8 @@ pub enum Action {
     Store(Op),
     /// A submission is on disk: tell who submitted.
     Accepted(RequestId),
+    /// A submission is not on disk and will not be: tell who submitted; nobody else knows of it.
+    Refused(RequestId, Arc<Refusal>),
     /// A request's end is on disk: tell who waits.
     Ended(RequestId, Arc<Ending>),
     /// A run begins. With `journal`, note it in the journal before the worker hears of it.

@@ -92,6 +92,15 @@ pub enum Error {
     /// A peer, or a file, does not speak as agreed.
     #[error("{what} at byte {offset}")]
     Malformed { what: &'static str, offset: usize },
+    /// The dispatcher is closed.
+    #[error("the dispatcher is closed")]
+    Closed,
+    /// A connection could not be taken over, or a socket not be listened on.
+    #[error(transparent)]
+    Transport(#[from] forebay_transport::Error),
+    /// The store could not be opened, or not be read.
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
     /// A system call failed.
     #[error("{what}: {source}")]
     System { what: String, source: io::Error },

@@ -7,11 +7,14 @@
 #![allow(clippy::result_large_err)]
 
 pub mod action;
+pub mod dispatcher;
 pub mod error;
 pub mod gauge;
 pub mod id;
+pub mod journal;
 pub mod limit;
 pub mod logs;
+pub mod machine;
 pub mod manifest;
 pub mod message;
 pub mod nearest;
@@ -19,3 +22,5 @@ pub mod op;
 pub mod request;
 pub mod schema;
 pub mod side;
+pub mod store;
+mod sys;

@@ -1,5 +1,6 @@
 //! Errors of the core as exceptions of `forebay.errors`: one function per crate, by what the caller can do.
 #![allow(clippy::needless_pass_by_value)] // errors come by value, so that `map_err` takes these functions as they are
+use forebay_executor::error::Error as Executor;
 use forebay_memory::Error as Memory;
 use forebay_pool::Error as Pool;
 use forebay_transport::{Delivered, Error as Transport};
@@ -7,6 +8,27 @@ use pyo3::exceptions::{PyInterruptedError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use rustix::io::Errno;
+
+/// The exception for an error of the executor.
+pub(crate) fn executor(error: Executor) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Executor::Refused(_) | Executor::Config(_) => config(message),
+        Executor::Store(_) => raise("BrokenError", message, |py| {
+            [("delivered", "no")].into_py_dict(py)
+        }),
+        Executor::Limit { maximum, value, .. } => raise("LimitError", message, |py| {
+            [("limit", maximum), ("value", value)].into_py_dict(py)
+        }),
+        Executor::Closed => plain("ClosedError", message),
+        Executor::Transport(error) => Python::attach(|py| transport_error(py, &error, None)),
+        Executor::System { source, .. } => {
+            PyOSError::new_err((source.raw_os_error().unwrap_or(0), message))
+        }
+        // `Malformed`, and what a later version of the crate may add.
+        _ => internal(message),
+    }
+}
 
 /// The exception for an error of the memory crate.
 pub(crate) fn memory(error: Memory) -> PyErr {

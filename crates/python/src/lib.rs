@@ -1,6 +1,7 @@
 //! The extension module `forebay._core`: one file per system, no algorithm.
 
 mod error;
+mod executor;
 mod memory;
 mod pool;
 mod sys;
@@ -10,10 +11,11 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
-    use super::{Bound, PyModule, PyResult, memory, pool, transport};
+    use super::{Bound, PyModule, PyResult, executor, memory, pool, transport};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        executor::register(module)?;
         memory::register(module)?;
         pool::register(module)?;
         transport::register(module)

@@ -26,7 +26,7 @@ use crate::state::{Entry, Reader, State, ring};
 use crate::sys::process;
 use crate::sys::shared::Aside;
 use crate::unix::peer_uid;
-use crate::wire::Wire;
+use crate::wire::{Socket, Wire};
 
 /// How a connection is made.
 #[derive(Clone, Debug)]
@@ -174,6 +174,12 @@ impl Connection {
         self.lock_any().stream.as_ref().map(Wire::descriptor)
     }
 
+    /// The socket itself, for an epoll: it stays open meanwhile. `None` once closed.
+    pub fn socket(&self) -> Option<Socket> {
+        let state = self.lock_any();
+        state.stream.as_ref().map(|wire| Arc::clone(wire.socket()))
+    }
+
     /// Take the peer's pidfd: readable means that the peer ended. Closed with the connection.
     pub fn watch(&self, pidfd: OwnedFd) {
         let mut state = self.lock_any();
@@ -247,6 +253,15 @@ impl Connection {
             state.receive();
             Ok(state.calls.take_finished())
         })?
+    }
+
+    /// Have frames wait for `flush` from now on, up to [`CORKED_BYTES_MAX`] bytes of them.
+    ///
+    /// For a driver that answers many calls in one turn and flushes each connection once at its end.
+    ///
+    /// [`CORKED_BYTES_MAX`]: crate::limit::CORKED_BYTES_MAX
+    pub fn cork(&self) -> Result<()> {
+        self.step(|state| state.corked = true)
     }
 
     /// Hand queued bytes to the kernel; true when nothing waits any more.

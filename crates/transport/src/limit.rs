@@ -45,6 +45,8 @@ pub const REFUSALS_BYTES_MAX: usize = 64 << 10;
 pub const OUTBOX_BYTES_LOW: usize = 128 << 10;
 /// Queued bytes of messages above which nothing more is taken.
 pub const OUTBOX_BYTES_MAX: usize = 1 << 30;
+/// What waits for the flush of a corked connection; beyond it is handed to the kernel at once.
+pub const CORKED_BYTES_MAX: usize = 128 << 10;
 /// The receive buffer, one per thread.
 pub const RECEIVE_BYTES: usize = 256 << 10;
 /// Receives in one turn, so that one connection cannot starve a loop.
@@ -112,10 +114,8 @@ pub const NATIVE_TURN_MESSAGES: usize = 256;
 pub const NATIVE_CONNECTIONS_MAX: usize = 65_536;
 /// Connections of a native listener in their handshake; accepting pauses there.
 pub const NATIVE_UNMET_MAX: usize = 256;
-/// Seconds in which half a message, or an answer that nobody takes, must have moved on.
+/// Seconds in which half a message, or an answer that nobody takes, must have moved on by `STALL_BYTES_MIN`.
 pub const NATIVE_STALL_S: u64 = 30;
-/// By how much at least, so that a byte now and then does not hold a place: about 1 KiB/s.
-pub const NATIVE_STALL_BYTES_MIN: u64 = STALL_BYTES_MIN;
 /// How long accepting pauses when no descriptor is left.
 pub const NATIVE_PAUSE_MS: u64 = 100;
 /// How long a native listener that closes waits for answers to leave.

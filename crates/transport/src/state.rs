@@ -91,6 +91,8 @@ pub struct State<S> {
     /// Whether a blocked thread looks before it sleeps.
     pub look: Look,
     paused: bool,
+    /// Frames wait for a flush, see [`crate::Connection::cork`].
+    pub corked: bool,
     /// Within `receive`, where a failure to send is only noted.
     receiving: bool,
     failed_sending: Option<StreamFault>,
@@ -129,6 +131,7 @@ impl<S: Stream> State<S> {
             leads: 0,
             look: Look::default(),
             paused: false,
+            corked: false,
             receiving: false,
             failed_sending: None,
             refused: outgoing::Refused::default(),

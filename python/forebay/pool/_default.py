@@ -6,6 +6,7 @@ import os
 import threading
 from typing import overload
 
+from forebay.pool import _home
 from forebay.pool._acquire import Acquire
 from forebay.pool._backend import ProgramAcquire
 from forebay.pool._command import Command
@@ -17,13 +18,17 @@ _lock = threading.Lock()
 
 
 def default_pool() -> ServicePool:
-    """The process-wide pool: the one that `set_default_pool` gave, or one with default settings."""
+    """The process-wide pool: the one that `set_default_pool` gave, or one with default settings.
+
+    Inside a request of the executor it is the pool of the server, see `Context.acquire`.
+    """
     global _default
     pool = _default
     if pool is None:
         with _lock:
             if _default is None:
-                _default = ServicePool()
+                made = _home.make_default
+                _default = ServicePool() if made is None else made()
             pool = _default
     return pool
 

@@ -6,6 +6,7 @@
 #![allow(clippy::too_many_arguments)] // they are Python's
 
 use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_transport::call::Taker;
@@ -31,7 +32,8 @@ use crate::sys::descriptor;
 /// Any thread may call any method. Waiting methods let go of the GIL.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct Connection {
-    pub core: Core,
+    /// Shared with a dispatcher that has taken it over.
+    pub core: Arc<Core>,
 }
 
 fn options(py: Python<'_>, server: bool, peer: &str) -> Options {
@@ -85,14 +87,16 @@ impl Connection {
             ..options(py, server, peer)
         };
         let core = Core::new(wire, options).map_err(|e| transport_error(py, &e, None))?;
-        Ok(Self { core })
+        Ok(Self {
+            core: Arc::new(core),
+        })
     }
 
     /// The serving end of a connection to be, see `Cradle`.
     #[staticmethod]
     fn unconnected(py: Python<'_>, peer: &str) -> Self {
         Self {
-            core: Core::unconnected(options(py, true, peer)),
+            core: Arc::new(Core::unconnected(options(py, true, peer))),
         }
     }
 
@@ -101,7 +105,9 @@ impl Connection {
     fn resume(py: Python<'_>, descriptor: RawFd, peer: &str, met: bool) -> PyResult<Self> {
         let core = Core::resume(descriptor::take(descriptor)?, options(py, false, peer), met)
             .map_err(|e| transport_error(py, &e, None))?;
-        Ok(Self { core })
+        Ok(Self {
+            core: Arc::new(core),
+        })
     }
 
     /// Whether another process could go on from here, but for `owed` calls.

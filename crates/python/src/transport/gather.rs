@@ -70,7 +70,7 @@ fn gather_all<'py>(
     let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
     let calls: Vec<(&Core, u64)> = connections
         .iter()
-        .map(|connection| &connection.core)
+        .map(|connection| &*connection.core)
         .zip(ids)
         .collect();
     let mut ended: Vec<Option<CoreResult<Outcome>>> = calls.iter().map(|_| None).collect();

@@ -10,7 +10,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_memory::{Config, Lease, Region};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,16 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::lending::board;
 use crate::limit::{LEND_CHUNK_BYTES, LEND_REGION_BYTES_MAX, LENT_BYTES_MAX};
 use crate::shm::ledger::{Ledger, Ticket};
-use crate::sys::process;
+use crate::sys::per_process::PerProcess;
 use crate::sys::shared::{Aside, Theirs as Board};
 
-/// That of this process, and which process that is.
-static DEPOT: Mutex<Option<Owned>> = Mutex::new(None);
-/// How often a lock is tried that may have been taken by a thread that did not survive a fork.
-const TRIES: usize = 1_000;
-
-/// The depot of a process.
-type Owned = (u32, Arc<Depot>);
+/// That of this process, once something was lent.
+static DEPOT: PerProcess<Mutex<Option<Arc<Depot>>>> = PerProcess::empty();
 
 /// A region, and its books.
 #[derive(Debug)]
@@ -57,11 +52,8 @@ pub struct Desk {
 impl Depot {
     /// The depot of this process; `None` where there is no memory for one.
     pub fn here() -> Option<Arc<Self>> {
-        let mut slot = lock_after_fork()?;
-        let here = process::current();
-        if let Some((owner, depot)) = &*slot
-            && *owner == here
-        {
+        let mut slot = lock(DEPOT.get());
+        if let Some(depot) = &*slot {
             return Some(Arc::clone(depot));
         }
         let config = Config::new("calls", LEND_REGION_BYTES_MAX).chunk_bytes(LEND_CHUNK_BYTES);
@@ -69,7 +61,7 @@ impl Depot {
             region: Region::new(config).ok()?,
             books: Mutex::new(Vec::new()),
         });
-        *slot = Some((here, Arc::clone(&depot)));
+        *slot = Some(Arc::clone(&depot));
         Some(depot)
     }
 
@@ -178,9 +170,8 @@ impl Desk {
 
 /// Take back what peers have given back since their connections ended.
 pub fn sweep_lent() {
-    let here = process::current();
-    let depot = lock_after_fork().and_then(|slot| slot.clone());
-    if let Some((_, depot)) = depot.filter(|(owner, _)| *owner == here) {
+    let depot = lock(DEPOT.get()).clone();
+    if let Some(depot) = depot {
         depot.sweep();
     }
 }
@@ -196,15 +187,4 @@ fn has_ended(process: &OwnedFd) -> bool {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn lock_after_fork() -> Option<MutexGuard<'static, Option<Owned>>> {
-    for _ in 0..TRIES {
-        match DEPOT.try_lock() {
-            Ok(slot) => return Some(slot),
-            Err(TryLockError::Poisoned(slot)) => return Some(slot.into_inner()),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-        }
-    }
-    None
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::limit::NATIVE_STALL_BYTES_MIN;
+use crate::limit::STALL_BYTES_MIN;
 
 /// What a connection is in the middle of, and how far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Progress {
             self.since = now;
             return false;
         };
-        let moved = at.bytes.saturating_sub(self.from.bytes) >= NATIVE_STALL_BYTES_MIN;
+        let moved = at.bytes.saturating_sub(self.from.bytes) >= STALL_BYTES_MIN;
         if moved || at.messages != self.from.messages {
             *self = Self {
                 since: now,
@@ -80,11 +80,11 @@ mod tests {
         let mut progress = Progress::new(start);
         let enough = Position {
             messages: 0,
-            bytes: NATIVE_STALL_BYTES_MIN,
+            bytes: STALL_BYTES_MIN,
         };
         let another = Position {
             messages: 1,
-            bytes: NATIVE_STALL_BYTES_MIN,
+            bytes: STALL_BYTES_MIN,
         };
         for (at, second) in [(None, 40), (Some(enough), 60), (Some(another), 89)] {
             let now = start + Duration::from_secs(second);

@@ -9,7 +9,7 @@ use crate::error::Fault;
 use crate::flow;
 use crate::frame::{HEADER_BYTES, Header, Kind, Reason};
 use crate::inbox::Refusal;
-use crate::limit::REFUSALS_BYTES_MAX;
+use crate::limit::{CORKED_BYTES_MAX, REFUSALS_BYTES_MAX};
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
 use crate::stream::{Stream, StreamFault};
@@ -41,7 +41,7 @@ impl<S: Stream> State<S> {
         } else {
             &prefix[..]
         };
-        if self.outbox.is_empty() && segments.is_empty() {
+        if self.outbox.is_empty() && segments.is_empty() && !self.corked {
             self.send_short(prefix, head);
         } else {
             self.outbox.push_copy(prefix);
@@ -49,7 +49,9 @@ impl<S: Stream> State<S> {
             for segment in segments {
                 self.outbox.push_lent(segment);
             }
-            self.flush();
+            if !self.corked || self.outbox.bytes() >= CORKED_BYTES_MAX {
+                self.flush();
+            }
         }
         let end = self.outbox.end();
         if self.fault.is_some() {

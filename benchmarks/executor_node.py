@@ -1,0 +1,210 @@
+"""A server on a small node, as tables: `python -m benchmarks.executor_node`.
+
+The case that the API server was rewritten for which ours comes from: 0.5 CPU, 750 MB, requests
+with 100 MB of imports and 60 MB of their own. First a baseline that spawns a process per request,
+then ours: how many ran at once, how many of 30 ended well, what the kernel killed, and what was
+told of 20 requests that took far more than they had said.
+Then the burst of 30 on the whole machine: memory before, at its peak, and after.
+Needs the right to make control groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import processes
+from benchmarks.executor_cgroup import Cgroup, cgroup
+from benchmarks.table import aligned
+
+APPLICATION = Path(__file__).with_name("executor_node_app.py")
+NODE_BYTES, NODE_CORES = 750_000_000, 0.5
+BURST_BYTES, BURST_CORES = 16_000_000_000, float(os.cpu_count() or 1)
+REQUESTS, OVERRUNS = 30, 20
+MEGABYTES, SECONDS = 60, 2.0
+READY_S, END_S = 120.0, 600.0
+SETTLE_S = 5.0
+"""After a burst, until idle burst workers have ended: `worker_idle` of the server."""
+LOOK_S = 0.05
+
+
+@contextmanager
+def server(group: Cgroup, state: str) -> Iterator[tuple[Any, int]]:
+    """A server of the application inside of a group: its client, and its process id."""
+    import forebay
+
+    environment = os.environ | {
+        "FOREBAY_STATE_DIR": state,
+        "XDG_RUNTIME_DIR": state,
+        "FOREBAY_EXECUTOR_WORKER_IDLE": "1s",
+    }
+    command = [sys.executable, "-m", "forebay.cli", "serve", str(APPLICATION)]
+    with subprocess.Popen(command, env=environment, preexec_fn=group.enter) as process:  # noqa: PLW1509
+        try:
+            os.environ.update(environment)
+            with forebay.Client(app=str(APPLICATION), start=False, timeout=READY_S) as client:
+                client.run("work", megabytes=1, seconds=0.0)  # the application is imported
+                yield client, process.pid
+        finally:
+            process.terminate()
+            process.wait(END_S)
+
+
+def spawned(at_once: int, group: Cgroup) -> dict[str, Any]:
+    """The baseline with so many at once: as many requests, once."""
+    before = group.kills()
+    arguments = [str(at_once), str(at_once), str(MEGABYTES), str(SECONDS)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks.executor_node_spawner", *arguments],
+        preexec_fn=group.enter,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+        timeout=END_S,
+    )
+    done = int(ended.stdout or 0)
+    return {"at_once": at_once, "done": done, "kills": group.kills() - before}
+
+
+def at_once(rows: list[dict[str, Any]]) -> int:
+    """The most requests that ran at the same time."""
+    moments = []
+    for row in rows:
+        moments.append((datetime.fromisoformat(row["started_at"]), 1))
+        moments.append((datetime.fromisoformat(row["ended_at"]), -1))
+    running = most = 0
+    for _, change in sorted(moments):
+        running += change
+        most = max(most, running)
+    return most
+
+
+def submitted(client: Any, group: Cgroup, *, megabytes: int = MEGABYTES) -> dict[str, Any]:
+    """Submit the requests and wait for them all."""
+    before, kills = group.anonymous_bytes(), group.kills()
+    started = time.monotonic()
+    requests = [client.submit("work", megabytes=megabytes, seconds=SECONDS) for _ in range(REQUESTS)]
+    peak = _watch(group, lambda: all(request.status() == "succeeded" for request in requests))
+    took = time.monotonic() - started
+    rows = client.list(name="work", limit=REQUESTS)
+    time.sleep(SETTLE_S)
+    return {
+        "done": sum(request.exception(timeout=END_S) is None for request in requests),
+        "at_once": at_once(rows),
+        "kills": group.kills() - kills,
+        "seconds": took,
+        "before": before,
+        "peak": peak,
+        "after": group.anonymous_bytes(),
+    }
+
+
+def _watch(group: Cgroup, done: Callable[[], bool]) -> int:
+    """The most anonymous memory until something is done."""
+    peak, deadline = 0, time.monotonic() + END_S
+    while not done() and time.monotonic() < deadline:
+        peak = max(peak, group.anonymous_bytes())
+        time.sleep(LOOK_S)
+    return peak
+
+
+def overrun(client: Any) -> dict[str, Any]:
+    """Have requests take far more than they said; what was told of each."""
+    from forebay.errors import DiedError
+
+    told = []
+    for _ in range(OVERRUNS):
+        try:
+            client.run("overrun")
+        except DiedError as error:
+            told.append((error.cause, error.peak_bytes, error.limit_bytes))
+    named = [one for one in told if one[0] == "memory" and one[1] and one[2]]
+    return {"told": len(named), "example": told[0] if told else None}
+
+
+def idle(state: str) -> list[tuple[str, str]]:
+    """What a server without an application keeps, and each idle worker of one more."""
+    command = [sys.executable, "-m", "forebay.cli", "serve"]
+    environment = os.environ | {"FOREBAY_STATE_DIR": state, "XDG_RUNTIME_DIR": state}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()  # it listens
+            used = processes.memory_bytes(processes.tree(process.pid))
+        finally:
+            process.terminate()
+    return [("server without an application, keeper and store", _mb(used))]
+
+
+def small_node() -> tuple[list[tuple[str, ...]], dict[str, Any]]:
+    """The node of 0.5 CPU and 750 MB."""
+    rows: list[tuple[str, ...]] = []
+    found: dict[str, Any] = {}
+    with cgroup(NODE_BYTES, NODE_CORES) as group:
+        for count in (2, 3, 4, 5):
+            one = spawned(count, group)
+            rows.append((f"spawned, {count} at once", f"{one['done']} of {count}", str(one["kills"])))
+        found["spawned"] = rows[:]
+    with cgroup(NODE_BYTES, NODE_CORES) as group, tempfile.TemporaryDirectory() as state:
+        with server(group, state) as (client, pid):
+            burst = submitted(client, group)
+            found |= {"burst": burst, "overruns": overrun(client), "server_lives": _lives(pid)}
+        rows.append(
+            (
+                f"forebay, at most {burst['at_once']} at once, {burst['seconds']:.0f} s",
+                f"{burst['done']} of {REQUESTS}",
+                str(burst["kills"]),
+            )
+        )
+    return rows, found
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").exists()
+
+
+def whole_machine() -> dict[str, Any]:
+    """The burst of 30 where there is room for all."""
+    with cgroup(BURST_BYTES, BURST_CORES) as group, tempfile.TemporaryDirectory() as state:
+        with server(group, state) as (client, _):
+            submitted(client, group, megabytes=1)  # what one needs is learnt
+            return submitted(client, group)
+
+
+def main() -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", metavar="FILE", help="write the figures there as well")
+    options = parser.parse_args()
+    rows, found = small_node()
+    print(f"\n{NODE_CORES} CPU and {NODE_BYTES / 1e6:.0f} MB, {MEGABYTES} MB a request:\n")
+    print(aligned(("how", "ended well", "killed by the kernel"), rows))
+    told = found["overruns"]
+    print(f"\noverruns told with cause, peak and limit: {told['told']} of {OVERRUNS}")
+    print(f"first of them: {told['example']}; the server lives: {found['server_lives']}")
+    burst = found["whole machine"] = whole_machine()
+    print(f"\n{REQUESTS} requests where there is room, {burst['at_once']} of them at once:\n")
+    figures = [(name, _mb(burst[name])) for name in ("before", "peak", "after")]
+    with tempfile.TemporaryDirectory() as state:
+        print(aligned(("anonymous memory", "MB"), [*figures, *idle(state)]))
+    if options.json:
+        Path(options.json).write_text(json.dumps(found, default=str, indent=1))
+    return 0
+
+
+def _mb(size: float) -> str:
+    return f"{size / 1e6:.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+//! Doing what the machine has decided.
+
+use std::sync::Arc;
+
+use crate::action::Action;
+use crate::dispatcher::command::Order;
+use crate::dispatcher::driver::Driver;
+use crate::dispatcher::keeping::{Asker, Held};
+use crate::id::RequestId;
+use crate::message;
+use crate::request::Blob;
+use crate::store::Question;
+
+/// The name of pickled functions: `forebay.Executor` knows no other.
+const CALL: &str = "@call";
+
+impl Driver {
+    pub fn perform(&mut self, action: Action) {
+        match action {
+            Action::Dispatch {
+                slot,
+                id,
+                attempt,
+                journal,
+            } => self.dispatch(Held { slot, id, attempt }, journal),
+            Action::Store(op) => {
+                if let Some(keeping) = &mut self.keeping {
+                    keeping.add(op);
+                }
+            }
+            Action::Ended(id, ending) => {
+                self.let_go(id);
+                self.tickets.end(id, &ending, &self.shared.finished);
+                self.tell_ended(id, &ending);
+            }
+            Action::Accepted(id) => self.tell_accepted(id),
+            Action::Refused(id, refusal) => {
+                self.let_go(id);
+                self.tell_refused(id, &refusal);
+            }
+            Action::Start { slot, lane } => {
+                let nonce = self.nonce();
+                self.workers.start(slot, lane, nonce);
+                self.shared.order(Order::Start { slot, lane, nonce });
+            }
+            Action::Stop { slot } => {
+                self.workers.dismiss(slot);
+                self.shared.order(Order::Stop { slot });
+            }
+            Action::Expel {
+                slot,
+                peak_bytes,
+                limit_bytes,
+            } => self.expel(slot, peak_bytes, limit_bytes),
+            Action::Interrupt {
+                slot,
+                id,
+                attempt,
+                step,
+            } => self.interrupt(slot, (id, attempt), step),
+            Action::Measure { .. } => {}
+        }
+    }
+
+    fn let_go(&mut self, id: RequestId) {
+        if let Some(keeping) = &mut self.keeping {
+            keeping.ended(id);
+        }
+    }
+
+    /// A run begins: it is noted, its arguments are read where they are on disk, and its worker is told.
+    fn dispatch(&mut self, run: Held, journal: bool) {
+        if let Some(keeping) = &mut self.keeping {
+            if journal && !keeping.note(run) {
+                return;
+            }
+            if keeping.is_on_disk(run.id) {
+                keeping.ask(run.id, Question::Arguments, Asker::Run(run));
+                return;
+            }
+        }
+        self.begin(run, None);
+    }
+
+    /// Tell a worker to run a request; its arguments, if they had to be read.
+    pub fn begin(&mut self, run: Held, arguments: Option<Blob>) {
+        let Held { slot, id, attempt } = run;
+        if let Some(keeping) = &mut self.keeping {
+            keeping.begins((id, attempt));
+        }
+        let standing = self.machine.standing(id);
+        let current = standing.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));
+        let Some(request) = self.machine.request(id).filter(|_| current) else {
+            return; // it has ended meanwhile, or its worker has
+        };
+        let request = Arc::clone(request);
+        let submission = &request.submission;
+        let arguments = arguments.as_ref().unwrap_or(&submission.arguments);
+        let message = if &*submission.name == CALL {
+            message::pickled(arguments)
+        } else {
+            message::run(&message::Run {
+                name: &submission.name,
+                arguments,
+                id,
+                attempt,
+                deadline_ms: submission.options.timeout_ms,
+                traceparent: None,
+            })
+        };
+        if let Err(error) = self.workers.dispatch(slot, (id, attempt), message) {
+            self.give_back(run, &format!("its worker could not be told: {error}"));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Telling clients what became of requests.
+
+use std::sync::Arc;
+
+use crate::dispatcher::clients::Open;
+use crate::dispatcher::driver::Driver;
+use crate::dispatcher::poll::Place;
+use crate::dispatcher::waiting::{For, Waiter};
+use crate::error::Refusal;
+use crate::id::RequestId;
+use crate::message::{self, Message};
+use crate::request::Ending;
+
+impl Driver {
+    /// A call waits for something of a request from now on.
+    pub fn wait_for(&mut self, id: RequestId, waiter: Waiter) {
+        self.wait_with(id, waiter, None);
+    }
+
+    /// The same for a submission, which other calls may name by its token until it is answered.
+    pub fn wait_with(&mut self, id: RequestId, waiter: Waiter, token: Option<u64>) {
+        if let Some(client) = self.clients.get_mut(waiter.client) {
+            client.open.insert(waiter.call, Open::Request(id, token));
+            client.tokens.extend(token.map(|token| (token, id)));
+            self.waiting.add(id, waiter);
+        }
+    }
+
+    /// A submission is on disk.
+    pub fn tell_accepted(&mut self, id: RequestId) {
+        for waiter in self.waiting.accepted(id) {
+            self.answer(waiter.client, waiter.call, plain(message::accepted(id)));
+        }
+    }
+
+    /// The end of a request is on disk.
+    pub fn tell_ended(&mut self, id: RequestId, ending: &Arc<Ending>) {
+        for waiter in self.waiting.ended(id) {
+            let answer = match waiter.wants {
+                For::End => message::ended(id, ending),
+                For::Cancelled => plain(message::cancelled("now")),
+                For::Accepted => plain(message::accepted(id)),
+            };
+            self.answer(waiter.client, waiter.call, answer);
+        }
+    }
+
+    /// A submission could not be written.
+    pub fn tell_refused(&mut self, id: RequestId, refusal: &Refusal) {
+        for waiter in self.waiting.ended(id) {
+            self.refuse(waiter.client, waiter.call, refusal);
+        }
+    }
+
+    pub fn answer(&mut self, client: Place, call: u64, message: Message) {
+        self.clients.answer(client, call, message);
+    }
+
+    pub fn refuse(&mut self, client: Place, call: u64, refusal: &Refusal) {
+        self.answer(client, call, plain(message::refused(refusal)));
+    }
+
+    /// A client is gone, or is to go: its waits end, its requests go on.
+    pub fn client_left(&mut self, place: Place) {
+        let Some(client) = self.clients.dismiss(&self.poll, place) else {
+            return;
+        };
+        for (call, open) in client.open {
+            self.give_up(place, call, open);
+        }
+    }
+
+    /// Nobody waits for the answer to this call any more.
+    pub fn give_up(&mut self, client: Place, call: u64, open: Open) {
+        match open {
+            Open::Request(id, _) => self.waiting.leave(id, client, call),
+            Open::Ticket(ticket) => self.desk.forget(ticket),
+        }
+    }
+}
+
+/// A head without a blob beside it.
+pub fn plain(head: Vec<u8>) -> Message {
+    Message {
+        head,
+        segment: None,
+    }
+}

@@ -1,0 +1,292 @@
+//! The connections of clients: accepted, read in turns, written once a turn.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use forebay_transport::unix::{Listener, peer_uid};
+use forebay_transport::{Call, Codec, Connection, Head, Options, Payload, Role};
+use rustix::process::geteuid;
+
+use crate::dispatcher::hash::ByNumber;
+use crate::dispatcher::limit::{
+    ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, CALLS_A_TURN, CLIENT_OUTBOX_BYTES_MAX, CLIENTS_MAX,
+};
+use crate::dispatcher::poll::{Place, Poll, Ready, Source};
+use crate::dispatcher::seats::Seats;
+use crate::error::{Error, Result};
+use crate::id::RequestId;
+use crate::message::Message;
+
+/// What a call that is not answered waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// Something of this request, which was submitted with this token.
+    Request(RequestId, Option<u64>),
+    /// The store, or the server's main thread.
+    Ticket(u64),
+}
+
+/// One client.
+pub struct Client {
+    pub connection: Connection,
+    pub place: Place,
+    watched: Ready,
+    touched: bool,
+    /// It has input of which its socket says nothing any more.
+    again: bool,
+    /// Calls that are not answered.
+    pub open: ByNumber<u64, Open>,
+    /// Submissions that are not answered, by the token that the client chose.
+    pub tokens: HashMap<u64, RequestId>,
+}
+
+/// What a client has sent in one turn.
+#[derive(Default)]
+pub struct Input {
+    pub calls: Vec<Call>,
+    /// Calls that it gave up.
+    pub cancelled: Vec<u64>,
+    /// Streams that may go on.
+    pub granted: Vec<u64>,
+    /// It has left.
+    pub over: bool,
+}
+
+/// All clients, and the door.
+#[derive(Default)]
+pub struct Clients {
+    listener: Option<Listener>,
+    accepting: Ready,
+    resumes: Option<Instant>,
+    seats: Seats<Client>,
+    touched: Vec<Place>,
+    again: Vec<Place>,
+}
+
+impl Clients {
+    /// Listen at `path`, for this user alone.
+    ///
+    /// # Errors
+    /// `Transport` where somebody listens there, or the path is none for a socket.
+    pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
+        self.listener = Some(Listener::bind(path).map_err(Error::Transport)?);
+        self.set_accepting(poll, true)
+    }
+
+    /// Accept nobody any more.
+    pub fn shut(&mut self, poll: &Poll) {
+        drop(self.set_accepting(poll, false));
+        self.listener = None;
+    }
+
+    pub fn get_mut(&mut self, place: Place) -> Option<&mut Client> {
+        self.seats.get_mut(place)
+    }
+
+    /// Let in who waits; the places of those who came.
+    pub fn accept(&mut self, poll: &Poll) -> Vec<Place> {
+        let mut came = Vec::new();
+        for _ in 0..ACCEPTS_A_TURN {
+            if self.seats.len() >= CLIENTS_MAX {
+                drop(self.set_accepting(poll, false));
+                break;
+            }
+            let Some(listener) = &self.listener else {
+                break;
+            };
+            match listener.accept() {
+                Ok(Some(socket)) => came.extend(self.seat(poll, socket)),
+                Ok(None) => break,
+                Err(_) => {
+                    // No descriptor is left, and nobody says when there is one again.
+                    drop(self.set_accepting(poll, false));
+                    let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
+                    self.resumes = Instant::now().checked_add(pause);
+                    break;
+                }
+            }
+        }
+        came
+    }
+
+    /// Accept again, if a pause was made that is over.
+    pub fn welcome(&mut self, poll: &Poll, now: Instant) {
+        if self.resumes.is_some_and(|resumes| resumes > now) {
+            return;
+        }
+        self.resumes = None;
+        if self.seats.len() < CLIENTS_MAX {
+            drop(self.set_accepting(poll, true));
+        }
+    }
+
+    /// When accepting goes on.
+    pub fn resumes(&self) -> Option<Instant> {
+        self.resumes
+    }
+
+    /// Read a turn's worth of what a client has sent.
+    pub fn receive(&mut self, place: Place) -> Input {
+        let mut input = Input::default();
+        let Some(client) = self.seats.get_mut(place) else {
+            return input;
+        };
+        client.again = false;
+        let connection = &client.connection;
+        let read = connection.receive().and_then(|_| {
+            input.cancelled = connection.take_cancelled()?;
+            input.granted = connection.take_granted()?;
+            input.calls = connection.poll_calls(CALLS_A_TURN)?;
+            Ok(())
+        });
+        input.over = read.is_err() || connection.is_over();
+        if input.calls.len() == CALLS_A_TURN && !input.over {
+            client.again = true;
+            self.again.push(place);
+        }
+        self.touch(place);
+        input
+    }
+
+    /// Clients that have more than a turn's worth.
+    pub fn take_again(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.again)
+    }
+
+    /// Whether somebody has more than a turn's worth.
+    pub fn has_more(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// Answer a call, if its client is there. What is said leaves at the end of the turn.
+    pub fn answer(&mut self, place: Place, call: u64, message: Message) {
+        let Some(client) = self.seats.get_mut(place) else {
+            return;
+        };
+        client.close(call);
+        let segments = message.segment.into_iter();
+        let segments = segments.map(|blob| Box::new(blob) as Payload).collect();
+        let head = Head::Borrowed(&message.head);
+        let said = client
+            .connection
+            .reply(call, Codec::Msgpack, head, segments);
+        if let Err(error) = said {
+            let told = crate::message::refused(&crate::error::Refusal::invalid(
+                "the answer",
+                "one that both ends take",
+                &error.to_string(),
+                "ask for less at once",
+            ));
+            let head = Head::Borrowed(&told);
+            drop(
+                client
+                    .connection
+                    .reply(call, Codec::Msgpack, head, Vec::new()),
+            );
+        }
+        self.touch(place);
+    }
+
+    /// Have what waits for a client leave at the end of the turn.
+    pub fn touch(&mut self, place: Place) {
+        if let Some(client) = self.seats.get_mut(place)
+            && !std::mem::replace(&mut client.touched, true)
+        {
+            self.touched.push(place);
+        }
+    }
+
+    /// Hand what waits to the kernel, once for each client; those that take too little.
+    pub fn flush(&mut self, poll: &Poll) -> Vec<Place> {
+        let mut behind = Vec::new();
+        for place in std::mem::take(&mut self.touched) {
+            let Some(client) = self.seats.get_mut(place) else {
+                continue;
+            };
+            client.touched = false;
+            drop(client.connection.flush());
+            if client.connection.outbox_bytes() > CLIENT_OUTBOX_BYTES_MAX {
+                behind.push(place);
+                continue;
+            }
+            let (read, write) = client.connection.wants().unwrap_or_default();
+            client.watch(poll, Ready { read, write });
+        }
+        behind
+    }
+
+    /// Take a client out, whose requests go on.
+    pub fn dismiss(&mut self, poll: &Poll, place: Place) -> Option<Client> {
+        let mut client = self.seats.remove(place)?;
+        client.watch(poll, Ready::default());
+        client.connection.close();
+        if self.resumes.is_none() {
+            drop(self.set_accepting(poll, true));
+        }
+        Some(client)
+    }
+
+    fn seat(&mut self, poll: &Poll, socket: OwnedFd) -> Option<Place> {
+        // The file's mode keeps others out; its directory may have been made by somebody else.
+        let uid = peer_uid(&socket).ok()?;
+        if uid != geteuid().as_raw() {
+            return None;
+        }
+        let options = Options {
+            lends: false, // a result may outlive the request whose memory it would be
+            ..Options::new(Role::Server, "a client")
+        };
+        let connection = Connection::new(socket, options).ok()?;
+        connection.attach().ok()?;
+        connection.cork().ok()?;
+        let place = self.seats.add(|place| Client {
+            connection,
+            place,
+            watched: Ready::default(),
+            touched: false,
+            again: false,
+            open: ByNumber::default(),
+            tokens: HashMap::new(),
+        });
+        self.seats.get_mut(place)?.watch(poll, Ready::READ);
+        Some(place)
+    }
+
+    fn set_accepting(&mut self, poll: &Poll, accepting: bool) -> Result<()> {
+        let Some(listener) = &self.listener else {
+            return Ok(());
+        };
+        let wanted = Ready {
+            read: accepting,
+            write: false,
+        };
+        poll.watch(listener, Source::Listener, self.accepting, wanted)
+            .map_err(Error::system("epoll_ctl"))?;
+        self.accepting = wanted;
+        Ok(())
+    }
+}
+
+impl Client {
+    /// A call is answered, or was given up.
+    pub fn close(&mut self, call: u64) -> Option<Open> {
+        let open = self.open.remove(&call)?;
+        if let Open::Request(_, Some(token)) = open {
+            self.tokens.remove(&token);
+        }
+        Some(open)
+    }
+
+    fn watch(&mut self, poll: &Poll, wanted: Ready) {
+        let Some(socket) = self.connection.socket() else {
+            return;
+        };
+        let source = Source::Client(self.place);
+        let socket: BorrowedFd<'_> = socket.as_fd();
+        if poll.watch(socket, source, self.watched, wanted).is_ok() {
+            self.watched = wanted;
+        }
+    }
+}

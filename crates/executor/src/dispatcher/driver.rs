@@ -1,0 +1,282 @@
+//! The dispatcher's thread: what it owns, and its turns.
+//!
+//! A turn takes in what has come from workers, clients, the store and the program's threads, lets the machine decide,
+//! does what it decided in its order, and hands what is to be said to the kernel: once for each connection, so that a
+//! thousand requests in flight cost few system calls. Nothing here waits but the epoll, and nothing attaches to Python.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use forebay_transport::call::Outcome as Reply;
+use rustix::io::Errno;
+
+use crate::action::Action;
+use crate::dispatcher::Shared;
+use crate::dispatcher::clients::Clients;
+use crate::dispatcher::clock::Clock;
+use crate::dispatcher::command::{Command, Order};
+use crate::dispatcher::desk::Desk;
+use crate::dispatcher::idle::Idleness;
+use crate::dispatcher::keeping::Keeping;
+use crate::dispatcher::local::Tickets;
+use crate::dispatcher::poll::{Poll, Ready, Source};
+use crate::dispatcher::recovery;
+use crate::dispatcher::settings::Settings;
+use crate::dispatcher::waiting::Waiting;
+use crate::dispatcher::workers::{Run, Workers};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::request::Millis;
+use crate::store::Answer;
+
+/// What the thread owns.
+pub(super) struct Driver {
+    pub poll: Poll,
+    pub clock: Clock,
+    /// Of this turn.
+    pub now: Millis,
+    pub shared: Arc<Shared>,
+    pub machine: Machine,
+    pub workers: Workers,
+    pub clients: Clients,
+    pub tickets: Tickets,
+    pub waiting: Waiting,
+    pub desk: Desk,
+    /// The store, where there is one.
+    pub keeping: Option<Keeping>,
+    pub answers: Vec<Answer>,
+    idleness: Idleness,
+    drains: Vec<Sender<()>>,
+    pub code: Arc<str>,
+    commands: Vec<Command>,
+    actions: Vec<Action>,
+    replies: Vec<(Run, Reply)>,
+    closing: bool,
+}
+
+impl Driver {
+    pub fn new(settings: Settings, shared: Arc<Shared>) -> Result<Self> {
+        let system = |errno: Errno| Error::system("epoll")(errno);
+        let poll = Poll::new().map_err(system)?;
+        let nothing = Ready::default();
+        poll.watch(&shared.commands, Source::Commands, nothing, Ready::READ)
+            .map_err(system)?;
+        let clock = Clock::new();
+        let now = clock.now();
+        let mut machine = Machine::new(settings.policy, now);
+        let keeping = settings
+            .store
+            .map(|config| recovery::open(config, &mut machine, now))
+            .transpose()?;
+        if let Some(keeping) = &keeping {
+            poll.watch(&**keeping.store.answers(), Source::Store, nothing, Ready::READ)
+                .map_err(system)?;
+        }
+        // Nobody is let in before everything that was accepted is known.
+        let mut clients = Clients::default();
+        if let Some(path) = &settings.socket {
+            clients.listen(&poll, path)?;
+        }
+        Ok(Self {
+            poll,
+            clock,
+            now,
+            shared,
+            machine,
+            workers: Workers::default(),
+            clients,
+            tickets: Tickets::default(),
+            waiting: Waiting::default(),
+            desk: Desk::default(),
+            keeping,
+            answers: Vec::new(),
+            idleness: Idleness::Busy,
+            drains: Vec::new(),
+            code: Arc::from(""),
+            commands: Vec::new(),
+            actions: Vec::new(),
+            replies: Vec::new(),
+            closing: false,
+        })
+    }
+
+    /// Serve until the owner closes.
+    pub fn run(mut self) {
+        while !self.closing {
+            let timeout = self.timeout();
+            if self.poll.wait(timeout).is_err() {
+                break; // its own descriptor is no epoll any more
+            }
+            self.turn();
+        }
+        self.shared.close();
+    }
+
+    fn turn(&mut self) {
+        self.now = self.clock.now();
+        for index in 0.. {
+            let Some((source, ready)) = self.poll.event(index) else {
+                break;
+            };
+            self.handle(source, ready);
+        }
+        for place in self.clients.take_again() {
+            self.read_client(place);
+        }
+        self.keep_time();
+        self.act();
+        if let Some(keeping) = &mut self.keeping {
+            keeping.write();
+        }
+        self.flush();
+        if !self.drains.is_empty() && self.machine.is_idle() {
+            for drained in self.drains.drain(..) {
+                let _ = drained.send(()); // refused where nobody waits for it any more
+            }
+        }
+    }
+
+    fn handle(&mut self, source: Source, ready: Ready) {
+        match source {
+            Source::Commands => self.take_commands(),
+            Source::Listener => {
+                for place in self.clients.accept(&self.poll) {
+                    self.read_client(place);
+                }
+            }
+            Source::Client(place) if ready.read => self.read_client(place),
+            Source::Client(place) => self.clients.touch(place),
+            Source::Worker(place) => {
+                if let Some(slot) = self.workers.slot_of(place) {
+                    if ready.write {
+                        self.workers.touch(slot);
+                    }
+                    if ready.read {
+                        self.read_worker(slot);
+                    }
+                }
+            }
+            Source::Death(place) => {
+                if let Some(slot) = self.workers.slot_of(place) {
+                    self.worker_ended(slot);
+                }
+            }
+            Source::Store => self.take_stored(),
+            Source::Gauge | Source::SideDoor | Source::Files | Source::Side(_) => {}
+        }
+    }
+
+    fn take_commands(&mut self) {
+        let mut commands = std::mem::take(&mut self.commands);
+        let closed = self.shared.commands.drain(&mut commands).is_err();
+        for command in commands.drain(..) {
+            self.obey(command);
+        }
+        self.commands = commands;
+        self.closing |= closed;
+    }
+
+    /// What a worker has replied.
+    fn read_worker(&mut self, slot: u32) {
+        let mut replies = std::mem::take(&mut self.replies);
+        self.workers.receive(slot, &mut replies);
+        self.take_replies(slot, &mut replies);
+    }
+
+    fn worker_ended(&mut self, slot: u32) {
+        let mut replies = std::mem::take(&mut self.replies);
+        self.workers.end(&self.poll, slot, &mut replies);
+        self.take_replies(slot, &mut replies);
+        self.shared.order(Order::Died { slot });
+    }
+
+    fn take_replies(&mut self, slot: u32, replies: &mut Vec<(Run, Reply)>) {
+        for ((id, attempt), reply) in replies.drain(..) {
+            if let Some(outcome) = crate::dispatcher::reply::outcome_of(&reply) {
+                self.machine
+                    .finished(self.now, slot, id, attempt, outcome, None);
+            }
+        }
+        self.replies = std::mem::take(replies);
+    }
+
+    /// Do what the machine has decided, until nothing is left to do.
+    fn act(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        loop {
+            actions.extend(self.machine.actions());
+            if actions.is_empty() {
+                break;
+            }
+            for action in actions.drain(..) {
+                self.perform(action);
+            }
+        }
+        self.actions = actions;
+    }
+
+    /// Workers first: they compute while clients are told.
+    fn flush(&mut self) {
+        self.workers.flush(&self.poll);
+        for place in self.clients.flush(&self.poll) {
+            self.client_left(place);
+        }
+    }
+
+    /// Take no more, and tell when nothing runs.
+    pub fn drain(&mut self, tell: Sender<()>) {
+        self.machine.drain(self.now);
+        self.drains.push(tell);
+    }
+
+    /// Let go of workers, which leave when their connection ends, and of clients.
+    pub fn close(&mut self) {
+        self.closing = true;
+        self.clients.shut(&self.poll);
+    }
+
+    /// A number that nobody can guess, by which a worker names itself.
+    pub fn nonce(&self) -> u64 {
+        RandomState::new().hash_one(self.now)
+    }
+
+    fn keep_time(&mut self) {
+        if self.machine.next_tick().is_some_and(|at| at <= self.now) {
+            self.machine.tick(self.now);
+        }
+        let now = Instant::now();
+        self.clients.welcome(&self.poll, now);
+        if self.keeping.as_mut().is_some_and(|keeping| keeping.take_again(now)) {
+            self.machine.retry_store(self.now);
+        }
+        for (slot, ended) in self.workers.overdue(now) {
+            self.see_to_worker(slot, ended);
+        }
+        if self.idleness.look(self.machine.is_idle(), now) {
+            // Looking at each request is done once a second at most.
+            match self.machine.figures(self.now).unfinished {
+                0 => self.shared.order(Order::Idle),
+                _ => self.idleness = Idleness::Busy,
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if self.clients.has_more() {
+            return Some(Duration::ZERO);
+        }
+        let tick = self.machine.next_tick().map(|at| self.clock.until(at));
+        let now = Instant::now();
+        let others = [
+            self.workers.deadline(),
+            self.clients.resumes(),
+            self.idleness.due(),
+            self.keeping.as_ref().and_then(Keeping::again),
+        ];
+        let others = others.into_iter().flatten();
+        let others = others.map(|at| at.saturating_duration_since(now));
+        others.chain(tick).min()
+    }
+}

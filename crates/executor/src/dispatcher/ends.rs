@@ -1,0 +1,95 @@
+//! How runs and workers are ended, and what their ends mean.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::action::Step;
+use crate::dispatcher::command::Order;
+use crate::dispatcher::driver::Driver;
+use crate::dispatcher::workers::Run;
+use crate::request::{Death, Outcome, Slot};
+
+impl Driver {
+    /// The crew says how a worker ended.
+    pub fn worker_died(&mut self, slot: Slot, death: Death) {
+        let Some(worker) = self.workers.remove(&self.poll, slot) else {
+            return;
+        };
+        let death = match worker.expelled {
+            Some((peak, limit)) => Death {
+                cause: Arc::from("memory"),
+                peak_bytes: Some(death.peak_bytes.map_or(peak, |told| told.max(peak))),
+                limit_bytes: Some(limit),
+                ..death
+            },
+            None => death,
+        };
+        self.machine.worker_gone(self.now, slot, death);
+    }
+
+    /// A worker whose socket ended before it did is killed; one whose end nobody explains has died of unknown causes.
+    pub fn see_to_worker(&mut self, slot: Slot, ended: bool) {
+        if ended {
+            let death = Death {
+                cause: Arc::from("unknown"),
+                pid: 0,
+                exit_code: None,
+                signal: None,
+                peak_bytes: None,
+                limit_bytes: None,
+                last_output: Arc::from(""),
+            };
+            return self.worker_died(slot, death);
+        }
+        if let Some(worker) = self.workers.get_mut(slot)
+            && let Some(serving) = worker.serving_mut()
+        {
+            serving.killed();
+            kill(&serving.pidfd);
+        }
+    }
+
+    pub fn expel(&mut self, slot: Slot, peak_bytes: u64, limit_bytes: u64) {
+        let Some(worker) = self.workers.get_mut(slot) else {
+            return;
+        };
+        worker.expelled = Some((peak_bytes, limit_bytes));
+        if let Some(serving) = worker.serving() {
+            kill(&serving.pidfd);
+        }
+        self.shared.order(Order::Expelled { slot });
+    }
+
+    /// End a run, and no other.
+    pub fn interrupt(&mut self, slot: Slot, run: Run, step: Step) {
+        let Some(serving) = self.workers.get(slot).and_then(|worker| worker.serving()) else {
+            return;
+        };
+        if !serving.runs(run) {
+            // It has replied meanwhile; or its worker has not heard of it, and never will.
+            let keeping = self.keeping.as_mut();
+            if keeping.is_some_and(|keeping| keeping.begins(run)) {
+                let (id, attempt) = run;
+                self.machine
+                    .finished(self.now, slot, id, attempt, Outcome::Cancelled, None);
+            }
+            return;
+        }
+        // A process that has gone needs no signal: its end is on its way here.
+        match step {
+            Step::Exception => {}
+            Step::Terminate => {
+                let _ = pidfd_send_signal(&serving.pidfd, Signal::TERM);
+            }
+            Step::Kill => kill(&serving.pidfd),
+        }
+    }
+}
+
+/// Kill a process by its pidfd: a number that is used again cannot be hit. Its keeper kills what is left of its group.
+fn kill(pidfd: &OwnedFd) {
+    // Refused where it has ended, which is what is wanted.
+    let _ = pidfd_send_signal(pidfd, Signal::KILL);
+}

@@ -1,0 +1,57 @@
+//! Whether there is nothing to do, told once when it has stayed so for a while.
+
+use std::time::{Duration, Instant};
+
+use crate::dispatcher::limit::IDLE_MS;
+
+/// What was seen of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idleness {
+    /// Requests wait or run.
+    Busy,
+    /// Nothing does; it is told at this time.
+    Since(Instant),
+    Told,
+}
+
+impl Idleness {
+    /// Take in whether there is anything to do at `now`; true when idleness is to be told.
+    pub fn look(&mut self, idle: bool, now: Instant) -> bool {
+        match *self {
+            _ if !idle => *self = Self::Busy,
+            Self::Busy => *self = Self::Since(now + Duration::from_millis(IDLE_MS)),
+            Self::Since(due) if due <= now => {
+                *self = Self::Told;
+                return true;
+            }
+            Self::Since(_) | Self::Told => {}
+        }
+        false
+    }
+
+    /// When it is to be told.
+    pub fn due(&self) -> Option<Instant> {
+        match self {
+            Self::Since(due) => Some(*due),
+            Self::Busy | Self::Told => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idleness_is_told_once_and_only_where_it_lasts() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut idleness = Idleness::Busy;
+        assert!(!idleness.look(true, at(0)));
+        assert!(!idleness.look(false, at(IDLE_MS)), "it has begun to work");
+        assert!(!idleness.look(true, at(IDLE_MS)));
+        assert_eq!(idleness.due(), Some(at(2 * IDLE_MS)));
+        assert!(idleness.look(true, at(2 * IDLE_MS)));
+        assert!(!idleness.look(true, at(9 * IDLE_MS)), "it was told");
+    }
+}

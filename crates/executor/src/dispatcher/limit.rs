@@ -1,0 +1,32 @@
+//! What the dispatcher holds at most, with the reasons.
+
+/// Connections of clients; accepting pauses there. Each holds a descriptor and about 2 KiB.
+pub const CLIENTS_MAX: usize = 1_024;
+/// Calls of one client that are not answered: submissions on their way, requests that are waited for.
+pub const CALLS_PER_CLIENT_MAX: usize = 65_536;
+/// Answers that one client has not taken, in bytes; beyond it the connection ends, and its requests go on.
+pub const CLIENT_OUTBOX_BYTES_MAX: usize = 64 << 20;
+/// Calls of one client in one turn, so that nobody keeps the workers waiting: about 100 us.
+pub const CALLS_A_TURN: usize = 64;
+/// Connections that are accepted in one turn.
+pub const ACCEPTS_A_TURN: usize = 16;
+/// Submissions and words of the program's threads that wait for the dispatcher.
+pub const COMMANDS_MAX: usize = 1 << 20;
+/// Orders that the crew has not taken.
+pub const ORDERS_MAX: usize = 1 << 16;
+/// Calls that the server's main thread has not taken; beyond it they are refused.
+pub const TICKETS_MAX: usize = 4_096;
+/// Ends of in-process submissions that nobody has taken.
+pub const FINISHED_MAX: usize = 1 << 22;
+/// Bytes of a submission's arguments.
+pub const ARGUMENTS_BYTES_MAX: usize = 16 << 20;
+/// How long accepting pauses where no descriptor is left.
+pub const ACCEPT_PAUSE_MS: u64 = 100;
+/// A worker that closed its socket and lives on is killed after so long.
+pub const HALF_DEAD_MS: u64 = 1_000;
+/// How long the crew has to say how a worker ended, before its end counts as unknown.
+pub const DEATH_TOLD_MS: u64 = 5_000;
+/// How long nothing waits or runs before the crew is told so.
+pub const IDLE_MS: u64 = 1_000;
+/// A store that took nothing is tried again after so long.
+pub const STORE_AGAIN_MS: u64 = 1_000;

@@ -1,0 +1,130 @@
+//! What the dispatcher tells threads of the program: a bounded queue that they wait on.
+//!
+//! A wait is a poll of the queue's eventfd, so that a signal ends it: the binding runs its handlers then.
+
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use forebay_wake::Queue;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+
+/// How a wait ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Waited<T> {
+    /// What had come: nothing after the timeout, or after a `wake`.
+    Items(Vec<T>),
+    /// A signal: run its handlers, and wait again.
+    Interrupted,
+    /// Closed, and everything was taken.
+    Closed,
+}
+
+/// A queue from the dispatcher to one thread. Any thread may push; one at a time waits.
+#[derive(Debug)]
+pub struct Mailbox<T> {
+    /// `None` wakes without saying anything.
+    queue: Queue<Option<T>>,
+}
+
+impl<T> Mailbox<T> {
+    /// Room for `items_max` items.
+    ///
+    /// # Errors
+    /// `System` if the kernel gives no eventfd.
+    pub fn new(items_max: usize) -> Result<Self> {
+        let queue = Queue::new(items_max).map_err(queue_error)?;
+        Ok(Self { queue })
+    }
+
+    /// Add an item; false if the mailbox is full or closed. Never waits.
+    pub fn push(&self, item: T) -> bool {
+        self.queue.push(Some(item)).is_ok()
+    }
+
+    /// Let the thread that waits return with what there is.
+    pub fn wake(&self) {
+        // Full means that it has something to return with.
+        drop(self.queue.push(None));
+    }
+
+    /// Take nothing more in. Idempotent.
+    pub fn close(&self) {
+        self.queue.close();
+    }
+
+    /// A descriptor that is readable while `take` would return at once, for who waits on others too. It stays ours.
+    pub fn fileno(&self) -> RawFd {
+        self.queue.fileno()
+    }
+
+    /// Wait for items, at most for a time; without one for ever.
+    ///
+    /// # Errors
+    /// `System` if the poll fails for another reason than a signal.
+    pub fn take(&self, timeout: Option<Duration>) -> Result<Waited<T>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut batch = Vec::new();
+        loop {
+            match self.queue.drain(&mut batch) {
+                Ok(0) => {}
+                Ok(_) => return Ok(Waited::Items(batch.into_iter().flatten().collect())),
+                Err(_) => return Ok(Waited::Closed),
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(Waited::Items(Vec::new()));
+            }
+            match self.sleep(left) {
+                Err(Errno::INTR) => return Ok(Waited::Interrupted),
+                Err(errno) => return Err(Error::system("poll")(errno)),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    fn sleep(&self, left: Option<Duration>) -> std::result::Result<(), Errno> {
+        let left = left.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        let mut watched = [PollFd::new(&self.queue, PollFlags::IN)];
+        poll(&mut watched, left.as_ref()).map(drop)
+    }
+}
+
+/// A queue that could not be made, as an error of this crate.
+pub fn queue_error(error: forebay_wake::Error) -> Error {
+    match error {
+        forebay_wake::Error::Descriptor { source } => Error::system("eventfd")(source),
+        other => Error::Config(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_with_items_or_a_wake_or_the_time() {
+        let mailbox = Mailbox::new(2).expect("an eventfd");
+        assert!(mailbox.push(1) && mailbox.push(2) && !mailbox.push(3));
+        assert_eq!(mailbox.take(None).expect("ok"), Waited::Items(vec![1, 2]));
+        mailbox.wake();
+        assert_eq!(mailbox.take(None).expect("ok"), Waited::Items(vec![]));
+        let brief = Some(Duration::from_millis(1));
+        assert_eq!(mailbox.take(brief).expect("ok"), Waited::Items(vec![]));
+    }
+
+    #[test]
+    fn what_was_pushed_before_the_close_is_still_taken() {
+        let mailbox = Mailbox::new(2).expect("an eventfd");
+        assert!(mailbox.push(1));
+        mailbox.close();
+        assert!(!mailbox.push(2));
+        assert_eq!(mailbox.take(None).expect("ok"), Waited::Items(vec![1]));
+        assert_eq!(mailbox.take(None).expect("ok"), Waited::Closed);
+    }
+}

@@ -1,0 +1,319 @@
+//! The dispatcher: a thread around the machine, which decides; see the page `docs/concepts/executor.md`.
+//!
+//! [`Dispatcher`] is its handle, for any thread. Every method but those that take from a mailbox returns at once; what
+//! it asks for is done in the dispatcher's next turn.
+
+mod actions;
+mod answers;
+mod calls;
+mod clients;
+mod clock;
+mod command;
+mod commands;
+mod desk;
+mod driver;
+mod ends;
+mod hash;
+mod idle;
+mod keeping;
+pub mod limit;
+mod local;
+mod mailbox;
+mod poll;
+mod recovery;
+mod reply;
+mod seats;
+mod settings;
+mod stored;
+mod waiting;
+mod workers;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_wake::Queue;
+
+pub use command::{Asked, End, Finished, Hired, Order};
+pub use mailbox::{Mailbox, Waited};
+pub use settings::Settings;
+
+use crate::dispatcher::clock::Clock;
+use crate::dispatcher::command::{Command, Local};
+use crate::dispatcher::driver::Driver;
+use crate::dispatcher::limit::{COMMANDS_MAX, FINISHED_MAX, ORDERS_MAX, TICKETS_MAX};
+use crate::error::{Error, Result};
+use crate::id::RequestId;
+use crate::machine::{Figures, Why, WorkerSeen};
+use crate::request::{Blob, Death, Millis, Options, Slot};
+use crate::store::{PruneRule, Pruned};
+
+/// What the thread and its handle share.
+struct Shared {
+    pub commands: Queue<Command>,
+    pub orders: Mailbox<Order>,
+    pub asked: Mailbox<Asked>,
+    pub finished: Mailbox<Finished>,
+}
+
+impl Shared {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            commands: Queue::new(COMMANDS_MAX).map_err(mailbox::queue_error)?,
+            orders: Mailbox::new(ORDERS_MAX)?,
+            asked: Mailbox::new(TICKETS_MAX)?,
+            finished: Mailbox::new(FINISHED_MAX)?,
+        })
+    }
+
+    /// Tell the crew. One that takes none of so many orders starts no worker either.
+    pub fn order(&self, order: Order) {
+        self.orders.push(order);
+    }
+
+    /// Nobody is told anything any more.
+    pub fn close(&self) {
+        self.commands.close();
+        self.orders.close();
+        self.asked.close();
+        self.finished.close();
+    }
+}
+
+/// A dispatcher that runs. Dropping it closes it.
+pub struct Dispatcher {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    tickets: AtomicU64,
+    clock: Clock,
+}
+
+impl Dispatcher {
+    /// Start the thread.
+    ///
+    /// # Errors
+    /// `Config` for a socket path that cannot be, or at which somebody listens; `System`.
+    pub fn start(settings: Settings) -> Result<Self> {
+        let shared = Arc::new(Shared::new()?);
+        let driver = Driver::new(settings, Arc::clone(&shared))?;
+        let clock = driver.clock;
+        let thread = std::thread::Builder::new()
+            .name("forebay-dispatcher".into())
+            .spawn(move || driver.run())
+            .map_err(Error::system("start a thread"))?;
+        Ok(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+            tickets: AtomicU64::new(0),
+            clock,
+        })
+    }
+
+    /// Submit a request of this process; how it ended comes from [`Self::finished`] with the ticket.
+    ///
+    /// # Errors
+    /// `Limit` where the dispatcher is too far behind; `Closed`.
+    pub fn submit(&self, name: Arc<str>, arguments: Blob, options: Arc<Options>) -> Result<u64> {
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
+        self.tell(Command::Submit(Local {
+            ticket,
+            name,
+            arguments,
+            options,
+        }))?;
+        Ok(ticket)
+    }
+
+    /// Cancel the request of a ticket, if it has not begun: true, and nothing more is told of it. Waits for the dispatcher.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn cancel(&self, ticket: u64) -> Result<bool> {
+        self.ask(move |driver| driver.cancel_ticket(ticket))
+    }
+
+    /// Dispatch nothing for this reason, or go on.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn hold(&self, reason: Option<Arc<str>>) -> Result<()> {
+        self.tell(Command::Hold(reason))
+    }
+
+    /// A worker has started: the dispatcher is from now on the one that reads its connection.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn worker_ready(&self, slot: Slot, hired: Hired) -> Result<()> {
+        self.tell(Command::Ready(slot, hired))
+    }
+
+    /// A worker could not be started.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn worker_failed(&self, slot: Slot, why: Arc<str>) -> Result<()> {
+        self.tell(Command::Failed(slot, why))
+    }
+
+    /// How a worker ended, as its keeper knows.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn worker_died(&self, slot: Slot, death: Death) -> Result<()> {
+        self.tell(Command::Died(slot, death))
+    }
+
+    /// Milliseconds since 1970 by the dispatcher's clock, from which delays count.
+    pub fn now(&self) -> Millis {
+        self.clock.now()
+    }
+
+    /// The whole machine in numbers. Costs a look at each unfinished request.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn figures(&self) -> Result<Figures> {
+        self.ask(|driver| driver.machine.figures(driver.now))
+    }
+
+    /// Every worker.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn workers(&self) -> Result<Vec<WorkerSeen>> {
+        self.ask(|driver| driver.machine.workers())
+    }
+
+    /// Why an unfinished request is where it is; `None`: there is none of that id.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn why(&self, id: RequestId) -> Result<Option<Why>> {
+        self.ask(move |driver| driver.machine.why(driver.now, id))
+    }
+
+    /// Run an ended request again. Waits for the store; what is refused says why.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn retry(&self, id: RequestId) -> Result<std::result::Result<(), String>> {
+        let (told, done) = mpsc::channel();
+        self.tell(Command::Retry(id, told))?;
+        done.recv().map_err(|_| Error::Closed)
+    }
+
+    /// Give up ended requests, their results and logs. Waits for the store; what went wrong is for a person.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn prune(&self, rule: PruneRule) -> Result<std::result::Result<Pruned, String>> {
+        let (told, done) = mpsc::channel();
+        self.tell(Command::Prune(rule, told))?;
+        done.recv().map_err(|_| Error::Closed)
+    }
+
+    /// Dispatch nothing more and take no submission; what runs goes on.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn drain(&self) -> Result<Drained> {
+        let (tell, told) = mpsc::channel();
+        self.ask(move |driver| driver.drain(tell))?;
+        Ok(Drained(told))
+    }
+
+    /// What the crew is to do.
+    pub fn orders(&self) -> &Mailbox<Order> {
+        &self.shared.orders
+    }
+
+    /// Calls for the server's main thread; each is answered once.
+    pub fn asked(&self) -> &Mailbox<Asked> {
+        &self.shared.asked
+    }
+
+    /// Answer a call of [`Self::asked`]; the head is msgpack, `[0, value]` or `[1, refusal]`. One whose caller has
+    /// left is dropped.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn answer(&self, ticket: u64, head: Vec<u8>) -> Result<()> {
+        self.tell(Command::Answer { ticket, head })
+    }
+
+    /// Ends of requests that this process submitted.
+    pub fn finished(&self) -> &Mailbox<Finished> {
+        &self.shared.finished
+    }
+
+    /// Have every thread that waits for a mailbox return.
+    pub fn wake(&self) {
+        self.shared.orders.wake();
+        self.shared.asked.wake();
+        self.shared.finished.wake();
+    }
+
+    /// Close now: workers and clients are let go of. Idempotent; waits for the thread.
+    pub fn close(&self) {
+        // Closed already, or the thread takes it after what was told before.
+        drop(self.tell(Command::Close));
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            drop(thread.join());
+        }
+    }
+
+    fn tell(&self, command: Command) -> Result<()> {
+        use forebay_wake::Refused;
+        self.shared
+            .commands
+            .push(command)
+            .map_err(|refused| match refused {
+                Refused::Full { limit, .. } => Error::Limit {
+                    limit: "commands_max",
+                    maximum: limit as u64,
+                    value: limit as u64 + 1,
+                    next: "submit more slowly, or wait for some to finish",
+                },
+                _ => Error::Closed,
+            })
+    }
+
+    /// Have something done in the thread, and wait for its answer.
+    fn ask<R: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Driver) -> R + Send + 'static,
+    ) -> Result<R> {
+        let (answer, answered) = mpsc::channel();
+        self.tell(Command::Ask(Box::new(move |driver| {
+            drop(answer.send(question(driver)));
+        })))?;
+        answered.recv().map_err(|_| Error::Closed)
+    }
+}
+
+/// The end of a drain.
+pub struct Drained(mpsc::Receiver<()>);
+
+impl Drained {
+    /// Wait until nothing runs, at most for a time: true, or `None` after that; false where the dispatcher was closed.
+    pub fn wait(&mut self, timeout: Duration) -> Option<bool> {
+        match self.0.recv_timeout(timeout) {
+            Ok(()) => Some(true),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => Some(false),
+        }
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

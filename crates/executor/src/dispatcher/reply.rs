@@ -1,0 +1,37 @@
+//! What a worker's reply means for its request.
+
+use std::sync::Arc;
+
+use forebay_transport::call::Outcome as Reply;
+use forebay_transport::{Buffer, Incoming};
+
+use crate::error::Result;
+use crate::message::WorkerReply;
+use crate::request::{Failure, Outcome};
+
+/// How the run ended, as its worker says; `None` where the worker is gone, whose death will say it.
+pub fn outcome_of(reply: &Reply) -> Option<Outcome> {
+    let frame = match reply {
+        Reply::Reply(frame) => frame,
+        Reply::Failure(_, frame) => {
+            let told = String::from_utf8_lossy(frame.head.as_slice());
+            return Some(refused(&format!("its worker could not take it: {told}")));
+        }
+        Reply::Broken { .. } => return None,
+    };
+    let outcome = read(frame);
+    Some(outcome.unwrap_or_else(|error| refused(&format!("its worker replied with {error}"))))
+}
+
+fn read(frame: &Incoming) -> Result<Outcome> {
+    let segment = frame.segments.first().map(Buffer::as_slice);
+    Ok(match WorkerReply::read(frame.head.as_slice(), segment)? {
+        WorkerReply::Succeeded(result) => Outcome::Succeeded(result.into()),
+        WorkerReply::Raised(described) => Outcome::Failed(Failure::Raised(described.into())),
+        WorkerReply::Cancelled => Outcome::Cancelled,
+    })
+}
+
+fn refused(why: &str) -> Outcome {
+    Outcome::Failed(Failure::Refused(Arc::from(why)))
+}

@@ -1,0 +1,196 @@
+//! What the store answers.
+
+use std::sync::Arc;
+
+use crate::dispatcher::answers::plain;
+use crate::dispatcher::driver::Driver;
+use crate::dispatcher::keeping::{Asker, Held, Late, Told};
+use crate::dispatcher::waiting::Waiter;
+use crate::error::Refusal;
+use crate::id::RequestId;
+use crate::message;
+use crate::request::{Blob, Failure, Outcome};
+use crate::store::{Answer, Fetched, Payload, PruneRule, Pruned, Question};
+
+const NO_STORE: &str = "requests are kept nowhere: the server has no state directory";
+
+impl Driver {
+    /// Take in what the store has done.
+    pub fn take_stored(&mut self) {
+        let mut answers = std::mem::take(&mut self.answers);
+        if let Some(keeping) = &self.keeping {
+            // Closed only with the store, which is this thread's.
+            drop(keeping.store.answers().drain(&mut answers));
+        }
+        for answer in answers.drain(..) {
+            self.take_answer(answer);
+        }
+        self.answers = answers;
+    }
+
+    fn take_answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Committed(count) => {
+                self.machine.committed(self.now, count);
+                self.begin_held(count, true);
+            }
+            Answer::NotCommitted {
+                count,
+                why,
+                permanent,
+            } => {
+                self.machine.not_committed(self.now, count, &why, permanent);
+                self.begin_held(count, false);
+            }
+            Answer::Fetched { ticket, id, found } => self.take_found(ticket, id, found),
+            Answer::Pruned { ticket, done } => {
+                let asker = self.keeping.as_mut().and_then(|keeping| keeping.asker(ticket));
+                if let Some(Asker::Prune(told)) = asker {
+                    let _ = told.send(done); // refused where nobody waits any more
+                }
+            }
+            Answer::Forgotten(ids) => {
+                for id in ids {
+                    let key = self.keeping.as_mut().and_then(|keeping| keeping.forgotten(id));
+                    if let Some(key) = key {
+                        self.machine.forget(&key);
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin_held(&mut self, count: usize, on_disk: bool) {
+        let Some(keeping) = &mut self.keeping else {
+            return;
+        };
+        for run in keeping.answered(count, on_disk) {
+            self.begin(run, None);
+        }
+    }
+
+    fn take_found(&mut self, ticket: u64, id: RequestId, found: Fetched) {
+        let Some(asker) = self.keeping.as_mut().and_then(|keeping| keeping.asker(ticket)) else {
+            return;
+        };
+        match asker {
+            Asker::End(waiter) => self.tell_found(id, waiter, found),
+            Asker::Cancel(waiter) => match found {
+                Fetched::Ending(_) => {
+                    let ended = plain(message::cancelled("ended"));
+                    self.answer(waiter.client, waiter.call, ended);
+                }
+                other => self.tell_found(id, waiter, other),
+            },
+            Asker::Run(run) => self.begin_found(run, found),
+            Asker::After(late) => self.submit_late(*late, id, &found),
+            Asker::Retry(told) => {
+                let done = self.retry_found(id, found);
+                let _ = told.send(done); // refused where nobody waits any more
+            }
+            Asker::Prune(_) => {}
+        }
+    }
+
+    fn tell_found(&mut self, id: RequestId, waiter: Waiter, found: Fetched) {
+        match found {
+            Fetched::Ending(ending) => {
+                let payload = match ending.payload {
+                    Payload::Result(result) => result,
+                    Payload::Failure(json) => json.into_bytes().into(),
+                };
+                let told = message::stood(id, ending.status, payload);
+                self.answer(waiter.client, waiter.call, told);
+            }
+            Fetched::Failed(why) => {
+                let refusal = unreadable(id, &why);
+                self.refuse(waiter.client, waiter.call, &refusal);
+            }
+            _ => self.refuse(waiter.client, waiter.call, &unknown(id)),
+        }
+    }
+
+    /// The arguments of a run were read, if it is still to begin.
+    fn begin_found(&mut self, run: Held, found: Fetched) {
+        match found {
+            Fetched::Arguments(arguments) => self.begin(run, Some(arguments)),
+            Fetched::Failed(why) => self.give_back(run, &why),
+            _ => self.give_back(run, "its arguments are not in the store any more"),
+        }
+    }
+
+    /// A run cannot begin.
+    pub fn give_back(&mut self, run: Held, why: &str) {
+        let outcome = Outcome::Failed(Failure::Refused(why.into()));
+        let Held { slot, id, attempt } = run;
+        self.machine
+            .finished(self.now, slot, id, attempt, outcome, None);
+    }
+
+    /// How a request ended that a submission comes after.
+    fn submit_late(&mut self, mut late: Late, id: RequestId, found: &Fetched) {
+        if let Fetched::Ending(ending) = found {
+            self.machine.remember(id, ending.status);
+        }
+        if let (Some(next), Some(keeping)) = (late.left.pop(), &mut self.keeping) {
+            keeping.ask(next, Question::Ending, Asker::After(Box::new(late)));
+            return;
+        }
+        let waiter = late.waiter;
+        if let Err(refusal) = self.enter(late.submission, waiter, late.token) {
+            self.refuse(waiter.client, waiter.call, &refusal);
+        }
+    }
+
+    /// An operator wants an ended request run again.
+    pub fn retry(&mut self, id: RequestId, told: Told<()>) {
+        match &mut self.keeping {
+            Some(keeping) => keeping.ask(id, Question::Row, Asker::Retry(told)),
+            None => drop(told.send(Err(NO_STORE.into()))),
+        }
+    }
+
+    /// Give up ended requests.
+    pub fn prune(&mut self, rule: PruneRule, told: Told<Pruned>) {
+        match &mut self.keeping {
+            Some(keeping) => {
+                let ticket = keeping.ticket(Asker::Prune(told));
+                keeping.store.prune(rule, ticket);
+            }
+            None => drop(told.send(Err(NO_STORE.into()))),
+        }
+    }
+
+    fn retry_found(&mut self, id: RequestId, found: Fetched) -> Result<(), String> {
+        let row = match found {
+            Fetched::Row(row) => *row,
+            Fetched::Failed(why) => return Err(unreadable(id, &why).to_string()),
+            _ => return Err(unknown(id).to_string()),
+        };
+        let arguments: Blob = Arc::clone(&row.request.submission.arguments);
+        if !row.status.has_ended() || !self.machine.retry(self.now, row.restored()) {
+            return Err(format!("request {id} has not ended; wait for it, or cancel it"));
+        }
+        if let Some(keeping) = &mut self.keeping {
+            keeping.took(id, arguments.len(), None);
+        }
+        Ok(())
+    }
+}
+
+/// There is no request of this id.
+pub fn unknown(id: RequestId) -> Refusal {
+    let next = "see `forebay ps --all`; ended requests are pruned after a while";
+    Refusal::unknown("request", &id.to_string(), next)
+}
+
+fn unreadable(id: RequestId, why: &str) -> Refusal {
+    Refusal {
+        code: "store",
+        message: format!("request {id} cannot be read: {why}"),
+        object: id.to_string(),
+        limit: String::new(),
+        value: String::new(),
+        next: "see the disk of the state directory".into(),
+    }
+}

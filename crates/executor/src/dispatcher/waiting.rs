@@ -1,0 +1,101 @@
+//! Who waits for what of a request.
+
+use crate::dispatcher::hash::ByNumber;
+use crate::dispatcher::poll::Place;
+use crate::id::RequestId;
+
+/// What a call of a client waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// Its submission is on disk.
+    Accepted,
+    /// Its end is on disk: what it was.
+    End,
+    /// The same, for who cancelled it.
+    Cancelled,
+}
+
+/// A call of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    pub client: Place,
+    pub call: u64,
+    pub wants: For,
+}
+
+/// The calls that wait, by request. Bounded by the calls that clients may have open.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    requests: ByNumber<RequestId, Vec<Waiter>>,
+}
+
+impl Waiting {
+    pub fn add(&mut self, id: RequestId, waiter: Waiter) {
+        self.requests.entry(id).or_default().push(waiter);
+    }
+
+    /// The row is on disk: those who waited for that.
+    pub fn accepted(&mut self, id: RequestId) -> Vec<Waiter> {
+        let Some(waiters) = self.requests.get_mut(&id) else {
+            return Vec::new();
+        };
+        if waiters.iter().all(|waiter| waiter.wants == For::Accepted) {
+            return self.requests.remove(&id).unwrap_or_default();
+        }
+        waiters
+            .extract_if(.., |waiter| waiter.wants == For::Accepted)
+            .collect()
+    }
+
+    /// The request has ended, or was refused: all who waited.
+    pub fn ended(&mut self, id: RequestId) -> Vec<Waiter> {
+        self.requests.remove(&id).unwrap_or_default()
+    }
+
+    /// A call was given up.
+    pub fn leave(&mut self, id: RequestId, client: Place, call: u64) {
+        if let Some(waiters) = self.requests.get_mut(&id) {
+            waiters.retain(|waiter| (waiter.client, waiter.call) != (client, call));
+            if waiters.is_empty() {
+                self.requests.remove(&id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiter(call: u64, wants: For) -> Waiter {
+        let client = Place {
+            number: 1,
+            generation: 0,
+        };
+        Waiter {
+            client,
+            call,
+            wants,
+        }
+    }
+
+    #[test]
+    fn who_waits_for_the_end_is_not_told_of_the_commit() {
+        let id = RequestId(5);
+        let mut waiting = Waiting::default();
+        waiting.add(id, waiter(1, For::Accepted));
+        waiting.add(id, waiter(2, For::End));
+        assert_eq!(waiting.accepted(id), [waiter(1, For::Accepted)]);
+        assert_eq!(waiting.ended(id), [waiter(2, For::End)]);
+        assert!(waiting.ended(id).is_empty());
+    }
+
+    #[test]
+    fn a_call_that_was_given_up_is_told_nothing() {
+        let id = RequestId(5);
+        let mut waiting = Waiting::default();
+        waiting.add(id, waiter(1, For::End));
+        waiting.leave(id, waiter(1, For::End).client, 1);
+        assert!(waiting.ended(id).is_empty() && waiting.requests.is_empty());
+    }
+}

@@ -1,0 +1,355 @@
+//! The workers: their connections, what runs on them, and their ends.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_transport::call::{Outcome as Reply, Taker};
+use forebay_transport::connection::Outgoing;
+use forebay_transport::{Codec, Connection, Head, Payload};
+
+use crate::dispatcher::command::Hired;
+use crate::dispatcher::hash::ByNumber;
+use crate::dispatcher::limit::{DEATH_TOLD_MS, HALF_DEAD_MS};
+use crate::dispatcher::poll::{Place, Poll, Ready, Source};
+use crate::error::{Error, Result};
+use crate::id::RequestId;
+use crate::message::Message;
+use crate::request::{Lane, Slot};
+
+/// One run on a worker.
+pub type Run = (RequestId, u32);
+
+/// A worker whose process runs.
+pub struct Serving {
+    pub connection: Arc<Connection>,
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+    generation: u32,
+    watched: Ready,
+    running: ByNumber<u64, Run>,
+    /// Nothing more comes from its socket.
+    over: bool,
+    /// Its socket ended first; the process has until then.
+    kill_at: Option<Instant>,
+}
+
+enum Stage {
+    /// The crew starts it.
+    Starting,
+    Serving(Serving),
+    /// Its process has ended; until then the crew may say how.
+    Ended(Instant),
+}
+
+/// A place that is taken.
+pub struct Worker {
+    place: Place,
+    pub lane: Lane,
+    pub nonce: u64,
+    stage: Stage,
+    /// It was killed because it outgrew what there is: peak and limit.
+    pub expelled: Option<(u64, u64)>,
+    touched: bool,
+}
+
+/// The workers, by slot.
+#[derive(Default)]
+pub struct Workers {
+    slots: Vec<Option<Worker>>,
+    generation: u32,
+    touched: Vec<Slot>,
+}
+
+impl Workers {
+    /// A worker is being started in `slot`.
+    pub fn start(&mut self, slot: Slot, lane: Lane, nonce: u64) {
+        let index = slot as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        self.generation = Place::next_generation(self.generation);
+        self.slots[index] = Some(Worker {
+            place: Place {
+                number: slot,
+                generation: self.generation,
+            },
+            lane,
+            nonce,
+            stage: Stage::Starting,
+            expelled: None,
+            touched: false,
+        });
+    }
+
+    pub fn get(&self, slot: Slot) -> Option<&Worker> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut Worker> {
+        self.slots.get_mut(slot as usize)?.as_mut()
+    }
+
+    /// The slot of `place`, if it is the same worker still.
+    pub fn slot_of(&self, place: Place) -> Option<Slot> {
+        let worker = self.get(place.number)?;
+        (worker.place == place).then_some(place.number)
+    }
+
+    /// Every worker, with its slot.
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Worker)> {
+        let taken = self.slots.iter().flatten();
+        taken.map(|worker| (worker.place.number, worker))
+    }
+
+    /// Take over a worker that has started. False if nobody waits for one there.
+    ///
+    /// # Errors
+    /// `System` where the kernel watches no further descriptor; `Transport` where the connection is in use.
+    pub fn adopt(&mut self, poll: &Poll, slot: Slot, hired: Hired) -> Result<bool> {
+        let Some(worker) = self.get_mut(slot) else {
+            return Ok(false);
+        };
+        if !matches!(worker.stage, Stage::Starting) {
+            return Ok(false);
+        }
+        let Hired {
+            connection,
+            pid,
+            pidfd,
+            generation,
+        } = hired;
+        connection.attach().map_err(Error::Transport)?;
+        connection.cork().map_err(Error::Transport)?;
+        let mut serving = Serving {
+            connection,
+            pid,
+            pidfd,
+            generation,
+            watched: Ready::default(),
+            running: ByNumber::default(),
+            over: false,
+            kill_at: None,
+        };
+        let death = Source::Death(worker.place);
+        poll.watch(&serving.pidfd, death, Ready::default(), Ready::READ)
+            .map_err(Error::system("epoll_ctl"))?;
+        serving.watch(poll, worker.place, Ready::READ);
+        worker.stage = Stage::Serving(serving);
+        Ok(true)
+    }
+
+    /// Send a run to a worker. False if its process is on its way out: its death will be told.
+    ///
+    /// # Errors
+    /// `Transport` with what the connection does not take, such as a frame that is too long.
+    pub fn dispatch(&mut self, slot: Slot, run: Run, message: Message) -> Result<bool> {
+        let call = self.send(slot, message, false)?;
+        if let Some(call) = call
+            && let Some(serving) = self.get_mut(slot).and_then(Worker::serving_mut)
+        {
+            serving.running.insert(call, run);
+        }
+        Ok(call.is_some())
+    }
+
+    /// Tell a worker to leave.
+    pub fn dismiss(&mut self, slot: Slot) {
+        let leave = Message {
+            head: crate::message::leave(),
+            segment: None,
+        };
+        // One that is gone already has left.
+        drop(self.send(slot, leave, true));
+    }
+
+    fn send(&mut self, slot: Slot, message: Message, one_way: bool) -> Result<Option<u64>> {
+        let Some(worker) = self.get_mut(slot) else {
+            return Ok(None);
+        };
+        let Stage::Serving(serving) = &mut worker.stage else {
+            return Ok(None);
+        };
+        let segments = message.segment.into_iter();
+        let outgoing = Outgoing {
+            codec: Codec::Msgpack,
+            one_way,
+            remaining: None,
+            generation: serving.generation,
+            head: Head::Borrowed(&message.head),
+            segments: segments.map(|blob| Box::new(blob) as Payload).collect(),
+        };
+        let started = serving.connection.start(outgoing, Taker::Queue);
+        if !std::mem::replace(&mut worker.touched, true) {
+            self.touched.push(slot);
+        }
+        use forebay_transport::Error as Fault;
+        match started {
+            Ok(call) => Ok(Some(call)),
+            Err(Fault::Broken { .. } | Fault::Closed { .. } | Fault::Protocol { .. }) => Ok(None),
+            Err(error) => Err(Error::Transport(error)),
+        }
+    }
+
+    /// Read what a worker has replied: its runs, each with its reply.
+    pub fn receive(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
+        let Some(serving) = self.get_mut(slot).and_then(Worker::serving_mut) else {
+            return;
+        };
+        let Ok(finished) = serving.connection.receive() else {
+            return;
+        };
+        serving.take(finished, replies);
+        if serving.connection.is_over() && !serving.over {
+            serving.over = true;
+            serving.kill_at = Instant::now().checked_add(Duration::from_millis(HALF_DEAD_MS));
+            self.touch(slot);
+        }
+    }
+
+    /// The process of a worker has ended: what it replied before.
+    pub fn end(&mut self, poll: &Poll, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
+        let Some(worker) = self.get_mut(slot) else {
+            return;
+        };
+        let told = Instant::now() + Duration::from_millis(DEATH_TOLD_MS);
+        let place = worker.place;
+        let Stage::Serving(mut serving) = std::mem::replace(&mut worker.stage, Stage::Ended(told))
+        else {
+            return;
+        };
+        drop(serving.connection.peer_died());
+        if let Ok(finished) = serving.connection.receive() {
+            serving.take(finished, replies);
+        }
+        serving.watch(poll, place, Ready::default());
+        let death = Source::Death(place);
+        poll.forget(&serving.pidfd, death, Ready::READ);
+        serving.connection.close();
+    }
+
+    /// Give a place up.
+    pub fn remove(&mut self, poll: &Poll, slot: Slot) -> Option<Worker> {
+        let worker = self.slots.get_mut(slot as usize)?.take()?;
+        if let Stage::Serving(serving) = &worker.stage {
+            // Closing a descriptor of which others have duplicates leaves it in the epoll.
+            serving.unwatch(poll, worker.place);
+            serving.connection.close();
+        }
+        Some(worker)
+    }
+
+    /// Hand what waits to the kernel, once for each worker.
+    pub fn flush(&mut self, poll: &Poll) {
+        for slot in std::mem::take(&mut self.touched) {
+            let Some(worker) = self.get_mut(slot) else {
+                continue;
+            };
+            worker.touched = false;
+            let place = worker.place;
+            if let Stage::Serving(serving) = &mut worker.stage {
+                let write = !serving.connection.flush().unwrap_or(true);
+                let read = !serving.over;
+                serving.watch(poll, place, Ready { read, write });
+            }
+        }
+    }
+
+    /// Note that bytes wait for a worker.
+    pub fn touch(&mut self, slot: Slot) {
+        if let Some(worker) = self.get_mut(slot)
+            && !std::mem::replace(&mut worker.touched, true)
+        {
+            self.touched.push(slot);
+        }
+    }
+
+    /// When a worker that is half dead, or whose end nobody has told, is next to be seen to.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.iter()
+            .filter_map(|(_, worker)| worker.deadline())
+            .min()
+    }
+
+    /// The workers that are to be seen to at `now`: to be killed, or gone for an unknown reason (true).
+    pub fn overdue(&self, now: Instant) -> Vec<(Slot, bool)> {
+        let overdue = self.iter().filter(|(_, worker)| {
+            let deadline = worker.deadline();
+            deadline.is_some_and(|deadline| deadline <= now)
+        });
+        let ended = |worker: &Worker| matches!(worker.stage, Stage::Ended(_));
+        overdue
+            .map(|(slot, worker)| (slot, ended(worker)))
+            .collect()
+    }
+}
+
+impl Worker {
+    pub fn serving(&self) -> Option<&Serving> {
+        match &self.stage {
+            Stage::Serving(serving) => Some(serving),
+            Stage::Starting | Stage::Ended(_) => None,
+        }
+    }
+
+    pub fn serving_mut(&mut self) -> Option<&mut Serving> {
+        match &mut self.stage {
+            Stage::Serving(serving) => Some(serving),
+            Stage::Starting | Stage::Ended(_) => None,
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::Starting => None,
+            Stage::Serving(serving) => serving.kill_at,
+            Stage::Ended(told) => Some(*told),
+        }
+    }
+}
+
+impl Serving {
+    /// Whether this run is the worker's.
+    pub fn runs(&self, run: Run) -> bool {
+        self.running.values().any(|&one| one == run)
+    }
+
+    /// It was killed for closing its socket: that is not done twice.
+    pub fn killed(&mut self) {
+        self.kill_at = None;
+    }
+
+    fn take(
+        &mut self,
+        finished: impl IntoIterator<Item = (u64, Reply)>,
+        replies: &mut Vec<(Run, Reply)>,
+    ) {
+        for (call, reply) in finished {
+            if let Some(run) = self.running.remove(&call) {
+                replies.push((run, reply));
+            }
+        }
+    }
+
+    fn watch(&mut self, poll: &Poll, place: Place, wanted: Ready) {
+        let Some(socket) = self.connection.socket() else {
+            return;
+        };
+        let source = Source::Worker(place);
+        if poll
+            .watch(socket.as_fd(), source, self.watched, wanted)
+            .is_ok()
+        {
+            self.watched = wanted;
+        }
+    }
+
+    fn unwatch(&self, poll: &Poll, place: Place) {
+        if let Some(socket) = self.connection.socket() {
+            let source = Source::Worker(place);
+            poll.forget(socket.as_fd(), source, self.watched);
+        }
+        let death = Source::Death(place);
+        poll.forget(&self.pidfd, death, Ready::READ);
+    }
+}

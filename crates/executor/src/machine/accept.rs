@@ -1,0 +1,408 @@
+//! From a submission to its place in a queue, and what the store answers on the way.
+
+use std::sync::Arc;
+
+use super::entry::{Entry, Key, Place};
+use super::ledger::Written;
+use super::queue::Rank;
+use super::why::Notes;
+use super::{Machine, Submitted};
+use crate::action::Action;
+use crate::error::Refusal;
+use crate::id::RequestId;
+use crate::op::Op;
+use crate::request::{Lane, Millis, Request, Status, Submission};
+
+impl Machine {
+    /// Takes a submission. `Action::Accepted` or `Action::Refused` follows for a new one.
+    ///
+    /// # Errors
+    /// `draining`, `store`, `limit` (`queued_max`), and `unknown` for a request to come after that neither
+    /// has not ended nor was remembered.
+    pub fn submit(
+        &mut self,
+        now: Millis,
+        submission: Submission,
+    ) -> Result<Submitted, Box<Refusal>> {
+        if let Some(name) = &submission.options.idempotency
+            && let Some(id) = self.idempotency.get(name)
+        {
+            return Ok(Submitted::Known(*id));
+        }
+        if let Err(refusal) = self.check(&submission) {
+            self.counts.refused += 1;
+            return Err(refusal);
+        }
+        let id = RequestId::after(self.last, now);
+        self.last = id;
+        let request = Arc::new(Request {
+            id,
+            accepted_at: now,
+            submission,
+        });
+        let key = self.enter(request, Place::Accepting { slot: None });
+        let slot = self.reserve(now, key);
+        let op = self
+            .register
+            .get(key)
+            .map(|entry| Op::Accept(Arc::clone(&entry.request)));
+        if let Some(op) = op {
+            self.write(now, key, op);
+        }
+        if let Some(slot) = slot {
+            self.write_claim(now, key);
+            debug_assert!(self.workers.get(slot).is_some());
+        }
+        self.settle(now);
+        Ok(Submitted::New(id))
+    }
+
+    fn check(&self, submission: &Submission) -> Result<(), Box<Refusal>> {
+        if self.draining {
+            return Err(Box::new(Refusal {
+                code: "draining",
+                message: "the server drains and takes no more requests".into(),
+                object: submission.name.to_string(),
+                limit: String::new(),
+                value: String::new(),
+                next: "submit it again when the server is back".into(),
+            }));
+        }
+        if let Some(down) = &self.ledger.down {
+            return Err(Box::new(store_refusal(&submission.name, down)));
+        }
+        let most = u64::from(self.policy.queued_max);
+        if self.register.len() as u64 >= most {
+            let next = "submit more slowly, or raise executor.queued_max";
+            let value = self.register.len() as u64 + 1;
+            return Err(Box::new(Refusal::limit(
+                &submission.name,
+                "queued_max",
+                most,
+                value,
+                next,
+            )));
+        }
+        for id in &submission.options.after {
+            if self.register.key(*id).is_none() && self.recent.get(*id).is_none() {
+                let next = "name requests that this server has";
+                return Err(Box::new(Refusal::unknown(
+                    "request to come after",
+                    &id.to_string(),
+                    next,
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a request to the register, with what it waits for.
+    pub(super) fn enter(&mut self, request: Arc<Request>, place: Place) -> Key {
+        let id = request.id;
+        let submission = &request.submission;
+        let name = self.names.index(&submission.name);
+        let options = Arc::clone(&submission.options);
+        self.lanes[options.lane as usize].in_use = true;
+        if let Some(text) = &options.idempotency {
+            self.idempotency.insert(Arc::clone(text), id);
+        }
+        let key = self.register.add(Entry {
+            request,
+            place,
+            attempts: 0,
+            forgiven: 0,
+            deaths: 0,
+            name,
+            waits_for: 0,
+            dependents: Vec::new(),
+            not_before: options.not_before,
+            due: None,
+            ready_at: 0,
+            cancelled: false,
+            holds_key: false,
+            notes: Notes::default(),
+        });
+        let mut waits_for = 0;
+        for before in &options.after {
+            let found = self.register.key(*before).filter(|one| *one != key);
+            if let Some(entry) = found.and_then(|one| self.register.get_mut(one)) {
+                entry.dependents.push(id);
+                waits_for += 1;
+            } else if self
+                .recent
+                .get(*before)
+                .is_some_and(|status| status != Status::Succeeded)
+            {
+                self.doomed.push((id, *before));
+            }
+        }
+        if let Some(entry) = self.register.get_mut(key) {
+            entry.waits_for = waits_for;
+        }
+        key
+    }
+
+    /// Keeps an idle worker for a request that would run as soon as it is on disk, so that its claim shares
+    /// the commit of its row. Nothing waits for the worker meanwhile: the lane's queue is empty.
+    fn reserve(&mut self, now: Millis, key: Key) -> Option<u32> {
+        let entry = self.register.get(key)?;
+        let lane = entry.lane();
+        let waits = entry.waits_for > 0 || entry.not_before.is_some_and(|at| at > now);
+        let doomed = self
+            .doomed
+            .last()
+            .is_some_and(|(id, _)| *id == entry.request.id);
+        let queued = !self.lanes[lane as usize].ready.is_empty();
+        // Async workers have room for all, and need no claim before the commit to be fast.
+        if !self.policy.durable || waits || doomed || queued || lane == Lane::Async {
+            return None;
+        }
+        if self.stopped_because(now).is_some() || self.names.get(entry.name).is_full() {
+            return None;
+        }
+        let slot = self.workers.open(lane)?;
+        self.fits(key, Some(slot)).ok()?;
+        if !self.take_key(key) {
+            self.leave_key(key);
+            return None;
+        }
+        self.occupy(key, slot);
+        self.register.get_mut(key)?.place = Place::Accepting { slot: Some(slot) };
+        Some(slot)
+    }
+
+    /// Gives a change to the store; without one it counts as committed.
+    pub(super) fn write(&mut self, now: Millis, key: Key, op: Op) {
+        let written = Written { key, op };
+        if !self.policy.durable {
+            self.applied(now, written);
+        } else if let Some(op) = self.ledger.add(written) {
+            self.actions.push(Action::Store(op));
+        }
+    }
+
+    /// Counts the next run, and has its claim written.
+    pub(super) fn write_claim(&mut self, now: Millis, key: Key) {
+        let Some(entry) = self.register.get_mut(key) else {
+            return;
+        };
+        entry.attempts += 1;
+        let (id, attempt) = (entry.request.id, entry.attempts);
+        if self.policy.durable {
+            self.write(
+                now,
+                key,
+                Op::Claim {
+                    id,
+                    attempt,
+                    at: now,
+                },
+            );
+        }
+    }
+
+    /// The oldest `count` changes that were given to the store are on disk.
+    pub fn committed(&mut self, now: Millis, count: usize) {
+        for _ in 0..count {
+            if let Some(written) = self.ledger.committed() {
+                self.applied(now, written);
+            }
+        }
+        self.settle(now);
+    }
+
+    fn applied(&mut self, now: Millis, written: Written) {
+        let key = written.key;
+        match written.op {
+            Op::Accept(request) => self.accepted(now, key, request.id),
+            Op::Claim { id, .. } => self.claimed(now, key, id),
+            Op::Retry { id, .. } => {
+                if let Some(entry) = self.register.same(key, id) {
+                    debug_assert!(matches!(entry.place, Place::Retrying));
+                    self.advance(now, key);
+                }
+            }
+            Op::End { id, ending } => self.ended(now, key, id, &ending),
+            Op::Park { .. } | Op::Peak { .. } | Op::Fired { .. } => {}
+        }
+    }
+
+    fn accepted(&mut self, now: Millis, key: Key, id: RequestId) {
+        let Some(entry) = self.register.same(key, id) else {
+            return;
+        };
+        self.counts.accepted += 1;
+        self.actions.push(Action::Accepted(id));
+        match entry.place {
+            Place::Accepting { slot: Some(slot) } => entry.place = Place::Claiming { slot },
+            Place::Accepting { slot: None } => self.advance(now, key),
+            _ => debug_assert!(false, "{id} was accepted twice"),
+        }
+    }
+
+    fn claimed(&mut self, now: Millis, key: Key, id: RequestId) {
+        let Some(entry) = self.register.same(key, id) else {
+            return;
+        };
+        let Place::Claiming { slot } = entry.place else {
+            return; // its run began before its claim was on disk, or was given up
+        };
+        if entry.cancelled {
+            self.release(now, key, slot);
+            self.advance(now, key);
+        } else {
+            self.start_run(now, key, slot, false);
+        }
+    }
+
+    /// The oldest `count` changes are not on disk. Submissions among them are refused; the rest is kept, and
+    /// given again by `retry_store`. Until then nothing is dispatched and no submission taken.
+    pub fn not_committed(&mut self, now: Millis, count: usize, why: &str, permanent: bool) {
+        let why: Arc<str> = why.into();
+        for _ in 0..count {
+            let Some(written) = self.ledger.not_committed() else {
+                break;
+            };
+            match &written.op {
+                Op::Accept(request) => {
+                    let refusal = Arc::new(store_refusal(&request.submission.name, &why));
+                    self.refuse(now, written.key, request.id, refusal);
+                }
+                Op::Claim { id, .. } => {
+                    let (key, id) = (written.key, *id);
+                    if !self.unclaim(now, key, id) && self.register.same(key, id).is_some() {
+                        self.ledger.keep(written);
+                    }
+                }
+                _ => self.ledger.keep(written),
+            }
+        }
+        let next = if permanent {
+            "; it will not go away by itself"
+        } else {
+            ""
+        };
+        self.ledger.down = Some(format!("{why}{next}").into());
+        self.settle(now);
+    }
+
+    fn refuse(&mut self, now: Millis, key: Key, id: RequestId, refusal: Arc<Refusal>) {
+        let Some(entry) = self.register.same(key, id) else {
+            return;
+        };
+        if let Place::Accepting { slot: Some(slot) } = entry.place {
+            self.release(now, key, slot);
+        }
+        self.give_key(now, key);
+        let Some(entry) = self.register.remove(key) else {
+            return;
+        };
+        self.forget_idempotency(&entry);
+        self.counts.refused += 1;
+        self.doomed
+            .extend(entry.dependents.iter().map(|one| (*one, id)));
+        self.actions.push(Action::Refused(id, refusal));
+    }
+
+    /// The claim that was written with a row failed: the worker that was kept is free again.
+    fn unclaim(&mut self, now: Millis, key: Key, id: RequestId) -> bool {
+        let Some(entry) = self.register.same(key, id) else {
+            return false;
+        };
+        let Place::Claiming { slot } = entry.place else {
+            return false;
+        };
+        self.release(now, key, slot);
+        self.advance(now, key);
+        true
+    }
+
+    /// The store may work again: what it could not take is given to it once more, in order.
+    pub fn retry_store(&mut self, now: Millis) {
+        for written in self.ledger.resume() {
+            if let Some(op) = self.ledger.add(written) {
+                self.actions.push(Action::Store(op));
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Puts a request that is in no list into the first place that it has to wait in.
+    pub(super) fn advance(&mut self, now: Millis, key: Key) {
+        let Some(entry) = self.register.get_mut(key) else {
+            return;
+        };
+        if entry.cancelled {
+            self.end_cancelled(now, key);
+            return;
+        }
+        if entry.waits_for > 0 {
+            entry.place = Place::After;
+            return;
+        }
+        if let Some(at) = entry.not_before.filter(|at| *at > now) {
+            entry.place = Place::Until;
+            self.timers.set(key, &mut entry.due, Some(at));
+            return;
+        }
+        if self.take_key(key) {
+            self.make_ready(key);
+        } else if let Some(entry) = self.register.get_mut(key) {
+            entry.place = Place::Keyed;
+        }
+    }
+
+    /// Into its lane's queue.
+    pub(super) fn make_ready(&mut self, key: Key) {
+        let Some(entry) = self.register.get_mut(key) else {
+            return;
+        };
+        entry.place = Place::Ready;
+        entry.ready_at = self.now;
+        let rank = Rank::of(&entry.request, key);
+        let queue = &mut self.lanes[entry.request.submission.options.lane as usize];
+        queue.ready.push(&entry.request.submission.submitter, rank);
+    }
+
+    fn take_key(&mut self, key: Key) -> bool {
+        let Some(entry) = self.register.get_mut(key) else {
+            return false;
+        };
+        if !entry.holds_key {
+            let rank = Rank::of(&entry.request, key);
+            entry.holds_key = self.keys.take(&entry.request.submission.options, rank);
+        }
+        entry.holds_key
+    }
+
+    /// Leaves the wait for its key.
+    pub(super) fn leave_key(&mut self, key: Key) {
+        if let Some(entry) = self.register.get(key) {
+            self.keys
+                .leave(entry.options(), Rank::of(&entry.request, key));
+        }
+    }
+
+    /// Gives its key's place back; the next one that waits for it goes on.
+    pub(super) fn give_key(&mut self, now: Millis, key: Key) {
+        let Some(entry) = self.register.get_mut(key) else {
+            return;
+        };
+        if std::mem::take(&mut entry.holds_key)
+            && let Some(next) = self.keys.give(&entry.request.submission.options)
+        {
+            self.advance(now, next);
+        }
+    }
+}
+
+fn store_refusal(name: &str, why: &str) -> Refusal {
+    Refusal {
+        code: "store",
+        message: format!("{name}: the store cannot be written: {why}"),
+        object: name.into(),
+        limit: String::new(),
+        value: String::new(),
+        next: "make room on the disk of the state directory, then submit it again".into(),
+    }
+}

@@ -1,0 +1,187 @@
+//! Which ready request gets which worker.
+
+use super::Machine;
+use super::admission::Blocked;
+use super::entry::{Key, Place, Run};
+use super::policy::LANES;
+use super::queue::Rank;
+use crate::action::Action;
+use crate::request::{Lane, Millis, Slot};
+
+/// Submitters whose first request is tried where those before do not fit.
+const LOOK: usize = 8;
+/// What a lane of weight 1 pays for a dispatch.
+const STRIDE: u64 = 1 << 16;
+
+/// What became of one look at a lane.
+#[derive(PartialEq, Eq)]
+enum Looked {
+    Again,
+    Nothing,
+}
+
+impl Machine {
+    /// Dispatches what can be, the lane that got least by its weight first.
+    pub(super) fn dispatch(&mut self, now: Millis) {
+        let mut open = LANES.map(|lane| !self.lanes[lane as usize].ready.is_empty());
+        if open == [false; 3]
+            || self
+                .stopped_because(now)
+                .is_some_and(|_| !self.only_starts_fail())
+        {
+            return;
+        }
+        loop {
+            let competing = LANES.iter().filter(|lane| open[**lane as usize]);
+            let Some(&lane) = competing.min_by_key(|lane| self.lanes[**lane as usize].pass) else {
+                return;
+            };
+            if self.look(now, lane) == Looked::Nothing || self.lanes[lane as usize].ready.is_empty()
+            {
+                open[lane as usize] = false;
+            }
+        }
+    }
+
+    /// Workers do not start, but those that are up take requests.
+    fn only_starts_fail(&self) -> bool {
+        self.hold.is_none() && !self.draining && self.ledger.down.is_none()
+    }
+
+    fn look(&mut self, now: Millis, lane: Lane) -> Looked {
+        let slot = self.workers.open(lane);
+        if slot.is_none() && !self.may_burst(now, lane) {
+            return Looked::Nothing;
+        }
+        let turns = self.lanes[lane as usize].ready.submitters().min(LOOK);
+        for turn in 0..turns {
+            let Some(key) = self.lanes[lane as usize].ready.head(turn) else {
+                break;
+            };
+            if self.turn_back(lane, turn, key) {
+                return Looked::Again;
+            }
+            if let Err(blocked) = self.fits(key, slot) {
+                if self.waits_long(now, lane, turn, &blocked) {
+                    return Looked::Nothing;
+                }
+                continue;
+            }
+            let Some(slot) = slot else {
+                self.start_burst(now, lane, key);
+                return Looked::Again;
+            };
+            self.lanes[lane as usize].ready.take(turn);
+            self.give(now, lane, key, slot);
+            return Looked::Again;
+        }
+        Looked::Nothing
+    }
+
+    /// A request whose name is full waits for its name, not in front of the others.
+    fn turn_back(&mut self, lane: Lane, turn: usize, key: Key) -> bool {
+        let Some(entry) = self.register.get_mut(key) else {
+            return false;
+        };
+        let name = self.names.get_mut(entry.name);
+        if !name.is_full() {
+            return false;
+        }
+        self.lanes[lane as usize].ready.take(turn);
+        entry.place = Place::Named;
+        let rank = Rank::of(&entry.request, key);
+        name.waiting.push(&entry.request.submission.submitter, rank);
+        true
+    }
+
+    /// The lane's first request has not fitted for so long that nothing of its lane overtakes it any more.
+    fn waits_long(&mut self, now: Millis, lane: Lane, turn: usize, blocked: &Blocked) -> bool {
+        if turn > 0 || !blocked.is_of_itself() {
+            return false;
+        }
+        let since = *self.lanes[lane as usize].blocked_since.get_or_insert(now);
+        now.saturating_sub(since) >= self.policy.overtaken_ms_max
+    }
+
+    fn give(&mut self, now: Millis, lane: Lane, key: Key, slot: Slot) {
+        let weight = u64::from(self.policy.lane_weights[lane as usize].max(1));
+        let least = LANES
+            .iter()
+            .filter(|one| !self.lanes[**one as usize].ready.is_empty())
+            .map(|one| self.lanes[*one as usize].pass)
+            .min();
+        let queue = &mut self.lanes[lane as usize];
+        // A lane that was empty does not catch up on what it did not ask for.
+        queue.pass = queue.pass.max(least.unwrap_or(0)) + STRIDE / weight;
+        queue.blocked_since = None;
+        self.occupy(key, slot);
+        self.write_claim(now, key);
+        let journal = self.policy.durable
+            && self
+                .register
+                .get(key)
+                .is_some_and(|entry| !entry.may_run_twice());
+        self.start_run(now, key, slot, journal);
+    }
+
+    /// Counts a request as its worker's, before its run begins.
+    pub(super) fn occupy(&mut self, key: Key, slot: Slot) {
+        let Some(entry) = self.register.get(key) else {
+            return;
+        };
+        let (lane, name) = (entry.lane(), entry.name);
+        self.names.get_mut(name).running += 1;
+        self.lanes[lane as usize].running += 1;
+        self.workers.change(slot, |worker| worker.runs.push(key));
+        self.promise(key, slot);
+    }
+
+    /// Takes it from its worker again. The worker is free for the next one, unless it is to be replaced.
+    pub(super) fn release(&mut self, now: Millis, key: Key, slot: Slot) {
+        let Some(entry) = self.register.get(key) else {
+            return;
+        };
+        let (lane, name) = (entry.lane(), entry.name);
+        let name = self.names.get_mut(name);
+        name.running -= 1;
+        let next = if name.is_full() {
+            None
+        } else {
+            name.waiting.take(0)
+        };
+        self.lanes[lane as usize].running -= 1;
+        self.unpromise(key, slot);
+        self.workers.change(slot, |worker| {
+            if let Some(place) = worker.runs.iter().rposition(|one| *one == key) {
+                worker.runs.swap_remove(place);
+            }
+            worker.idle_since = now;
+        });
+        if let Some(next) = next {
+            self.make_ready(next);
+        }
+    }
+
+    /// Its worker hears of it.
+    pub(super) fn start_run(&mut self, now: Millis, key: Key, slot: Slot, journal: bool) {
+        let Some(entry) = self.register.get_mut(key) else {
+            return;
+        };
+        entry.place = Place::Running(Run {
+            slot,
+            began: now,
+            stop: None,
+            peak: None,
+        });
+        let timeout = entry.options().timeout_ms;
+        let due = timeout.map(|span| now.saturating_add(span));
+        self.timers.set(key, &mut entry.due, due);
+        self.actions.push(Action::Dispatch {
+            slot,
+            id: entry.request.id,
+            attempt: entry.attempts,
+            journal,
+        });
+        self.workers.change(slot, |worker| worker.uses += 1);
+    }
+}

@@ -1,0 +1,182 @@
+//! What the machine looks like from outside, in numbers.
+
+use super::Machine;
+use super::entry::Place;
+use super::policy::LANES;
+use super::workers::Stage;
+use crate::id::RequestId;
+use crate::request::{Lane, Millis, Slot, Status};
+
+/// Where an unfinished request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// As it will be told: an end that is not on disk yet counts as `Running`.
+    pub status: Status,
+    /// Its row is on disk, so that its id may be told.
+    pub accepted: bool,
+    /// Runs that began.
+    pub attempt: u32,
+    pub slot: Option<Slot>,
+}
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub accepted: u64,
+    pub refused: u64,
+    /// By the number of their status.
+    pub ended: [u64; 6],
+    pub deaths: u64,
+}
+
+/// One lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneFigures {
+    pub lane: Lane,
+    /// Waiting for a worker; parked ones are not among them.
+    pub ready: usize,
+    pub running: u32,
+    pub workers_starting: u32,
+    /// Those that are up, busy or not.
+    pub workers_up: u32,
+    pub workers_idle: u32,
+}
+
+/// The whole machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
+    pub lanes: [LaneFigures; 3],
+    /// Unfinished requests, of which `parked` wait for a time, a key, a name or another request.
+    pub unfinished: usize,
+    pub parked: usize,
+    /// How long the oldest request that is ready waits.
+    pub oldest_ready_ms: Option<u64>,
+    pub accepted: u64,
+    pub refused: u64,
+    /// Since the start.
+    pub succeeded: u64,
+    pub failed: u64,
+    pub cancelled: u64,
+    pub dead: u64,
+    /// Deaths of workers that ran something.
+    pub deaths: u64,
+    /// Changes that the store has not answered, and those that wait until it works.
+    pub store_in_flight: usize,
+    pub store_kept: usize,
+    /// As last measured, and what the running may still grow by.
+    pub resident_bytes: u64,
+    pub promised_bytes: u64,
+    pub memory_limit_bytes: Option<u64>,
+    pub low_resource: bool,
+    /// Why nothing is dispatched.
+    pub held: Option<String>,
+}
+
+/// One worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerSeen {
+    pub slot: Slot,
+    pub lane: Lane,
+    /// "starting", "idle", "busy" or "stopping".
+    pub state: &'static str,
+    pub burst: bool,
+    /// What it runs; of the async lane, the first hundred.
+    pub running: Vec<RequestId>,
+    pub age_ms: u64,
+    pub uses: u64,
+    pub private_bytes: u64,
+}
+
+/// Requests of one worker that are listed.
+const LISTED_MAX: usize = 100;
+
+impl Machine {
+    /// Where an unfinished request stands.
+    pub fn standing(&self, id: RequestId) -> Option<Standing> {
+        let entry = self.register.by_id(id)?;
+        let run = entry.run();
+        let ending = matches!(entry.place, Place::Ending(_));
+        Some(Standing {
+            status: if run.is_some() || ending {
+                Status::Running
+            } else {
+                Status::Queued
+            },
+            accepted: !matches!(entry.place, Place::Accepting { .. }),
+            attempt: entry.attempts,
+            slot: run.map(|run| run.slot),
+        })
+    }
+
+    /// Costs a look at each unfinished request; ask once a second, not once a request.
+    pub fn figures(&self, now: Millis) -> Figures {
+        let lanes = LANES.map(|lane| self.lane_figures(lane));
+        let ready: usize = lanes.iter().map(|lane| lane.ready).sum();
+        let running: u32 = lanes.iter().map(|lane| lane.running).sum();
+        let waiting = |entry: &super::entry::Entry| matches!(entry.place, Place::Ready);
+        let ready_since = self.register.iter().filter(|(_, entry)| waiting(entry));
+        let oldest = ready_since.map(|(_, entry)| entry.ready_at).min();
+        let ended = |status: Status| self.counts.ended[status as usize];
+        Figures {
+            lanes,
+            unfinished: self.register.len(),
+            parked: (self.register.len() - ready).saturating_sub(running as usize),
+            oldest_ready_ms: oldest.map(|at| now.saturating_sub(at)),
+            accepted: self.counts.accepted,
+            refused: self.counts.refused,
+            succeeded: ended(Status::Succeeded),
+            failed: ended(Status::Failed),
+            cancelled: ended(Status::Cancelled),
+            dead: ended(Status::Dead),
+            deaths: self.counts.deaths,
+            store_in_flight: self.ledger.in_flight(),
+            store_kept: self.ledger.kept(),
+            resident_bytes: self.room.resident,
+            promised_bytes: self.room.promised,
+            memory_limit_bytes: self.policy.memory_limit,
+            low_resource: self.policy.low_resource,
+            held: self.stopped_because(now).map(|(reason, _)| reason),
+        }
+    }
+
+    fn lane_figures(&self, lane: Lane) -> LaneFigures {
+        let row = self.workers.row(lane);
+        let mine = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.lane == lane);
+        let idle = mine.filter(|(_, worker)| worker.stage == Stage::Up && worker.is_idle());
+        LaneFigures {
+            lane,
+            ready: self.lanes[lane as usize].ready.len(),
+            running: self.lanes[lane as usize].running,
+            workers_starting: row.starting,
+            workers_up: row.alive - row.starting,
+            workers_idle: u32::try_from(idle.count()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Every worker whose death is not known.
+    pub fn workers(&self) -> Vec<WorkerSeen> {
+        let seen = self.workers.iter().map(|(slot, worker)| {
+            let runs = worker.runs.iter().take(LISTED_MAX);
+            let ids = runs.filter_map(|key| Some(self.register.get(*key)?.request.id));
+            WorkerSeen {
+                slot,
+                lane: worker.lane,
+                state: match worker.stage {
+                    Stage::Starting => "starting",
+                    Stage::Stopping => "stopping",
+                    Stage::Up if worker.is_idle() => "idle",
+                    Stage::Up => "busy",
+                },
+                burst: worker.burst,
+                running: ids.collect(),
+                age_ms: self.now.saturating_sub(worker.born),
+                uses: worker.uses,
+                private_bytes: worker.private,
+            }
+        });
+        seen.collect()
+    }
+}

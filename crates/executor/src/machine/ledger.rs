@@ -1,0 +1,97 @@
+//! What was given to the store and is not answered yet, and what the store could not take.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::entry::Key;
+use crate::id::RequestId;
+use crate::op::Op;
+
+/// One change on its way to the disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    pub key: Key,
+    pub op: Op,
+}
+
+impl Written {
+    /// The request that it is about; peaks and schedules are about none.
+    pub(crate) fn id(&self) -> Option<RequestId> {
+        match &self.op {
+            Op::Accept(request) => Some(request.id),
+            Op::Claim { id, .. }
+            | Op::Park { id, .. }
+            | Op::Retry { id, .. }
+            | Op::End { id, .. } => Some(*id),
+            Op::Peak { .. } | Op::Fired { .. } => None,
+        }
+    }
+}
+
+/// Changes in the order in which they were given.
+///
+/// While the store is down nothing more is given to it: what happens is kept here, and given in its order
+/// when it works again. What was already on its way may be committed behind a change that failed; an
+/// older change of the same request is then out of date, and is not given again.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    in_flight: VecDeque<Written>,
+    /// Could not be written.
+    failed: Vec<Written>,
+    /// Happened since then.
+    kept: Vec<Written>,
+    overtaken: HashSet<RequestId>,
+    /// Why the store takes nothing.
+    pub down: Option<std::sync::Arc<str>>,
+}
+
+impl Ledger {
+    /// Notes a change. `Some`: give it to the store now.
+    pub(crate) fn add(&mut self, written: Written) -> Option<Op> {
+        if self.down.is_some() {
+            self.kept.push(written);
+            return None;
+        }
+        let op = written.op.clone();
+        self.in_flight.push_back(written);
+        Some(op)
+    }
+
+    /// The oldest change on its way is on disk.
+    pub(crate) fn committed(&mut self) -> Option<Written> {
+        let written = self.in_flight.pop_front()?;
+        if !self.failed.is_empty()
+            && let Some(id) = written.id()
+        {
+            self.overtaken.insert(id);
+        }
+        Some(written)
+    }
+
+    /// The oldest change on its way is not on disk; `keep` it unless it is given up.
+    pub(crate) fn not_committed(&mut self) -> Option<Written> {
+        self.in_flight.pop_front()
+    }
+
+    pub(crate) fn keep(&mut self, written: Written) {
+        self.failed.push(written);
+    }
+
+    /// Changes that wait until the store works.
+    pub(crate) fn kept(&self) -> usize {
+        self.failed.len() + self.kept.len()
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// The store is to be tried again: what is to be given to it, in order.
+    pub(crate) fn resume(&mut self) -> Vec<Written> {
+        self.down = None;
+        let overtaken = std::mem::take(&mut self.overtaken);
+        let mut again = std::mem::take(&mut self.failed);
+        again.retain(|one| one.id().is_none_or(|id| !overtaken.contains(&id)));
+        again.append(&mut self.kept);
+        again
+    }
+}

@@ -1,0 +1,283 @@
+//! Which request runs next and where, when a worker starts or ends, and what a death means.
+//!
+//! No socket, no clock, no thread: each event comes with its time, and what is to be done comes out as actions,
+//! which the driver does in their order. Times that stand still or go back are harmless.
+//!
+//! ```text
+//!   submit -> Accepting -> After -> Until -> Keyed -> Ready <-> Named -> Running -> Ending -> (gone)
+//!                |                    ^                ^                    |
+//!                +-> Claiming --------|----------------|------> Running     |
+//!                                     +--- back-off ---+--- worker lost ----+
+//! ```
+//! A request is in one place, and each place has one list: the places' modules are `timers` (Until), `keys`
+//! (Keyed, Named), `queue` (Ready), `workers` (Running) and `ledger` (Accepting, Claiming, Ending).
+//! The invariants are those of `docs/concepts/executor.md`; the simulation holds them after each event.
+
+mod accept;
+mod admission;
+mod cancel;
+mod cron;
+mod dispatch;
+mod entry;
+mod estimate;
+mod figures;
+mod guard;
+mod keys;
+mod ledger;
+mod outcome;
+mod policy;
+mod queue;
+mod restore;
+mod schedule;
+mod staff;
+mod timers;
+mod why;
+mod workers;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub use cancel::Cancelled;
+pub use cron::Cron;
+pub use figures::{Figures, LaneFigures, Standing, WorkerSeen};
+pub use policy::Policy;
+pub use schedule::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleSeen};
+pub use why::Why;
+
+use crate::action::Action;
+use crate::error::Refusal;
+use crate::id::RequestId;
+use crate::request::{Lane, Millis, Options, Request, Status};
+use entry::{Key, Place, Register};
+use keys::{Keys, Names};
+use ledger::Ledger;
+use policy::Jitter;
+use queue::Fair;
+use restore::Recent;
+use staff::Starts;
+use timers::Timers;
+use workers::Workers;
+
+/// What the application says about one kind of request.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    pub name: Arc<str>,
+    /// As they are before who submits changes them.
+    pub options: Arc<Options>,
+    /// At most so many run at once.
+    pub concurrency: Option<u32>,
+    /// When it is submitted by itself, in cron's five fields, in UTC.
+    pub cron: Option<Arc<str>>,
+}
+
+/// What became of a submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// It is told to who submitted by `Action::Accepted` or `Action::Refused`.
+    New(RequestId),
+    /// Its idempotency key is this request's, which may have ended, or be on its way to the disk.
+    Known(RequestId),
+}
+
+/// One lane's queue, and what it got so far.
+#[derive(Debug, Default)]
+struct LaneQueue {
+    ready: Fair,
+    /// Grows by the inverse of the lane's weight with each request that it got; the smallest is next.
+    pass: u64,
+    in_use: bool,
+    /// Mean time of its runs, in 1/16 ms, moving.
+    run_sixteenths: u64,
+    last_end: Millis,
+    /// Since when its first request does not fit.
+    blocked_since: Option<Millis>,
+    running: u32,
+}
+
+/// The decisions of one server.
+#[derive(Debug)]
+pub struct Machine {
+    policy: Policy,
+    jitter: Jitter,
+    now: Millis,
+    last: RequestId,
+    code: Arc<str>,
+    register: Register,
+    names: Names,
+    keys: Keys,
+    idempotency: HashMap<Arc<str>, RequestId>,
+    recent: Recent,
+    lanes: [LaneQueue; 3],
+    schedules: schedule::Schedules,
+    timers: Timers,
+    workers: Workers,
+    starts: Starts,
+    room: admission::Room,
+    ledger: Ledger,
+    actions: Vec<Action>,
+    /// Requests that are to fail because one that they waited for did not succeed.
+    doomed: Vec<(RequestId, RequestId)>,
+    /// Why nothing is dispatched.
+    hold: Option<Arc<str>>,
+    draining: bool,
+    counts: figures::Counts,
+}
+
+impl Machine {
+    /// A machine without requests and workers. Guaranteed workers start with the first definitions of their lane.
+    pub fn new(policy: Policy, now: Millis) -> Self {
+        Self {
+            jitter: Jitter(policy.seed),
+            now,
+            last: RequestId(0),
+            code: "".into(),
+            register: Register::default(),
+            names: Names::default(),
+            keys: Keys::default(),
+            idempotency: HashMap::new(),
+            recent: Recent::default(),
+            lanes: Default::default(),
+            schedules: schedule::Schedules::default(),
+            timers: Timers::default(),
+            workers: Workers::new(policy.async_at_once),
+            starts: Starts::default(),
+            room: admission::Room::default(),
+            ledger: Ledger::default(),
+            actions: Vec::new(),
+            doomed: Vec::new(),
+            hold: None,
+            draining: false,
+            counts: figures::Counts::default(),
+            policy,
+        }
+    }
+
+    /// A code is ready: its template serves. Workers of another code end after what they run.
+    ///
+    /// # Errors
+    /// `invalid`: a cron pattern that is none; nothing was changed then.
+    pub fn install(
+        &mut self,
+        now: Millis,
+        code: Arc<str>,
+        definitions: &[Definition],
+    ) -> Result<(), Box<Refusal>> {
+        self.schedules.install(now, definitions)?;
+        self.code = code;
+        for (_, name) in self.names.all_mut() {
+            name.limit = None;
+        }
+        for definition in definitions {
+            let index = self.names.index(&definition.name);
+            self.names.get_mut(index).limit = definition.concurrency;
+            self.lanes[definition.options.lane as usize].in_use = true;
+        }
+        self.starts.recovered();
+        self.replace_old_code();
+        self.reopen_names();
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Limits have changed: who waits for a name's place is to look again.
+    fn reopen_names(&mut self) {
+        let full: Vec<u32> = self.names.all_mut().map(|(index, _)| index).collect();
+        for index in full {
+            while let Some(key) = self.names.get_mut(index).waiting.take(0) {
+                self.make_ready(key);
+            }
+        }
+    }
+
+    /// Nothing is dispatched or started until `None` is told: a reload, or an import that failed.
+    pub fn hold(&mut self, now: Millis, reason: Option<Arc<str>>) {
+        self.hold = reason;
+        self.settle(now);
+    }
+
+    /// Nothing is dispatched and no submission taken any more; what runs goes on until it has ended.
+    pub fn drain(&mut self, now: Millis) {
+        self.draining = true;
+        self.settle(now);
+    }
+
+    /// Nothing runs and nothing is on its way to the disk.
+    pub fn is_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.running == 0)
+            && self.ledger.in_flight() == 0
+            && self.ledger.kept() == 0
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Millis) {
+        while let Some(key) = self.timers.pop(now) {
+            if let Some(entry) = self.register.get_mut(key) {
+                entry.due = None;
+                match entry.place {
+                    Place::Until => self.advance(now, key),
+                    Place::Running(_) => self.time_is_up(now, key),
+                    _ => {}
+                }
+            }
+        }
+        self.fire(now);
+        self.end_idle(now);
+        self.settle(now);
+    }
+
+    /// When `tick` has something to do, as far as is known now.
+    pub fn next_tick(&self) -> Option<Millis> {
+        let times = [
+            self.timers.first(),
+            self.idle_due(),
+            self.starts_due(),
+            self.schedules.due().filter(|_| !self.draining),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// What is to be done, in its order; taken out.
+    pub fn actions(&mut self) -> impl Iterator<Item = Action> + '_ {
+        self.actions.drain(..)
+    }
+
+    /// An unfinished request.
+    pub fn request(&self, id: RequestId) -> Option<&Arc<Request>> {
+        self.register.by_id(id).map(|entry| &entry.request)
+    }
+
+    /// After each event: what it made possible is done.
+    fn settle(&mut self, now: Millis) {
+        self.now = self.now.max(now);
+        self.fail_doomed(now);
+        self.staff(now);
+        self.dispatch(now);
+    }
+
+    fn status(entry: &entry::Entry) -> Status {
+        match &entry.place {
+            Place::Running(_) => Status::Running,
+            Place::Ending(ending) => ending.status,
+            _ => Status::Queued,
+        }
+    }
+
+    fn lane_of(&self, key: Key) -> Option<Lane> {
+        self.register.get(key).map(entry::Entry::lane)
+    }
+
+    /// Why nothing is dispatched at all, with what a person can do.
+    fn stopped_because(&self, now: Millis) -> Option<(String, String)> {
+        if let Some(reason) = &self.hold {
+            return Some((reason.to_string(), String::new()));
+        }
+        if self.draining {
+            return Some(("the server drains".into(), "start it again".into()));
+        }
+        if let Some(down) = &self.ledger.down {
+            let next = "make room on the disk of the state directory".into();
+            return Some((format!("the store cannot be written: {down}"), next));
+        }
+        self.starts.reason(now)
+    }
+}

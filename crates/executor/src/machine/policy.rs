@@ -1,0 +1,167 @@
+//! What the machine is told to respect: limits, weights and times.
+
+use crate::request::{Lane, Millis};
+
+/// Lanes, in the order of their numbers.
+pub(crate) const LANES: [Lane; 3] = [Lane::Short, Lane::Long, Lane::Async];
+
+/// The settings of one machine; the driver fills them from the configuration and from what it found.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Thousandths of a core that there are.
+    pub cores_milli: u32,
+    /// Running requests may ask for so many times the cores: most of them wait rather than compute.
+    pub cpu_factor_max: u32,
+    /// Bytes that the cgroup or the machine has; `None`: memory is not looked at.
+    pub memory_limit: Option<u64>,
+    /// Part of it that stays free: 0.03, or 0.10 where the cgroup ends all its processes at once.
+    pub memory_free_fraction: f32,
+    /// Part of it above which the guard ends a worker that outgrew its estimate: 0.97, or 0.95.
+    pub guard_fraction: f32,
+    /// Part of the time that something stalled for memory (PSI), above which nothing more is admitted.
+    pub pressure_max: f32,
+    /// Private bytes of a worker that has run nothing, until one was measured.
+    pub worker_bytes: u64,
+    /// What a short request without an estimate is taken to need: it must not wait for long ones to end.
+    pub short_unknown_bytes: u64,
+    /// Workers at once; each lane that is in use has one of its own, whatever this says.
+    pub workers_max: u32,
+    /// Workers that stay, per lane.
+    pub guaranteed: [u32; 3],
+    /// Start further workers on need.
+    pub burst: bool,
+    /// Below this mean time of a lane's runs, more workers than cores do not help.
+    pub burst_run_ms_min: u64,
+    /// An idle burst worker ends after it.
+    pub worker_idle_ms: u64,
+    /// A worker is replaced after so many requests.
+    pub worker_uses_max: u64,
+    /// A worker is replaced at this age, between two requests.
+    pub worker_age_max_ms: u64,
+    /// A worker is replaced when its private memory has grown by so much, between two requests.
+    pub worker_growth_max_bytes: u64,
+    /// Requests that share one worker of the async lane.
+    pub async_at_once: u32,
+    /// A request is set aside after so many deaths of its worker.
+    pub deaths_max: u32,
+    /// From the exception in a run that is to end to the termination of its worker.
+    pub exception_ms: u64,
+    /// From there to its kill, and from one kill to the next.
+    pub terminate_ms: u64,
+    /// A worker that does not start is tried again after this, doubled each time.
+    pub start_backoff_ms: u64,
+    pub start_backoff_max_ms: u64,
+    /// Unfinished requests.
+    pub queued_max: u32,
+    /// Shares of the lanes where they compete for memory, cores or places.
+    pub lane_weights: [u32; 3],
+    /// A request that does not fit is overtaken for at most so long; then its lane waits for it.
+    pub overtaken_ms_max: u64,
+    /// `false`: there is no store, and what it would have committed counts as committed at once.
+    pub durable: bool,
+    /// Little memory or few cores: no guaranteed workers beyond the first.
+    pub low_resource: bool,
+    /// Where the jitter of back-offs begins.
+    pub seed: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            cores_milli: 1_000,
+            cpu_factor_max: 16,
+            memory_limit: None,
+            memory_free_fraction: 0.03,
+            guard_fraction: 0.97,
+            pressure_max: 0.20,
+            worker_bytes: 6_000_000,
+            short_unknown_bytes: 64_000_000,
+            workers_max: 64,
+            guaranteed: [1, 1, 0],
+            burst: true,
+            burst_run_ms_min: 10,
+            worker_idle_ms: 10_000,
+            worker_uses_max: 100_000,
+            worker_age_max_ms: 3_600_000,
+            worker_growth_max_bytes: 256_000_000,
+            async_at_once: 10_000,
+            deaths_max: 3,
+            exception_ms: 5_000,
+            terminate_ms: 5_000,
+            start_backoff_ms: 100,
+            start_backoff_max_ms: 30_000,
+            queued_max: 100_000,
+            lane_weights: [4, 2, 2],
+            overtaken_ms_max: 10_000,
+            durable: true,
+            low_resource: false,
+            seed: 1,
+        }
+    }
+}
+
+impl Policy {
+    /// Workers of a lane that stay.
+    pub(crate) fn guaranteed(&self, lane: Lane) -> u32 {
+        let wanted = self.guaranteed[lane as usize];
+        if !self.low_resource {
+            return wanted;
+        }
+        let first = LANES.iter().find(|one| self.guaranteed[**one as usize] > 0);
+        u32::from(first == Some(&lane)).min(wanted)
+    }
+
+    /// Cores, rounded up.
+    pub(crate) fn cores(&self) -> u32 {
+        self.cores_milli.div_ceil(1_000).max(1)
+    }
+}
+
+/// Numbers that look random and are the same for the same seed (splitmix64).
+#[derive(Clone, Debug)]
+pub(crate) struct Jitter(pub u64);
+
+impl Jitter {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.0;
+        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    }
+
+    /// The wait before run `failed + 1`: `first` doubled for each failed run, at most `most`, of which a
+    /// random part between a half and all, so that what failed together does not come back together.
+    pub(crate) fn backoff(&mut self, first: u64, most: u64, failed: u32) -> Millis {
+        let doubled = first.saturating_mul(1 << failed.saturating_sub(1).min(40));
+        let whole = doubled.min(most);
+        whole - whole / 2 + self.next() % (whole / 2 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backoff_doubles_up_to_its_limit_and_differs() {
+        let mut jitter = Jitter(7);
+        for (failed, whole) in [(1, 100), (2, 200), (3, 400), (60, 1_000)] {
+            let waits: Vec<_> = (0..50)
+                .map(|_| jitter.backoff(100, 1_000, failed))
+                .collect();
+            assert!(waits.iter().all(|wait| (whole / 2..=whole).contains(wait)));
+            assert!(waits.iter().any(|wait| *wait != waits[0]));
+        }
+    }
+
+    #[test]
+    fn low_resource_keeps_one_worker_of_the_first_lane_that_has_any() {
+        let policy = Policy {
+            low_resource: true,
+            guaranteed: [0, 3, 1],
+            ..Policy::default()
+        };
+        assert_eq!(LANES.map(|lane| policy.guaranteed(lane)), [0, 1, 0]);
+    }
+}

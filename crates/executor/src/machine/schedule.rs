@@ -1,0 +1,209 @@
+//! Requests that submit themselves at their times.
+//!
+//! A time that passed while no server ran is made up for once, however many were missed. A time at which the
+//! last request of the schedule has not ended is skipped, and counted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::cron::Cron;
+use super::entry::Key;
+use super::{Definition, Machine, Submitted};
+use crate::error::Refusal;
+use crate::id::RequestId;
+use crate::op::Op;
+use crate::request::{Millis, Options, Request, Submission};
+
+/// Who submits them.
+pub const SUBMITTER: &str = "cron";
+/// Their arguments: an empty map of msgpack.
+const NO_ARGUMENTS: &[u8] = &[0x80];
+
+#[derive(Debug)]
+struct Schedule {
+    name: Arc<str>,
+    pattern: Arc<str>,
+    cron: Cron,
+    options: Arc<Options>,
+    next: Option<Millis>,
+    paused: bool,
+    skipped: u64,
+    last: Option<RequestId>,
+    said: String,
+}
+
+/// The schedules of the newest code, and when each name last fired.
+#[derive(Debug, Default)]
+pub(super) struct Schedules {
+    schedules: Vec<Schedule>,
+    fired: HashMap<Arc<str>, Millis>,
+}
+
+/// One schedule, as a person sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleSeen {
+    pub name: Arc<str>,
+    pub pattern: Arc<str>,
+    pub next_at: Option<Millis>,
+    pub fired_at: Option<Millis>,
+    pub paused: bool,
+    /// Times at which the last request had not ended.
+    pub skipped: u64,
+    /// The last request that it submitted.
+    pub last: Option<RequestId>,
+    /// What became of the last time, where it submitted nothing.
+    pub said: String,
+}
+
+impl Schedules {
+    /// Takes over the patterns of a code, or nothing where one is wrong.
+    pub(super) fn install(
+        &mut self,
+        now: Millis,
+        definitions: &[Definition],
+    ) -> Result<(), Box<Refusal>> {
+        let mut schedules = Vec::new();
+        for definition in definitions {
+            let Some(pattern) = &definition.cron else {
+                continue;
+            };
+            let cron = Cron::parse(pattern).map_err(|wrong| {
+                let object = format!("cron of {}", definition.name);
+                let next = format!(
+                    "{wrong}; write minute hour day month weekday, such as '0 9 * * mon-fri'"
+                );
+                Box::new(Refusal::invalid(&object, "a cron pattern", pattern, next))
+            })?;
+            let before = self
+                .schedules
+                .iter()
+                .find(|one| one.name == definition.name);
+            let fired = self.fired.get(&definition.name).copied();
+            schedules.push(Schedule {
+                name: Arc::clone(&definition.name),
+                pattern: Arc::clone(pattern),
+                cron,
+                options: Arc::clone(&definition.options),
+                next: cron.after(fired.unwrap_or(now)),
+                paused: before.is_some_and(|before| before.paused),
+                skipped: before.map_or(0, |before| before.skipped),
+                last: before.and_then(|before| before.last),
+                said: String::new(),
+            });
+        }
+        self.schedules = schedules;
+        Ok(())
+    }
+
+    pub(super) fn restore(&mut self, fired: &[(Arc<str>, Millis)]) {
+        self.fired.extend(fired.iter().cloned());
+        for schedule in &mut self.schedules {
+            if let Some(at) = self.fired.get(&schedule.name) {
+                schedule.next = schedule.cron.after(*at);
+            }
+        }
+    }
+
+    /// An unfinished request of the last server may be one of a schedule.
+    pub(super) fn restored(&mut self, request: &Request) {
+        let submission = &request.submission;
+        if &*submission.submitter != SUBMITTER {
+            return;
+        }
+        if let Some(schedule) = self
+            .schedules
+            .iter_mut()
+            .find(|one| one.name == submission.name)
+        {
+            schedule.last = schedule.last.max(Some(request.id));
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Millis> {
+        let going = self.schedules.iter().filter(|schedule| !schedule.paused);
+        going.filter_map(|schedule| schedule.next).min()
+    }
+}
+
+impl Machine {
+    /// Submits what is due.
+    pub(super) fn fire(&mut self, now: Millis) {
+        if self.schedules.due().is_none_or(|due| due > now) || self.draining {
+            return;
+        }
+        for place in 0..self.schedules.schedules.len() {
+            let schedule = &mut self.schedules.schedules[place];
+            if schedule.paused || schedule.next.is_none_or(|at| at > now) {
+                continue;
+            }
+            // Once, for all the times that passed.
+            schedule.next = schedule.cron.after(now);
+            let unfinished = schedule.last.filter(|id| self.register.key(*id).is_some());
+            if let Some(id) = unfinished {
+                schedule.skipped += 1;
+                schedule.said = format!("skipped: {id} of the last time has not ended");
+                self.fired(now, place);
+            } else {
+                self.fire_one(now, place);
+            }
+        }
+    }
+
+    fn fire_one(&mut self, now: Millis, place: usize) {
+        let schedule = &self.schedules.schedules[place];
+        let submission = Submission {
+            name: Arc::clone(&schedule.name),
+            code: Arc::clone(&self.code),
+            submitter: SUBMITTER.into(),
+            arguments: NO_ARGUMENTS.into(),
+            options: Arc::clone(&schedule.options),
+        };
+        match self.submit(now, submission) {
+            Ok(Submitted::New(id) | Submitted::Known(id)) => {
+                let schedule = &mut self.schedules.schedules[place];
+                schedule.last = Some(id);
+                schedule.said.clear();
+                self.fired(now, place);
+            }
+            Err(refusal) => self.schedules.schedules[place].said = refusal.to_string(),
+        }
+    }
+
+    fn fired(&mut self, now: Millis, place: usize) {
+        let name = Arc::clone(&self.schedules.schedules[place].name);
+        self.schedules.fired.insert(Arc::clone(&name), now);
+        if self.policy.durable {
+            self.write(now, Key::MAX, Op::Fired { name, at: now });
+        }
+    }
+
+    /// The schedules of the newest code.
+    pub fn schedules(&self) -> Vec<ScheduleSeen> {
+        let all = self.schedules.schedules.iter();
+        let seen = all.map(|schedule| ScheduleSeen {
+            name: Arc::clone(&schedule.name),
+            pattern: Arc::clone(&schedule.pattern),
+            next_at: schedule.next.filter(|_| !schedule.paused),
+            fired_at: self.schedules.fired.get(&schedule.name).copied(),
+            paused: schedule.paused,
+            skipped: schedule.skipped,
+            last: schedule.last,
+            said: schedule.said.clone(),
+        });
+        seen.collect()
+    }
+
+    /// Pauses a schedule, or lets it go on from `now`: times that passed while it was paused are not made up
+    /// for. `false`: there is none of that name.
+    pub fn set_schedule(&mut self, now: Millis, name: &str, paused: bool) -> bool {
+        let mut all = self.schedules.schedules.iter_mut();
+        let Some(schedule) = all.find(|schedule| &*schedule.name == name) else {
+            return false;
+        };
+        if schedule.paused && !paused {
+            schedule.next = schedule.cron.after(now);
+        }
+        schedule.paused = paused;
+        true
+    }
+}

@@ -1,0 +1,171 @@
+//! What a person is told about one unfinished request: why it waits, and what was decided so far.
+
+use std::fmt::Write as _;
+
+use super::Machine;
+use super::entry::{Entry, Place};
+use super::queue::Rank;
+use crate::request::{Millis, Status};
+
+/// Notes that are kept of one request; the first ones and the newest.
+const NOTES_MAX: usize = 16;
+/// Requests before it that are counted.
+const BEFORE_MAX: usize = 1_000;
+
+/// What was decided about a request beyond its ordinary way: most requests have none, which costs no allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Notes(Vec<(Millis, String)>);
+
+impl Notes {
+    pub(crate) fn add(&mut self, at: Millis, text: impl Into<String>) {
+        let notes = &mut self.0;
+        if notes.len() == NOTES_MAX {
+            // The first half tells how it began.
+            notes.remove(NOTES_MAX / 2);
+        }
+        notes.push((at, text.into()));
+    }
+
+    fn list(&self) -> &[(Millis, String)] {
+        &self.0
+    }
+}
+
+/// Why an unfinished request is where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// `queued` or `running`; the end that is being committed otherwise.
+    pub status: Status,
+    /// Such as `waiting: needs 210 MB, 95 MB free of 750 MB`.
+    pub reason: String,
+    /// What a person can do about it; empty where there is nothing.
+    pub next: String,
+    /// What was decided, oldest first; the middle of a long history is left out.
+    pub decisions: Vec<(Millis, String)>,
+}
+
+/// Bytes as a person reads them.
+pub(crate) fn megabytes(bytes: u64) -> String {
+    format!("{} MB", bytes.div_ceil(1_000_000))
+}
+
+/// A time span as a person reads it.
+pub(crate) fn seconds(span_ms: u64) -> String {
+    format!("{}.{} s", span_ms / 1_000, span_ms % 1_000 / 100)
+}
+
+impl Machine {
+    /// Why a request that has not ended is where it is; `None`: there is none of that id.
+    pub fn why(&self, now: Millis, id: crate::id::RequestId) -> Option<Why> {
+        let key = self.register.key(id)?;
+        let entry = self.register.get(key)?;
+        let (reason, next) = self.reason(now, key, entry);
+        let mut decisions = vec![(entry.request.accepted_at, "accepted".to_owned())];
+        decisions.extend_from_slice(entry.notes.list());
+        if let Some(run) = entry.run() {
+            let text = format!("run {} began in worker {}", entry.attempts, run.slot);
+            decisions.push((run.began, text));
+        }
+        decisions.sort_by_key(|(at, _)| *at);
+        let status = Self::status(entry);
+        Some(Why {
+            status,
+            reason,
+            next,
+            decisions,
+        })
+    }
+
+    fn reason(&self, now: Millis, key: u32, entry: &Entry) -> (String, String) {
+        let nothing = String::new();
+        let options = entry.options();
+        match &entry.place {
+            Place::Accepting { .. } | Place::Claiming { .. } | Place::Retrying => {
+                ("being written to the store".into(), nothing)
+            }
+            Place::After => (
+                format!(
+                    "waiting: for {} of the requests it comes after",
+                    entry.waits_for
+                ),
+                nothing,
+            ),
+            Place::Until => {
+                let wait = entry.due.unwrap_or(now).saturating_sub(now);
+                (
+                    format!("waiting: its time is in {}", seconds(wait)),
+                    nothing,
+                )
+            }
+            Place::Keyed => (
+                format!(
+                    "waiting: {} of {} places of key {:?} are taken",
+                    self.keys.places(options),
+                    options.key_at_once,
+                    options.key.as_deref().unwrap_or_default()
+                ),
+                "raise concurrency, or cancel who holds the key".into(),
+            ),
+            Place::Named => {
+                let name = self.names.get(entry.name);
+                let limit = name.limit.unwrap_or_default();
+                (
+                    format!(
+                        "waiting: {} of {limit} {} run at once",
+                        name.running, name.text
+                    ),
+                    "raise concurrency of the request".into(),
+                )
+            }
+            Place::Ready => self.ready_reason(now, key, entry),
+            Place::Running(run) => {
+                let mut text = format!(
+                    "running: for {} in worker {}",
+                    seconds(now.saturating_sub(run.began)),
+                    run.slot
+                );
+                if let Some(stop) = run.stop {
+                    let _ = write!(text, ", being ended ({:?}, {:?})", stop.reason, stop.step);
+                }
+                (text, nothing)
+            }
+            Place::Ending(_) => ("its end is being written to the store".into(), nothing),
+        }
+    }
+
+    fn ready_reason(&self, now: Millis, key: u32, entry: &Entry) -> (String, String) {
+        if let Some((reason, next)) = self.stopped_because(now) {
+            return (format!("waiting: {reason}"), next);
+        }
+        let lane = entry.lane();
+        let queue = &self.lanes[lane as usize].ready;
+        let submitter = &entry.request.submission.submitter;
+        let before = queue.before(submitter, Rank::of(&entry.request, key), BEFORE_MAX);
+        if before > 0 {
+            let more = if before == BEFORE_MAX {
+                "at least "
+            } else {
+                ""
+            };
+            let others = queue.submitters() - 1;
+            return (
+                format!(
+                    "waiting: {more}{before} requests of its submitter come first, and {others} other submitters take turns"
+                ),
+                "raise its priority".into(),
+            );
+        }
+        if let Err(blocked) = self.fits(key, self.workers.open(lane)) {
+            return (format!("waiting: {}", blocked.text()), blocked.next());
+        }
+        let row = self.workers.row(lane);
+        (
+            format!(
+                "waiting: for one of {} workers of its lane, {} more start",
+                row.alive - row.starting,
+                row.starting
+            ),
+            String::new(),
+        )
+    }
+}

@@ -1,0 +1,82 @@
+//! What can go wrong with the store.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Errors of the store's open and of its reads. What goes wrong with a commit is an `Answer`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Another process, or another store of this one, has the directory.
+    #[error(
+        "the state directory {directory} is in use by process {pid}; stop it, or set FOREBAY_STATE_DIR to another"
+    )]
+    InUse { directory: PathBuf, pid: u32 },
+    /// A later version of Forebay has written it.
+    #[error(
+        "{database} has version {found}, this Forebay knows versions up to {ours}; \
+        use the Forebay that wrote it, or set FOREBAY_STATE_DIR to another directory"
+    )]
+    Newer {
+        database: PathBuf,
+        found: i64,
+        ours: i64,
+    },
+    /// Its locks and its shared memory need one kernel.
+    #[error(
+        "the state directory {directory} is on a network file system ({kind}), where a database loses its locks; \
+        set FOREBAY_STATE_DIR to a directory of a local disk"
+    )]
+    Network {
+        directory: PathBuf,
+        kind: &'static str,
+    },
+    /// It is a file of something else, or broken.
+    #[error("{path}: {what}; move it away to begin anew, or restore it")]
+    Damaged { path: PathBuf, what: String },
+    /// `SQLite` refused.
+    #[error("{what}: {source}")]
+    Database {
+        what: &'static str,
+        source: rusqlite::Error,
+    },
+    /// The system refused.
+    #[error("{what} {path}: {source}")]
+    File {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// No thread, or no descriptor for the answers.
+    #[error("cannot start the store: {0}")]
+    Start(String),
+}
+
+/// What the parts of the store answer.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+impl StoreError {
+    /// Names what was done to which file; for `map_err`.
+    pub(crate) fn file<E: Into<io::Error>>(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(E) -> Self {
+        let path = path.into();
+        move |source| Self::File {
+            what,
+            path,
+            source: source.into(),
+        }
+    }
+
+    /// Names what was asked of the database; for `map_err`.
+    pub(crate) fn database(what: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
+        move |source| Self::Database { what, source }
+    }
+}
+
+impl From<forebay_wake::Error> for StoreError {
+    fn from(error: forebay_wake::Error) -> Self {
+        Self::Start(error.to_string())
+    }
+}

@@ -1,0 +1,148 @@
+//! Reading one request.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::results;
+use super::row::{COLUMNS, Interned, Row, status};
+use crate::id::RequestId;
+use crate::request::{Blob, Millis, Status};
+
+/// What to read of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// How it ended, with its result.
+    Ending,
+    /// Its arguments alone.
+    Arguments,
+    /// All of it; the request is not pruned in the next minute, so that it can be retried.
+    Row,
+}
+
+/// What a question found.
+#[derive(Clone, Debug)]
+pub enum Fetched {
+    /// There is no such request, or for an ending: it has not ended.
+    Missing,
+    Ending(StoredEnding),
+    Arguments(Blob),
+    Row(Box<Row>),
+    /// It could not be read: why, for a person.
+    Failed(String),
+}
+
+/// How a request ended, as it is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredEnding {
+    pub status: Status,
+    /// Runs that it took.
+    pub attempts: u32,
+    /// When its last run began, if it had one.
+    pub claimed_at: Option<Millis>,
+    pub at: Millis,
+    pub peak_bytes: Option<u64>,
+    pub payload: Payload,
+}
+
+/// What an end left.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Payload {
+    Result(Blob),
+    /// The failure as JSON, a cancellation too.
+    Failure(String),
+}
+
+/// Answer a question. Reads a file where the result is one.
+pub(super) fn fetch(
+    connection: &Connection,
+    directory: &Path,
+    id: RequestId,
+    question: Question,
+) -> Fetched {
+    let found = match question {
+        Question::Ending => {
+            ending(connection, directory, id).map(|found| found.map(Fetched::Ending))
+        }
+        Question::Arguments => arguments(connection, id).map(|found| found.map(Fetched::Arguments)),
+        Question::Row => {
+            row(connection, directory, id).map(|found| found.map(|row| Fetched::Row(Box::new(row))))
+        }
+    };
+    match found {
+        Ok(found) => found.unwrap_or(Fetched::Missing),
+        Err(why) => Fetched::Failed(format!("request {id} cannot be read: {why}")),
+    }
+}
+
+type Found<T> = std::result::Result<Option<T>, String>;
+
+fn arguments(connection: &Connection, id: RequestId) -> Found<Blob> {
+    connection
+        .query_row(
+            "SELECT blob FROM arguments WHERE id = ?1",
+            [id.0.cast_signed()],
+            |row| Ok(Blob::from(row.get_ref(0)?.as_blob()?)),
+        )
+        .optional()
+        .map_err(|error| error.to_string())
+}
+
+fn row(connection: &Connection, directory: &Path, id: RequestId) -> Found<Row> {
+    let sql = format!("SELECT {COLUMNS} FROM requests r WHERE r.id = ?1");
+    let mut interned = Interned::default();
+    let arguments = arguments(connection, id)?.unwrap_or_else(|| Vec::new().into());
+    let found = connection
+        .query_row(&sql, [id.0.cast_signed()], |row| {
+            interned.row(row, arguments)
+        })
+        .optional()
+        .map_err(|error| error.to_string())?;
+    let Some(mut row) = found else {
+        return Ok(None);
+    };
+    row.ending = ending(connection, directory, id)?;
+    Ok(Some(row))
+}
+
+fn ending(connection: &Connection, directory: &Path, id: RequestId) -> Found<StoredEnding> {
+    let found = connection
+        .query_row(
+            "SELECT status, attempts, claimed_at, ended_at, peak_bytes, failure, result FROM requests \
+             WHERE id = ?1 AND ended_at IS NOT NULL",
+            [id.0.cast_signed()],
+            |row| {
+                let failure = row.get_ref(5)?.as_str_or_null()?.map(String::from);
+                let result = row.get_ref(6)?.as_blob_or_null()?.map(Blob::from);
+                let ending = StoredEnding {
+                    status: status(row.get(0)?)?,
+                    attempts: row.get(1)?,
+                    claimed_at: row.get::<_, Option<i64>>(2)?.map(i64::cast_unsigned),
+                    at: row.get::<_, i64>(3)?.cast_unsigned(),
+                    peak_bytes: row.get::<_, Option<i64>>(4)?.map(i64::cast_unsigned),
+                    payload: Payload::Failure(failure.unwrap_or_default()),
+                };
+                Ok((ending, result))
+            },
+        )
+        .optional()
+        .map_err(|error| error.to_string())?;
+    let Some((mut ending, result)) = found else {
+        return Ok(None);
+    };
+    if ending.status == Status::Succeeded {
+        let result = match result {
+            Some(result) => result,
+            None => file(directory, id)?,
+        };
+        ending.payload = Payload::Result(result);
+    }
+    Ok(Some(ending))
+}
+
+fn file(directory: &Path, id: RequestId) -> std::result::Result<Blob, String> {
+    let path = results::path(directory, id);
+    let read = std::fs::read(&path);
+    read.map(Blob::from)
+        .map_err(|error| format!("its result {}: {error}", path.display()))
+}

@@ -1,0 +1,161 @@
+//! What a batch does to each request, with as few statements as that takes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::id::RequestId;
+use crate::op::Op;
+use crate::request::{Ending, Millis, Request};
+
+/// The beginning of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub attempt: u32,
+    pub at: Millis,
+}
+
+/// One change of the database.
+#[derive(Debug)]
+pub(super) enum Step<'a> {
+    /// With the claim, where the run began within the batch.
+    Accept(&'a Arc<Request>, Option<Claim>),
+    Claim(RequestId, Claim),
+    /// With the claim, where the whole run was within the batch.
+    End(RequestId, &'a Arc<Ending>, Option<Claim>),
+    Other(&'a Op),
+}
+
+/// Put what belongs together into one step: a claim into its accept, or into its end.
+///
+/// A batch is on disk as a whole, so nobody sees the states in between.
+pub(super) fn fold<'a>(ops: &'a [Op], steps: &mut Vec<Step<'a>>) {
+    // The last step of each request that a later operation may join.
+    let mut last: HashMap<RequestId, usize> = HashMap::with_capacity(ops.len());
+    for op in ops {
+        match op {
+            Op::Accept(request) => {
+                last.insert(request.id, steps.len());
+                steps.push(Step::Accept(request, None));
+            }
+            Op::Claim { id, attempt, at } => {
+                let claim = Claim {
+                    attempt: *attempt,
+                    at: *at,
+                };
+                if let Some(Step::Accept(_, none @ None)) =
+                    last.get(id).map(|&place| &mut steps[place])
+                {
+                    *none = Some(claim);
+                    last.remove(id);
+                } else {
+                    last.insert(*id, steps.len());
+                    steps.push(Step::Claim(*id, claim));
+                }
+            }
+            Op::End { id, ending } => match last.remove(id) {
+                Some(place) if matches!(steps[place], Step::Claim(..)) => {
+                    let Step::Claim(_, claim) = steps[place] else {
+                        continue;
+                    };
+                    steps[place] = Step::End(*id, ending, Some(claim));
+                }
+                _ => steps.push(Step::End(*id, ending, None)),
+            },
+            Op::Park { id, .. } | Op::Retry { id, .. } => {
+                last.remove(id);
+                steps.push(Step::Other(op));
+            }
+            Op::Peak { .. } | Op::Fired { .. } => steps.push(Step::Other(op)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Failure, Options, Outcome, Status, Submission};
+
+    fn accept(id: u64) -> Op {
+        Op::Accept(Arc::new(Request {
+            id: RequestId(id),
+            accepted_at: 1,
+            submission: Submission {
+                name: "a".into(),
+                code: "c".into(),
+                submitter: String::new().into(),
+                arguments: Vec::new().into(),
+                options: Arc::new(Options::default()),
+            },
+        }))
+    }
+
+    fn claim(id: u64, attempt: u32) -> Op {
+        Op::Claim {
+            id: RequestId(id),
+            attempt,
+            at: 2,
+        }
+    }
+
+    fn end(id: u64) -> Op {
+        let ending = Ending {
+            status: Status::Cancelled,
+            attempts: 1,
+            at: 3,
+            peak_bytes: None,
+            outcome: Outcome::Cancelled,
+        };
+        Op::End {
+            id: RequestId(id),
+            ending: Arc::new(ending),
+        }
+    }
+
+    fn park(id: u64) -> Op {
+        Op::Park {
+            id: RequestId(id),
+            attempt: 1,
+            wake_at: 9,
+            failure: Failure::OutcomeUnknown,
+        }
+    }
+
+    fn folded(ops: &[Op]) -> Vec<String> {
+        let mut steps = Vec::new();
+        fold(ops, &mut steps);
+        let word = |step: &Step<'_>| match step {
+            Step::Accept(request, claim) => {
+                format!("accept {}{}", request.id.0, shown(claim.as_ref()))
+            }
+            Step::Claim(id, claim) => format!("claim {}{}", id.0, shown(Some(claim))),
+            Step::End(id, _, claim) => format!("end {}{}", id.0, shown(claim.as_ref())),
+            Step::Other(Op::Park { id, .. }) => format!("park {}", id.0),
+            Step::Other(other) => format!("{other:?}"),
+        };
+        steps.iter().map(word).collect()
+    }
+
+    fn shown(claim: Option<&Claim>) -> String {
+        claim.map_or(String::new(), |claim| format!(" run {}", claim.attempt))
+    }
+
+    #[test]
+    fn a_claim_joins_the_accept_of_its_batch() {
+        let ops = [accept(1), accept(2), claim(1, 1), end(1)];
+        assert_eq!(folded(&ops), ["accept 1 run 1", "accept 2", "end 1"]);
+    }
+
+    #[test]
+    fn a_claim_joins_the_end_of_its_batch() {
+        let ops = [claim(1, 1), claim(2, 1), end(1)];
+        assert_eq!(folded(&ops), ["end 1 run 1", "claim 2 run 1"]);
+    }
+
+    #[test]
+    fn nothing_joins_across_a_park() {
+        let ops = [claim(1, 1), park(1), claim(1, 2), end(1)];
+        assert_eq!(folded(&ops), ["claim 1 run 1", "park 1", "end 1 run 2"]);
+        let ops = [accept(1), claim(1, 1), park(1), claim(1, 2)];
+        assert_eq!(folded(&ops), ["accept 1 run 1", "park 1", "claim 1 run 2"]);
+    }
+}

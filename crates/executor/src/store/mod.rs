@@ -1,0 +1,209 @@
+//! The store: what was accepted, begun and ended, on disk.
+//!
+//! # Design note
+//!
+//! One thread writes, and it is the only writer of the database. It takes whatever was given to it during its last
+//! commit and commits that as one transaction: no timer, one sync for hundreds of requests under load, and no delay for
+//! a lone one. A batch is on disk as a whole or not at all; its answer says how many changes that were, in the order in
+//! which they were given.
+//!
+//! A second thread reads, on a connection of its own. Results of a gigabyte, the plans of what to give up and the
+//! removal of files never hold up a commit; what it deletes it hands to the writer in small portions.
+//!
+//! **One copy of `SQLite` in a process.** The locks of `SQLite` are POSIX locks, which belong to the process: a second
+//! copy of the library that closes the same database drops the first one's locks, and its readers are not seen by the
+//! first one's checkpoints. The extension may carry a copy of its own, so the server's Python reads through [`Reader`],
+//! never through its `sqlite3`. Other processes may use what they like, read-only.
+//! Source: "How To Corrupt An `SQLite` Database File", sections 2.2 and 2.2.1.
+//!
+//! **Arguments stand apart.** They are written once, in a table of their own, so that the changes of a request's way
+//! rewrite rows of a hundred bytes, and a listing does not walk over them.
+//!
+//! **A commit that failed may still be found.** Where the sync failed, nobody knows what the disk has. The batch counts
+//! as not committed, the connection is made anew, and the next transaction first deletes what the batch had accepted.
+//!
+//! Why not a log of our own: the listing, pruning and recovery of requests need an index over them, and a power
+//! failure in the middle of any of it is what `SQLite` is tested for.
+
+mod config;
+mod directory;
+mod error;
+mod fetch;
+mod fold;
+mod inbox;
+mod options;
+mod prune;
+mod reader;
+mod reading;
+mod recovery;
+mod results;
+mod row;
+mod schema;
+mod statements;
+mod writer;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use forebay_wake::Queue;
+
+pub use config::{StoreConfig, Synchronous};
+pub use error::{Result, StoreError};
+pub use fetch::{Fetched, Payload, Question, StoredEnding};
+pub use prune::{PruneRule, Pruned};
+pub use reader::{Reader, Value};
+pub use recovery::{Learnt, Recovery};
+pub use row::Row;
+pub use schema::VERSION;
+
+use crate::id::RequestId;
+use crate::journal::Journal;
+use crate::op::Op;
+use inbox::Inbox;
+
+/// What the store tells whoever drives it. Commits are told in their order, fetches in theirs.
+#[derive(Debug)]
+pub enum Answer {
+    /// So many changes, the oldest of those that were not answered yet, are on disk.
+    Committed(usize),
+    /// So many changes, the oldest of those that were not answered yet, are not on disk, none of them.
+    NotCommitted {
+        count: usize,
+        /// For a person, with the next step.
+        why: String,
+        /// Trying again does not help before somebody has acted; what is written next is tried all the same.
+        permanent: bool,
+    },
+    /// The answer to a [`Store::fetch`].
+    Fetched {
+        ticket: u64,
+        id: RequestId,
+        found: Fetched,
+    },
+    /// The answer to a [`Store::prune`]; the error is for a person.
+    Pruned {
+        ticket: u64,
+        done: std::result::Result<Pruned, String>,
+    },
+    /// These requests, which had an idempotency key, are no longer kept: their keys are free.
+    Forgotten(Vec<RequestId>),
+}
+
+/// A state directory that is open for writing, with its two threads.
+///
+/// Any thread may call; one drains [`Store::answers`]. Dropping it commits what was given, as [`Store::close`] does.
+#[derive(Debug)]
+pub struct Store {
+    writes: Arc<Inbox<writer::Message>>,
+    reads: Arc<Inbox<reading::Message>>,
+    answers: Arc<Queue<Answer>>,
+    journal: Arc<Journal>,
+    config: Arc<StoreConfig>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Store {
+    /// Open the state directory, which is made where it is missing, and read what the last server left.
+    ///
+    /// Blocks on the disk. What the journal knows of runs whose claim was not committed is committed first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::InUse`] while another store has it, [`StoreError::Newer`] for a database of a later version,
+    /// [`StoreError::Network`] on a network file system, [`StoreError::Database`] and [`StoreError::File`] otherwise.
+    pub fn open(config: StoreConfig) -> Result<(Self, Recovery)> {
+        directory::prepare(&config.directory)?;
+        let journal = Journal::open(&config.directory.join("journal"), config.journal_entries)?;
+        let mut connection = schema::open(&config)?;
+        let recovery = recovery::recover(&mut connection, &journal, config.queue_bytes_max)?;
+        results::prune_orphans(&connection, &config.directory)?;
+
+        let config = Arc::new(config);
+        let journal = Arc::new(journal);
+        let (writes, reads) = (Arc::new(Inbox::new()), Arc::new(Inbox::new()));
+        // Not bounded: there are at most as many answers as changes and questions that the one who drains it has
+        // given, and those have limits of their own (`queued_max`).
+        let answers = Arc::new(Queue::new(usize::MAX)?);
+        let writing = writer::Writer::new(
+            Arc::clone(&config),
+            Arc::clone(&journal),
+            Arc::clone(&writes),
+            Arc::clone(&reads),
+            Arc::clone(&answers),
+        );
+        let reading = reading::Reading::new(
+            Arc::clone(&config),
+            Reader::open(&config.directory)?,
+            Arc::clone(&reads),
+            Arc::clone(&writes),
+            Arc::clone(&answers),
+        );
+        let threads = vec![
+            inbox::thread("forebay-store", move || writing.run(connection))?,
+            inbox::thread("forebay-reader", move || reading.run())?,
+        ];
+        let store = Self {
+            writes,
+            reads,
+            answers,
+            journal,
+            config,
+            threads,
+        };
+        Ok((store, recovery))
+    }
+
+    /// Give changes to the writer. Never blocks on the disk; each is answered once, in this order.
+    pub fn write(&self, ops: Vec<Op>) {
+        if !ops.is_empty() {
+            self.writes.push(writer::Message::Ops(ops));
+        }
+    }
+
+    /// Read a request; the answer carries the ticket. Sees what was answered as committed before this call.
+    pub fn fetch(&self, id: RequestId, question: Question, ticket: u64) {
+        let fetch = reading::Message::Fetch {
+            id,
+            question,
+            ticket,
+        };
+        self.reads.push(fetch);
+    }
+
+    /// Give up ended requests with their results and logs; the answer carries the ticket.
+    pub fn prune(&self, rule: PruneRule, ticket: u64) {
+        self.reads.push(reading::Message::Prune { rule, ticket });
+    }
+
+    /// Where the answers come; its descriptor is readable when there are some.
+    pub fn answers(&self) -> &Arc<Queue<Answer>> {
+        &self.answers
+    }
+
+    /// The journal: `note` a run before its worker hears of it; the writer clears it after the claim's commit.
+    pub fn journal(&self) -> &Arc<Journal> {
+        &self.journal
+    }
+
+    /// What it was opened with.
+    pub fn config(&self) -> &StoreConfig {
+        &self.config
+    }
+
+    /// Commit what was given, write the log back into the database and end the threads. Blocks until then.
+    pub fn close(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.reads.close();
+        self.writes.close();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so on stderr, and has nothing to give back.
+            let _ = thread.join();
+        }
+        self.answers.close();
+    }
+}

@@ -1,0 +1,152 @@
+//! Options as they are stored: a msgpack map of what differs from the defaults.
+//!
+//! Lane, priority and idempotency key are columns, because listings ask for them.
+
+use crate::id::RequestId;
+use crate::message::{Reader, Writer};
+use crate::request::Options;
+
+/// Encode what differs; `None` where nothing does.
+pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
+    let usual = Options::default();
+    let mut pairs = Writer::default();
+    let mut count = 0;
+    let mut key = |pairs: &mut Writer, name: &str| {
+        pairs.text(name);
+        count += 1;
+    };
+    for (name, value, default) in [
+        (
+            "retries",
+            u64::from(options.retries),
+            u64::from(usual.retries),
+        ),
+        ("backoff_ms", options.backoff_ms, usual.backoff_ms),
+        (
+            "backoff_max_ms",
+            options.backoff_max_ms,
+            usual.backoff_max_ms,
+        ),
+        (
+            "key_at_once",
+            u64::from(options.key_at_once),
+            u64::from(usual.key_at_once),
+        ),
+        (
+            "cpu_milli",
+            u64::from(options.cpu_milli),
+            u64::from(usual.cpu_milli),
+        ),
+    ] {
+        if value != default {
+            key(&mut pairs, name);
+            pairs.unsigned(value);
+        }
+    }
+    for (name, value) in [
+        ("timeout_ms", options.timeout_ms),
+        ("memory_bytes", options.memory_bytes),
+        ("not_before", options.not_before),
+    ] {
+        if let Some(value) = value {
+            key(&mut pairs, name);
+            pairs.unsigned(value);
+        }
+    }
+    if options.idempotent {
+        key(&mut pairs, "idempotent");
+        pairs.boolean(true);
+    }
+    if let Some(text) = &options.key {
+        key(&mut pairs, "key");
+        pairs.text(text);
+    }
+    if !options.after.is_empty() {
+        key(&mut pairs, "after");
+        pairs.array(options.after.len());
+        for id in &options.after {
+            pairs.unsigned(id.0);
+        }
+    }
+    if count == 0 {
+        return None;
+    }
+    let mut map = Writer::default();
+    map.map(count).raw(&pairs.into_bytes());
+    Some(map.into_bytes())
+}
+
+/// Change `options` to what was stored. A name of a later version is passed over.
+pub(super) fn decode(stored: &[u8], options: &mut Options) -> crate::error::Result<()> {
+    let mut reader = Reader::new(stored);
+    for _ in 0..reader.map_or_nil()?.unwrap_or(0) {
+        let name = reader.text()?;
+        match name {
+            "retries" => options.retries = small(&mut reader)?,
+            "backoff_ms" => options.backoff_ms = reader.unsigned()?,
+            "backoff_max_ms" => options.backoff_max_ms = reader.unsigned()?,
+            "key_at_once" => options.key_at_once = small(&mut reader)?,
+            "cpu_milli" => options.cpu_milli = small(&mut reader)?,
+            "timeout_ms" => options.timeout_ms = Some(reader.unsigned()?),
+            "memory_bytes" => options.memory_bytes = Some(reader.unsigned()?),
+            "not_before" => options.not_before = Some(reader.unsigned()?),
+            "idempotent" => options.idempotent = reader.boolean()?,
+            "key" => options.key = Some(reader.text()?.into()),
+            "after" => {
+                for _ in 0..reader.array()? {
+                    options.after.push(RequestId(reader.unsigned()?));
+                }
+            }
+            _ => {
+                reader.skip()?;
+            }
+        }
+    }
+    reader.end()
+}
+
+fn small(reader: &mut Reader<'_>) -> crate::error::Result<u32> {
+    let value = reader.unsigned()?;
+    u32::try_from(value).map_err(|_| reader.malformed("a number above 32 bits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_take_no_bytes() {
+        assert_eq!(encode(&Options::default()), None);
+    }
+
+    #[test]
+    fn every_option_comes_back() {
+        let options = Options {
+            timeout_ms: Some(1_500),
+            retries: 3,
+            backoff_ms: 7,
+            backoff_max_ms: 70_000,
+            idempotent: true,
+            key: Some("user:7".into()),
+            key_at_once: 2,
+            memory_bytes: Some(300_000_000),
+            cpu_milli: 500,
+            after: vec![RequestId(1), RequestId(u64::MAX)],
+            not_before: Some(1_800_000_000_000),
+            ..Options::default()
+        };
+        let mut back = Options::default();
+        decode(&encode(&options).unwrap(), &mut back).unwrap();
+        assert_eq!(back, options);
+    }
+
+    #[test]
+    fn what_a_later_version_added_is_passed_over() {
+        let mut map = Writer::default();
+        map.map(2).text("colour").array(1).text("red");
+        map.text("retries").unsigned(2);
+        let mut options = Options::default();
+        decode(&map.into_bytes(), &mut options).unwrap();
+        assert_eq!(options.retries, 2);
+    }
+}

@@ -1,0 +1,211 @@
+//! Which ended requests go.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use rusqlite::{Connection, params};
+
+use super::directory::{LOGS, RESULTS};
+use super::results::{self, folder_bytes};
+use crate::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
+use crate::request::{Millis, Status};
+
+/// Requests that are removed by one commit: about a millisecond of the writer (`prune_step_max`).
+const STEP_MAX: usize = 256;
+/// What a row takes besides its blobs, about: the row, its arguments' row and its index entries.
+const ROW_BYTES: u64 = 256;
+
+/// Which ended requests to give up. What is not set does not restrict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PruneRule {
+    /// Those that ended before then.
+    pub ended_before: Option<Millis>,
+    /// Those that ended so; empty: however they did.
+    pub statuses: Vec<Status>,
+    /// These and no others.
+    pub ids: Option<Vec<RequestId>>,
+    /// Count them, and leave them.
+    pub dry_run: bool,
+}
+
+/// What a prune gave up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub count: u64,
+    /// Arguments, results and logs, and about what their rows took.
+    pub bytes: u64,
+}
+
+/// A request that may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub id: RequestId,
+    pub bytes: u64,
+    pub has_key: bool,
+}
+
+/// A rule that is being followed, step by step.
+#[derive(Debug)]
+pub(super) struct Plan {
+    rule: PruneRule,
+    ids: VecDeque<RequestId>,
+    /// Everything up to here was looked at.
+    cursor: u64,
+    /// Stop when database, results and logs take no more than this.
+    kept_bytes_max: Option<u64>,
+    /// Stop when so much is freed: of `kept_bytes_max`, once it was measured what there is.
+    goal_bytes: Option<u64>,
+    /// Who wants to know.
+    pub ticket: Option<u64>,
+    pub pruned: Pruned,
+    finished: bool,
+}
+
+impl Plan {
+    pub fn new(mut rule: PruneRule, ticket: u64) -> Self {
+        let ids = rule.ids.take();
+        let by_id = ids.is_some();
+        let mut plan = Self::of(rule, Some(ticket));
+        plan.ids = ids.unwrap_or_default().into();
+        plan.finished = by_id && plan.ids.is_empty();
+        plan
+    }
+
+    fn of(rule: PruneRule, ticket: Option<u64>) -> Self {
+        Self {
+            rule,
+            ids: VecDeque::new(),
+            cursor: 0,
+            kept_bytes_max: None,
+            goal_bytes: None,
+            ticket,
+            pruned: Pruned::default(),
+            finished: false,
+        }
+    }
+
+    /// What ended before `before`.
+    pub fn by_age(before: Millis) -> Self {
+        let rule = PruneRule {
+            ended_before: Some(before),
+            ..PruneRule::default()
+        };
+        Self::of(rule, None)
+    }
+
+    /// The oldest ended, until database, results and logs take no more than `bytes`.
+    pub fn by_bytes(bytes: u64) -> Self {
+        Self {
+            kept_bytes_max: Some(bytes),
+            ..Self::of(PruneRule::default(), None)
+        }
+    }
+
+    pub fn is_dry(&self) -> bool {
+        self.rule.dry_run
+    }
+
+    /// The next requests that are to go; none: it is done.
+    pub fn step(
+        &mut self,
+        connection: &Connection,
+        directory: &Path,
+    ) -> rusqlite::Result<Vec<Candidate>> {
+        if let Some(limit) = self.kept_bytes_max.take() {
+            self.goal_bytes = Some(kept_bytes(connection, directory)?.saturating_sub(limit));
+        }
+        let mut found = Vec::new();
+        let goal = self.goal_bytes.unwrap_or(u64::MAX);
+        while found.is_empty() && !self.finished && self.pruned.bytes < goal {
+            found = if self.ids.is_empty() {
+                self.walk(connection)?
+            } else {
+                self.named(connection)?
+            };
+            let mut room = goal - self.pruned.bytes;
+            found.retain_mut(|candidate| {
+                candidate.bytes += ROW_BYTES + log_bytes(directory, candidate.id);
+                let wanted = room > 0;
+                room = room.saturating_sub(candidate.bytes);
+                wanted
+            });
+        }
+        Ok(found)
+    }
+
+    /// The next of those that the rule names.
+    fn named(&mut self, connection: &Connection) -> rusqlite::Result<Vec<Candidate>> {
+        let mut found = Vec::new();
+        let count = self.ids.len().min(STEP_MAX);
+        for id in self.ids.drain(..count).collect::<Vec<_>>() {
+            let range = (id.0.saturating_sub(1), id.0);
+            found.extend(self.select(connection, range)?);
+        }
+        self.finished = self.ids.is_empty();
+        Ok(found)
+    }
+
+    /// The next in the order of their acceptance, which is about that of their end, and needs no index.
+    fn walk(&mut self, connection: &Connection) -> rusqlite::Result<Vec<Candidate>> {
+        // What was accepted later has not ended before.
+        let last = self
+            .rule
+            .ended_before
+            .map_or(i64::MAX.cast_unsigned(), |before| {
+                before.saturating_sub(EPOCH_MS) << SEQUENCE_BITS
+            });
+        let found = self.select(connection, (self.cursor, last))?;
+        self.finished = found.len() < STEP_MAX;
+        if let Some(candidate) = found.last() {
+            self.cursor = candidate.id.0;
+        }
+        Ok(found)
+    }
+
+    fn select(
+        &self,
+        connection: &Connection,
+        (behind, last): (u64, u64),
+    ) -> rusqlite::Result<Vec<Candidate>> {
+        let statuses = self.rule.statuses.iter();
+        let mask = statuses.fold(0_u32, |mask, status| mask | 1 << *status as u32);
+        let mask = if mask == 0 { u32::MAX } else { mask };
+        let mut statement = connection.prepare(
+            "SELECT r.id, r.idempotency IS NOT NULL, coalesce(r.result_bytes, 0) + \
+             coalesce(length(r.failure), 0) + coalesce(length(a.blob), 0) \
+             FROM requests r LEFT JOIN arguments a ON a.id = r.id \
+             WHERE r.id > ?1 AND r.id <= ?2 AND r.ended_at < ?3 AND (?4 >> r.status) & 1 \
+             ORDER BY r.id LIMIT ?5",
+        )?;
+        let before = self.rule.ended_before.map_or(i64::MAX, u64::cast_signed);
+        let limits = params![
+            behind.cast_signed(),
+            last.cast_signed(),
+            before,
+            mask,
+            STEP_MAX.cast_signed()
+        ];
+        let rows = statement.query_map(limits, |row| {
+            Ok(Candidate {
+                id: RequestId(row.get::<_, i64>(0)?.cast_unsigned()),
+                has_key: row.get(1)?,
+                bytes: row.get::<_, i64>(2)?.cast_unsigned(),
+            })
+        })?;
+        rows.collect()
+    }
+}
+
+fn log_bytes(directory: &Path, id: RequestId) -> u64 {
+    let log = std::fs::metadata(results::log(directory, id));
+    log.map_or(0, |log| log.len())
+}
+
+/// What database, results and logs take. Pages that were freed and are used again count nothing.
+fn kept_bytes(connection: &Connection, directory: &Path) -> rusqlite::Result<u64> {
+    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let pages = pragma("page_count")? - pragma("freelist_count")?;
+    let database = (pages * pragma("page_size")?).cast_unsigned();
+    let files = [RESULTS, LOGS].map(|folder| folder_bytes(&directory.join(folder)));
+    Ok(database + files.iter().sum::<u64>())
+}

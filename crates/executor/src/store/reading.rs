@@ -1,0 +1,219 @@
+//! The thread that reads: answers to questions, plans of what goes, and the removal of files.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_wake::Queue;
+use rusqlite::Connection;
+
+use super::Answer;
+use super::config::StoreConfig;
+use super::fetch::{Question, fetch};
+use super::inbox::{Inbox, Seen};
+use super::prune::{Candidate, Plan, PruneRule};
+use super::reader::Reader;
+use super::recovery::wall_clock;
+use super::{results, writer};
+use crate::id::RequestId;
+
+/// A request whose row was read stays for so long: whoever read it may retry it (`prune_grace`).
+const GRACE: Duration = Duration::from_secs(60);
+
+/// What the reading thread is given.
+#[derive(Debug)]
+pub(super) enum Message {
+    Fetch {
+        id: RequestId,
+        question: Question,
+        ticket: u64,
+    },
+    Prune {
+        rule: PruneRule,
+        ticket: u64,
+    },
+    /// By the writer: what went of the last step, or why nothing did.
+    Deleted(Result<Vec<RequestId>, String>),
+}
+
+/// The thread's state.
+#[derive(Debug)]
+pub(super) struct Reading {
+    config: Arc<StoreConfig>,
+    connection: Connection,
+    inbox: Arc<Inbox<Message>>,
+    writes: Arc<Inbox<writer::Message>>,
+    answers: Arc<Queue<Answer>>,
+    /// The first is the one that is followed.
+    plans: VecDeque<Plan>,
+    /// What the writer was asked to remove.
+    asked: HashMap<RequestId, Candidate>,
+    /// Requests that were read as a whole, and when.
+    spared: VecDeque<(Instant, RequestId)>,
+    retention_at: Instant,
+}
+
+impl Reading {
+    pub fn new(
+        config: Arc<StoreConfig>,
+        reader: Reader,
+        inbox: Arc<Inbox<Message>>,
+        writes: Arc<Inbox<writer::Message>>,
+        answers: Arc<Queue<Answer>>,
+    ) -> Self {
+        Self {
+            config,
+            connection: reader.into_inner(),
+            inbox,
+            writes,
+            answers,
+            plans: VecDeque::new(),
+            asked: HashMap::new(),
+            spared: VecDeque::new(),
+            retention_at: Instant::now(),
+        }
+    }
+
+    /// Read until the inbox is closed and empty.
+    pub fn run(mut self) {
+        let mut messages = VecDeque::new();
+        loop {
+            let left = self.retention_at.saturating_duration_since(Instant::now());
+            if self.inbox.take(&mut messages, Some(left)) == Seen::Closed {
+                return;
+            }
+            messages.drain(..).for_each(|message| self.take(message));
+            if Instant::now() >= self.retention_at {
+                self.plan_retention();
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Fetch {
+                id,
+                question,
+                ticket,
+            } => {
+                if question == Question::Row {
+                    self.spared.push_back((Instant::now(), id));
+                }
+                let found = fetch(&self.connection, &self.config.directory, id, question);
+                self.tell(Answer::Fetched { ticket, id, found });
+            }
+            Message::Prune { rule, ticket } => {
+                self.plans.push_back(Plan::new(rule, ticket));
+                if self.plans.len() == 1 {
+                    self.follow();
+                }
+            }
+            Message::Deleted(Ok(ids)) => {
+                self.remove_files(&ids);
+                self.follow();
+            }
+            Message::Deleted(Err(why)) => {
+                self.asked.clear();
+                self.end_plan(Some(why));
+                self.follow();
+            }
+        }
+    }
+
+    /// Have the writer remove the next of the first plan; plans that are done make room for the next.
+    fn follow(&mut self) {
+        while let Some(plan) = self.plans.front_mut() {
+            let found = match plan.step(&self.connection, &self.config.directory) {
+                Ok(found) => found,
+                Err(error) => {
+                    self.end_plan(Some(format!("cannot look for ended requests: {error}")));
+                    continue;
+                }
+            };
+            if found.is_empty() {
+                self.end_plan(None);
+                continue;
+            }
+            if plan.is_dry() {
+                plan.pruned.count += found.len() as u64;
+                plan.pruned.bytes += found.iter().map(|found| found.bytes).sum::<u64>();
+                continue;
+            }
+            let now = Instant::now();
+            while self.spared.front().is_some_and(|(at, _)| now - *at > GRACE) {
+                self.spared.pop_front();
+            }
+            let spared = |id| self.spared.iter().any(|(_, one)| *one == id);
+            let ids = found.iter().map(|found| found.id).filter(|id| !spared(*id));
+            let ids: Vec<RequestId> = ids.collect();
+            if ids.is_empty() {
+                continue;
+            }
+            self.asked = found.into_iter().map(|found| (found.id, found)).collect();
+            self.writes.push(writer::Message::Delete(ids));
+            return;
+        }
+    }
+
+    /// The rows are gone, and that is on disk: the files go now.
+    fn remove_files(&mut self, ids: &[RequestId]) {
+        let Some(plan) = self.plans.front_mut() else {
+            return;
+        };
+        let mut forgotten = Vec::new();
+        for id in ids {
+            for path in [
+                results::path(&self.config.directory, *id),
+                results::log(&self.config.directory, *id),
+            ] {
+                remove(path);
+            }
+            if let Some(candidate) = self.asked.get(id) {
+                plan.pruned.count += 1;
+                plan.pruned.bytes += candidate.bytes;
+                if candidate.has_key {
+                    forgotten.push(*id);
+                }
+            }
+        }
+        self.asked.clear();
+        if !forgotten.is_empty() {
+            self.tell(Answer::Forgotten(forgotten));
+        }
+    }
+
+    fn end_plan(&mut self, why: Option<String>) {
+        let Some(plan) = self.plans.pop_front() else {
+            return;
+        };
+        if let Some(ticket) = plan.ticket {
+            let done = why.map_or(Ok(plan.pruned), Err);
+            self.tell(Answer::Pruned { ticket, done });
+        }
+    }
+
+    /// What is too old goes, and the oldest of what is too much.
+    fn plan_retention(&mut self) {
+        let config = &self.config;
+        self.retention_at = Instant::now() + Duration::from_millis(config.retention_every_ms);
+        if !self.plans.is_empty() {
+            return;
+        }
+        let before = wall_clock().saturating_sub(config.retention_age_ms);
+        self.plans.push_back(Plan::by_age(before));
+        self.plans.push_back(Plan::by_bytes(config.retention_bytes));
+        self.follow();
+    }
+
+    fn tell(&self, answer: Answer) {
+        // It is closed only after this thread has ended, and holds as many as there are.
+        let told = self.answers.push(answer);
+        debug_assert!(told.is_ok(), "an answer was lost");
+    }
+}
+
+/// Most requests have neither file; what cannot be removed is an orphan, which the next open removes.
+fn remove(path: PathBuf) {
+    let _ = std::fs::remove_file(path);
+}

@@ -1,0 +1,185 @@
+//! What the last server left.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+
+use super::error::{Result, StoreError};
+use super::row::{COLUMNS, Interned};
+use super::statements::PEAKS_MAX;
+use crate::id::RequestId;
+use crate::journal::Journal;
+use crate::op::Restored;
+use crate::request::{Blob, Millis, Status};
+
+/// A name, the code, and the peaks of its runs in bytes.
+pub type Learnt = (Arc<str>, Arc<str>, Vec<u64>);
+
+/// What a new server needs to go on.
+#[derive(Debug)]
+pub struct Recovery {
+    /// Every unfinished request, oldest first.
+    pub restored: Vec<Restored>,
+    /// Those of them whose arguments stayed on disk (`queue_bytes_max`): theirs are empty, fetch them for a run.
+    pub on_disk: Vec<RequestId>,
+    /// The newest peaks of each name and code, in bytes, oldest first.
+    pub learnt: Vec<Learnt>,
+    /// The last time of each schedule for which a request was submitted.
+    pub fired: Vec<(Arc<str>, Millis)>,
+    /// Idempotency keys of ended requests that are kept; those of the unfinished are in their options.
+    pub known: Vec<(Arc<str>, RequestId)>,
+    /// The largest id that was ever given.
+    pub last: RequestId,
+}
+
+/// Read it, after what the journal knows was committed.
+pub(super) fn recover(
+    connection: &mut Connection,
+    journal: &Journal,
+    queue_bytes_max: u64,
+) -> Result<Recovery> {
+    commit_journal(connection, journal)
+        .map_err(StoreError::database("cannot commit what the journal knows"))?;
+    let mut interned = Interned::default();
+    let failed = StoreError::database;
+    let mut recovery = Recovery {
+        learnt: learnt(connection, &mut interned).map_err(failed("cannot read the peaks"))?,
+        fired: fired(connection).map_err(failed("cannot read the schedules"))?,
+        known: known(connection).map_err(failed("cannot read the idempotency keys"))?,
+        last: last(connection).map_err(failed("cannot read the last id"))?,
+        restored: Vec::new(),
+        on_disk: Vec::new(),
+    };
+    unfinished(connection, &mut interned, queue_bytes_max, &mut recovery)
+        .map_err(failed("cannot read the unfinished requests"))?;
+    Ok(recovery)
+}
+
+/// Runs that began before their claim was committed have begun; then the journal is empty.
+///
+/// A note without its request is of a request that nobody was told of.
+fn commit_journal(connection: &mut Connection, journal: &Journal) -> rusqlite::Result<()> {
+    let notes = journal.notes();
+    if !notes.is_empty() {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for note in &notes {
+            transaction.execute(
+                "UPDATE requests SET status = 1, attempts = ?2, wake_at = NULL \
+                 WHERE id = ?1 AND ended_at IS NULL AND attempts < ?2",
+                params![note.id.0.cast_signed(), note.attempt],
+            )?;
+        }
+        transaction.commit()?;
+    }
+    // Also what is not whole.
+    journal.clear_all();
+    Ok(())
+}
+
+fn unfinished(
+    connection: &Connection,
+    interned: &mut Interned,
+    queue_bytes_max: u64,
+    recovery: &mut Recovery,
+) -> rusqlite::Result<()> {
+    let boot: Option<Option<String>> = connection
+        .query_row("SELECT value FROM facts WHERE name = 'boot'", [], |row| {
+            row.get(0)
+        })
+        .optional()?;
+    let rebooted = boot.flatten() != boot_id();
+    let sql = format!(
+        "SELECT {COLUMNS}, length(a.blob), a.blob FROM requests r LEFT JOIN arguments a ON a.id = r.id \
+         WHERE r.ended_at IS NULL ORDER BY r.id"
+    );
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query([])?;
+    let mut room = queue_bytes_max;
+    while let Some(row) = rows.next()? {
+        let bytes: Option<i64> = row.get(13)?;
+        let bytes = bytes.map_or(0, i64::cast_unsigned);
+        let arguments = if bytes <= room {
+            room -= bytes;
+            Blob::from(row.get_ref(14)?.as_blob_or_null()?.unwrap_or_default())
+        } else {
+            Vec::new().into()
+        };
+        let left = bytes > 0 && arguments.is_empty();
+        let found = interned.row(row, arguments)?;
+        if left {
+            recovery.on_disk.push(found.request.id);
+        }
+        let mut restored = found.restored();
+        restored.rebooted = rebooted && restored.status == Status::Running;
+        recovery.restored.push(restored);
+    }
+    Ok(())
+}
+
+fn learnt(connection: &Connection, interned: &mut Interned) -> rusqlite::Result<Vec<Learnt>> {
+    let mut statement =
+        connection.prepare("SELECT name, code, bytes FROM peaks ORDER BY name, code, rowid")?;
+    let mut rows = statement.query([])?;
+    let mut learnt: Vec<Learnt> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let name = interned.text(row.get_ref(0)?.as_str()?);
+        let code = interned.text(row.get_ref(1)?.as_str()?);
+        let bytes = row.get::<_, i64>(2)?.cast_unsigned();
+        match learnt.last_mut() {
+            Some(of) if of.0 == name && of.1 == code => of.2.push(bytes),
+            _ => learnt.push((name, code, vec![bytes])),
+        }
+    }
+    for (_, _, peaks) in &mut learnt {
+        // Between two trimmings there are more.
+        peaks.drain(..peaks.len().saturating_sub(PEAKS_MAX as usize));
+    }
+    Ok(learnt)
+}
+
+fn fired(connection: &Connection) -> rusqlite::Result<Vec<(Arc<str>, Millis)>> {
+    let mut statement = connection.prepare("SELECT name, fired_at FROM schedules")?;
+    let rows = statement.query_map([], |row| {
+        Ok((
+            Arc::from(row.get_ref(0)?.as_str()?),
+            row.get::<_, i64>(1)?.cast_unsigned(),
+        ))
+    })?;
+    rows.collect()
+}
+
+fn known(connection: &Connection) -> rusqlite::Result<Vec<(Arc<str>, RequestId)>> {
+    let mut statement = connection.prepare(
+        "SELECT idempotency, id FROM requests WHERE idempotency IS NOT NULL AND ended_at IS NOT NULL",
+    )?;
+    let rows = statement.query_map([], |row| {
+        let id = RequestId(row.get::<_, i64>(1)?.cast_unsigned());
+        Ok((Arc::from(row.get_ref(0)?.as_str()?), id))
+    })?;
+    rows.collect()
+}
+
+fn last(connection: &Connection) -> rusqlite::Result<RequestId> {
+    let largest: Option<i64> = connection.query_row(
+        "SELECT max(id) FROM (SELECT max(id) AS id FROM requests UNION ALL \
+         SELECT value FROM facts WHERE name = 'last')",
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(RequestId(largest.map_or(0, i64::cast_unsigned)))
+}
+
+/// Which boot of the machine this is; `None` where the kernel does not say.
+pub(super) fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().into())
+}
+
+/// Milliseconds since 1970 by the wall, for what is only looked at, or compared with days.
+pub(super) fn wall_clock() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}

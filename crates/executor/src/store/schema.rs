@@ -1,0 +1,125 @@
+//! The tables, and how a database of an earlier version becomes one of this.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::config::StoreConfig;
+use super::directory::DATABASE;
+use super::error::{Result, StoreError};
+
+/// What makes version n of version n - 1, at place n - 1. What was released is never changed.
+const MIGRATIONS: [&str; 1] = [include_str!("migration_1.sql")];
+/// The version that this code reads and writes.
+#[allow(clippy::cast_possible_wrap)] // a handful
+pub const VERSION: i64 = MIGRATIONS.len() as i64;
+/// Another process that writes is nobody's right; a reader's recovery may hold the lock for a moment.
+const BUSY_MS: u64 = 5_000;
+/// Pages of the log at which a commit writes them back at the latest; when idle, the writer does it sooner.
+const CHECKPOINT_PAGES: u32 = 8_000;
+const CACHE_KIB: i32 = 8_192;
+
+/// Open the database for writing and bring it to this version.
+pub(super) fn open(config: &StoreConfig) -> Result<Connection> {
+    let path = config.directory.join(DATABASE);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let failed = StoreError::database;
+    let mut connection =
+        Connection::open_with_flags(&path, flags).map_err(failed("cannot open the database"))?;
+    set_up(&connection, config).map_err(failed("cannot set up the database"))?;
+    migrate(&mut connection, &path, &MIGRATIONS)?;
+    Ok(connection)
+}
+
+fn set_up(connection: &Connection, config: &StoreConfig) -> rusqlite::Result<()> {
+    connection.busy_timeout(std::time::Duration::from_millis(BUSY_MS))?;
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", config.synchronous.word())?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(()))
+}
+
+/// Apply the migrations that are missing, each in a transaction with its number.
+fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<()> {
+    let failed = StoreError::database;
+    let ours = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
+    let found = version(connection).map_err(failed("cannot read the version"))?;
+    if found > ours {
+        return Err(StoreError::Newer {
+            database: path.into(),
+            found,
+            ours,
+        });
+    }
+    for (number, migration) in (1..)
+        .zip(migrations)
+        .skip_while(|(number, _)| *number <= found)
+    {
+        step(connection, number, migration).map_err(failed("cannot migrate the database"))?;
+    }
+    Ok(())
+}
+
+fn step(connection: &mut Connection, number: i64, migration: &str) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(migration)?;
+    transaction.pragma_update(None, "user_version", number)?;
+    transaction.commit()
+}
+
+pub(super) fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tables(connection: &Connection) -> Vec<String> {
+        let mut statement = connection
+            .prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+            .unwrap();
+        let names = statement.query_map([], |row| row.get(0)).unwrap();
+        names.map(|name| name.unwrap()).collect()
+    }
+
+    #[test]
+    fn migrations_that_are_missing_are_applied_and_no_others() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let path = Path::new("requests.db");
+        migrate(&mut connection, path, &["CREATE TABLE one(a)"]).unwrap();
+        assert_eq!(version(&connection).unwrap(), 1);
+        let both = ["this would fail", "CREATE TABLE two(a)"];
+        migrate(&mut connection, path, &both).unwrap();
+        assert_eq!(version(&connection).unwrap(), 2);
+        assert_eq!(tables(&connection), ["one", "two"]);
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_the_version_before_it_whole() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let broken = ["CREATE TABLE one(a)", "CREATE TABLE two(a); nonsense"];
+        assert!(migrate(&mut connection, Path::new("x"), &broken).is_err());
+        assert_eq!(version(&connection).unwrap(), 1);
+        assert_eq!(tables(&connection), ["one"]);
+    }
+
+    #[test]
+    fn a_later_version_is_refused_with_both_named() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.pragma_update(None, "user_version", 7).unwrap();
+        let error = migrate(
+            &mut connection,
+            Path::new("/state/requests.db"),
+            &MIGRATIONS,
+        )
+        .unwrap_err()
+        .to_string();
+        assert!(
+            error.contains("version 7") && error.contains("up to 1"),
+            "{error}"
+        );
+        assert!(error.contains("/state/requests.db"), "{error}");
+    }
+}

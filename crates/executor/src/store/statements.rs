@@ -1,0 +1,248 @@
+//! The writer's statements, prepared once per connection.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rusqlite::types::Null;
+use rusqlite::{Connection, Result, Statement, params};
+
+use super::fold::{Claim, Step};
+use super::options;
+use crate::id::RequestId;
+use crate::message::cause_json;
+use crate::op::Op;
+use crate::request::{Ending, Failure, Millis, Outcome, Request, Status};
+
+/// Peaks that are kept of a name and code: enough for a 95th percentile (`peaks_max`).
+pub(super) const PEAKS_MAX: u32 = 64;
+
+const ACCEPT: &str = "INSERT INTO requests(id, name, code, submitter, lane, priority, status, attempts, deaths, \
+    retried, accepted_at, claimed_at, wake_at, idempotency, options, result_kind) \
+    VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, ?9, ?10, ?11, ?12, ?13, 0)";
+const CLAIM: &str =
+    "UPDATE requests SET status = 1, attempts = ?2, claimed_at = ?3, wake_at = NULL WHERE id = ?1";
+const END: &str = "UPDATE requests SET status = ?2, attempts = ?3, deaths = deaths + ?4, \
+    claimed_at = coalesce(?5, claimed_at), ended_at = ?6, wake_at = NULL, peak_bytes = ?7, result_kind = ?8, \
+    result_bytes = ?9, failure = ?10, result = ?11 WHERE id = ?1";
+const PARK: &str = "UPDATE requests SET status = 0, attempts = ?2, deaths = deaths + ?3, wake_at = ?4 WHERE id = ?1";
+const RUN: &str = "INSERT OR REPLACE INTO runs(id, attempt, began_at, ended_at, failure) \
+    SELECT id, ?2, claimed_at, ?3, ?4 FROM requests WHERE id = ?1";
+const LAST_RUN: &str = "INSERT OR REPLACE INTO runs(id, attempt, began_at, ended_at, failure) \
+    SELECT id, attempts, claimed_at, ended_at, failure FROM requests WHERE id = ?1 AND failure IS NOT NULL";
+const RETRY: &str = "UPDATE requests SET status = 0, retried = retried + 1, ended_at = NULL, wake_at = NULL, \
+    peak_bytes = NULL, result_kind = 0, result_bytes = NULL, failure = NULL, result = NULL WHERE id = ?1";
+const FREE_KEY: &str = "UPDATE requests SET idempotency = NULL WHERE idempotency = ?1";
+const TRIM_PEAKS: &str = "DELETE FROM peaks WHERE name = ?1 AND code = ?2 AND rowid NOT IN \
+    (SELECT rowid FROM peaks WHERE name = ?1 AND code = ?2 ORDER BY rowid DESC LIMIT ?3)";
+/// The largest id outlives its request, so that no id is given twice.
+const KEEP_LAST: &str = "INSERT INTO facts(name, value) SELECT 'last', max(id) FROM requests WHERE true \
+    ON CONFLICT(name) DO UPDATE SET value = max(value, excluded.value)";
+const NOTE_BOOT: &str = "INSERT OR REPLACE INTO facts(name, value) VALUES('boot', ?1)";
+
+/// What a writer does to the database. They belong to its connection.
+pub(super) struct Statements<'c> {
+    pub begin: Statement<'c>,
+    pub commit: Statement<'c>,
+    accept: Statement<'c>,
+    arguments: Statement<'c>,
+    claim: Statement<'c>,
+    end: Statement<'c>,
+    park: Statement<'c>,
+    run: Statement<'c>,
+    last_run: Statement<'c>,
+    retry: Statement<'c>,
+    free_key: Statement<'c>,
+    peak: Statement<'c>,
+    trim_peaks: Statement<'c>,
+    fired: Statement<'c>,
+    keep_last: Statement<'c>,
+    note_boot: Statement<'c>,
+    delete: [Statement<'c>; 3],
+    delete_ended: Statement<'c>,
+    /// Peaks of each name and code since they were trimmed.
+    peaks: HashMap<(Arc<str>, Arc<str>), u32>,
+}
+
+impl<'c> Statements<'c> {
+    pub fn prepare(connection: &'c Connection) -> Result<Self> {
+        let prepare = |sql| connection.prepare(sql);
+        Ok(Self {
+            begin: prepare("BEGIN IMMEDIATE")?,
+            commit: prepare("COMMIT")?,
+            accept: prepare(ACCEPT)?,
+            arguments: prepare("INSERT INTO arguments(id, blob) VALUES(?1, ?2)")?,
+            claim: prepare(CLAIM)?,
+            end: prepare(END)?,
+            park: prepare(PARK)?,
+            run: prepare(RUN)?,
+            last_run: prepare(LAST_RUN)?,
+            retry: prepare(RETRY)?,
+            free_key: prepare(FREE_KEY)?,
+            peak: prepare("INSERT INTO peaks(name, code, bytes, at) VALUES(?1, ?2, ?3, ?4)")?,
+            trim_peaks: prepare(TRIM_PEAKS)?,
+            fired: prepare("INSERT OR REPLACE INTO schedules(name, fired_at) VALUES(?1, ?2)")?,
+            keep_last: prepare(KEEP_LAST)?,
+            note_boot: prepare(NOTE_BOOT)?,
+            delete: [
+                prepare("DELETE FROM requests WHERE id = ?1")?,
+                prepare("DELETE FROM arguments WHERE id = ?1")?,
+                prepare("DELETE FROM runs WHERE id = ?1")?,
+            ],
+            delete_ended: prepare("DELETE FROM requests WHERE id = ?1 AND ended_at IS NOT NULL")?,
+            peaks: HashMap::new(),
+        })
+    }
+
+    /// Make one change. `in_file`: the result of this end is a file already.
+    pub fn apply(&mut self, step: &Step<'_>, in_file: bool, now: Millis) -> Result<()> {
+        match step {
+            Step::Accept(request, claim) => self.accept(request, claim.as_ref()),
+            Step::Claim(id, claim) => {
+                let row = params![key(*id), claim.attempt, time(claim.at)];
+                self.claim.execute(row).map(drop)
+            }
+            Step::End(id, ending, claim) => self.end(*id, ending, claim.as_ref(), in_file),
+            Step::Other(op) => self.other(op, now),
+        }
+    }
+
+    fn accept(&mut self, request: &Request, claim: Option<&Claim>) -> Result<()> {
+        let submission = &request.submission;
+        let options = &submission.options;
+        if let Some(idempotency) = &options.idempotency {
+            // The machine refuses a second one while it knows the first; what it has forgotten gives its key up.
+            self.free_key.execute([idempotency])?;
+        }
+        let status = claim.map_or(Status::Queued, |_| Status::Running);
+        let row = params![
+            key(request.id),
+            submission.name,
+            submission.code,
+            submission.submitter,
+            options.lane as u8,
+            options.priority,
+            status as u8,
+            claim.map_or(0, |claim| claim.attempt),
+            time(request.accepted_at),
+            claim.map(|claim| time(claim.at)),
+            options.not_before.map(time),
+            options.idempotency,
+            options::encode(options),
+        ];
+        self.accept.execute(row)?;
+        let arguments = &*submission.arguments;
+        self.arguments
+            .execute(params![key(request.id), arguments])
+            .map(drop)
+    }
+
+    fn end(
+        &mut self,
+        id: RequestId,
+        ending: &Ending,
+        claim: Option<&Claim>,
+        in_file: bool,
+    ) -> Result<()> {
+        let (kind, result) = match &ending.outcome {
+            Outcome::Succeeded(result) => (1, Some(result)),
+            Outcome::Failed(_) | Outcome::Cancelled => (2, None),
+        };
+        let failure = result.is_none().then(|| cause_json(&ending.outcome));
+        let died = matches!(ending.outcome, Outcome::Failed(Failure::Died(_)));
+        let row = params![
+            key(id),
+            ending.status as u8,
+            ending.attempts,
+            died,
+            claim.map(|claim| time(claim.at)),
+            time(ending.at),
+            ending.peak_bytes.map(u64::cast_signed),
+            kind,
+            result.map(|result| result.len().cast_signed()),
+            failure,
+            result.filter(|_| !in_file).map(|result| &**result),
+        ];
+        self.end.execute(row).map(drop)
+    }
+
+    fn other(&mut self, op: &Op, now: Millis) -> Result<()> {
+        match op {
+            Op::Park {
+                id,
+                attempt,
+                wake_at,
+                failure,
+            } => {
+                let died = matches!(failure, Failure::Died(_));
+                let told = crate::message::failure_json(failure);
+                self.park
+                    .execute(params![key(*id), attempt, died, time(*wake_at)])?;
+                self.run
+                    .execute(params![key(*id), attempt, time(now), told])
+                    .map(drop)
+            }
+            Op::Retry { id, .. } => {
+                self.last_run.execute([key(*id)])?;
+                self.retry.execute([key(*id)]).map(drop)
+            }
+            Op::Peak { name, code, bytes } => self.peak(name, code, *bytes, now),
+            Op::Fired { name, at } => self.fired.execute(params![name, time(*at)]).map(drop),
+            // They are steps of their own.
+            Op::Accept(_) | Op::Claim { .. } | Op::End { .. } => Ok(()),
+        }
+    }
+
+    fn peak(&mut self, name: &Arc<str>, code: &Arc<str>, bytes: u64, now: Millis) -> Result<()> {
+        self.peak
+            .execute(params![name, code, bytes.cast_signed(), time(now)])?;
+        let of = (Arc::clone(name), Arc::clone(code));
+        let since = self.peaks.entry(of).or_default();
+        *since += 1;
+        if *since < PEAKS_MAX {
+            return Ok(());
+        }
+        *since = 0;
+        self.trim_peaks
+            .execute(params![name, code, PEAKS_MAX])
+            .map(drop)
+    }
+
+    /// Remove a request that was accepted by a commit of which nobody knows whether the disk has it.
+    pub fn withdraw(&mut self, id: RequestId) -> Result<()> {
+        self.delete
+            .iter_mut()
+            .try_for_each(|table| table.execute([key(id)]).map(drop))
+    }
+
+    /// Remove an ended request. `false`: it is there no more, or was wanted again meanwhile.
+    pub fn delete(&mut self, id: RequestId) -> Result<bool> {
+        if self.delete_ended.execute([key(id)])? == 0 {
+            return Ok(false);
+        }
+        for table in &mut self.delete[1..] {
+            table.execute([key(id)])?;
+        }
+        Ok(true)
+    }
+
+    /// Before requests are removed: the largest id is not forgotten with its row.
+    pub fn keep_last(&mut self) -> Result<()> {
+        self.keep_last.execute([]).map(drop)
+    }
+
+    /// What is written from now on is this boot's.
+    pub fn note_boot(&mut self, boot: Option<&str>) -> Result<()> {
+        match boot {
+            Some(boot) => self.note_boot.execute([boot]).map(drop),
+            None => self.note_boot.execute([Null]).map(drop),
+        }
+    }
+}
+
+fn key(id: RequestId) -> i64 {
+    id.0.cast_signed()
+}
+
+fn time(at: Millis) -> i64 {
+    at.cast_signed()
+}

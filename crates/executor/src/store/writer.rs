@@ -1,0 +1,385 @@
+//! The thread that writes: batches, their commits, and what happens when one fails.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_wake::Queue;
+use rusqlite::{Connection, ErrorCode};
+
+use super::Answer;
+use super::config::StoreConfig;
+use super::error::StoreError;
+use super::fold::{Step, fold};
+use super::inbox::{Inbox, Seen};
+use super::reading;
+use super::recovery::{boot_id, wall_clock};
+use super::results;
+use super::schema;
+use super::statements::Statements;
+use crate::id::RequestId;
+use crate::journal::Journal;
+use crate::op::Op;
+use crate::request::{Blob, Outcome};
+
+/// Changes of one commit, at most: what waits beyond them is told later rather than all of it late (`batch_ops_max`).
+const BATCH_OPS_MAX: usize = 8_192;
+/// The writer has had nothing to do for so long: it writes the log back into the database meanwhile.
+const IDLE: Duration = Duration::from_millis(200);
+
+/// What the writer is given.
+#[derive(Debug)]
+pub(super) enum Message {
+    Ops(Vec<Op>),
+    /// Remove these ended requests; the reading thread is told which went.
+    Delete(Vec<RequestId>),
+}
+
+/// What is committed as one.
+#[derive(Debug, Default)]
+struct Batch {
+    ops: Vec<Op>,
+    deletes: Vec<RequestId>,
+}
+
+/// Why a commit failed.
+#[derive(Debug)]
+struct Failed {
+    why: String,
+    permanent: bool,
+    /// The connection is of no use any more.
+    broken: bool,
+    /// The disk may have it all the same.
+    doubtful: bool,
+}
+
+/// The thread's state.
+#[derive(Debug)]
+pub(super) struct Writer {
+    config: Arc<StoreConfig>,
+    journal: Arc<Journal>,
+    inbox: Arc<Inbox<Message>>,
+    reads: Arc<Inbox<reading::Message>>,
+    answers: Arc<Queue<Answer>>,
+    /// Taken from the inbox and not dealt with yet.
+    taken: VecDeque<Message>,
+    batch: Batch,
+    /// Requests of commits that failed, which may be on the disk.
+    doubtful: Vec<RequestId>,
+    /// The boot id is in the database.
+    boot_noted: bool,
+    /// Something was committed since the log was last written back.
+    logged: bool,
+}
+
+impl Writer {
+    pub fn new(
+        config: Arc<StoreConfig>,
+        journal: Arc<Journal>,
+        inbox: Arc<Inbox<Message>>,
+        reads: Arc<Inbox<reading::Message>>,
+        answers: Arc<Queue<Answer>>,
+    ) -> Self {
+        Self {
+            config,
+            journal,
+            inbox,
+            reads,
+            answers,
+            taken: VecDeque::new(),
+            batch: Batch::default(),
+            doubtful: Vec::new(),
+            boot_noted: false,
+            logged: false,
+        }
+    }
+
+    /// Write until the inbox is closed and empty.
+    pub fn run(mut self, connection: Connection) {
+        let mut connection = Some(connection);
+        while self.gather(None) != Seen::Closed {
+            let open = match connection.take() {
+                Some(open) => Ok(open),
+                None => schema::open(&self.config),
+            };
+            match open {
+                Ok(open) => {
+                    if self.serve(&open) {
+                        connection = Some(open);
+                        break;
+                    }
+                }
+                Err(error) => self.refuse(&Failed::from(error)),
+            }
+        }
+        if let Some(connection) = connection {
+            checkpoint(&connection, "TRUNCATE");
+        }
+    }
+
+    /// Commit the batch and those that follow. `false`: the connection is of no use any more.
+    fn serve(&mut self, connection: &Connection) -> bool {
+        let mut statements = match Statements::prepare(connection) {
+            Ok(statements) => statements,
+            Err(error) => {
+                self.refuse(&Failed::from(error));
+                return false;
+            }
+        };
+        loop {
+            if let Err(failed) = self.commit(connection, &mut statements) {
+                self.refuse(&failed);
+                if failed.broken {
+                    return false;
+                }
+            }
+            loop {
+                match self.gather(self.logged.then_some(IDLE)) {
+                    Seen::Messages => break,
+                    Seen::Closed => return true,
+                    Seen::Nothing => {
+                        checkpoint(connection, "PASSIVE");
+                        self.logged = false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fill the batch with what waits; block until there is something.
+    fn gather(&mut self, timeout: Option<Duration>) -> Seen {
+        debug_assert!(self.batch.ops.is_empty() && self.batch.deletes.is_empty());
+        if self.taken.is_empty() {
+            let seen = self.inbox.take(&mut self.taken, timeout);
+            if seen != Seen::Messages {
+                return seen;
+            }
+        }
+        while self.batch.ops.len() < BATCH_OPS_MAX {
+            match self.taken.pop_front() {
+                Some(Message::Ops(mut ops)) if self.batch.ops.is_empty() => {
+                    std::mem::swap(&mut self.batch.ops, &mut ops);
+                }
+                Some(Message::Ops(ops)) => self.batch.ops.extend(ops),
+                Some(Message::Delete(ids)) => self.batch.deletes.extend(ids),
+                None => break,
+            }
+        }
+        Seen::Messages
+    }
+
+    fn commit(
+        &mut self,
+        connection: &Connection,
+        statements: &mut Statements<'_>,
+    ) -> Result<(), Failed> {
+        self.write_files()?;
+        let deleted = match self.transact(statements) {
+            Ok(deleted) => deleted,
+            Err(mut failed) => {
+                // Where the transaction is over already, there is nothing to roll back.
+                if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
+                    failed.broken = true;
+                }
+                return Err(failed);
+            }
+        };
+        self.boot_noted = true;
+        self.logged = true;
+        self.doubtful.clear();
+        for op in &self.batch.ops {
+            if let Op::Claim { id, attempt, .. } = op {
+                self.journal.clear(*id, *attempt);
+            }
+        }
+        let count = self.batch.ops.len();
+        self.batch.ops.clear();
+        if count > 0 {
+            self.tell(Answer::Committed(count));
+        }
+        if !self.batch.deletes.is_empty() {
+            self.batch.deletes.clear();
+            self.reads.push(reading::Message::Deleted(Ok(deleted)));
+        }
+        Ok(())
+    }
+
+    /// Make one transaction of the batch; which requests it removed.
+    fn transact(&self, statements: &mut Statements<'_>) -> Result<Vec<RequestId>, Failed> {
+        statements.begin.execute([])?;
+        let deleted = self.change(statements)?;
+        let committed = statements.commit.execute([]);
+        committed.map_err(|error| Failed {
+            doubtful: true,
+            ..Failed::from(error)
+        })?;
+        Ok(deleted)
+    }
+
+    fn change(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
+        if !self.boot_noted {
+            statements.note_boot(boot_id().as_deref())?;
+        }
+        for &id in &self.doubtful {
+            statements.withdraw(id)?;
+        }
+        let now = wall_clock();
+        let mut steps = Vec::with_capacity(self.batch.ops.len());
+        fold(&self.batch.ops, &mut steps);
+        for step in &steps {
+            let in_file = match step {
+                Step::End(_, ending, _) => self.large(&ending.outcome).is_some(),
+                _ => false,
+            };
+            statements.apply(step, in_file, now)?;
+        }
+        if self.batch.deletes.is_empty() {
+            return Ok(Vec::new());
+        }
+        statements.keep_last()?;
+        let mut deleted = Vec::with_capacity(self.batch.deletes.len());
+        for &id in &self.batch.deletes {
+            if statements.delete(id)? {
+                deleted.push(id);
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// A result that becomes a file.
+    fn large<'a>(&self, outcome: &'a Outcome) -> Option<&'a Blob> {
+        match outcome {
+            Outcome::Succeeded(result) if result.len() as u64 > self.config.result_bytes_max => {
+                Some(result)
+            }
+            _ => None,
+        }
+    }
+
+    /// Have the large results of the batch on disk before its rows.
+    fn write_files(&self) -> Result<(), Failed> {
+        let mut any = false;
+        for op in &self.batch.ops {
+            let Op::End { id, ending } = op else {
+                continue;
+            };
+            let Some(result) = self.large(&ending.outcome) else {
+                continue;
+            };
+            results::write(&self.config.directory, *id, result)?;
+            any = true;
+        }
+        if any {
+            results::sync(&self.config.directory)?;
+        }
+        Ok(())
+    }
+
+    /// The batch is not on disk.
+    fn refuse(&mut self, failed: &Failed) {
+        if failed.doubtful {
+            let accepted = self.batch.ops.iter().filter_map(|op| match op {
+                Op::Accept(request) => Some(request.id),
+                _ => None,
+            });
+            self.doubtful.extend(accepted);
+        }
+        let count = self.batch.ops.len();
+        self.batch.ops.clear();
+        if count > 0 {
+            self.tell(Answer::NotCommitted {
+                count,
+                why: failed.why.clone(),
+                permanent: failed.permanent,
+            });
+        }
+        if !self.batch.deletes.is_empty() {
+            self.batch.deletes.clear();
+            let told = reading::Message::Deleted(Err(failed.why.clone()));
+            self.reads.push(told);
+        }
+    }
+
+    fn tell(&self, answer: Answer) {
+        // It is closed only after this thread has ended, and holds as many as there are.
+        let told = self.answers.push(answer);
+        debug_assert!(told.is_ok(), "an answer was lost");
+    }
+}
+
+/// Write the log back into the database; that it does not work out is seen by the next commit.
+fn checkpoint(connection: &Connection, mode: &str) {
+    let sql = format!("PRAGMA wal_checkpoint({mode})");
+    let _ = connection.query_row(&sql, [], |_| Ok(()));
+}
+
+impl From<rusqlite::Error> for Failed {
+    fn from(error: rusqlite::Error) -> Self {
+        let code = error.sqlite_error_code();
+        let next = match code {
+            Some(ErrorCode::DiskFull) => "free some of the disk, or prune requests",
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
+                "make the state directory writable for the server's user"
+            }
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                "stop the server, and move requests.db away or restore it"
+            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                "end the program that writes to requests.db"
+            }
+            _ => "look at the disk and at the kernel's log",
+        };
+        let permanent = matches!(
+            code,
+            Some(
+                ErrorCode::ReadOnly
+                    | ErrorCode::PermissionDenied
+                    | ErrorCode::CannotOpen
+                    | ErrorCode::DatabaseCorrupt
+                    | ErrorCode::NotADatabase
+            )
+        );
+        let goes_on = matches!(
+            code,
+            Some(ErrorCode::DiskFull | ErrorCode::ConstraintViolation | ErrorCode::DatabaseBusy)
+        );
+        Self {
+            why: format!("the store cannot write: {error}; {next}"),
+            permanent,
+            broken: !goes_on,
+            doubtful: false,
+        }
+    }
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        let permanent = matches!(
+            error.kind(),
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+        );
+        Self {
+            why: format!(
+                "the store cannot write a result's file: {error}; free some of the disk, or make it writable"
+            ),
+            permanent,
+            broken: false,
+            doubtful: false,
+        }
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Database { source, .. } => Self::from(source),
+            other => Self {
+                why: other.to_string(),
+                permanent: true,
+                broken: true,
+                doubtful: false,
+            },
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Disks that are full or may not be written.
+
+use std::path::Path;
+use std::process::Command;
+
+use forebay_executor::op::Op;
+use forebay_executor::request::{Options, Outcome, Status};
+use forebay_executor::store::{Answer, Store, StoreConfig};
+
+use crate::given::{Directory, Driven, accept, blob, claim, end, end_with, request};
+
+/// A small file system in memory; unmounted at the end of its test.
+struct Mount<'a>(&'a Path);
+
+impl<'a> Mount<'a> {
+    /// `None`, with the reason on stderr, where this user may not mount.
+    fn new(at: &'a Path, size: &str) -> Option<Self> {
+        let options = format!("size={size},mode=700");
+        let mounted = mount(&["-t", "tmpfs", "-o", &options, "tmpfs"], at);
+        if !mounted {
+            eprintln!("skipped: mounting a tmpfs needs root");
+        }
+        mounted.then_some(Self(at))
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
+    }
+}
+
+fn mount(arguments: &[&str], at: &Path) -> bool {
+    let status = Command::new("mount").args(arguments).arg(at).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn large(id: u64) -> Op {
+    Op::Accept(request(id, vec![9; 100_000], Options::default()))
+}
+
+/// Write batches of three until one is refused: the first id of that one, why, and whether for good.
+fn until_refused(driven: &mut Driven, first: u64) -> (u64, String, bool) {
+    for first in (first..).step_by(3) {
+        driven.store.write((first..first + 3).map(large).collect());
+        match driven.answer() {
+            Answer::Committed(3) => {}
+            Answer::NotCommitted {
+                count,
+                why,
+                permanent,
+            } => {
+                assert_eq!(count, 3, "all of a batch or none");
+                return (first, why, permanent);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    unreachable!("the disk is small")
+}
+
+#[test]
+fn a_full_disk_refuses_by_name_and_goes_on_when_there_is_room() {
+    let directory = Directory::new();
+    let Some(_mount) = Mount::new(directory.path(), "6m") else {
+        return;
+    };
+    let filler = directory.path().join("filler");
+    std::fs::write(&filler, vec![0; 2 << 20]).expect("room");
+    let (mut driven, _) = Driven::open(directory.path());
+    let (refused, why, permanent) = until_refused(&mut driven, 1);
+    assert!(!permanent, "{why}");
+    assert!(
+        why.contains("full") && why.contains("free some of the disk"),
+        "{why}"
+    );
+    assert!(refused > 1, "there was room for some");
+    // It stays so, and is tried each time.
+    driven
+        .store
+        .write((refused..refused + 3).map(large).collect());
+    assert!(matches!(
+        driven.answer(),
+        Answer::NotCommitted { count: 3, .. }
+    ));
+    std::fs::remove_file(&filler).expect("removed");
+    driven.commit(vec![large(refused + 10), claim(1, 1), end(1)]);
+    driven.store.close();
+
+    let (_driven, recovery) = Driven::open(directory.path());
+    let left: Vec<u64> = recovery
+        .restored
+        .iter()
+        .map(|one| one.request.id.0)
+        .collect();
+    let committed: Vec<u64> = (2..refused).chain([refused + 10]).collect();
+    assert_eq!(
+        left, committed,
+        "what was told, and nothing of what was refused"
+    );
+}
+
+#[test]
+fn a_result_that_has_no_room_leaves_its_request_unfinished() {
+    let directory = Directory::new();
+    let Some(_mount) = Mount::new(directory.path(), "4m") else {
+        return;
+    };
+    let (mut driven, _) = Driven::open(directory.path());
+    driven.commit(vec![accept(1), accept(2), claim(1, 1)]);
+    let huge = Outcome::Succeeded(blob(vec![1; 8 << 20]));
+    driven
+        .store
+        .write(vec![claim(2, 1), end_with(1, Status::Succeeded, huge)]);
+    let Answer::NotCommitted {
+        count: 2,
+        why,
+        permanent: false,
+    } = driven.answer()
+    else {
+        panic!("it was written");
+    };
+    assert!(why.contains("result"), "{why}");
+    let files = std::fs::read_dir(directory.path().join("results")).expect("listed");
+    assert_eq!(files.count(), 0, "what was written of it is gone");
+    driven.commit(vec![claim(2, 1), end(1)]);
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_is_refused_by_name() {
+    let directory = Directory::new();
+    let Some(_mount) = Mount::new(directory.path(), "4m") else {
+        return;
+    };
+    let (mut driven, _) = Driven::open(directory.path());
+    driven.commit(vec![accept(1)]);
+    driven.store.close();
+    assert!(mount(&["-o", "remount,ro"], directory.path()));
+    let error = Store::open(StoreConfig::new(directory.path())).expect_err("refused");
+    let text = error.to_string();
+    assert!(text.contains("Read-only file system"), "{text}");
+    assert!(
+        text.contains(&directory.path().display().to_string()),
+        "{text}"
+    );
+    assert!(mount(&["-o", "remount,rw"], directory.path()));
+    let (_driven, recovery) = Driven::open(directory.path());
+    assert_eq!(recovery.restored.len(), 1);
+}

@@ -1,0 +1,10 @@
+//! The store with real files, real threads and processes that are killed.
+
+mod faults;
+mod given;
+mod journal;
+mod killed;
+mod pruned;
+mod throughput;
+mod versions;
+mod way;

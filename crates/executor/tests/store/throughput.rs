@@ -1,0 +1,63 @@
+//! What a request costs the store, by the number of requests in a commit.
+//!
+//! `cargo test --release -p forebay-executor --test store -- --ignored throughput --nocapture`
+
+use std::time::Instant;
+
+use forebay_executor::op::Op;
+use forebay_executor::request::Options;
+use forebay_executor::store::{StoreConfig, Synchronous};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::given::{self, Directory, Driven, claim, end, request};
+
+const BODY_BYTES: usize = 600;
+
+fn cpu_us() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    #[allow(clippy::cast_precision_loss)]
+    let us = time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3;
+    us
+}
+
+/// Requests per second and microseconds of CPU per request.
+///
+/// Each commit accepts and claims one group and ends the one before it, as under a steady load.
+fn run(synchronous: Synchronous, group: u64, requests: u64) -> (f64, f64) {
+    let directory = Directory::new();
+    let config = StoreConfig {
+        synchronous,
+        ..given::config(directory.path())
+    };
+    let (mut driven, _) = Driven::with(config);
+    let (began, cpu) = (Instant::now(), cpu_us());
+    let mut running = 0..0;
+    for first in (1..=requests).step_by(usize::try_from(group).expect("small")) {
+        let ids = first..(first + group).min(requests + 1);
+        let body = |id| request(id, [7; BODY_BYTES], Options::default());
+        let accepts = ids.clone().map(|id| Op::Accept(body(id)));
+        let claims = ids.clone().map(|id| claim(id, 1));
+        driven.commit(accepts.chain(claims).chain(running.map(end)).collect());
+        running = ids;
+    }
+    driven.commit(running.map(end).collect());
+    #[allow(clippy::cast_precision_loss)]
+    let count = requests as f64;
+    let taken = (
+        count / began.elapsed().as_secs_f64(),
+        (cpu_us() - cpu) / count,
+    );
+    driven.store.close();
+    taken
+}
+
+#[test]
+#[ignore = "a measurement: run it with --release --nocapture"]
+fn throughput() {
+    println!("group  NORMAL req/s  CPU us  FULL req/s  CPU us");
+    for (group, requests) in [(1, 1_000), (16, 8_000), (64, 20_000), (256, 40_000)] {
+        let (normal, normal_cpu) = run(Synchronous::Normal, group, requests);
+        let (full, full_cpu) = run(Synchronous::Full, group, requests);
+        println!("{group:5}  {normal:12.0}  {normal_cpu:6.1}  {full:10.0}  {full_cpu:6.1}");
+    }
+}

@@ -1,0 +1,65 @@
+-- A database as version 1 left it; never changed.
+PRAGMA journal_mode = WAL;
+CREATE TABLE requests(
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    code TEXT NOT NULL,
+    submitter TEXT NOT NULL,
+    lane INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    status INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    deaths INTEGER NOT NULL,
+    retried INTEGER NOT NULL,
+    accepted_at INTEGER NOT NULL,
+    claimed_at INTEGER,
+    ended_at INTEGER,
+    wake_at INTEGER,
+    peak_bytes INTEGER,
+    idempotency TEXT,
+    options BLOB,
+    result_kind INTEGER NOT NULL,
+    result_bytes INTEGER,
+    failure TEXT,
+    result BLOB
+);
+
+CREATE TABLE arguments(id INTEGER PRIMARY KEY, blob BLOB NOT NULL);
+
+CREATE INDEX unfinished ON requests(id) WHERE ended_at IS NULL;
+CREATE INDEX unsuccessful ON requests(status, id) WHERE status > 2;
+CREATE INDEX names ON requests(name, id);
+CREATE UNIQUE INDEX idempotencies ON requests(idempotency) WHERE idempotency IS NOT NULL;
+
+CREATE TABLE runs(
+    id INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    began_at INTEGER,
+    ended_at INTEGER NOT NULL,
+    failure TEXT NOT NULL,
+    PRIMARY KEY(id, attempt)
+) WITHOUT ROWID;
+
+CREATE TABLE peaks(
+    name TEXT NOT NULL,
+    code TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    at INTEGER NOT NULL
+);
+CREATE INDEX peaks_of ON peaks(name, code);
+
+CREATE TABLE schedules(name TEXT PRIMARY KEY, fired_at INTEGER NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE facts(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+
+INSERT INTO requests(id, name, code, submitter, lane, priority, status, attempts, deaths, retried, accepted_at,
+    claimed_at, ended_at, wake_at, idempotency, options, result_kind, result_bytes, failure, result) VALUES
+    (1, 'digits', 'c0de', 'alice', 1, 0, 2, 1, 0, 0, 1760000000000, 1760000000001, 1760000000002, NULL, 'once', NULL, 1, 1, NULL, x'07'),
+    (2, 'digits', 'c0de', 'alice', 0, 5, 0, 1, 1, 0, 1760000000000, 1760000000001, NULL, 1760000009000, NULL, x'81A77265747269657303', 0, NULL, NULL, NULL),
+    (3, 'digits', 'c0de', 'bob', 2, 0, 1, 1, 0, 0, 1760000000000, 1760000000001, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL);
+INSERT INTO arguments(id, blob) VALUES(1, x'80'), (2, x'80'), (3, x'80');
+INSERT INTO runs(id, attempt, began_at, ended_at, failure) VALUES(2, 1, 1760000000001, 1760000000003, '{"kind":"outcome_unknown"}');
+INSERT INTO peaks(name, code, bytes, at) VALUES('digits', 'c0de', 1, 1760000000000), ('digits', 'c0de', 2, 1760000000000);
+INSERT INTO schedules(name, fired_at) VALUES('nightly', 1760000000000);
+INSERT INTO facts(name, value) VALUES('boot', '00000000-0000-0000-0000-000000000000'), ('last', 9);
+PRAGMA user_version = 1;

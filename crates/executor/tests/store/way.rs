@@ -1,0 +1,326 @@
+//! What is committed comes back: to a new server, and to who asks.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use forebay_executor::id::RequestId;
+use forebay_executor::op::Op;
+use forebay_executor::request::{Death, Failure, Lane, Options, Outcome, Status};
+use forebay_executor::store::{Answer, Fetched, Payload, Question, StoreConfig, Value};
+
+use crate::given::{self, Directory, Driven, accept, blob, claim, end, end_with, request};
+
+fn fetched(driven: &mut Driven, id: u64, question: Question) -> Fetched {
+    driven.store.fetch(RequestId(id), question, 7);
+    match driven.answer() {
+        Answer::Fetched {
+            ticket: 7, found, ..
+        } => found,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn died() -> Failure {
+    Failure::Died(Death {
+        cause: "signal".into(),
+        pid: 41,
+        exit_code: None,
+        signal: Some(9),
+        peak_bytes: None,
+        limit_bytes: None,
+        last_output: "killed".into(),
+    })
+}
+
+#[test]
+fn what_is_unfinished_comes_back_with_all_that_it_asked_for() {
+    let directory = Directory::new();
+    let (mut driven, recovery) = Driven::open(directory.path());
+    assert!(recovery.restored.is_empty());
+    let options = Options {
+        lane: Lane::Short,
+        priority: -3,
+        retries: 2,
+        key: Some("user:7".into()),
+        idempotency: Some("once".into()),
+        after: vec![RequestId(1)],
+        not_before: Some(1_760_000_900_000),
+        ..Options::default()
+    };
+    let asked = request(2, *b"\x81\xa1a\x01", options);
+    driven.commit(vec![accept(1), Op::Accept(Arc::clone(&asked)), accept(3)]);
+    driven.commit(vec![claim(1, 1), claim(3, 1), end(3)]);
+    driven.store.close();
+
+    let (_driven, recovery) = Driven::open(directory.path());
+    let [first, second] = &recovery.restored[..] else {
+        panic!("{:?}", recovery.restored);
+    };
+    assert_eq!((first.status, first.attempts), (Status::Running, 1));
+    assert!(!first.rebooted);
+    assert_eq!((second.status, second.attempts), (Status::Queued, 0));
+    assert_eq!(second.wake_at, Some(1_760_000_900_000));
+    assert_eq!(second.request.id, asked.id);
+    assert_eq!(second.request.accepted_at, asked.accepted_at);
+    let (found, given) = (&second.request.submission, &asked.submission);
+    assert_eq!(found.options, given.options);
+    assert_eq!(found.arguments, given.arguments);
+    assert_eq!(
+        (&found.name, &found.code, &found.submitter),
+        (&given.name, &given.code, &given.submitter)
+    );
+    assert_eq!(recovery.last, RequestId(3));
+}
+
+#[test]
+fn an_end_is_told_with_its_result_or_its_cause() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    let failed = Outcome::Failed(died());
+    driven.commit(vec![accept(1), accept(2), accept(3), accept(4)]);
+    driven.commit(vec![claim(1, 1), end(1), claim(2, 1)]);
+    driven.commit(vec![
+        end_with(2, Status::Failed, failed),
+        end_with(3, Status::Cancelled, Outcome::Cancelled),
+    ]);
+
+    let Fetched::Ending(ending) = fetched(&mut driven, 1, Question::Ending) else {
+        panic!("no ending");
+    };
+    assert_eq!(ending.status, Status::Succeeded);
+    assert_eq!(ending.payload, Payload::Result(blob(*b"\x07")));
+    assert_eq!(ending.claimed_at, Some(1_760_000_100_001));
+    assert_eq!(ending.peak_bytes, Some(60 << 20));
+    let Fetched::Ending(ending) = fetched(&mut driven, 2, Question::Ending) else {
+        panic!("no ending");
+    };
+    let Payload::Failure(json) = &ending.payload else {
+        panic!("{ending:?}");
+    };
+    assert!(
+        json.contains(r#""cause":"signal""#) && json.contains(r#""signal":9"#),
+        "{json}"
+    );
+    let Fetched::Ending(ending) = fetched(&mut driven, 3, Question::Ending) else {
+        panic!("no ending");
+    };
+    assert_eq!(
+        ending.payload,
+        Payload::Failure(r#"{"kind":"cancelled"}"#.into())
+    );
+    let unfinished = fetched(&mut driven, 4, Question::Ending);
+    assert!(matches!(unfinished, Fetched::Missing), "{unfinished:?}");
+    let unknown = fetched(&mut driven, 99, Question::Row);
+    assert!(matches!(unknown, Fetched::Missing), "{unknown:?}");
+}
+
+#[test]
+fn a_large_result_is_a_file_that_is_read_back() {
+    let directory = Directory::new();
+    let config = StoreConfig {
+        result_bytes_max: 1_000,
+        ..given::config(directory.path())
+    };
+    let (mut driven, _) = Driven::with(config.clone());
+    let large = blob(vec![3; 1_001]);
+    let succeeded = Outcome::Succeeded(large.clone());
+    driven.commit(vec![accept(1), claim(1, 1)]);
+    driven.commit(vec![end_with(1, Status::Succeeded, succeeded)]);
+    let results = directory.path().join("results");
+    let file = results.join(RequestId(1).to_string());
+    assert_eq!(std::fs::read(&file).expect("a file"), &*large);
+    assert_eq!(
+        file.metadata().expect("there").permissions().mode() & 0o777,
+        0o600
+    );
+    driven.store.close();
+
+    // Of a server that died before its commit, and of one that died while writing.
+    std::fs::write(results.join(RequestId(2).to_string()), "x").expect("written");
+    std::fs::write(results.join(format!("{}.new", RequestId(1))), "x").expect("written");
+    std::fs::write(
+        directory
+            .path()
+            .join("logs")
+            .join(format!("{}.log", RequestId(1))),
+        "x",
+    )
+    .expect("written");
+    let (mut driven, _) = Driven::with(config);
+    let Fetched::Ending(ending) = fetched(&mut driven, 1, Question::Ending) else {
+        panic!("no ending");
+    };
+    assert_eq!(ending.payload, Payload::Result(large));
+    assert_eq!(std::fs::read_dir(&results).expect("listed").count(), 1);
+    assert_eq!(
+        std::fs::read_dir(directory.path().join("logs"))
+            .expect("listed")
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn a_run_that_did_not_end_its_request_is_history() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    driven.commit(vec![accept(1), claim(1, 1)]);
+    driven.commit(vec![Op::Park {
+        id: RequestId(1),
+        attempt: 1,
+        wake_at: 1_760_000_300_000,
+        failure: died(),
+    }]);
+    driven.store.close();
+    let (mut driven, recovery) = Driven::open(directory.path());
+    let parked = &recovery.restored[0];
+    assert_eq!(
+        (parked.status, parked.attempts, parked.deaths),
+        (Status::Queued, 1, 1)
+    );
+    assert_eq!(parked.wake_at, Some(1_760_000_300_000));
+    driven.commit(vec![
+        claim(1, 2),
+        end_with(1, Status::Failed, Outcome::Failed(Failure::OutcomeUnknown)),
+    ]);
+    let Fetched::Row(row) = fetched(&mut driven, 1, Question::Row) else {
+        panic!("no row");
+    };
+    assert_eq!(
+        (row.status, row.attempts, row.deaths),
+        (Status::Failed, 1, 1)
+    );
+    assert_eq!(
+        row.ending.as_ref().map(|ending| ending.status),
+        Some(Status::Failed)
+    );
+
+    driven.commit(vec![Op::Retry {
+        id: RequestId(1),
+        at: 1_760_000_400_000,
+    }]);
+    let rows = forebay_executor::store::Reader::open(directory.path())
+        .expect("opens")
+        .query(
+            "SELECT attempt, failure LIKE '%died%' FROM runs ORDER BY attempt",
+            &[],
+            10,
+        )
+        .expect("rows");
+    // The second overwrote nothing: `end_with` says one attempt, and that run's failure is the newer one.
+    assert_eq!(rows, [[Value::Integer(1), Value::Integer(0)]]);
+    driven.store.close();
+    let (_driven, recovery) = Driven::open(directory.path());
+    assert_eq!(recovery.restored[0].status, Status::Queued);
+}
+
+#[test]
+fn arguments_beyond_the_limit_stay_on_disk_until_asked_for() {
+    let directory = Directory::new();
+    let config = StoreConfig {
+        queue_bytes_max: 150,
+        ..given::config(directory.path())
+    };
+    let (mut driven, _) = Driven::with(config.clone());
+    let ops = (1..=3).map(|id| Op::Accept(request(id, [5; 100], Options::default())));
+    driven.commit(ops.collect());
+    driven.store.close();
+    let (mut driven, recovery) = Driven::with(config);
+    assert_eq!(recovery.on_disk, [RequestId(2), RequestId(3)]);
+    assert_eq!(recovery.restored[0].request.submission.arguments.len(), 100);
+    assert!(recovery.restored[1].request.submission.arguments.is_empty());
+    match fetched(&mut driven, 2, Question::Arguments) {
+        Fetched::Arguments(arguments) => assert_eq!(&*arguments, &[5; 100]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_was_learnt_and_fired_outlives_the_server() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    let peak = |code: &str, bytes| Op::Peak {
+        name: "digits".into(),
+        code: code.into(),
+        bytes,
+    };
+    driven.commit(
+        (0..200)
+            .map(|bytes| peak("a", bytes))
+            .chain([peak("b", 7)])
+            .collect(),
+    );
+    let fired = |at| Op::Fired {
+        name: "nightly".into(),
+        at,
+    };
+    driven.commit(vec![fired(1), fired(2)]);
+    driven.store.close();
+    let (_driven, recovery) = Driven::open(directory.path());
+    let newest: Vec<u64> = (136..200).collect();
+    assert_eq!(
+        recovery.learnt,
+        [
+            ("digits".into(), "a".into(), newest),
+            ("digits".into(), "b".into(), vec![7])
+        ]
+    );
+    assert_eq!(recovery.fired, [("nightly".into(), 2)]);
+}
+
+#[test]
+fn an_idempotency_key_is_known_as_long_as_its_request_is_kept() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    let keyed = |id| {
+        let options = Options {
+            idempotency: Some("once".into()),
+            ..Options::default()
+        };
+        Op::Accept(request(id, *b"\x80", options))
+    };
+    driven.commit(vec![keyed(1), claim(1, 1), end(1)]);
+    driven.store.close();
+    let (mut driven, recovery) = Driven::open(directory.path());
+    assert_eq!(recovery.known, [("once".into(), RequestId(1))]);
+    // The machine would not; but a key that comes again must not stop all commits.
+    driven.commit(vec![keyed(2), claim(2, 1), end(2)]);
+    driven.store.close();
+    let (_driven, recovery) = Driven::open(directory.path());
+    assert_eq!(recovery.known, [("once".into(), RequestId(2))]);
+}
+
+#[test]
+fn only_its_owner_may_look_into_the_state_directory() {
+    let directory = Directory::new();
+    let state = directory.path().join("state");
+    let (mut driven, _) = Driven::open(&state);
+    driven.commit(vec![accept(1)]);
+    let mode = |name: &str| {
+        let metadata = std::fs::metadata(state.join(name)).expect("there");
+        metadata.permissions().mode() & 0o777
+    };
+    for folder in ["", "results", "logs"] {
+        assert_eq!(mode(folder), 0o700, "{folder}");
+    }
+    for file in [
+        "requests.db",
+        "requests.db-wal",
+        "requests.db-shm",
+        "journal",
+    ] {
+        assert_eq!(mode(file), 0o600, "{file}");
+    }
+}
+
+#[test]
+fn what_was_given_before_the_close_is_committed() {
+    let directory = Directory::new();
+    let (driven, _) = Driven::open(directory.path());
+    for id in 1..=100 {
+        driven.store.write(vec![accept(id)]);
+    }
+    driven.store.close();
+    let (_driven, recovery) = Driven::open(directory.path());
+    assert_eq!(recovery.restored.len(), 100);
+}

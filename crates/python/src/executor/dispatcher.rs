@@ -1,0 +1,286 @@
+//! The dispatcher's handle. Its own thread never attaches to Python.
+#![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
+#![allow(clippy::too_many_arguments)] // they are Python's
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_executor::dispatcher::{Dispatcher, Hired, Mailbox, Order, Waited};
+use forebay_executor::id::RequestId;
+use forebay_executor::request::{Death, Lane, Options};
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use super::options::options_of;
+use super::seen;
+use super::settings::settings_of;
+use crate::error::executor;
+use crate::sys::descriptor::take;
+use crate::transport::Connection;
+
+/// The thread that queues requests and gives them to workers.
+///
+/// Any thread may call any method. What waits lets go of the GIL, and returns for a signal after its handlers ran.
+#[pyclass(frozen, module = "forebay._core", name = "Dispatcher")]
+pub struct PyDispatcher {
+    core: Dispatcher,
+    plain: Arc<Options>,
+    names: Mutex<HashMap<String, Arc<str>>>,
+}
+
+#[pymethods]
+impl PyDispatcher {
+    #[new]
+    fn new(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let settings = settings_of(settings)?;
+        let core = py
+            .detach(|| Dispatcher::start(settings))
+            .map_err(executor)?;
+        Ok(Self {
+            core,
+            plain: Arc::default(),
+            names: Mutex::default(),
+        })
+    }
+
+    #[pyo3(signature = (name, arguments, options = None))]
+    fn submit(
+        &self,
+        name: &str,
+        arguments: &[u8],
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<u64> {
+        let options = match options {
+            Some(options) => options_of(options, self.core.now())?,
+            None => Arc::clone(&self.plain),
+        };
+        let name = self.name(name);
+        self.core
+            .submit(name, arguments.into(), options)
+            .map_err(executor)
+    }
+
+    fn finished<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let Some(finished) = wait(py, self.core.finished(), timeout)? else {
+            return Ok(None);
+        };
+        let list = finished.into_iter().map(|one| {
+            let payload = PyBytes::new(py, &one.payload);
+            (one.ticket, one.end as u8, payload)
+        });
+        PyList::new(py, list.collect::<Vec<_>>()).map(Some)
+    }
+
+    fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
+        py.detach(|| self.core.cancel(ticket)).map_err(executor)
+    }
+
+    fn hold(&self, reason: Option<&str>) -> PyResult<()> {
+        self.core.hold(reason.map(Arc::from)).map_err(executor)
+    }
+
+    fn orders<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Vec<Bound<'py, PyTuple>>>> {
+        let Some(orders) = wait(py, self.core.orders(), timeout)? else {
+            return Ok(None);
+        };
+        let orders = orders.into_iter().map(|order| order_of(py, order));
+        orders.collect::<PyResult<_>>().map(Some)
+    }
+
+    fn orders_fileno(&self) -> RawFd {
+        self.core.orders().fileno()
+    }
+
+    #[pyo3(signature = (slot, connection, pid, pidfd, generation = 0))]
+    fn worker_ready(
+        &self,
+        slot: u32,
+        connection: &Connection,
+        pid: i32,
+        pidfd: RawFd,
+        generation: u32,
+    ) -> PyResult<()> {
+        let hired = Hired {
+            connection: Arc::clone(&connection.core),
+            pid,
+            pidfd: take(pidfd)?,
+            generation,
+        };
+        self.core.worker_ready(slot, hired).map_err(executor)
+    }
+
+    fn worker_failed(&self, slot: u32, reason: &str) -> PyResult<()> {
+        self.core
+            .worker_failed(slot, reason.into())
+            .map_err(executor)
+    }
+
+    fn worker_died(
+        &self,
+        slot: u32,
+        cause: &str,
+        pid: i32,
+        exit_code: Option<i32>,
+        signal: Option<i32>,
+        peak_bytes: Option<u64>,
+        limit_bytes: Option<u64>,
+        last_output: &str,
+    ) -> PyResult<()> {
+        let death = Death {
+            cause: cause.into(),
+            pid,
+            exit_code,
+            signal,
+            peak_bytes,
+            limit_bytes,
+            last_output: last_output.into(),
+        };
+        self.core.worker_died(slot, death).map_err(executor)
+    }
+
+    fn calls<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Vec<(u64, String, Bound<'py, PyBytes>)>>> {
+        let Some(asked) = wait(py, self.core.asked(), timeout)? else {
+            return Ok(None);
+        };
+        let asked = asked.into_iter().map(|one| {
+            let arguments = PyBytes::new(py, &one.arguments);
+            (one.ticket, one.method, arguments)
+        });
+        Ok(Some(asked.collect()))
+    }
+
+    fn answer(&self, ticket: u64, head: Vec<u8>) -> PyResult<()> {
+        self.core.answer(ticket, head).map_err(executor)
+    }
+
+    fn calls_fileno(&self) -> RawFd {
+        self.core.asked().fileno()
+    }
+
+    fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let figures = py.detach(|| self.core.figures()).map_err(executor)?;
+        seen::figures(py, &figures)
+    }
+
+    fn workers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let workers = py.detach(|| self.core.workers()).map_err(executor)?;
+        workers
+            .iter()
+            .map(|worker| seen::worker(py, worker))
+            .collect()
+    }
+
+    fn why<'py>(&self, py: Python<'py>, id: u64) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let why = py
+            .detach(|| self.core.why(RequestId(id)))
+            .map_err(executor)?;
+        why.map(|why| seen::why(py, &why)).transpose()
+    }
+
+    /// None, or why each is refused.
+    fn retry(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Vec<Option<String>>> {
+        let retry = |id| self.core.retry(RequestId(id)).map(std::result::Result::err);
+        py.detach(|| ids.into_iter().map(retry).collect::<Result<_, _>>())
+            .map_err(executor)
+    }
+
+    fn drain(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let allowed = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
+        let mut drained = self.core.drain().map_err(executor)?;
+        let deadline = Instant::now().checked_add(allowed);
+        loop {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let slice = left.map_or(SIGNALS_LOOK, |left| left.min(SIGNALS_LOOK));
+            match py.detach(|| drained.wait(slice)) {
+                Some(drained) => return Ok(drained),
+                None if left.is_some_and(|left| left.is_zero()) => return Ok(false),
+                None => py.check_signals()?,
+            }
+        }
+    }
+
+    fn wake(&self) {
+        self.core.wake();
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.core.close());
+    }
+}
+
+/// How often a wait on a channel looks for signals.
+const SIGNALS_LOOK: Duration = Duration::from_millis(50);
+
+impl PyDispatcher {
+    /// One copy of each name: submissions share it.
+    fn name(&self, name: &str) -> Arc<str> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = names.get(name) {
+            return Arc::clone(known);
+        }
+        let fresh: Arc<str> = name.into();
+        if names.len() < NAMES_MAX {
+            names.insert(name.to_owned(), Arc::clone(&fresh));
+        }
+        fresh
+    }
+}
+
+/// Names that are remembered; a program submits a few.
+const NAMES_MAX: usize = 1_024;
+
+/// Wait for a mailbox without the GIL; run signal handlers when interrupted, then wait on.
+fn wait<T: Send>(
+    py: Python<'_>,
+    mailbox: &Mailbox<T>,
+    timeout: Option<f64>,
+) -> PyResult<Option<Vec<T>>> {
+    let allowed = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
+    loop {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        match py.detach(|| mailbox.take(left)).map_err(executor)? {
+            Waited::Items(items) => return Ok(Some(items)),
+            Waited::Closed => return Ok(None),
+            Waited::Interrupted => py.check_signals()?,
+        }
+    }
+}
+
+fn order_of(py: Python<'_>, order: Order) -> PyResult<Bound<'_, PyTuple>> {
+    let order = match order {
+        Order::Start { slot, lane, nonce } => {
+            ("start", slot, lane_of(lane), nonce).into_bound_py_any(py)
+        }
+        Order::Stop { slot } => ("stop", slot).into_bound_py_any(py),
+        Order::Died { slot } => ("died", slot).into_bound_py_any(py),
+        Order::Expelled { slot } => ("expelled", slot).into_bound_py_any(py),
+        Order::Sources(paths) => ("sources", paths).into_bound_py_any(py),
+        Order::Idle => ("idle",).into_bound_py_any(py),
+    };
+    Ok(order?.cast_into()?)
+}
+
+/// The word for a lane.
+pub fn lane_of(lane: Lane) -> &'static str {
+    match lane {
+        Lane::Short => "short",
+        Lane::Long => "long",
+        Lane::Async => "async",
+    }
+}

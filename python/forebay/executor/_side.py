@@ -1,0 +1,85 @@
+"""The side socket of a worker: what does not wait for an answer.
+
+To the server: output of asynchronous requests, progress, warnings. From it: interrupts.
+A record is one packet, so nothing here is framed; crates/executor/src/side.rs is the other end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+
+HELLO, LOG, PROGRESS, WARNING = range(4)
+"""Kinds of records to the server."""
+
+INTERRUPT = 1
+"""The kind of a record from the server."""
+
+RECORD_BYTES_MAX = 16 << 10
+"""Of a record's payload; longer output is sent in parts."""
+
+_HELLO = struct.Struct("<BIQ")
+_HEAD = struct.Struct("<BQI")
+_DIGITS = "0123456789abcdefghijklmnopqrstuv"
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_TO_DIGITS = str.maketrans(_ALPHABET, _DIGITS)
+
+
+def number_of(id: str) -> int:
+    """The number behind the text of a request's id, as in crates/executor/src/id.rs."""
+    return int(id.translate(_TO_DIGITS), 32)
+
+
+class Side:
+    """The worker's end. Thread-safe: each record is one system call."""
+
+    __slots__ = ("_socket", "fileno")
+
+    def __init__(self, path: str, slot: int, nonce: int, output: int) -> None:
+        """Connect, and say who this is, with the read end of the output pipe.
+
+        Args:
+            path: of the server's side door.
+            slot: the worker's place.
+            nonce: proves that it was told to.
+            output: descriptor of the pipe's read end; stays the caller's to close.
+        """
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.connect(path)
+        socket.send_fds(self._socket, [_HELLO.pack(HELLO, slot, nonce)], [output])
+        self.fileno = self._socket.fileno
+
+    def send(self, kind: int, id: str, attempt: int, payload: bytes) -> None:
+        """Send a record; one that the server cannot take any more is dropped."""
+        with contextlib.suppress(OSError):  # the server is gone, and its keeper ends this worker
+            self._socket.send(_HEAD.pack(kind, number_of(id), attempt) + payload)
+
+    def interrupts(self) -> list[tuple[int, int]]:
+        """Take what the server wants ended: number and attempt of each. Never waits."""
+        found = []
+        while True:
+            try:
+                record = self._socket.recv(_HEAD.size, socket.MSG_DONTWAIT)
+            except OSError:
+                break
+            if len(record) < _HEAD.size:
+                break
+            kind, number, attempt = _HEAD.unpack(record)
+            if kind == INTERRUPT:
+                found.append((number, attempt))
+        return found
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._socket.close()
+
+
+def redirect_output() -> int:
+    """Make stdout and stderr of this process a new pipe; its read end, which is the caller's."""
+    reading, writing = os.pipe()
+    for descriptor in (1, 2):
+        os.dup2(writing, descriptor)
+    os.close(writing)
+    return reading

@@ -1,0 +1,113 @@
+"""The service that runs requests: made in the template of an application, forked per worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from forebay.executor._entry import entries_of
+from forebay.executor._load import Kind, find_app, load
+from forebay.executor._manifest import manifest_of, to_json
+from forebay.executor._side import Side, redirect_output
+from forebay.executor._worker_arena import limit_arena
+from forebay.executor._worker_pool import WorkerPool
+from forebay.executor._worker_sync import SyncLoop
+from forebay.pool._reset import Reset
+from forebay.pool._service import Service
+from forebay.rpc._serve import current
+
+if TYPE_CHECKING:
+    from forebay.executor._app import App
+
+
+class Worker(Service):
+    """A worker of an application; the crew of a server starts it through its pool.
+
+    The constructor runs in the template: it imports the application, so that each worker finds it
+    imported. What it raises is why the application cannot be run.
+
+    Args:
+        kind: how `target` is read: "module", "path", "main" or "none".
+        target: what to import.
+        attribute: what stands behind the colon of a TARGET: the App or one of its requests.
+        directory: becomes the first of `sys.path` before the import.
+    """
+
+    resets = Reset.FORK
+
+    def __init__(
+        self,
+        kind: Kind,
+        target: str,
+        attribute: str | None = None,
+        directory: str | None = None,
+    ) -> None:
+        names = load(kind, target, directory)
+        self._app: App | None = None
+        file = None
+        if names is not None and kind in ("module", "path"):
+            self._app = find_app(names, attribute, target)
+            file = names.get("__file__")
+        shown = target if attribute is None else f"{target}:{attribute}"
+        self._manifest = to_json(manifest_of(self._app, file, target=shown))
+        definitions = [] if self._app is None else list(self._app.requests.values())
+        self._entries = entries_of(definitions)
+        if any(definition.is_async for definition in definitions):
+            import forebay.executor._worker_async  # noqa: F401 - once, for all of its workers
+
+    def manifest(self) -> bytes:
+        """The application's manifest, as JSON."""
+        return self._manifest
+
+    def serve(
+        self, slot: int, lane: str, side_path: str, nonce: int, options: dict[str, Any]
+    ) -> None:
+        """Run requests that come on this connection until the server says so, or is gone.
+
+        Args:
+            slot: the worker's place.
+            lane: "short", "long" or "async".
+            side_path: of the server's side door.
+            nonce: told to the side door.
+            options: "pool": path of the lender's socket; "oom_score": for the kernel, 0 to 1000;
+                "memory_bytes": the limit of which the arena takes its part; "state": not used.
+
+        Raises:
+            SystemExit: SIGTERM came while a request ran.
+        """
+        connection = current()._connection
+        reading = redirect_output()
+        side = Side(side_path, slot, nonce, reading)
+        os.close(reading)
+        _prefer_as_victim(options.get("oom_score", 0))
+        limit_arena(options.get("memory_bytes"))
+        pool = WorkerPool(options["pool"]) if options.get("pool") else None
+        if pool is not None:
+            pool.install()
+        if lane == "async":
+            from forebay.executor._worker_async import serve_async
+
+            serve_async(connection, self._entries, side, pool)
+        else:
+            SyncLoop(connection, self._entries, side, pool).run()
+
+    def warm(self, pool: str) -> list[tuple[str, list[int]]]:
+        """Have the services of the application started in the server's pool.
+
+        Args:
+            pool: path of the lender's socket.
+
+        Returns:
+            Name of each service, and the process ids of those that are ready.
+        """
+        from forebay.executor._warm import warm
+
+        return warm([] if self._app is None else self._app.services, pool)
+
+
+def _prefer_as_victim(score: int) -> None:
+    """Have the kernel end this process before the server where memory runs out."""
+    if score:
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write(str(score))

@@ -1,0 +1,227 @@
+"""The loop of a worker that runs one request at a time, in its main thread.
+
+An interrupt is a record on the side socket and then a signal (SIGRTMIN+7). Its handler raises
+`Cancelled` where the record names the request *and* the attempt that runs, once for each run; what
+names another one is ignored, and what names one that has not come yet waits for it, so that a
+request cancelled on its way here never runs.
+SIGTERM ends the worker while a request runs; an idle one ignores it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import signal
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import BrokenError, ClosedError, DeadlineError
+from forebay.executor import _answers
+from forebay.executor._cancel import Cancelled, Terminated
+from forebay.executor._context import Context
+from forebay.executor._entry import Entry, unknown
+from forebay.executor._failure import failure_of
+from forebay.executor._isolation import Isolation
+from forebay.executor._pickled import run_pickled
+from forebay.executor._side import PROGRESS, number_of
+from forebay.executor._worker_pool import end_leases
+
+if TYPE_CHECKING:
+    from forebay._core import Connection
+    from forebay.executor._side import Side
+    from forebay.executor._worker_pool import WorkerPool
+
+INTERRUPT_SIGNAL = signal.SIGRTMIN + 7
+IDLE_S = 0.25
+"""Idle for so long, a worker collects the garbage of the requests that it ran."""
+
+EARLY_MAX = 64
+"""Interrupts kept for requests that have not come yet."""
+
+SIGTERM_EXIT = 128 + signal.SIGTERM
+
+
+class SyncLoop:
+    """Runs what comes on a connection, one after another."""
+
+    __slots__ = (
+        "_armed",
+        "_base",
+        "_cancelled",
+        "_connection",
+        "_decode",
+        "_dirty",
+        "_early",
+        "_entries",
+        "_isolation",
+        "_leases",
+        "_running",
+        "_side",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        entries: dict[str, Entry],
+        side: Side,
+        pool: WorkerPool | None,
+    ) -> None:
+        from forebay.executor._codec import decoder
+
+        self._connection = connection
+        self._entries = entries
+        self._side = side
+        self._leases = set() if pool is None else pool.leases
+        self._decode = decoder(tuple[str, list[Any], Any]).decode
+        self._running: tuple[str, int] | None = None
+        """Id and attempt of what runs."""
+        self._armed = False
+        """Whether an interrupt of it may be raised now."""
+        self._cancelled = False
+        """Whether what runs was interrupted."""
+        self._early: list[tuple[int, int]] = []
+        self._dirty = False
+        """Whether something ran since the garbage was collected."""
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
+        self._base = contextvars.copy_context()
+        self._isolation = Isolation()
+
+    def run(self) -> None:
+        """Serve until the server says so, or is gone.
+
+        Raises:
+            Terminated: SIGTERM came while a request ran.
+        """
+        try:
+            while (call := self._next()) is not None:
+                number, _, head, segments, *_ = call
+                method, arguments, _ = self._decode(head)
+                if method == "run":
+                    head, segments = self._run(arguments, segments)
+                elif method == "call":
+                    head, segments = self._call(arguments, segments)
+                else:
+                    break
+                if not self._connection.reply(number, 0, head, segments):
+                    self._connection.drain()
+                del call, arguments, segments  # they may be large, and the next may be long to come
+        except (BrokenError, ClosedError):
+            pass  # the server is gone; the keeper ends this process
+
+    def _next(self) -> Any:
+        """The next call; when none has come for a while, first collect garbage."""
+        if self._dirty:
+            try:
+                return self._connection.next_call(IDLE_S)
+            except DeadlineError:
+                self._dirty = False
+                gc.collect()
+        return self._connection.next_call()
+
+    def _run(self, arguments: list[Any], segments: Any) -> _answers.Answer:
+        """Run one request; its answer. Whatever it does, what it changed is put back."""
+        name, blob, id, attempt, timeout, traceparent = arguments
+        self._running = (id, attempt)
+        self._cancelled = False
+        self._dirty = True
+        try:
+            if self._early and self._is_early():
+                return _answers.CANCELLED, None
+            entry = self._entries.get(name)
+            if entry is None:
+                return _answers.failure(failure_of(unknown(name, self._entries)))
+            if blob is None:
+                blob = segments[0]
+            context = None
+            if entry.takes_context:
+                context = Context(
+                    id, attempt, name, timeout=timeout, traceparent=traceparent, reporter=self
+                )
+            return self._answer(entry, blob, context)
+        finally:
+            self._running = None
+            if self._leases:
+                end_leases(self._leases)
+            self._isolation.restore()
+
+    def _answer(self, entry: Entry, blob: Any, context: Context | None) -> _answers.Answer:
+        try:
+            try:
+                self._armed = True
+                value = self._base.copy().run(entry.call, blob, context)
+            finally:
+                self._armed = False
+            if value is None:
+                return _answers.NOTHING, None
+            return _answers.result(entry.encode(value))
+        except Terminated:
+            raise
+        except BaseException as error:
+            if self._cancelled:  # also where cleaning up raised something else
+                return _answers.CANCELLED, None
+            return _answers.failure(failure_of(error))
+
+    def _call(self, arguments: list[Any], segments: Any) -> _answers.Answer:
+        """Run one call by pickle; what it changes stays, as in a process pool."""
+        blob = segments[0] if arguments[0] is None else arguments[0]
+        self._running = ("", 0)
+        self._dirty = True
+        try:
+            returned, answer = run_pickled(blob)
+        finally:
+            self._running = None
+            self._isolation.flush()
+        return _answers.result(answer) if returned else _answers.raised(answer)
+
+    # What the context of a request asks.
+
+    def tell_progress(
+        self, id: str, attempt: int, done: int, total: int | None, message: str, unit: str
+    ) -> None:
+        """Send it to the server."""
+        self._side.send(PROGRESS, id, attempt, progress_record(done, total, message, unit))
+
+    def is_cancelled(self, id: str, attempt: int) -> bool:
+        """Whether it was interrupted, if it is what runs."""
+        return self._cancelled and self._running == (id, attempt)
+
+    # Signal handlers: they run in the main thread, between two of its instructions.
+
+    def _on_interrupt(self, *_: object) -> None:
+        asked = self._side.interrupts()
+        running = self._running
+        if not asked:
+            return
+        if running is None or not running[1]:
+            self._early = (self._early + asked)[-EARLY_MAX:]
+            return
+        named = (number_of(running[0]), running[1])
+        if named in asked:
+            self._cancelled = True
+            if self._armed:
+                self._armed = False
+                raise Cancelled(f"request {running[0]} was cancelled")
+        else:
+            self._early = (self._early + asked)[-EARLY_MAX:]
+
+    def _on_terminate(self, *_: object) -> None:
+        if self._running is not None:
+            raise Terminated(SIGTERM_EXIT)
+
+    def _is_early(self) -> bool:
+        """Whether what is to run was cancelled on its way here."""
+        assert self._running is not None
+        id, attempt = self._running
+        asked = (number_of(id), attempt)
+        if asked not in self._early:
+            return False
+        self._early.remove(asked)
+        return True
+
+
+def progress_record(done: int, total: int | None, message: str, unit: str) -> bytes:
+    """How far a request is, as the server reads it."""
+    from forebay.executor._codec import encoder
+
+    told = {"done": done, "total": total, "message": message, "unit": unit}
+    return encoder().encode(told)

@@ -1,0 +1,81 @@
+"""A worker that knows `call`, and a crew that starts such workers, for the dispatcher's tests."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from typing import Any
+
+import msgspec
+
+import forebay
+from forebay import _core
+from forebay.rpc import current
+
+MSGPACK = 0
+
+
+class Calling(forebay.Service):
+    """Runs what the dispatcher sends, until it is told to leave."""
+
+    def serve(self) -> None:
+        """Answer `call` and `run`: of a pickled function the result, of a run what it was told."""
+        connection: Any = current()._connection
+        while (call := connection.next_call(None)) is not None:
+            number, _, head, segments, *_ = call
+            method, arguments, _ = msgspec.msgpack.decode(head)
+            if method == "end":
+                raise SystemExit
+            reply = self._call(arguments, segments) if method == "call" else [0, head]
+            connection.reply(number, MSGPACK, msgspec.msgpack.encode(reply))
+
+    def _call(self, arguments: list[Any], segments: Any) -> list[Any]:
+        blob = segments[0] if arguments[0] is None else arguments[0]
+        function, values = pickle.loads(blob)
+        try:
+            return [0, pickle.dumps(function(*values))]
+        except Exception as error:
+            return [1, pickle.dumps(error)]
+
+
+class Crew:
+    """Starts and ends workers as the dispatcher orders, in a thread of its own."""
+
+    def __init__(self, dispatcher: _core.Dispatcher, pool: forebay.ServicePool) -> None:
+        self.dispatcher = dispatcher
+        self.pool = pool
+        self.leases: dict[int, Any] = {}
+        self.orders: list[tuple[Any, ...]] = []
+        self._thread = threading.Thread(target=self._run, name="crew")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (orders := self.dispatcher.orders(None)) is not None:
+            for order in orders:
+                self.orders.append(order)
+                self._obey(*order)
+
+    def _obey(self, what: str, slot: int = -1, *_: Any) -> None:
+        if what == "start":
+            lease: Any = self.pool.acquire(Calling).__enter__().lease
+            self.leases[slot] = lease
+            channel, tag = lease._record.channel, lease._handle.tag
+            connection = channel._connection
+            head, segments = channel._encode_call("serve", (), {})
+            connection.start(channel._number, head, segments, None, tag, True)
+            pidfd = os.pidfd_open(lease.pid)
+            self.dispatcher.worker_ready(slot, connection, lease.pid, pidfd, tag)
+        elif what == "died":
+            lease = self.leases.pop(slot)
+            self.dispatcher.worker_died(slot, "signal", lease.pid, None, 9, None, None, "")
+
+    def kill(self, slot: int) -> None:
+        """End a worker as the kernel might."""
+        os.kill(self.leases[slot].pid, signal.SIGKILL)
+
+    def join(self) -> None:
+        """Wait for the thread; the dispatcher must be closed."""
+        self._thread.join(10)
+        assert not self._thread.is_alive()
