@@ -36,6 +36,7 @@ pub enum Reading {
         pid: i32,
         private_bytes: u64,
     },
+    /// Told behind those of the workers that were measured with it.
     Machine {
         /// Of [`Limits::memory_bytes`], what is in use and cannot be reclaimed: the limit less what is free.
         resident_bytes: u64,
@@ -192,8 +193,7 @@ fn run(shared: &Shared, memory: &Memory, readings: &Queue<Reading>) {
             .iter()
             .map(|(&slot, &pid)| (slot, pid))
             .collect();
-        tell_machine(memory, readings);
-        tell_workers(&workers, readings);
+        tell(&workers, memory, readings);
         let pause = shared.pause(began.elapsed(), &mut last_busy);
         let (until, slow) = (Instant::now() + pause, !shared.fast.load(Ordering::Relaxed));
         loop {
@@ -203,9 +203,15 @@ fn run(shared: &Shared, memory: &Memory, readings: &Queue<Reading>) {
             if wanted.is_empty() {
                 break;
             }
-            tell_workers(&wanted, readings);
+            tell(&wanted, memory, readings);
         }
     }
+}
+
+/// The workers first: what they grow meanwhile is then in the machine's memory, rather than in neither.
+fn tell(workers: &[(Slot, i32)], memory: &Memory, readings: &Queue<Reading>) {
+    tell_workers(workers, readings);
+    tell_machine(memory, readings);
 }
 
 fn tell_machine(memory: &Memory, readings: &Queue<Reading>) {
