@@ -57,9 +57,36 @@ fn without_cgroups_the_machine_is_the_limit() {
     let tree = Tree::new();
     let memory = Memory::find(&tree.host());
     assert_eq!(memory.limit_bytes(), 8_000_000 * 1024);
-    assert_eq!(memory.measure().resident_bytes, 2_000_000 * 1024);
+    assert_eq!(memory.measure(0).resident_bytes, 2_000_000 * 1024);
     let limits = Limits::find_at(&tree.host());
     assert!(!limits.is_confined && !limits.ends_as_group);
+}
+
+#[test]
+fn a_limit_of_the_workers_own_counts_what_they_have() {
+    let tree = Tree::new();
+    let own = Memory::find(&tree.host()).limited(1_000_000_000);
+    assert_eq!(own.limit_bytes(), 1_000_000_000);
+    assert_eq!(
+        own.measure(0).resident_bytes,
+        0,
+        "what others have is not theirs"
+    );
+    assert_eq!(own.measure(300_000_000).resident_bytes, 300_000_000);
+    tree.put(
+        "proc/meminfo",
+        "MemTotal: 8000000 kB\nMemAvailable: 100000 kB\n",
+    );
+    assert_eq!(
+        own.measure(0).resident_bytes,
+        1_000_000_000 - 102_400_000,
+        "but the machine has less left"
+    );
+    let above = Memory::find(&tree.host()).limited(99_000_000_000);
+    assert_eq!(
+        above.measure(5).resident_bytes,
+        99_000_000_000 - 102_400_000
+    );
 }
 
 #[test]
@@ -95,7 +122,7 @@ fn the_first_version_is_read_with_its_nested_limits() {
     };
     assert_eq!(limits, expected);
     assert_eq!(
-        Memory::find(&tree.host()).measure().resident_bytes,
+        Memory::find(&tree.host()).measure(0).resident_bytes,
         500_000_001
     );
 }
@@ -126,7 +153,7 @@ fn the_second_version_is_read_and_the_tightest_level_decides() {
     );
     assert!(limits.ends_as_group && limits.low_resource);
     // 100 MB are left to the pod, though its box has 2 GB: told as of the box's limit.
-    let measured = Memory::find(&tree.host()).measure();
+    let measured = Memory::find(&tree.host()).measure(0);
     assert_eq!(measured.resident_bytes, 2_900_000_000);
     assert!((measured.pressure - 0.4).abs() < 1e-6);
 }
@@ -141,7 +168,7 @@ fn a_limit_above_what_the_machine_has_is_none() {
     let memory = Memory::find(&tree.host());
     assert_eq!(memory.limit_bytes(), 8_000_000 * 1024);
     assert!(!memory.is_confined());
-    assert_eq!(memory.measure().resident_bytes, 2_000_000 * 1024);
+    assert_eq!(memory.measure(0).resident_bytes, 2_000_000 * 1024);
 }
 
 /// A process that touches memory when told to, and holds it.
@@ -251,9 +278,9 @@ fn a_real_cgroup_is_found_and_what_is_touched_in_it_is_seen() {
         memory.limit_bytes()
     );
     assert!(memory.is_confined());
-    let before = memory.measure().resident_bytes;
+    let before = memory.measure(0).resident_bytes;
     eater.eat();
-    let after = memory.measure().resident_bytes;
+    let after = memory.measure(0).resident_bytes;
     assert!(
         after > before + 30_000_000,
         "{before} before, {after} after"
@@ -355,7 +382,7 @@ fn the_pace_follows_what_runs_and_what_measuring_costs() {
 #[test]
 fn memory_of_this_machine_is_measured() {
     let machine = Memory::find(&Host::default());
-    let measured = machine.measure();
+    let measured = machine.measure(0);
     assert!(measured.resident_bytes > 0 && measured.resident_bytes < machine.limit_bytes());
     assert!((0.0..=1.0).contains(&measured.pressure));
     assert!(Limits::find().cores_milli >= 1);
