@@ -219,22 +219,39 @@ impl Drop for Eater {
     }
 }
 
-/// A cgroup of the first version's memory controller, where we may make one.
+/// A cgroup with a limit, where we may make one.
 struct Group(PathBuf);
 
 impl Group {
-    fn make() -> Option<Self> {
-        let place = Host::default().place("memory")?;
-        let name = format!("forebay-gauge-{}", std::process::id());
-        let path = place.levels.last()?.join(name);
-        fs::create_dir(&path).ok()?;
-        let group = Self(path);
-        let file = match place.version {
-            cgroup::Version::One => "memory.limit_in_bytes",
-            cgroup::Version::Two => "memory.max",
-        };
-        fs::write(group.0.join(file), "200000000").ok()?;
+    /// With `limit` in `files`, which are those of the first and the second version.
+    fn make(controller: &str, files: [&str; 2], limits: [&str; 2]) -> Option<Self> {
+        let place = Host::default().place(controller)?;
+        let name = format!("forebay-gauge-{controller}-{}", std::process::id());
+        let group = Self(place.levels.last()?.join(name));
+        fs::create_dir(&group.0).ok()?;
+        let version = usize::from(place.version == cgroup::Version::Two);
+        fs::write(group.0.join(files[version]), limits[version]).ok()?;
         Some(group)
+    }
+
+    /// Seen as if this process were in it: `self` in `/proc` tells so.
+    fn seen_from_within(&self, controller: &str) -> Tree {
+        let tree = Tree::new();
+        for name in ["self/mountinfo", "meminfo"] {
+            let text = fs::read_to_string(Path::new("/proc").join(name)).expect("read");
+            tree.put(&format!("proc/{name}"), &text);
+        }
+        let name = self
+            .0
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        tree.put(
+            "proc/self/cgroup",
+            &format!("4:{controller}:/{name}\n0::/{name}\n"),
+        );
+        tree
     }
 }
 
@@ -246,31 +263,13 @@ impl Drop for Group {
 
 #[test]
 fn a_real_cgroup_is_found_and_what_is_touched_in_it_is_seen() {
-    let Some(group) = Group::make() else {
+    let files = ["memory.limit_in_bytes", "memory.max"];
+    let Some(group) = Group::make("memory", files, ["200000000"; 2]) else {
         eprintln!("skipped: no cgroup with a memory limit can be made here");
         return;
     };
     let mut eater = Eater::start(Some(&group.0));
-    // Seen as if this were the process in the group: `self` is replaced by its own file.
-    let tree = Tree::new();
-    tree.put(
-        "proc/self/mountinfo",
-        &fs::read_to_string("/proc/self/mountinfo").expect("read"),
-    );
-    tree.put(
-        "proc/meminfo",
-        &fs::read_to_string("/proc/meminfo").expect("read"),
-    );
-    let name = group
-        .0
-        .file_name()
-        .expect("a name")
-        .to_string_lossy()
-        .into_owned();
-    tree.put(
-        "proc/self/cgroup",
-        &format!("4:memory:/{name}\n0::/{name}\n"),
-    );
+    let tree = group.seen_from_within("memory");
     let memory = Memory::find(&tree.host());
     assert!(
         (199_000_000..=200_000_000).contains(&memory.limit_bytes()),
@@ -286,6 +285,18 @@ fn a_real_cgroup_is_found_and_what_is_touched_in_it_is_seen() {
         "{before} before, {after} after"
     );
     drop(eater);
+}
+
+#[test]
+fn a_real_cpu_quota_is_found() {
+    let files = ["cpu.cfs_quota_us", "cpu.max"];
+    let Some(group) = Group::make("cpu", files, ["50000", "50000 100000"]) else {
+        eprintln!("skipped: no cgroup with a CPU quota can be made here");
+        return;
+    };
+    let limits = Limits::find_at(&group.seen_from_within("cpu").host());
+    assert_eq!(limits.cores_milli, 500);
+    assert!(limits.low_resource);
 }
 
 /// The first reading that `wanted` takes, within ten seconds.
