@@ -61,3 +61,25 @@ fn throughput() {
         println!("{group:5}  {normal:12.0}  {normal_cpu:6.1}  {full:10.0}  {full_cpu:6.1}");
     }
 }
+
+/// Time to open a store with many unfinished requests; a restart is to go on within a second.
+#[test]
+#[ignore = "a measurement: run it with --release --nocapture"]
+fn recovery() {
+    const REQUESTS: u64 = 100_000;
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    for first in (1..=REQUESTS).step_by(1_000) {
+        let body = |id| Op::Accept(request(id, [7; BODY_BYTES], Options::default()));
+        driven.commit((first..first + 1_000).map(body).collect());
+    }
+    driven.store.close();
+    let began = Instant::now();
+    let (_driven, recovery) = Driven::open(directory.path());
+    println!(
+        "{} requests restored in {:?}",
+        recovery.restored.len(),
+        began.elapsed()
+    );
+    assert_eq!(recovery.restored.len() as u64, REQUESTS);
+}
