@@ -2,6 +2,7 @@
 //!
 //! `cargo test --release -p forebay-executor --test store -- --ignored throughput --nocapture`
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use forebay_executor::op::Op;
@@ -95,8 +96,8 @@ fn stream(synchronous: Synchronous, under_way: u64, requests: u64) -> f64 {
     let began = Instant::now();
     let (mut next, mut left) = (1, requests);
     // What was given and is not answered: a request's beginning, or its end.
-    let mut given: std::collections::VecDeque<(u64, bool)> = std::collections::VecDeque::new();
-    let mut begin = |driven: &Driven, given: &mut std::collections::VecDeque<(u64, bool)>| {
+    let mut given: VecDeque<(u64, bool)> = VecDeque::new();
+    let mut submit = |driven: &Driven, given: &mut VecDeque<(u64, bool)>| {
         if next <= requests {
             let accepted = request(next, [7; BODY_BYTES], Options::default());
             driven
@@ -106,7 +107,7 @@ fn stream(synchronous: Synchronous, under_way: u64, requests: u64) -> f64 {
             next += 1;
         }
     };
-    (0..under_way).for_each(|_| begin(&driven, &mut given));
+    (0..under_way).for_each(|_| submit(&driven, &mut given));
     let mut half = 0;
     while left > 0 {
         let Answer::Committed(mut count) = driven.answer() else {
@@ -122,7 +123,7 @@ fn stream(synchronous: Synchronous, under_way: u64, requests: u64) -> f64 {
             given.pop_front();
             if is_end {
                 left -= 1;
-                begin(&driven, &mut given);
+                submit(&driven, &mut given);
             } else {
                 driven.store.write(vec![end(id)]);
                 given.push_back((id, true));
