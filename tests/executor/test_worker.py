@@ -158,6 +158,15 @@ def test_result_that_is_no_data_fails_with_the_next_step(seat: Seat):
     assert "numpy arrays" in failure["message"]
 
 
+@pytest.mark.slow
+def test_result_beyond_the_frame_limit_fails_by_name(own_seat: Seat):
+    """It costs the request its result, not the server its worker."""
+    how, failure = own_seat.run("big", {"size": 1 << 30})
+    assert how == "failed"
+    assert "too long to be sent" in failure["message"]
+    assert own_seat.run("noop") == ("ok", None)
+
+
 def test_exit_of_a_request_is_its_failure_and_not_the_worker_s(seat: Seat):
     """A script that calls sys.exit costs nobody a worker."""
     assert seat.run("leave", {"code": 3})[1]["builtin"] == "SystemExit"

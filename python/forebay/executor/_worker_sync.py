@@ -106,16 +106,17 @@ class SyncLoop:
                 number, _, head, segments, *_ = call
                 method, arguments, _ = self._decode(head)
                 if method == "run":
-                    head, segments = self._run(arguments, segments)
+                    answer = self._run(arguments, segments)
                 elif method == "call":
-                    head, segments = self._call(arguments, segments)
+                    answer = self._call(arguments, segments)
                 else:
                     raise SystemExit(0)
                 if is_forked():
                     os._exit(0)  # it ran to its end; the answer is its parent's
-                if not self._connection.reply(number, 0, head, segments):
+                if not _answers.reply(self._connection, number, answer):
                     self._connection.drain()
-                del call, arguments, segments  # they may be large, and the next may be long to come
+                # They may be large, and the next may be long to come.
+                del call, head, arguments, segments, answer
         except (BrokenError, ClosedError):
             pass  # the server is gone; the keeper ends this process
         finally:
