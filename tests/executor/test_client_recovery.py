@@ -96,3 +96,32 @@ def test_a_log_goes_on_where_it_broke() -> None:
             server.start()
             assert "".join(pieces) == "ün\nand blue\n"
         server.kill()
+
+
+def test_many_that_are_in_flight_survive_a_restart(server: SmallServer, client: Client) -> None:
+    """Those whose ids are known are waited for again; what had come before is still there."""
+    held = [client.submit("hold") for _ in range(20)]
+    ended = [client.submit("echo", index=at) for at in range(20)]
+    assert [one.id for one in held + ended]  # and so every answer has come
+    server.kill()
+    server.start()
+    client.ask("release")
+    assert [one.result(timeout=20) for one in held] == [{}] * 20
+    assert [one.result(timeout=20)["index"] for one in ended] == list(range(20))
+
+
+def test_submissions_of_unknown_fate_are_told_one_by_one(server: SmallServer) -> None:
+    """Each handle says so; leaving says it for those that nobody has looked at."""
+    client = Client(server.url, timeout=20.0)
+    requests = [client.submit("hold") for _ in range(5)]
+    server.kill()
+    server.start()
+    for one in requests[:2]:
+        with pytest.raises(BrokenError) as caught:
+            one.result(timeout=20)
+        assert caught.value.delivered == "maybe"
+    with pytest.raises(BrokenError) as left:
+        client.close()
+    assert "2 other submissions failed too" in left.value.__notes__
+    with Client(server.url, timeout=20.0) as other:
+        assert len(other.list()) == 5  # none was sent twice

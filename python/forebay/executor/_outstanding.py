@@ -159,11 +159,11 @@ class Outstanding:
                     asked = channel, channel.send(_question(sent))
                 channel, call = asked
                 told = channel.settle(call, left)
-            except BrokenError as error:
+            except BrokenError:
                 asked = None
                 with sent.lock:  # unless another thread has sent it again meanwhile
                     if sent.channel is channel and sent.answer is None:
-                        self._recover(sent, error, until)
+                        self._look(sent, until)
                 continue
             self._take_acceptance(sent, told)
         if sent.id is None:
@@ -202,6 +202,16 @@ class Outstanding:
             finally:
                 sent.lock.release()
             raise
+
+    def _look(self, sent: Sent, until: float | None) -> None:
+        """Learn what became of it when its connection broke; the caller holds its lock.
+
+        What the question for its acceptance was told says nothing of the submission itself.
+        """
+        try:
+            sent.answer = sent.channel.settle(sent.call, 0.0)
+        except BrokenError as error:
+            self._recover(sent, error, until)
 
     def _let_go(self, some: list[Sent]) -> None:
         """Make sure that they are accepted, so that their answers need not be kept."""
