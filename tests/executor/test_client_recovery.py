@@ -114,6 +114,7 @@ def test_submissions_of_unknown_fate_are_told_one_by_one(server: SmallServer) ->
     """Each handle says so; leaving says it for those that nobody has looked at."""
     client = Client(server.url, timeout=20.0)
     requests = [client.submit("hold") for _ in range(5)]
+    client.info()  # they have been read when this is answered
     server.kill()
     server.start()
     for one in requests[:2]:
