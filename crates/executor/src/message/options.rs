@@ -6,6 +6,7 @@ use super::{Reader, Value, call};
 use crate::error::{Error, Refusal};
 use crate::limit::{AFTER_MAX, CPU_MAX, OPTION_TEXT_BYTES_MAX, OPTION_TIME_MS_MAX, RETRIES_MAX};
 use crate::request::{Lane, Millis, Options};
+use crate::schema::shown;
 
 const NAMES: [&str; 15] = [
     "lane",
@@ -245,27 +246,6 @@ impl<'a> Given<'a> {
             ids.push(id.map_err(|_| self.refuse("ids of 12 characters", &value))?);
         }
         Ok(ids)
-    }
-}
-
-/// A value as a message shows it, cut where it is long.
-fn shown(value: &Value<'_>) -> String {
-    const CHARS_MAX: usize = 60;
-    match value {
-        Value::Nil => "null".into(),
-        Value::Bool(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Large(value) => value.to_string(),
-        Value::Float(value) => value.to_string(),
-        Value::Str(text) if text.chars().nth(CHARS_MAX).is_some() => {
-            let cut: String = text.chars().take(CHARS_MAX).collect();
-            format!("{cut:?}... ({} bytes)", text.len())
-        }
-        Value::Str(text) => format!("{text:?}"),
-        Value::Bin(bytes) => format!("{} bytes", bytes.len()),
-        Value::Array(count) => format!("an array of {count}"),
-        Value::Map(count) => format!("a map of {count}"),
-        Value::Ext(kind, _) => format!("an extension of type {kind}"),
     }
 }
 
