@@ -12,6 +12,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian packages that some tests use; without them those tests are skipped.
 TEST_PACKAGES := strace
 
+# The machine's SQLite where its headers are (libsqlite3-dev), else one that is compiled in: one more minute.
+SQLITE := $(if $(shell pkg-config --atleast-version=3.34.1 sqlite3 2>/dev/null && echo there),system,bundled)-sqlite
+TEST_FEATURES := $(if $(filter bundled-sqlite,$(SQLITE)),--features forebay-executor/bundled-sqlite)
+
 # maturin goes by this one, whatever environment the shell is in.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport CONDA_PREFIX
@@ -71,7 +75,7 @@ test-packages:
 	@bash tools/debian_packages.sh $(TEST_PACKAGES)
 
 test-rust:
-	$(CARGO) test --locked
+	$(CARGO) test --locked $(TEST_FEATURES)
 	$(foreach crate,$(LOOM_CRATES),RUSTFLAGS='--cfg loom' $(CARGO) test --locked --release \
 		--target-dir target/loom --package forebay-$(crate) --test loom &&) true
 
@@ -122,7 +126,7 @@ $(STAMPS)/group-build: | $(BIN)/python
 # The library alone, copied into the package: cargo runs while pip fetches.
 $(STAMPS)/extension: $(RUST_SOURCES) Cargo.lock | $(STAMPS)/group-build
 	@echo "==> the extension module (cargo)"
-	@$(BIN)/maturin develop --release --locked --skip-install
+	@$(BIN)/maturin develop --release --locked --features $(SQLITE) --skip-install
 	@touch $@
 
 # One pip at a time, so the groups wait for each other.
@@ -138,5 +142,5 @@ $(STAMPS)/group-%:
 # The package's metadata and a path file that points at python/; cargo finds nothing to do.
 $(STAMPS)/package: pyproject.toml README.md $(STAMPS)/extension | $(STAMPS)/group-demo
 	@echo "==> the package, editable"
-	@$(BIN)/maturin develop --release --locked
+	@$(BIN)/maturin develop --release --locked --features $(SQLITE)
 	@touch $@

@@ -1,6 +1,7 @@
 //! Errors of the core as exceptions of `forebay.errors`: one function per crate, by what the caller can do.
 #![allow(clippy::needless_pass_by_value)] // errors come by value, so that `map_err` takes these functions as they are
 use forebay_executor::error::Error as Executor;
+use forebay_executor::store::StoreError as Store;
 use forebay_memory::Error as Memory;
 use forebay_pool::Error as Pool;
 use forebay_transport::{Delivered, Error as Transport};
@@ -74,6 +75,18 @@ pub(crate) fn pool(error: Pool) -> PyErr {
         }
         // `Malformed` and `Interrupted`, which reach Python by a fault of ours alone.
         _ => internal(message),
+    }
+}
+
+/// The exception for an error of the executor's store.
+pub(crate) fn store(error: Store) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Store::InUse { .. } | Store::Newer { .. } | Store::Network { .. } => config(message),
+        // `Damaged`, `Database`, `File` and `Start`: the disk or the system failed, and nothing was changed.
+        _ => raise("BrokenError", message, |py| {
+            [("delivered", "no")].into_py_dict(py)
+        }),
     }
 }
 
