@@ -91,8 +91,8 @@ def watch(
     except TerminatedError:
         say_how_to_go_on(requests, options)
         return TERMINATED
-    except DeadlineError as error:
-        note(f"forebay: {error}")
+    except DeadlineError:
+        note(f"forebay: --timeout {options.timeout} has run out")
         say_how_to_go_on(requests, options)
         return TIMED_OUT
     finally:
