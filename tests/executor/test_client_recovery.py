@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.errors import BrokenError
+from forebay.errors import BrokenError, DeadlineError
 from forebay.executor._client import Client
 from forebay.executor._options import Submit
 from tests.executor.client_fixtures import client, server
@@ -48,6 +48,17 @@ def test_a_thread_that_waits_follows_to_the_next_server(
     client.ask("release")
     thread.join(20)
     assert results == [{}]
+
+
+def test_who_waits_need_not_have_asked_for_the_id(server: SmallServer, client: Client) -> None:
+    """Whoever waits for long has made sure that the request is accepted."""
+    request = client.submit("hold")
+    with pytest.raises(DeadlineError):
+        request.result(timeout=0.3)
+    server.kill()
+    server.start()
+    client.ask("release")
+    assert request.result(timeout=20) == {}
 
 
 def test_a_submission_of_unknown_fate_says_so(server: SmallServer) -> None:
