@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         RemoteError,
         StaleError,
     )
-    from forebay.executor import App, AsyncClient, Client, Context, Submit
+    from forebay.executor import App, AsyncClient, Client, Context, Executor, Submit
     from forebay.memory import Arena, Buffer
     from forebay.pool import (
         Accepting,
@@ -73,6 +73,7 @@ __all__ = [
     "DeadlineError",
     "DiedError",
     "Error",
+    "Executor",
     "Grpc",
     "Http",
     "InternalError",
@@ -103,7 +104,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "executor": ("App", "AsyncClient", "Client", "Context", "Submit"),
+        "executor": ("App", "AsyncClient", "Client", "Context", "Executor", "Submit"),
         "memory": ("Arena", "Buffer"),
         "pool": (
             "Accepting",

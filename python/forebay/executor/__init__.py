@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from forebay.executor._client import Client
     from forebay.executor._context import Context
     from forebay.executor._follow import Progress
+    from forebay.executor._futures import Executor
     from forebay.executor._options import Submit
     from forebay.executor._request import Request
 
@@ -27,6 +28,7 @@ __all__ = [
     "Cancelled",
     "Client",
     "Context",
+    "Executor",
     "Progress",
     "Request",
     "Submit",
@@ -42,6 +44,7 @@ __getattr__, __dir__ = lazy(
         "_client": ("Client",),
         "_context": ("Context",),
         "_follow": ("Progress",),
+        "_futures": ("Executor",),
         "_options": ("Submit",),
         "_request": ("Request",),
     },
