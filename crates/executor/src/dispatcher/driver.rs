@@ -232,14 +232,15 @@ impl Driver {
 
     /// What a worker wrote before it replied comes before the end of its runs.
     fn hear_out(&mut self, slot: Slot, replies: &[(Run, Reply)]) {
-        let worker = self.workers.get_mut(slot);
-        let Some(worker) = worker.filter(|worker| worker.side.is_some()) else {
+        let Some(worker) = self.workers.get_mut(slot).filter(|_| !replies.is_empty()) else {
             return;
         };
         worker.closing.extend(replies.iter().map(|(run, _)| *run));
-        if !replies.is_empty() {
-            self.empty_side(slot);
+        if worker.side.is_none() {
+            // It connects before it takes its first run, and may have been heard on the other socket first.
+            self.let_sides_in();
         }
+        self.empty_side(slot);
         if let Some(worker) = self.workers.get_mut(slot) {
             worker.closing.clear();
         }

@@ -113,14 +113,14 @@ impl Driver {
     pub fn progress(&mut self, id: RequestId, map: &[u8]) {
         if let Some(item) = message::progressed(map) {
             self.following.progress.insert(id, item.clone());
-            self.tell_event(id, progress(item));
+            self.tell_event(id, &progress(item));
         }
     }
 
     /// A request stands somewhere else.
     pub fn tell_status(&mut self, id: RequestId, now: Status, attempt: u32) {
         if self.following.streams.is_followed(id) {
-            self.tell_event(id, status(now, attempt));
+            self.tell_event(id, &status(now, attempt));
         }
     }
 
@@ -137,7 +137,7 @@ impl Driver {
         }
     }
 
-    fn tell_event(&mut self, id: RequestId, event: Event) {
+    fn tell_event(&mut self, id: RequestId, event: &Event) {
         for key in self.following.streams.of(id) {
             self.tell_stream(key, event.clone());
             self.pump(key);

@@ -114,7 +114,7 @@ impl Driver {
     /// The arguments of a run were read, if it is still to begin.
     fn begin_found(&mut self, run: Held, found: Fetched) {
         match found {
-            Fetched::Arguments(arguments) => self.begin(run, Some(arguments)),
+            Fetched::Arguments(arguments) => self.begin(run, Some(&arguments)),
             Fetched::Failed(why) => self.give_back(run, &why),
             _ => self.give_back(run, "its arguments are not in the store any more"),
         }

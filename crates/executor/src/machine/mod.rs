@@ -175,17 +175,17 @@ impl Machine {
         }
         self.starts.recovered();
         self.replace_old_code();
-        self.reopen_names();
+        self.reopen_names(now);
         self.settle(now);
         Ok(())
     }
 
     /// Limits have changed: who waits for a name's place is to look again.
-    fn reopen_names(&mut self) {
+    fn reopen_names(&mut self, now: Millis) {
         let full: Vec<u32> = self.names.all_mut().map(|(index, _)| index).collect();
         for index in full {
             while let Some(key) = self.names.get_mut(index).waiting.take(0) {
-                self.make_ready(key);
+                self.make_ready(now, key);
             }
         }
     }

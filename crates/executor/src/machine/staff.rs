@@ -75,6 +75,9 @@ impl Machine {
 
     /// The next try waits longer each time, so that a broken application costs no core.
     fn start_failed(&mut self, now: Millis, why: Arc<str>) {
+        if self.starts.due.is_some_and(|due| due > now) {
+            return; // one of several that died together
+        }
         self.starts.failures = self.starts.failures.saturating_add(1);
         let failed = self.starts.failures.min(DOUBLINGS_MAX);
         let (first, most) = (
