@@ -104,7 +104,7 @@ def start(
     """
     folder = tempfile.mkdtemp(prefix="forebay-")
     side, output = os.path.join(folder, "side"), os.path.join(folder, "output")
-    told = manifest(CALL, UNKNOWN_BYTES if memory_bytes is None else memory_bytes)
+    told = manifest(CALL)
     dispatcher = _core.Dispatcher(_settings(side, max_workers, uses_max))
     dispatcher.install(told)
     module = module_of(function)
@@ -120,7 +120,8 @@ def start(
         door.close()
         shutil.rmtree(folder, ignore_errors=True)
 
-    watcher.calls = calls = Calls(dispatcher, close)
+    options = {"memory_bytes": UNKNOWN_BYTES if memory_bytes is None else memory_bytes}
+    watcher.calls = calls = Calls(dispatcher, options, close)
     crew.start()
     calls.start()
     return calls
