@@ -14,6 +14,10 @@ TEST_PACKAGES := strace
 # Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
 BENCH_PACKAGES := postgresql redis-server
 
+# The machine's SQLite where its headers are (libsqlite3-dev), else one that is compiled in: one more minute.
+SQLITE := $(if $(shell pkg-config --atleast-version=3.34.1 sqlite3 2>/dev/null && echo there),system,bundled)-sqlite
+TEST_FEATURES := $(if $(filter bundled-sqlite,$(SQLITE)),--features forebay-executor/bundled-sqlite)
+
 # maturin goes by this one, whatever environment the shell is in.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport CONDA_PREFIX
@@ -74,7 +78,8 @@ test-packages:
 	@bash tools/debian_packages.sh $(TEST_PACKAGES)
 
 test-rust:
-	$(CARGO) test --locked
+	$(CARGO) test --locked $(TEST_FEATURES)
+	$(CARGO) test --locked $(TEST_FEATURES) --release --package forebay-executor --test simulation -- --ignored
 	$(foreach crate,$(LOOM_CRATES),RUSTFLAGS='--cfg loom' $(CARGO) test --locked --release \
 		--target-dir target/loom --package forebay-$(crate) --test loom &&) true
 
@@ -125,7 +130,7 @@ $(STAMPS)/group-build: | $(BIN)/python
 # The library alone, copied into the package: cargo runs while pip fetches.
 $(STAMPS)/extension: $(RUST_SOURCES) Cargo.lock | $(STAMPS)/group-build
 	@echo "==> the extension module (cargo)"
-	@$(BIN)/maturin develop --release --locked --skip-install
+	@$(BIN)/maturin develop --release --locked --features $(SQLITE) --skip-install
 	@touch $@
 
 # One pip at a time, so the groups wait for each other.
@@ -141,5 +146,5 @@ $(STAMPS)/group-%:
 # The package's metadata and a path file that points at python/; cargo finds nothing to do.
 $(STAMPS)/package: pyproject.toml README.md $(STAMPS)/extension | $(STAMPS)/group-demo
 	@echo "==> the package, editable"
-	@$(BIN)/maturin develop --release --locked
+	@$(BIN)/maturin develop --release --locked --features $(SQLITE)
 	@touch $@

@@ -34,6 +34,7 @@ __all__ = [
     "Pool",
     "Rows",
     "Selector",
+    "StoreReader",
     "TlsClient",
     "TlsServer",
     "Waiting",
@@ -104,6 +105,20 @@ class Rows:
         """Copy each span into one of `targets`, writable contiguous buffers of all its rows."""
 
 # --- executor: documented in crates/executor/src/dispatcher ---
+
+@final
+class StoreReader:
+    """The store's database, read-only. Any thread; one query at a time, without the GIL.
+
+    In the server's process this is the way to read it, not `sqlite3`: two copies of SQLite in one
+    process undo each other's locks. Raises BrokenError where there is no database.
+    """
+
+    def __new__(cls, directory: str) -> StoreReader: ...
+    def query(
+        self, sql: str, values: Sequence[float | str | bytes | None], rows_max: int
+    ) -> list[tuple[Any, ...]]:
+        """The rows, at most `rows_max`; `values` are those of its question marks."""
 
 @final
 class Dispatcher:

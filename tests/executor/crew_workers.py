@@ -115,4 +115,4 @@ class Scribe:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return lambda *args: self.told.put((name, *args))
+        return lambda *args, **more: self.told.put((name, *args, *more.values()))

@@ -192,6 +192,26 @@ def test_without_reload_a_change_is_only_told(scribe: Scribe, source: Path) -> N
         crew.close()
 
 
+def test_without_reload_a_broken_version_costs_nothing(scribe: Scribe, source: Path) -> None:
+    """A server in production that is told to reload goes on with what it has."""
+    crew = crew_of(scribe, source, reloads=False)
+    crew.start()
+    try:
+        scribe.hear("loaded")
+        source.write_text("raise it")
+        crew.reload()
+        reason, serves = scribe.hear("unfit")
+        assert "cannot import raise it" in reason
+        assert serves is True
+        source.write_text("two")  # not loaded: nobody said so
+        pid = started(scribe, 1)
+        os.kill(pid, signal.SIGKILL)
+        scribe.order("died", 1)
+        assert scribe.hear("worker_died")[-1].endswith("of one")
+    finally:
+        crew.close()
+
+
 def test_services_are_warmed_by_a_worker_that_ends(crew: Crew, scribe: Scribe) -> None:
     """The server itself never imports what could start them."""
     before = children()

@@ -13,6 +13,8 @@
 //! no id or a wrong checksum, and nobody was told of its run.
 //!
 //! The table is bounded: where the window is full, `note` says so, and the run waits for its claim's commit.
+//! Where the disk fails under the map, or becomes read-only, a note may end the server by SIGBUS. That is as a SIGKILL:
+//! nothing that was told is lost. Nothing is noted while commits fail, because nothing is dispatched then.
 //! One slot per place for a worker would not do: an asynchronous worker begins thousands of runs within one commit.
 
 use std::fs::{File, OpenOptions};

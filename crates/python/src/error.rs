@@ -1,6 +1,7 @@
 //! Errors of the core as exceptions of `forebay.errors`: one function per crate, by what the caller can do.
 #![allow(clippy::needless_pass_by_value)] // errors come by value, so that `map_err` takes these functions as they are
 use forebay_executor::error::Error as Executor;
+use forebay_executor::store::StoreError as Store;
 use forebay_memory::Error as Memory;
 use forebay_pool::Error as Pool;
 use forebay_transport::{Delivered, Error as Transport};
@@ -14,9 +15,7 @@ pub(crate) fn executor(error: Executor) -> PyErr {
     let message = error.to_string();
     match error {
         Executor::Refused(_) | Executor::Config(_) => config(message),
-        Executor::Store(_) => raise("BrokenError", message, |py| {
-            [("delivered", "no")].into_py_dict(py)
-        }),
+        Executor::Store(_) => broken(message),
         Executor::Limit { maximum, value, .. } => raise("LimitError", message, |py| {
             [("limit", maximum), ("value", value)].into_py_dict(py)
         }),
@@ -76,6 +75,18 @@ pub(crate) fn pool(error: Pool) -> PyErr {
         }
         // `Malformed` and `Interrupted`, which reach Python by a fault of ours alone.
         _ => internal(message),
+    }
+}
+
+/// The exception for an error of the executor's store.
+pub(crate) fn store(error: Store) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Store::InUse { .. } | Store::Newer { .. } | Store::Network { .. } => config(message),
+        // `Damaged`, `Database`, `File` and `Start`: the disk or the system failed, and nothing was changed.
+        _ => raise("BrokenError", message, |py| {
+            [("delivered", "no")].into_py_dict(py)
+        }),
     }
 }
 
@@ -164,6 +175,13 @@ pub(crate) fn system(py: Python<'_>, errno: Errno) -> PyErr {
         .and_then(|os| os.call_method1("strerror", (number,)))
         .map(Bound::unbind);
     text.map_or_else(|error| error, |text| PyOSError::new_err((number, text)))
+}
+
+/// `BrokenError`: the system failed, and nothing was done.
+pub(crate) fn broken(message: String) -> PyErr {
+    raise("BrokenError", message, |py| {
+        [("delivered", "no")].into_py_dict(py)
+    })
 }
 
 /// `StaleError`: the handle is from before a free.

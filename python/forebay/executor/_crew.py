@@ -24,15 +24,18 @@ import json
 import logging
 import os
 import select
+import signal
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import Error
+from forebay.errors import DiedError, Error
 from forebay.executor._errand import Errand
+from forebay.executor._oom import OomWitness
 from forebay.executor._sources import code_of
 from forebay.executor._squad import Squad, Worker
+from forebay.pool._setback import BLAMELESS, TRIES
 
 if TYPE_CHECKING:
     from forebay.executor._plan import Orders, Plan, Watcher
@@ -56,6 +59,7 @@ class _Post:
     squad: Squad
     worker: Worker
     leave_by: float | None = None
+    tries: int = 1
 
 
 @dataclass(slots=True)
@@ -82,8 +86,11 @@ class Crew:
         self._polled: dict[Worker, int] = {}
         """The sockets that are polled."""
         self._books = _Books()
+        self._witness = OomWitness()
         self._squad: Squad | None = None
-        """Whose workers are of the newest code; None until the first import begins."""
+        """Of which workers are started; None until the first import begins."""
+        self._next: Squad | None = None
+        """Of a version that is being loaded while another one serves on."""
         self._old: list[Squad] = []
         self._errands: list[Errand] = []
         self._wishes: set[str] = set()
@@ -179,7 +186,7 @@ class Crew:
                 self._warm_services()
 
     def _squads(self) -> list[Squad]:
-        return [*self._old, *([self._squad] if self._squad else [])]
+        return [it for it in (*self._old, self._squad, self._next) if it is not None]
 
     # Orders.
 
@@ -198,11 +205,11 @@ class Crew:
         elif kind == "idle":
             self._watcher.idle()
 
-    def _begin(self, slot: int, lane: str, nonce: int) -> None:
+    def _begin(self, slot: int, lane: str, nonce: int, tries: int = 1) -> None:
         squad = self._squad
         assert squad is not None, "the first import begins before the first order"
         try:
-            post = _Post(slot, lane, nonce, squad, squad.begin())
+            post = _Post(slot, lane, nonce, squad, squad.begin(), tries=tries)
         except (Error, OSError) as error:
             self._dispatcher.worker_failed(slot, str(error))
             return
@@ -255,9 +262,14 @@ class Crew:
         """Tell why starts failed, as soon as the keeper has told it."""
         for post in list(self._books.failed):
             error = post.squad.obituary(post.worker)
-            if error is not None:
-                self._books.failed.remove(post)
-                self._forget(post)
+            if error is None:
+                continue
+            self._books.failed.remove(post)
+            self._forget(post)
+            blameless = isinstance(error, DiedError) and error.cause in BLAMELESS
+            if blameless and post.tries < TRIES:
+                self._begin(post.slot, post.lane, post.nonce, post.tries + 1)
+            else:
                 self._dispatcher.worker_failed(post.slot, str(error))
 
     def _tell_deaths(self) -> None:
@@ -266,6 +278,8 @@ class Crew:
             death = post.squad.death(post.worker)
             if death is not None:
                 self._forget(post)
+                if death.signal == signal.SIGKILL and self._witness.was_killed():
+                    death = death._replace(cause="memory")
                 self._dispatcher.worker_died(post.slot, *death)
 
     def _end_overdue(self) -> None:
@@ -290,12 +304,14 @@ class Crew:
         for errand in self._errands:
             self._leave(errand)
         self._errands.clear()
-        if self._squad is not None:
-            self._old.append(self._squad)
         plan = self._plan
         squad = Squad(plan.spec_of(), start_timeout=plan.start_timeout, name="workers")
-        self._squad = squad
         self._poll.register(squad.fileno(), select.POLLIN)
+        self._retire_next()
+        if self._squad is None or plan.reloads:
+            self._replace(squad)  # workers that are ordered from now on wait for it
+        else:
+            self._next = squad
         if plan.loads:
             self._send(Errand(squad, "manifest", (), self._install, self._tell_unfit))
 
@@ -305,6 +321,9 @@ class Crew:
         except Error as error:
             self._tell_unfit(str(error))
             return
+        if self._next is not None:
+            squad, self._next = self._next, None
+            self._replace(squad)
         told = json.loads(manifest)
         self._dispatcher.watch_sources(told["sources"])
         self._dispatcher.hold(None)
@@ -313,9 +332,25 @@ class Crew:
             self._sources(told["sources"])  # before they were watched, after they were imported
 
     def _tell_unfit(self, reason: str) -> None:
-        self._dispatcher.hold(reason)
-        self._dispatcher.watch_sources(list(self._plan.files))
-        self._watcher.unfit(reason)
+        """What cannot be imported holds everything up, unless an older version goes on to serve."""
+        serves = self._next is not None
+        if serves:
+            self._retire_next()
+        else:
+            self._dispatcher.hold(reason)
+            self._dispatcher.watch_sources(list(self._plan.files))
+        self._watcher.unfit(reason, serves=serves)
+
+    def _replace(self, squad: Squad) -> None:
+        """Workers are of this squad from now on; those of the one before may end in peace."""
+        if self._squad is not None:
+            self._old.append(self._squad)
+        self._squad = squad
+
+    def _retire_next(self) -> None:
+        squad, self._next = self._next, None
+        if squad is not None:
+            self._old.append(squad)
 
     def _warm_services(self) -> None:
         """Have a worker start the services that the application wants ready."""
@@ -357,7 +392,7 @@ class Crew:
     def _close_squads(self) -> None:
         for errand in self._errands:
             self._leave(errand)
-        squads, self._squad, self._old = self._squads(), None, []
+        squads, self._squad, self._next, self._old = self._squads(), None, None, []
         for squad in squads:
             self._close(squad)
 

@@ -80,8 +80,8 @@ class Watcher(Protocol):
     def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
         """The application was imported; its requests are served. `text` is the manifest's JSON."""
 
-    def unfit(self, reason: str) -> None:
-        """The application cannot be imported."""
+    def unfit(self, reason: str, *, serves: bool) -> None:
+        """The application cannot be imported; `serves`: an older version of it goes on."""
 
     def changed(self, paths: list[str]) -> None:
         """Sources have changed, and are not loaded by themselves."""

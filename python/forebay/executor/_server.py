@@ -95,7 +95,8 @@ class Server:
         """Set once the application was loaded, or could not be."""
         self._fault: BaseException | None = None
         self._notice: Notice | None = None
-        self._dispatcher: _core.Dispatcher
+        self._dispatcher: _core.Dispatcher | None = None
+        """None until `run` has made it; signals may come before."""
         self._crew: Crew
         self._services: Services
 
@@ -109,13 +110,12 @@ class Server:
             InternalError: a part of the server ended by its own fault.
         """
         number = 0
-        with contextlib.ExitStack() as parts:
-            self._build(parts)
-            signals: list[int] = []
-            parts.enter_context(_handling(self._handlers(signals)))
-            self._install_known()
+        signals: list[int] = []
+        with _handling(self._handlers(signals)), contextlib.ExitStack() as parts:
+            dispatcher = self._build(parts)
+            self._install_known(dispatcher)
             self._crew.start()
-            self._serve()
+            self._serve(dispatcher)
             number = next((it for it in signals if it != signal.SIGHUP), 0)
         self._report("ended", {})
         if self._fault is not None:
@@ -129,7 +129,7 @@ class Server:
         """
         self._asked_to_stop += 1
         self._drain_s = self._config.drain if drain_s is None else drain_s
-        self._dispatcher.wake()
+        self._wake()
 
     def reload(self) -> None:
         """Load the application anew; what runs is not disturbed."""
@@ -158,7 +158,7 @@ class Server:
 
     # Its parts.
 
-    def _build(self, parts: contextlib.ExitStack) -> None:
+    def _build(self, parts: contextlib.ExitStack) -> _core.Dispatcher:
         """Make the parts; `parts` closes them in the reverse order."""
         places = self.places
         lock = StateLock(places.state)
@@ -180,6 +180,7 @@ class Server:
         reader = _core.StoreReader(places.state)
         self._admin = Admin(dispatcher, Rows(reader.query), self)
         parts.callback(self._take_notice_back)
+        return dispatcher
 
     def _plan(self) -> Plan:
         from forebay.executor._worker import Worker
@@ -204,7 +205,12 @@ class Server:
     def _warm(self) -> None:
         self._crew.warm()
 
-    def _install_known(self) -> None:
+    def _wake(self) -> None:
+        """Have the main thread look at what it was told."""
+        if self._dispatcher is not None:
+            self._dispatcher.wake()
+
+    def _install_known(self, dispatcher: _core.Dispatcher) -> None:
         """Accept requests before the application is imported, where its code is the last one's."""
         try:
             text = self.places.manifest.read_bytes()
@@ -214,7 +220,7 @@ class Server:
         except (OSError, ValueError, KeyError, TypeError):
             return  # the first start, or of another version
         with contextlib.suppress(Error):  # the import tells what is wrong with it
-            self._dispatcher.install(text)
+            dispatcher.install(text)
             self.manifest = told
             self._fit.set()
 
@@ -230,19 +236,18 @@ class Server:
 
         return {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
 
-    def _serve(self) -> None:
-        dispatcher = self._dispatcher
+    def _serve(self, dispatcher: _core.Dispatcher) -> None:
         while not self._over.is_set():
+            if self._fit.is_set() and self._notice is None:
+                self._tell_ready()
+            if self._asked_to_stop:
+                self._begin_end(dispatcher)
+            self._services.look()
             calls = dispatcher.calls(self._services.pause)
             if calls is None:
                 return
             for ticket, method, arguments in calls:
                 dispatcher.answer(ticket, self._admin.answer(method, arguments))
-            if self._fit.is_set() and self._notice is None:
-                self._tell_ready()
-            if self._asked_to_stop:
-                self._begin_end()
-            self._services.look()
 
     def _tell_ready(self) -> None:
         places, target = self.places, self._target
@@ -262,7 +267,7 @@ class Server:
         if self._notice is not None:
             self._notice.close()
 
-    def _begin_end(self) -> None:
+    def _begin_end(self, dispatcher: _core.Dispatcher) -> None:
         """Let what runs end, and meanwhile go on to answer; the second time end at once."""
         asked, allowed = self._asked_to_stop, self._drain_s
         if asked > 1:
@@ -271,14 +276,14 @@ class Server:
             self._take_notice_back()  # who comes now starts another, which waits for our lock
             self._report("draining", {"drain_s": allowed})
             threading.Thread(
-                target=self._drain, args=(allowed,), name="forebay-drain", daemon=True
+                target=self._drain, args=(dispatcher, allowed), name="forebay-drain", daemon=True
             ).start()
 
-    def _drain(self, allowed: float) -> None:
+    def _drain(self, dispatcher: _core.Dispatcher, allowed: float) -> None:
         with contextlib.suppress(Error):  # closed meanwhile, by the second signal
-            self._dispatcher.drain(allowed)
+            dispatcher.drain(allowed)
         self._over.set()
-        self._dispatcher.wake()
+        self._wake()
 
     # What the crew tells, in its thread.
 
@@ -289,14 +294,17 @@ class Server:
         self._services.want(manifest["services"])
         self._report("loaded", {"code": manifest["code"], "app": manifest["app"]})
         self._fit.set()
-        self._dispatcher.wake()
+        self._wake()
 
-    def unfit(self, reason: str) -> None:
-        """The application cannot be imported; requests wait, and further ones are refused."""
+    def unfit(self, reason: str, *, serves: bool) -> None:
+        """The application cannot be imported.
+
+        Requests wait, and further ones are refused, unless an older version `serves` on.
+        """
         _log.error("%s cannot be imported: %s", self._target.text, reason)
-        self._report("unfit", {"reason": reason})
+        self._report("unfit", {"reason": reason, "serves": serves})
         self._fit.set()
-        self._dispatcher.wake()
+        self._wake()
 
     def changed(self, paths: list[str]) -> None:
         """Sources changed that are not loaded by themselves."""
@@ -317,7 +325,7 @@ class Server:
         """Without a crew nothing starts any more."""
         self._fault = error
         self._over.set()
-        self._dispatcher.wake()
+        self._wake()
 
     def _keep(self, text: bytes) -> None:
         """Write down what the next server may accept before it has imported anything."""

@@ -4,14 +4,19 @@ An interrupt is a record on the side socket and then a signal (SIGRTMIN+7). Its 
 `Cancelled` where the record names the request *and* the attempt that runs, once for each run; what
 names another one is ignored, and what names one that has not come yet waits for it, so that a
 request cancelled on its way here never runs.
+The server repeats the signal until it has an answer: one that comes between CPython's last look for
+signals and a system call that blocks is seen only once the next one ends that call.
 SIGTERM ends the worker while a request runs; an idle one ignores it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import gc
+import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError, DeadlineError
@@ -37,6 +42,11 @@ IDLE_S = 0.25
 EARLY_MAX = 64
 """Interrupts kept for requests that have not come yet."""
 
+_HELD = frozenset({signal.SIGTERM, INTERRUPT_SIGNAL})
+
+NOBODY = ("", 0)
+"""What runs while a call by pickle does; no interrupt names it."""
+
 SIGTERM_EXIT = 128 + signal.SIGTERM
 
 
@@ -52,6 +62,7 @@ class SyncLoop:
         "_dirty",
         "_early",
         "_entries",
+        "_forked",
         "_isolation",
         "_leases",
         "_running",
@@ -79,19 +90,26 @@ class SyncLoop:
         self._cancelled = False
         """Whether what runs was interrupted."""
         self._early: list[tuple[int, int]] = []
+        self._forked = False
+        """Whether this is a process that a request forked."""
         self._dirty = False
         """Whether something ran since the garbage was collected."""
         signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
+        os.register_at_fork(
+            before=_hold_signals, after_in_parent=_let_signals, after_in_child=self._on_fork
+        )
         self._base = contextvars.copy_context()
         self._isolation = Isolation()
 
     def run(self) -> None:
-        """Serve until the server says so, or is gone.
+        """Serve until the server is gone.
 
         Raises:
+            SystemExit: the server said so.
             Terminated: SIGTERM came while a request ran.
         """
+        sys.unraisablehook = self._on_unraisable
         try:
             while (call := self._next()) is not None:
                 number, _, head, segments, *_ = call
@@ -101,12 +119,17 @@ class SyncLoop:
                 elif method == "call":
                     head, segments = self._call(arguments, segments)
                 else:
-                    break
+                    raise SystemExit(0)
+                if self._forked:
+                    os._exit(0)  # it ran to its end; the answer is its parent's
                 if not self._connection.reply(number, 0, head, segments):
                     self._connection.drain()
                 del call, arguments, segments  # they may be large, and the next may be long to come
         except (BrokenError, ClosedError):
             pass  # the server is gone; the keeper ends this process
+        finally:
+            sys.unraisablehook = sys.__unraisablehook__
+            self._isolation.close()
 
     def _next(self) -> Any:
         """The next call; when none has come for a while, first collect garbage."""
@@ -121,8 +144,8 @@ class SyncLoop:
     def _run(self, arguments: list[Any], segments: Any) -> _answers.Answer:
         """Run one request; its answer. Whatever it does, what it changed is put back."""
         name, blob, id, attempt, timeout, traceparent = arguments
+        self._cancelled = False  # before it can be named
         self._running = (id, attempt)
-        self._cancelled = False
         self._dirty = True
         try:
             if self._early and self._is_early():
@@ -148,6 +171,8 @@ class SyncLoop:
         try:
             try:
                 self._armed = True
+                if self._cancelled:  # since it came
+                    return _answers.CANCELLED, None
                 value = self._base.copy().run(entry.call, blob, context)
             finally:
                 self._armed = False
@@ -157,6 +182,7 @@ class SyncLoop:
         except Terminated:
             raise
         except BaseException as error:
+            self._isolation.restore_output()
             if self._cancelled:  # also where cleaning up raised something else
                 return _answers.CANCELLED, None
             return _answers.failure(failure_of(error))
@@ -164,7 +190,7 @@ class SyncLoop:
     def _call(self, arguments: list[Any], segments: Any) -> _answers.Answer:
         """Run one call by pickle; what it changes stays, as in a process pool."""
         blob = segments[0] if arguments[0] is None else arguments[0]
-        self._running = ("", 0)
+        self._running, self._cancelled = NOBODY, False
         self._dirty = True
         try:
             returned, answer = run_pickled(blob)
@@ -190,23 +216,32 @@ class SyncLoop:
     def _on_interrupt(self, *_: object) -> None:
         asked = self._side.interrupts()
         running = self._running
-        if not asked:
-            return
-        if running is None or not running[1]:
-            self._early = (self._early + asked)[-EARLY_MAX:]
-            return
-        named = (number_of(running[0]), running[1])
+        named = None if running is None else (number_of(running[0] or "0"), running[1])
+        self._early = (self._early + [one for one in asked if one != named])[-EARLY_MAX:]
         if named in asked:
             self._cancelled = True
-            if self._armed:
-                self._armed = False
-                raise Cancelled(f"request {running[0]} was cancelled")
+        if self._cancelled and self._armed:
+            self._armed = False
+            raise Cancelled("this request was cancelled, or its time has run out")
+
+    def _on_unraisable(self, lost: Any) -> None:
+        """An exception in a destructor is lost; the next signal raises the interrupt again."""
+        if lost.exc_type is Cancelled:
+            self._armed = self._running is not None
         else:
-            self._early = (self._early + asked)[-EARLY_MAX:]
+            sys.__unraisablehook__(lost)
 
     def _on_terminate(self, *_: object) -> None:
         if self._running is not None:
             raise Terminated(SIGTERM_EXIT)
+
+    def _on_fork(self) -> None:
+        """In a process that a request forks: it can be ended as any other."""
+        self._forked = True
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(INTERRUPT_SIGNAL, signal.SIG_IGN)
+        _let_signals()
 
     def _is_early(self) -> bool:
         """Whether what is to run was cancelled on its way here."""
@@ -217,6 +252,15 @@ class SyncLoop:
             return False
         self._early.remove(asked)
         return True
+
+
+def _hold_signals() -> None:
+    """Before a fork: what comes for the child before it has handlers of its own waits for them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+
+
+def _let_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
 
 
 def progress_record(done: int, total: int | None, message: str, unit: str) -> bytes:

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::STORE_AGAIN_MS;
+use crate::dispatcher::streams::{Key, What};
 use crate::dispatcher::waiting::Waiter;
 use crate::dispatcher::workers::Run;
 use crate::id::RequestId;
@@ -39,6 +40,8 @@ pub enum Asker {
     End(Waiter),
     /// A client cancels what has ended.
     Cancel(Waiter),
+    /// A client follows it.
+    Follow(Key, What),
     /// A run is to begin.
     Run(Held),
     After(Box<Late>),

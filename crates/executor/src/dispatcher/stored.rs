@@ -82,6 +82,7 @@ impl Driver {
                 }
                 other => self.tell_found(id, waiter, other),
             },
+            Asker::Follow(key, what) => self.follow_found(key, id, what, &found),
             Asker::Run(run) => self.begin_found(run, found),
             Asker::After(late) => self.submit_late(*late, id, &found),
             Asker::Retry(told) => {

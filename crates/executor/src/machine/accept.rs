@@ -208,7 +208,7 @@ impl Machine {
                 self.applied(now, written);
             }
         }
-        self.settle(now);
+        self.resume_store(now);
     }
 
     fn applied(&mut self, now: Millis, written: Written) {
@@ -282,8 +282,8 @@ impl Machine {
         } else {
             ""
         };
-        self.ledger.down = Some(format!("{why}{next}").into());
-        self.settle(now);
+        self.ledger.fail(format!("{why}{next}").into());
+        self.resume_store(now);
     }
 
     fn refuse(&mut self, now: Millis, key: Key, id: RequestId, refusal: Arc<Refusal>) {
@@ -312,13 +312,18 @@ impl Machine {
         let Place::Claiming { slot } = entry.place else {
             return false;
         };
-        self.release(now, key, slot);
-        self.advance(now, key);
+        self.unreserve(now, key, slot);
         true
     }
 
     /// The store may work again: what it could not take is given to it once more, in order.
     pub fn retry_store(&mut self, now: Millis) {
+        self.ledger.retry();
+        self.resume_store(now);
+    }
+
+    /// Where a retry is wanted, and all that was on its way has been answered.
+    fn resume_store(&mut self, now: Millis) {
         for written in self.ledger.resume() {
             if let Some(op) = self.ledger.add(written) {
                 self.actions.push(Action::Store(op));

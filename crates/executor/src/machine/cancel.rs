@@ -147,7 +147,7 @@ impl Machine {
         else {
             return;
         };
-        self.workers.change(slot, |worker| worker.leaving = true);
+        self.workers.leave(slot);
         let runs = self
             .workers
             .get(slot)

@@ -1,6 +1,7 @@
 //! What was given to the store and is not answered yet, and what the store could not take.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 
 use super::entry::Key;
 use crate::id::RequestId;
@@ -41,7 +42,8 @@ pub(crate) struct Ledger {
     kept: Vec<Written>,
     overtaken: HashSet<RequestId>,
     /// Why the store takes nothing.
-    pub down: Option<std::sync::Arc<str>>,
+    pub down: Option<Arc<str>>,
+    retry: bool,
 }
 
 impl Ledger {
@@ -85,8 +87,24 @@ impl Ledger {
         self.in_flight.len()
     }
 
-    /// The store is to be tried again: what is to be given to it, in order.
+    /// The store takes nothing.
+    pub(crate) fn fail(&mut self, why: Arc<str>) {
+        self.down = Some(why);
+        self.retry = false;
+    }
+
+    /// The store is to be tried again, once it has answered what it was given before: until then nobody
+    /// knows which of the changes that failed are out of date.
+    pub(crate) fn retry(&mut self) {
+        self.retry = self.down.is_some();
+    }
+
+    /// What is to be given to the store again, in order.
     pub(crate) fn resume(&mut self) -> Vec<Written> {
+        if !self.retry || !self.in_flight.is_empty() {
+            return Vec::new();
+        }
+        self.retry = false;
         self.down = None;
         let overtaken = std::mem::take(&mut self.overtaken);
         let mut again = std::mem::take(&mut self.failed);

@@ -15,6 +15,7 @@
 
 mod accept;
 mod admission;
+mod audit;
 mod cancel;
 mod cron;
 mod dispatch;
@@ -89,8 +90,8 @@ struct LaneQueue {
     /// Mean time of its runs, in 1/16 ms, moving.
     run_sixteenths: u64,
     last_end: Millis,
-    /// Since when its first request does not fit.
-    blocked_since: Option<Millis>,
+    /// Its first request, where that does not fit, and since when.
+    blocked: Option<(RequestId, Millis)>,
     running: u32,
 }
 

@@ -101,8 +101,8 @@ impl Machine {
         );
     }
 
-    /// The worker that was kept for a request is gone before the request was on disk, or its claim was.
-    fn unreserve(&mut self, now: Millis, key: Key, slot: Slot) {
+    /// The worker that was kept for a request is gone, or its claim failed, before its run began.
+    pub(super) fn unreserve(&mut self, now: Millis, key: Key, slot: Slot) {
         self.release(now, key, slot);
         let Some(entry) = self.register.get_mut(key) else {
             return;

@@ -246,6 +246,9 @@ impl Machine {
             .collect();
         for (slot, stage, idle) in old {
             self.workers.leave(slot);
+            if stage == Stage::Starting {
+                self.set_promise(slot, 0);
+            }
             if stage == Stage::Up && idle {
                 self.stop(slot);
             }

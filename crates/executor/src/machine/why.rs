@@ -158,6 +158,19 @@ impl Machine {
         if let Err(blocked) = self.fits(key, self.workers.open(lane)) {
             return (format!("waiting: {}", blocked.text()), blocked.next());
         }
+        if let Some(first) = self
+            .comes_first(now, lane)
+            .filter(|id| *id != entry.request.id)
+        {
+            let text = format!("waiting: {first} has not fitted for long and comes first");
+            return (text, format!("see why {first} waits"));
+        }
+        if self.workers.open(lane).is_some() {
+            return (
+                "waiting: nothing keeps it; this is a fault of the executor".into(),
+                "report it".into(),
+            );
+        }
         let row = self.workers.row(lane);
         (
             format!(

@@ -43,6 +43,7 @@ pub(super) fn recover(
         .map_err(StoreError::database("cannot commit what the journal knows"))?;
     let mut interned = Interned::default();
     let failed = StoreError::database;
+    forget_old_peaks(connection).map_err(failed("cannot remove old peaks"))?;
     let mut recovery = Recovery {
         learnt: learnt(connection, &mut interned).map_err(failed("cannot read the peaks"))?,
         fired: fired(connection).map_err(failed("cannot read the schedules"))?,
@@ -54,6 +55,15 @@ pub(super) fn recover(
     unfinished(connection, &mut interned, queue_bytes_max, &mut recovery)
         .map_err(failed("cannot read the unfinished requests"))?;
     Ok(recovery)
+}
+
+/// Peaks of code that has not run for so long say nothing of what runs now (`peaks_age_max`): 90 days.
+const PEAKS_AGE_MS: Millis = 90 * 86_400_000;
+
+fn forget_old_peaks(connection: &Connection) -> rusqlite::Result<()> {
+    let before = wall_clock().saturating_sub(PEAKS_AGE_MS).cast_signed();
+    let sql = "DELETE FROM peaks WHERE at < ?1";
+    connection.execute(sql, [before]).map(drop)
 }
 
 /// Runs that began before their claim was committed have begun; then the journal is empty.

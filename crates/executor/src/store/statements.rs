@@ -19,12 +19,14 @@ pub(super) const PEAKS_MAX: u32 = 64;
 const ACCEPT: &str = "INSERT INTO requests(id, name, code, submitter, lane, priority, status, attempts, deaths, \
     retried, accepted_at, claimed_at, wake_at, idempotency, options, result_kind) \
     VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, ?9, ?10, ?11, ?12, ?13, 0)";
-const CLAIM: &str =
-    "UPDATE requests SET status = 1, attempts = ?2, claimed_at = ?3, wake_at = NULL WHERE id = ?1";
+// An earlier commit may have failed and come again behind a later one: what has ended stays ended.
+const CLAIM: &str = "UPDATE requests SET status = 1, attempts = ?2, claimed_at = ?3, wake_at = NULL \
+    WHERE id = ?1 AND ended_at IS NULL";
 const END: &str = "UPDATE requests SET status = ?2, attempts = ?3, deaths = deaths + ?4, \
     claimed_at = coalesce(?5, claimed_at), ended_at = ?6, wake_at = NULL, peak_bytes = ?7, result_kind = ?8, \
     result_bytes = ?9, failure = ?10, result = ?11 WHERE id = ?1";
-const PARK: &str = "UPDATE requests SET status = 0, attempts = ?2, deaths = deaths + ?3, wake_at = ?4 WHERE id = ?1";
+const PARK: &str = "UPDATE requests SET status = 0, attempts = ?2, deaths = deaths + ?3, wake_at = ?4 \
+    WHERE id = ?1 AND ended_at IS NULL";
 const RUN: &str = "INSERT OR REPLACE INTO runs(id, attempt, began_at, ended_at, failure) \
     SELECT id, ?2, claimed_at, ?3, ?4 FROM requests WHERE id = ?1";
 const LAST_RUN: &str = "INSERT OR REPLACE INTO runs(id, attempt, began_at, ended_at, failure) \

@@ -383,3 +383,99 @@ impl From<StoreError> for Failed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+    use crate::request::{Options, Request, Submission};
+
+    fn failed(code: std::ffi::c_int) -> Failed {
+        Failed::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+    }
+
+    #[test]
+    fn what_somebody_has_to_act_on_is_permanent() {
+        for code in [
+            ffi::SQLITE_READONLY,
+            ffi::SQLITE_CORRUPT,
+            ffi::SQLITE_NOTADB,
+            ffi::SQLITE_CANTOPEN,
+        ] {
+            assert!(failed(code).permanent, "{code}");
+        }
+        for code in [
+            ffi::SQLITE_FULL,
+            ffi::SQLITE_IOERR,
+            ffi::SQLITE_IOERR_FSYNC,
+            ffi::SQLITE_BUSY,
+        ] {
+            assert!(!failed(code).permanent, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_kept_where_the_disk_is_full_and_no_other_way() {
+        assert!(!failed(ffi::SQLITE_FULL).broken);
+        for code in [
+            ffi::SQLITE_IOERR_FSYNC,
+            ffi::SQLITE_IOERR_WRITE,
+            ffi::SQLITE_CORRUPT,
+        ] {
+            assert!(failed(code).broken, "{code}");
+        }
+    }
+
+    fn accept(id: u64) -> Op {
+        Op::Accept(Arc::new(Request {
+            id: RequestId(id),
+            accepted_at: 1,
+            submission: Submission {
+                name: "a".into(),
+                code: "c".into(),
+                submitter: "s".into(),
+                arguments: Vec::new().into(),
+                options: Arc::new(Options::default()),
+            },
+        }))
+    }
+
+    fn kept(connection: &Connection) -> Vec<i64> {
+        let mut statement = connection
+            .prepare("SELECT id FROM requests ORDER BY id")
+            .unwrap();
+        let ids = statement.query_map([], |row| row.get(0)).unwrap();
+        ids.map(|id| id.unwrap()).collect()
+    }
+
+    #[test]
+    fn what_a_failed_commit_may_have_accepted_is_withdrawn_by_the_next() {
+        let directory = std::env::temp_dir().join(format!("forebay-writer-{}", std::process::id()));
+        let config = StoreConfig::new(&directory);
+        super::super::directory::prepare(&directory).unwrap();
+        let connection = schema::open(&config).unwrap();
+        let journal = Journal::open(&directory.join("journal"), 16).unwrap();
+        let mut writer = Writer::new(
+            Arc::new(config),
+            Arc::new(journal),
+            Arc::new(Inbox::new()),
+            Arc::new(Inbox::new()),
+            Arc::new(Queue::new(16).unwrap()),
+        );
+        let mut statements = Statements::prepare(&connection).unwrap();
+        // The disk has it, and the sync said that it failed.
+        writer.batch.ops = vec![accept(1), accept(2)];
+        writer.transact(&mut statements).unwrap();
+        writer.refuse(&Failed {
+            doubtful: true,
+            ..failed(ffi::SQLITE_IOERR_FSYNC)
+        });
+        assert_eq!(kept(&connection), [1, 2]);
+        writer.batch.ops = vec![accept(2), accept(3)];
+        writer.commit(&connection, &mut statements).unwrap();
+        assert_eq!(kept(&connection), [2, 3], "the second was accepted again");
+        assert!(writer.doubtful.is_empty());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

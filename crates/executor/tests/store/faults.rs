@@ -24,6 +24,36 @@ impl<'a> Mount<'a> {
     }
 }
 
+impl<'a> Mount<'a> {
+    /// An ext4 on a loop device, which can be made to fail; `None`, with the reason on stderr, where that is not to be.
+    fn disk(image: &Path, at: &'a Path) -> Option<Self> {
+        std::fs::File::create(image)
+            .expect("made")
+            .set_len(16 << 20)
+            .expect("sized");
+        std::fs::create_dir_all(at).expect("a directory");
+        let made = Command::new("mkfs.ext4").arg("-q").arg(image).status();
+        let made = made.is_ok_and(|status| status.success());
+        let image = image.to_str().expect("text");
+        let mounted = made && mount(&["-o", "loop", image], at);
+        if !mounted {
+            eprintln!("skipped: a disk of a test's own needs root, mkfs.ext4 and a loop device");
+        }
+        mounted.then_some(Self(at))
+    }
+
+    /// From now on everything that reaches for the disk gets EIO, syncs too. Source: `EXT4_IOC_SHUTDOWN` of Linux.
+    fn fail(&self) -> bool {
+        let program = "import fcntl, os, struct, sys\n\
+            fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
+        let status = Command::new("python3")
+            .args(["-c", program])
+            .arg(self.0)
+            .status();
+        status.is_ok_and(|status| status.success())
+    }
+}
+
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
@@ -146,4 +176,44 @@ fn a_directory_that_may_not_be_written_is_refused_by_name() {
     assert!(mount(&["-o", "remount,rw"], directory.path()));
     let (_driven, recovery) = Driven::open(directory.path());
     assert_eq!(recovery.restored.len(), 1);
+}
+
+#[test]
+fn a_disk_whose_syncs_fail_is_told_and_keeps_what_was_told_before() {
+    let directory = Directory::new();
+    let (image, at) = (
+        directory.path().join("image"),
+        directory.path().join("mount"),
+    );
+    let Some(disk) = Mount::disk(&image, &at) else {
+        return;
+    };
+    let state = at.join("state");
+    let (mut driven, _) = Driven::open(&state);
+    driven.commit(vec![accept(1), accept(2), claim(1, 1), end(1)]);
+    assert!(disk.fail(), "the disk fails, by python3");
+    for first in [10, 20, 30] {
+        // The first fails in its commit, the others while the database is opened anew.
+        driven.store.write(vec![accept(first), accept(first + 1)]);
+        match driven.answer() {
+            Answer::NotCommitted { count: 2, why, .. } => {
+                assert!(why.contains("cannot write"), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    driven.store.close();
+    drop(disk);
+
+    let image = image.to_str().expect("text");
+    assert!(mount(&["-o", "loop", image], &at), "the disk is back");
+    let _disk = Mount(&at);
+    let (driven, recovery) = Driven::open(&state);
+    let left: Vec<u64> = recovery
+        .restored
+        .iter()
+        .map(|one| one.request.id.0)
+        .collect();
+    assert_eq!(left, [2]);
+    driven.store.close();
 }

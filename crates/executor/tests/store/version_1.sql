@@ -59,7 +59,7 @@ INSERT INTO requests(id, name, code, submitter, lane, priority, status, attempts
     (3, 'digits', 'c0de', 'bob', 2, 0, 1, 1, 0, 0, 1760000000000, 1760000000001, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL);
 INSERT INTO arguments(id, blob) VALUES(1, x'80'), (2, x'80'), (3, x'80');
 INSERT INTO runs(id, attempt, began_at, ended_at, failure) VALUES(2, 1, 1760000000001, 1760000000003, '{"kind":"outcome_unknown"}');
-INSERT INTO peaks(name, code, bytes, at) VALUES('digits', 'c0de', 1, 1760000000000), ('digits', 'c0de', 2, 1760000000000);
+INSERT INTO peaks(name, code, bytes, at) VALUES('digits', 'c0de', 1, 9000000000000), ('digits', 'c0de', 2, 9000000000000);
 INSERT INTO schedules(name, fired_at) VALUES('nightly', 1760000000000);
 INSERT INTO facts(name, value) VALUES('boot', '00000000-0000-0000-0000-000000000000'), ('last', 9);
 PRAGMA user_version = 1;

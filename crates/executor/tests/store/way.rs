@@ -324,3 +324,22 @@ fn what_was_given_before_the_close_is_committed() {
     let (_driven, recovery) = Driven::open(directory.path());
     assert_eq!(recovery.restored.len(), 100);
 }
+
+#[test]
+fn a_claim_that_comes_again_behind_the_end_changes_nothing() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    driven.commit(vec![accept(1)]);
+    driven.commit(vec![end(1)]);
+    driven.commit(vec![claim(1, 1)]);
+    driven.commit(vec![Op::Park {
+        id: RequestId(1),
+        attempt: 1,
+        wake_at: 5,
+        failure: died(),
+    }]);
+    let Fetched::Row(row) = fetched(&mut driven, 1, Question::Row) else {
+        panic!("no row");
+    };
+    assert_eq!((row.status, row.wake_at), (Status::Succeeded, None));
+}
