@@ -67,7 +67,7 @@ class _Watcher:
     def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
         """The template runs."""
 
-    def unfit(self, reason: str) -> None:
+    def unfit(self, reason: str, *, serves: bool) -> None:
         """No worker can be had."""
         if self.calls is not None:
             self.calls.give_up(reason)
