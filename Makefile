@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian packages that some tests use; without them those tests are skipped.
 TEST_PACKAGES := strace
+# Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
+BENCH_PACKAGES := postgresql redis-server
 
 # The machine's SQLite where its headers are (libsqlite3-dev), else one that is compiled in: one more minute.
 SQLITE := $(if $(shell pkg-config --atleast-version=3.34.1 sqlite3 2>/dev/null && echo there),system,bundled)-sqlite
@@ -49,6 +51,7 @@ soak:  ## 20,000 leases while everything that can die is killed or stopped (two 
 	FOREBAY_SOAK_LEASES=20000 $(BIN)/python -m pytest --quiet tests/pool/test_soak.py
 
 bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-bench
+	@bash tools/debian_packages.sh $(BENCH_PACKAGES)
 	@$(BIN)/python -m benchmarks.peers $(BENCH_VENVS)
 
 bench: bench-setup  ## run every benchmark system beside its peers
@@ -76,6 +79,7 @@ test-packages:
 
 test-rust:
 	$(CARGO) test --locked $(TEST_FEATURES)
+	$(CARGO) test --locked $(TEST_FEATURES) --release --package forebay-executor --test simulation -- --ignored
 	$(foreach crate,$(LOOM_CRATES),RUSTFLAGS='--cfg loom' $(CARGO) test --locked --release \
 		--target-dir target/loom --package forebay-$(crate) --test loom &&) true
 

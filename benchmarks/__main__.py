@@ -15,6 +15,7 @@ from benchmarks.claim import Claim
 from benchmarks.runner import adopt_orphans
 
 SYSTEMS = {
+    "executor": "benchmarks.executor",
     "pool": "benchmarks.pool",
     "rpc": "benchmarks.rpc",
     "transport": "benchmarks.transport",
@@ -59,7 +60,8 @@ def run(system: str, options: argparse.Namespace) -> list[harness.Row]:
     where["load_after"] = machine.load()
     rows = [harness.row(claim, series, where) for claim in claims]
     print(f"\n{system}: {table.machine_line(where)}\n{table.environment_lines(series.values())}")
-    print(f"\n{table.series_table(series.values())}\n\n{table.claims_table(rows)}\n", flush=True)
+    print(f"\n{table.series_table(series.values())}{table.further_figures(series.values())}")
+    print(f"\n{table.claims_table(rows)}\n", flush=True)
     return rows
 
 

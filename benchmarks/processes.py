@@ -37,6 +37,19 @@ def cpu_ns(pids: list[int]) -> int:
     return total
 
 
+def tree_cpu_ns() -> int:
+    """Nanoseconds that this process and everything below it have used, ended processes included.
+
+    An ended one counts once its parent has waited for it. The kernel tells it in clock ticks.
+    """
+    ticks = 0
+    for pid in tree():
+        # Behind the name, which may hold anything: user, system, and those of children waited for.
+        fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+        ticks += sum(map(int, fields[11:15]))
+    return ticks * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
+
+
 def memory_bytes(pids: list[int]) -> int:
     """Proportional set size of these processes together: shared pages are counted once."""
     total = 0
@@ -45,6 +58,12 @@ def memory_bytes(pids: list[int]) -> int:
             if line.startswith("Pss:"):
                 total += int(line.split()[1]) * 1024
     return total
+
+
+def private_bytes(pid: int) -> int:
+    """Bytes of a process that it shares with no other."""
+    lines = _read(Path(f"/proc/{pid}/smaps_rollup")).splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
 
 
 def _read(path: Path) -> str:

@@ -14,8 +14,12 @@ STORE_BYTES = 200 << 20
 
 
 @contextmanager
-def running_ray() -> Iterator[Any]:
-    """Ray on this machine, with a token of its own; its ports listen on every address."""
+def running_ray(cpus: int | None = None) -> Iterator[Any]:
+    """Ray on this machine, with a token of its own; its ports listen on every address.
+
+    Args:
+        cpus: so many tasks run at once; default: as many as the machine has cores.
+    """
     folder = tempfile.mkdtemp(prefix="ray-bench-")
     token = os.path.join(folder, "token")
     with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
@@ -27,7 +31,7 @@ def running_ray() -> Iterator[Any]:
 
     ray.init(
         address="local",
-        num_cpus=os.cpu_count(),
+        num_cpus=cpus or os.cpu_count(),
         include_dashboard=False,
         log_to_driver=False,
         logging_level="ERROR",

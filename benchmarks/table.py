@@ -14,6 +14,8 @@ RATES_HEAD = (
     *("hog kept", "rounds"),
 )
 
+FURTHER = ("fsync_p50",)
+
 
 def aligned(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> str:
     """Columns of text, the first flush left and the others flush right but for the last."""
@@ -71,6 +73,16 @@ def series_table(series: Iterable[Series]) -> str:
     if rates:
         tables.append(aligned(RATES_HEAD, (line for one in rates for line in _rate_lines(one))))
     return "\n\n".join(tables)
+
+
+def further_figures(series: Iterable[Series]) -> str:
+    """Figures of single contestants that no column of the tables has, each on a line of its own."""
+    return "".join(
+        f"\n{one.contestant.name}: {name} {one.median(name):.4g}"
+        for one in series
+        for name in one.names()
+        if name in FURTHER
+    )
 
 
 def _series_line(one: Series) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Install the Debian packages named on the command line that are missing.
 # As root, or with APT=1 through sudo; otherwise say what to type and go on:
-# the tests that need them are skipped.
+# the tests and benchmarks that need them are skipped.
 set -euo pipefail
 
 missing=()
@@ -16,15 +16,15 @@ if [ "$(id -u)" = 0 ]; then
 elif [ "${APT:-0}" = 1 ]; then
     as_root=(sudo)
 else
-    echo "==> not installed: ${missing[*]}; tests that need them are skipped. To have them: APT=1 make test"
+    echo "==> not installed: ${missing[*]}; what needs them is skipped. To have them: APT=1 make test, or bench-setup"
     exit 0
 fi
 if ! command -v apt-get >/dev/null; then
-    echo "==> not installed, and no apt-get here: ${missing[*]}; tests that need them are skipped"
+    echo "==> not installed, and no apt-get here: ${missing[*]}; what needs them is skipped"
     exit 0
 fi
 echo "==> Debian packages: ${missing[*]}"
 install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends)
 "${install[@]}" "${missing[@]}" ||
     { "${as_root[@]}" apt-get update && "${install[@]}" "${missing[@]}"; } ||
-    echo "==> could not install ${missing[*]}; tests that need them are skipped"
+    echo "==> could not install ${missing[*]}; what needs them is skipped"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         BlockError,
         BrokenError,
         BusyError,
+        CancelledError,
         ClosedError,
         ConfigError,
         DeadlineError,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
         RemoteError,
         StaleError,
     )
-    from forebay.executor import App, Context
+    from forebay.executor import App, AsyncClient, Client, Context, Executor, Submit
     from forebay.memory import Arena, Buffer
     from forebay.pool import (
         Accepting,
@@ -57,10 +58,13 @@ __all__ = [
     "Accepting",
     "App",
     "Arena",
+    "AsyncClient",
     "BlockError",
     "BrokenError",
     "Buffer",
     "BusyError",
+    "CancelledError",
+    "Client",
     "ClosedError",
     "Command",
     "ConfigError",
@@ -69,6 +73,7 @@ __all__ = [
     "DeadlineError",
     "DiedError",
     "Error",
+    "Executor",
     "Grpc",
     "Http",
     "InternalError",
@@ -89,6 +94,7 @@ __all__ = [
     "Spec",
     "StaleError",
     "Started",
+    "Submit",
     "acquire",
     "default_pool",
     "factory",
@@ -98,7 +104,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "executor": ("App", "Context"),
+        "executor": ("App", "AsyncClient", "Client", "Context", "Executor", "Submit"),
         "memory": ("Arena", "Buffer"),
         "pool": (
             "Accepting",
@@ -128,6 +134,7 @@ __getattr__, __dir__ = lazy(
             "BlockError",
             "BrokenError",
             "BusyError",
+            "CancelledError",
             "ClosedError",
             "ConfigError",
             "DeadlineError",

@@ -1,7 +1,8 @@
-"""Sizes and times as people write them.
+"""The settings of the systems, with sizes and times as people write them.
 
 A size or a time that is configured may be a number, in bytes or seconds, or text with a unit.
 The units are exact: `KB` is 1,000 bytes, `KiB` is 1,024.
+Where a setting comes from (environment, files) is the business of `forebay.configuration`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final, Self
 
 from forebay.errors import ConfigError
 
-__all__ = ["PoolConfig", "parse_bytes", "parse_seconds"]
+__all__ = ["ExecutorConfig", "PoolConfig", "parse_bytes", "parse_seconds"]
 
 _BYTES: Final = {
     "B": 1,
@@ -171,3 +172,146 @@ class PoolConfig:
     def given(cls, **settings: Any) -> Self:
         """The settings that are not None, defaults for the others."""
         return cls(**{name: value for name, value in settings.items() if value is not None})
+
+
+_EXECUTOR_COUNTS: Final = (
+    "workers_max",
+    "short_workers",
+    "long_workers",
+    "worker_uses_max",
+    "async_at_once",
+    "deaths_max",
+    "queued_max",
+)
+_EXECUTOR_BYTES: Final = (
+    "memory_max",
+    "worker_growth_max",
+    "arguments_max",
+    "queue_memory_max",
+    "result_max",
+    "log_max",
+    "retention_bytes",
+)
+_EXECUTOR_TIMES: Final = (
+    "worker_idle",
+    "worker_age_max",
+    "cancel_grace",
+    "terminate_grace",
+    "retention_age",
+    "idle_end",
+    "drain",
+)
+SYNCHRONOUS: Final = ("full", "normal")
+"""What a commit survives: the loss of power, or only the death of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorConfig:
+    """Settings of a server that runs requests. Sizes are bytes or counts, times are seconds.
+
+    What the machine tells by itself (cores, memory, low-resource mode) is no setting.
+    """
+
+    workers_max: int = 64
+    """Workers at once, of all lanes; memory and processors admit fewer on most machines."""
+
+    short_workers: int = 1
+    """Workers of the short lane that stay; one answers a short request without a start."""
+
+    long_workers: int = 1
+    """Workers of the long lane that stay; more start in milliseconds and end when idle."""
+
+    worker_idle: float = 10.0
+    """A worker beyond those that stay is ended after so long, so that a burst leaves nothing."""
+
+    worker_uses_max: int = 100_000
+    """Requests that one worker runs before it is replaced: leaks of extension modules end."""
+
+    worker_age_max: float = 3600.0
+    """A worker is replaced after so long, between two requests; 0: never."""
+
+    worker_growth_max: int = 256_000_000
+    """A worker whose private memory has grown by more is replaced between requests; 0: never."""
+
+    async_at_once: int = 10_000
+    """Cooperative requests that one worker runs at once; a sleeping one takes some kilobytes."""
+
+    deaths_max: int = 3
+    """A request that has ended so many workers is set aside; twice may be chance."""
+
+    cancel_grace: float = 5.0
+    """From the exception that cancels a request to SIGTERM: time for `finally` and `with`."""
+
+    terminate_grace: float = 5.0
+    """From SIGTERM to SIGKILL."""
+
+    memory_max: int = 0
+    """Memory that the workers may have together; 0: what the cgroup or the machine has."""
+
+    queued_max: int = 100_000
+    """Requests that wait; one more is refused, for nobody waits for the last of so many."""
+
+    arguments_max: int = 16 << 20
+    """Of one request; what is larger belongs into a file that the arguments name."""
+
+    queue_memory_max: int = 64 << 20
+    """Arguments of waiting requests in memory; those beyond stay on disk until their turn."""
+
+    result_max: int = 1_000_000
+    """Results above it become files, which do not pass through the database's log."""
+
+    log_max: int = 10_000_000
+    """Output kept of one request: its first and its last half."""
+
+    retention_age: float = 7 * 86_400.0
+    """Ended requests are kept for so long; a week covers a holiday."""
+
+    retention_bytes: int = 1_000_000_000
+    """Ended requests take no more disk than this, the oldest go first."""
+
+    synchronous: str = "full"
+    """"full": what is accepted survives the loss of power; "normal": the death of the server."""
+
+    idle_end: float = 900.0
+    """A server that a command started ends after so long without a request."""
+
+    drain: float = 60.0
+    """After SIGTERM, running requests have so long to end; then they end with the server."""
+
+    def __post_init__(self) -> None:
+        for name in (*_EXECUTOR_COUNTS, *_EXECUTOR_BYTES):
+            value = getattr(self, name)
+            if value < 0:
+                raise ConfigError(f"{name} is {value}; give a number, 0 or more")
+        for name in _EXECUTOR_TIMES:
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"{name} is {value}; give seconds, 0 or more")
+        for name in ("workers_max", "deaths_max", "async_at_once", "queued_max"):
+            if getattr(self, name) == 0:
+                raise ConfigError(f"{name} is 0, so nothing would run; give 1 or more")
+        if self.synchronous not in SYNCHRONOUS:
+            raise ConfigError(
+                f"synchronous is {self.synchronous!r}; give one of {', '.join(SYNCHRONOUS)}"
+            )
+
+    @classmethod
+    def given(cls, **settings: Any) -> Self:
+        """The settings that are not None, defaults for the others."""
+        return cls(**{name: value for name, value in settings.items() if value is not None})
+
+
+KINDS: Final[dict[str, dict[str, str]]] = {
+    "pool": {
+        **dict.fromkeys(_POOL_COUNTS, "count"),
+        **dict.fromkeys(_POOL_TIMES, "time"),
+        "max_memory": "size",
+    },
+    "executor": {
+        **dict.fromkeys(_EXECUTOR_COUNTS, "count"),
+        **dict.fromkeys(_EXECUTOR_TIMES, "time"),
+        **dict.fromkeys(_EXECUTOR_BYTES, "size"),
+        "synchronous": "word",
+    },
+}
+"""Every setting of every system that can be configured, and how its text is read."""

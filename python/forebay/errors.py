@@ -11,6 +11,7 @@
      |   +- DiedError (ConnectionError)     a process ended: .cause .exit_code .signal ...
      |   +- ProtocolError (ConnectionError) the peer broke the protocol: .peer .offset
      |   +- BlockError (OSError)            one block failed: .index .errno
+     +- CancelledError                  somebody cancelled the work
      +- RemoteError                     the work itself raised: .traceback_text
      +- InternalError                   our fault; says how to tell us
 
@@ -28,6 +29,7 @@ __all__ = [
     "BlockError",
     "BrokenError",
     "BusyError",
+    "CancelledError",
     "ClosedError",
     "ConfigError",
     "DeadlineError",
@@ -173,6 +175,13 @@ class BlockError(BrokenError, OSError):
         super().__init__(message, delivered="maybe")
         self.index = index
         self.errno = errno
+
+
+class CancelledError(Error):
+    """Somebody cancelled the work, and it has ended; nothing failed.
+
+    It is no `asyncio.CancelledError`, which would end the task that waits for the work.
+    """
 
 
 class RemoteError(Error):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from forebay.cli import _doctor_checks, main
+from forebay.cli._doctor_server import NETWORK, file_system
 from tests.pool.lender import Lending
 
 
@@ -73,3 +74,24 @@ def test_an_old_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_doctor_checks.platform, "release", lambda: "5.10.0-9-amd64")
     rows = {row.name: row for row in _doctor_checks.findings(os.devnull + "/none")}
     assert (rows["kernel"].state, rows["kernel"].next) == ("missing", "use Linux 5.15 or later")
+
+
+def test_a_state_directory_on_a_network_is_refused() -> None:
+    """SQLite's locks do not hold there, and requests would be lost."""
+    mounts = "/dev/sda / ext4 rw 0 0\nhost:/x /mnt/far\\040away nfs4 rw 0 0\n"
+    assert file_system(Path("/home/me"), mounts) == "ext4"
+    assert file_system(Path("/mnt/far away/state"), mounts) == "nfs4"
+    assert file_system(Path("/mnt/far away/state"), mounts) in NETWORK
+
+
+def test_what_a_server_needs_is_looked_at(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a setting that nobody knows is told here, too."""
+    monkeypatch.setenv("FOREBAY_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("FOREBAY_EXECUTOR_DRIAN", "5s")
+    rows = told(capsys, tmp_path / "none.sock")
+    assert rows["state directory"]["state"] in ("ok", "note")
+    assert str(tmp_path) in (rows["state directory"]["value"] or "")
+    assert "FOREBAY_EXECUTOR_DRAIN" in (rows["configuration"]["value"] or "")
+    assert rows["out of memory"]["state"] in ("ok", "note")

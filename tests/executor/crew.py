@@ -8,22 +8,25 @@ import selectors
 import signal
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from msgspec import msgpack
 
+import forebay
 from forebay._core import Connection
 from forebay.executor._codec import decode, encode
+from forebay.executor._forks import INTERRUPT_SIGNAL
 from forebay.executor._worker import Worker
-from forebay.executor._worker_sync import INTERRUPT_SIGNAL
 from forebay.pool import ServicePool
 
 APP = Path(__file__).with_name("worker_app.py")
 HEAD = struct.Struct("<BQI")
 NONCE = 0x0123_4567_89AB_CDEF
 PATIENCE = 20.0
+NUDGE_S = 0.1
 LOG, PROGRESS, WARNING = 1, 2, 3
 
 
@@ -55,9 +58,22 @@ class Seat:
         head = msgpack.encode(["run", given, None])
         return self.connection.begin(0, head, segments, self.generation)
 
-    def settle(self, call: int) -> tuple[str, Any]:
-        """The outcome of a run: "ok" and its result, "failed" and what, or "cancelled"."""
-        reply = self.connection.settle(call, 0, PATIENCE)
+    def settle(self, call: int, *, nudge: int | None = None) -> tuple[str, Any]:
+        """The outcome of a run: "ok" and its result, "failed" and what, or "cancelled".
+
+        With `nudge`, that signal is sent until then, as a dispatcher does: one that comes between
+        CPython's last look for signals and a system call that blocks waits for the next one.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            wait = PATIENCE if nudge is None else NUDGE_S
+            try:
+                reply = self.connection.settle(call, 0, wait)
+                break
+            except forebay.DeadlineError:
+                if nudge is None or time.monotonic() > deadline:
+                    raise
+                signal.pidfd_send_signal(self.pidfd, nudge)
         segments = None
         if isinstance(reply, tuple):
             raised, _, reply, segments = reply
@@ -113,6 +129,10 @@ class Seat:
             while part := os.read(self.output, 65536):
                 parts.append(part)
         return b"".join(parts).decode()
+
+    def tell_end(self) -> None:
+        """Tell it to leave, which is not answered."""
+        self.connection.begin(0, msgpack.encode(["end", [], None]), None, self.generation)
 
     def ended(self) -> int:
         """Wait for the end of its process, which is the keeper's child."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import dataclasses
 import datetime
 import logging
@@ -18,7 +19,9 @@ from typing import Any
 import forebay
 
 app = forebay.App("worker-tests")
-calls: list[str] = []
+logger = logging.getLogger("worker_app")
+logger.addHandler(logging.StreamHandler())
+VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("worker_app_variable")
 
 
 @dataclasses.dataclass
@@ -47,6 +50,12 @@ def noop() -> None:
 def echo(value: Any = None) -> Any:
     """Return it."""
     return value
+
+
+@app.request()
+def big(size: int) -> bytes:
+    """Return that many bytes."""
+    return bytes(size)
 
 
 @app.request()
@@ -86,7 +95,7 @@ def unsendable() -> Any:
 
 
 @app.request()
-def deface(directory: str) -> None:
+def deface(directory: str, how: str = "returns") -> None:
     """Change everything that a request can change of its process."""
     os.environ["FOREBAY_TEST_LEFT"] = "yes"
     os.environ.pop("HOME", None)
@@ -99,6 +108,12 @@ def deface(directory: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     logging.basicConfig(level=logging.DEBUG, force=True)
     logging.getLogger("left.over").addHandler(logging.StreamHandler())
+    if how == "raises":
+        raise ValueError(how)
+    if how == "exits":
+        sys.exit(how)
+    if how == "is interrupted":
+        raise KeyboardInterrupt
 
 
 @app.request()
@@ -125,6 +140,57 @@ def state() -> dict[str, Any]:
 
 
 @app.request()
+def redirect(how: str) -> None:
+    """Redirect both descriptors, close one, and fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(2)
+    raise ValueError(how)
+
+
+@app.request()
+def fork(careless: bool) -> int:
+    """Fork a child that returns from the request too, or one that only SIGTERM ends."""
+    pid = os.fork()
+    if pid == 0 and not careless:
+        time.sleep(60)
+    if pid == 0:
+        return 0
+    if not careless:
+        os.kill(pid, signal.SIGTERM)
+    return os.waitpid(pid, 0)[1]
+
+
+@app.request()
+def remove(directory: str) -> None:
+    """Remove the directory that it works in."""
+    os.chdir(directory)
+    os.rmdir(directory)
+
+
+@app.request()
+def alarm(seconds: float) -> None:
+    """Leave a timer behind."""
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit(1))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@app.request()
+def echo_late(seconds: float, value: Any) -> Any:
+    """Return it later."""
+    time.sleep(seconds)
+    return value
+
+
+@app.request()
+def variable(value: str) -> str:
+    """Set a context variable, and return what it was."""
+    before = VARIABLE.get("unset")
+    VARIABLE.set(value)
+    return before
+
+
+@app.request()
 def speak(text: str, number: int = 1) -> None:
     """Print."""
     print(text, end="")
@@ -144,7 +210,8 @@ def count(ctx: forebay.Context, total: int, pause: float = 0.0) -> int:
 
     def slowly() -> Iterator[int]:
         for number in range(total):
-            time.sleep(pause)
+            if pause:
+                time.sleep(pause)
             yield number
 
     return sum(1 for _ in ctx.progress(slowly(), total, message="counting", unit="steps"))
@@ -163,6 +230,22 @@ def sleep(ctx: forebay.Context, path: str, seconds: float = 30.0, stubborn: bool
             raise
         return "went on"
     return "slept"
+
+
+class Slow:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __del__(self) -> None:
+        self.path.touch()
+        time.sleep(30)
+
+
+@app.request()
+def destroy(path: str) -> None:
+    """Spend its time in a destructor, where an exception is lost, and then elsewhere."""
+    Slow(Path(path))
+    time.sleep(30)
 
 
 @app.request()
@@ -193,6 +276,25 @@ async def talk(ctx: forebay.Context, name: str, rounds: int) -> None:
         await asyncio.sleep(0)
     await asyncio.to_thread(print, f"{name} thread")
     print(f"{name} end", end="", file=sys.stderr)
+
+
+@app.request()
+async def log_line(text: str) -> None:
+    """Log by a handler that was made when the application was imported."""
+    logger.warning(text)
+
+
+@app.request()
+async def borrow_beside(times: int, keep: bool = False) -> list[int]:
+    """Acquire services on the loop."""
+    found = []
+    for _ in range(times):
+        lent = forebay.acquire(Numbers)
+        numbers: Any = await lent.__aenter__()
+        found.append(await numbers.pid())
+        if not keep:
+            await lent.__aexit__(None, None, None)
+    return found
 
 
 @app.request()

@@ -15,9 +15,7 @@ pub(crate) fn executor(error: Executor) -> PyErr {
     let message = error.to_string();
     match error {
         Executor::Refused(_) | Executor::Config(_) => config(message),
-        Executor::Store(_) => raise("BrokenError", message, |py| {
-            [("delivered", "no")].into_py_dict(py)
-        }),
+        Executor::Store(_) => broken(message),
         Executor::Limit { maximum, value, .. } => raise("LimitError", message, |py| {
             [("limit", maximum), ("value", value)].into_py_dict(py)
         }),
@@ -177,6 +175,13 @@ pub(crate) fn system(py: Python<'_>, errno: Errno) -> PyErr {
         .and_then(|os| os.call_method1("strerror", (number,)))
         .map(Bound::unbind);
     text.map_or_else(|error| error, |text| PyOSError::new_err((number, text)))
+}
+
+/// `BrokenError`: the system failed, and nothing was done.
+pub(crate) fn broken(message: String) -> PyErr {
+    raise("BrokenError", message, |py| {
+        [("delivered", "no")].into_py_dict(py)
+    })
 }
 
 /// `StaleError`: the handle is from before a free.

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from forebay.cli._output import note, say, say_json, table
-from forebay.cli._parser import Parser, common
+from forebay.cli._parser import command, common
 
 EXAMPLES = """\
   forebay doctor          a line for each thing that was looked at
@@ -15,12 +15,7 @@ EXAMPLES = """\
 
 def add(commands: Any) -> None:
     """Add the command to the command line."""
-    summary = "what works on this machine, and what to change"
-    parser: Parser = commands.add_parser(
-        "doctor", help=summary, description=f"Tell {summary}.", examples=EXAMPLES
-    )
-    common(parser)
-    parser.set_defaults(run=run)
+    common(command(commands, "doctor", run, examples=EXAMPLES))
 
 
 def run(options: argparse.Namespace) -> int:

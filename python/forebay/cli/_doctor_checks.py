@@ -41,7 +41,10 @@ class Finding:
 def findings(path: str | None) -> list[Finding]:
     """Look at everything; `path` is the socket of the shared pool, or None for the usual one."""
     checks = (_versions, _kernel, _features, _cgroup, _limits, _memory, _directories)
-    return [*(finding for check in checks for finding in check()), _shared_pool(path)]
+    from forebay.cli._doctor_server import server_findings
+
+    found = [finding for check in checks for finding in check()]
+    return [*found, _shared_pool(path), *server_findings()]
 
 
 def _versions() -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from forebay.errors import (
     BrokenError,
+    CancelledError,
     ConfigError,
     DeadlineError,
     DiedError,
@@ -21,6 +22,7 @@ USAGE = 2
 NOT_REACHABLE = 3
 NO_SUCH_THING = 4
 REFUSED = 5
+CANCELLED = 6
 DIED = 7
 TIMED_OUT = 124
 INTERRUPTED = 130
@@ -36,6 +38,7 @@ _CODES: tuple[tuple[type[Error], int, str], ...] = (
     (ConfigError, USAGE, "usage"),
     (LimitError, REFUSED, "limit"),
     (DeadlineError, TIMED_OUT, "timeout"),
+    (CancelledError, CANCELLED, "cancelled"),
     (RemoteError, FAILED, "failed"),
     (DiedError, DIED, "died"),
     (BrokenError, NOT_REACHABLE, "not_reachable"),
@@ -44,9 +47,29 @@ _CODES: tuple[tuple[type[Error], int, str], ...] = (
 """Exit code and word of an error; the first class that fits decides."""
 
 
+_REFUSALS = {"unknown": (NO_SUCH_THING, "no_such_thing"), "store": (REFUSED, "store")}
+"""Of what a server refuses, where the class of the error does not say it."""
+
+
 def code_of(error: Error) -> int:
     """The exit code of an error."""
-    return next(code for kind, code, _ in _CODES if isinstance(error, kind))
+    return _told(error)[0]
+
+
+def code_of_end(status: str, error: Error | None) -> int:
+    """The exit code of a request that has ended."""
+    if error is None:
+        return SUCCEEDED
+    if status == "cancelled":
+        return CANCELLED
+    if status == "dead" or isinstance(error, DiedError):
+        return DIED
+    return code_of(error) if status == "refused" else FAILED
+
+
+def _told(error: Error) -> tuple[int, str]:
+    refused = _REFUSALS.get(getattr(error, "code", ""))
+    return refused or next((code, word) for kind, code, word in _CODES if isinstance(error, kind))
 
 
 def error_text(error: Error, *, as_json: bool) -> str:
@@ -59,7 +82,7 @@ def error_text(error: Error, *, as_json: bool) -> str:
     # Every message of ours ends with the next step, behind its last semicolon.
     _, _, advice = message.rpartition("; ")
     told: dict[str, Any] = {
-        "code": next(word for kind, _, word in _CODES if isinstance(error, kind)),
+        "code": _told(error)[1],
         "message": message,
         "object": getattr(error, "object", None),
         "limit": getattr(error, "limit", None),

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from forebay.cli import _doctor, _pool, _serve
+from forebay.cli._commands import COMMANDS
 from forebay.cli._exit import INTERRUPTED, code_of, error_text
 from forebay.cli._output import note
 from forebay.cli._parser import Parser
 from forebay.errors import Error
 
 EXAMPLES = """\
+  forebay run tune.py:tune --budget 80   run a request, see its log and its bars, get its result
+  forebay submit tune --budget 80        leave it to the server; prints the id
+  forebay ps                             what waits, runs and has ended
+  forebay why @last                      why it waits or died, and what to do
   forebay serve                          lend warm services to your programs
-  forebay pool ls                        what is warm, and who uses it
-  forebay pool warm app.models:Digits    have one ready before it is asked for
   forebay doctor                         what works here, and what to change"""
 
 
-def parser() -> Parser:
-    """The parser of the whole command."""
+def parser(chosen: str | None = None, *, every: bool = False) -> Parser:
+    """The parser of the whole command.
+
+    Args:
+        chosen: the command whose module is loaded; of the others only the names are known.
+        every: load all.
+    """
     top = Parser(
         prog="forebay",
         description="Keep slow-starting Python, or any program, warm in a process of its own.",
@@ -27,8 +35,11 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="store_true", help="print the version and leave")
     commands = top.add_subparsers(metavar="COMMAND", dest="command")
-    for module in (_serve, _pool, _doctor):
-        module.add(commands)
+    for name, command in COMMANDS.items():
+        if every or name == chosen:
+            import_module(command.module).add(commands)
+        else:
+            commands.add_parser(name, help=command.summary, add_help=False)
     return top
 
 
@@ -43,15 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        top = parser()
-        options = top.parse_args(given)
-        if options.version:
-            return _version()
-        if options.command is None:
-            top.print_help(sys.stderr)
-            return 2
-        code: int = options.run(options)
-        return code
+        return _run(given)
     except Error as error:
         note(error_text(error, as_json="--json" in given))
         return code_of(error)
@@ -61,6 +64,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has enough; the interpreter would complain while it ends.
         sys.stdout = None
         return 0
+
+
+def _run(given: list[str]) -> int:
+    chosen = next((word for word in given if not word.startswith("-")), None)
+    top = parser(chosen)
+    options = top.parse_args(given)
+    if options.version:
+        return _version()
+    if options.command is None:
+        top.print_help(sys.stderr)
+        return 2
+    code: int = options.run(options)
+    return code
 
 
 def _version() -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn
 
+from forebay.cli._commands import COMMANDS
 from forebay.errors import ConfigError
 
 _CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
@@ -49,6 +51,28 @@ class Parser(argparse.ArgumentParser):
         return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def command(
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    description: str = "",
+    examples: str,
+    **settings: Any,
+) -> Parser:
+    """The parser of a command, with its summary as help; `run` gets the options."""
+    summary = COMMANDS[name].summary
+    parser: Parser = commands.add_parser(
+        name,
+        help=summary,
+        description=description or f"{summary[0].upper()}{summary[1:]}.",
+        examples=examples,
+        **settings,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
 def common(parser: Parser, *, path: bool = True) -> None:
     """Options that commands have in common."""
     parser.add_argument("--json", action="store_true", help="print JSON: an object a line")
@@ -58,3 +82,24 @@ def common(parser: Parser, *, path: bool = True) -> None:
             metavar="SOCKET",
             help="socket of the shared pool (default: FOREBAY_POOL_PATH, or the usual one)",
         )
+
+
+def talking(parser: Parser) -> None:
+    """Options of commands that speak to a server."""
+    parser.add_argument("--url", help="of the server: unix:///path (default: FOREBAY_URL)")
+    parser.add_argument(
+        "--app",
+        metavar="TARGET",
+        help="whose server: tune.py:app, package.module:app (default: FOREBAY_APP, forebay.toml,"
+        " the server that was started last)",
+    )
+    parser.add_argument("--timeout", metavar="TIME", help="give up after so long, such as 30s")
+    common(parser, path=False)
+    parser.add_argument("--quiet", action="store_true", help="print results only")
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="log what happens")
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="on a terminal, unless NO_COLOR is set (auto)",
+    )

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from forebay.cli import _warm
+from forebay.cli._commands import COMMANDS
 from forebay.cli._exit import NoSuchThingError
 from forebay.cli._output import note, say, say_json, table
 from forebay.cli._parser import Parser, common
@@ -27,7 +28,7 @@ def add(commands: Any) -> None:
     """Add the command to the command line."""
     parser: Parser = commands.add_parser(
         "pool",
-        help="look at the shared pool and change it",
+        help=COMMANDS["pool"].summary,
         description="Look at the shared pool that `forebay serve` lends from, and change it.",
         examples=EXAMPLES,
     )

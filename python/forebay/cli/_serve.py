@@ -1,4 +1,4 @@
-"""`forebay serve`: lend warm services to the programs of this user, until it is told to end."""
+"""`forebay serve`: serve an application, or lend warm services, until it is told to end."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 from forebay.cli._exit import code_of_signal
 from forebay.cli._output import note, say, say_json
-from forebay.cli._parser import Parser, common
+from forebay.cli._parser import command, common
 
 EXAMPLES = """\
-  forebay serve                                     at the usual place, as many as cores
+  forebay serve tune.py                             requests of the App in tune.py
+  forebay serve package.module:app --reload         loads changed sources by itself
+  forebay serve                                     no app: lend services, as many as cores
   forebay serve --max-size 8 --idle-timeout 10min   eight at once, ended when idle for long
   forebay serve --leases-max 2                      no program holds more than two
 
@@ -20,20 +22,39 @@ in a program:
   pool = forebay.SharedPool()
   with pool.acquire(Digits) as digits: ..."""
 
+OF_EXECUTOR = {
+    "workers_max": "workers at once (as memory and processors admit)",
+    "memory_max": "memory of all workers (what the cgroup or the machine has)",
+    "synchronous": "what a commit survives: full (loss of power) or normal (its own death)",
+    "drain": "what runs may take so long when it ends (60s)",
+}
+"""Settings of the executor that have an option here; all of them: forebay config executor."""
+
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add(commands: Any) -> None:
     """Add the command to the command line."""
-    summary = "lend warm services to the programs of one user"
-    parser: Parser = commands.add_parser(
+    parser = command(
+        commands,
         "serve",
-        help=summary,
-        description="Lend warm services to your programs until Ctrl-C or SIGTERM.",
+        run,
+        description="Serve the requests of an application, or without one lend warm services to"
+        " your programs, until Ctrl-C or SIGTERM.",
         examples=EXAMPLES,
     )
     common(parser)
     parser.add_argument("--quiet", action="store_true", help="do not say where it listens")
+    parser.add_argument(
+        "target", nargs="?", metavar="APP", help="tune.py, tune.py:app, package:app"
+    )
+    serving = parser.add_argument_group("with an application")
+    serving.add_argument("--reload", action="store_true", help="load changed sources by itself")
+    serving.add_argument("--state-dir", metavar="DIRECTORY", help="where its state lies")
+    for option, what in OF_EXECUTOR.items():
+        metavar = "N" if option.startswith("workers") else "VALUE"
+        serving.add_argument(f"--{option.replace('_', '-')}", metavar=metavar, help=what)
+    serving.add_argument("-v", "--verbose", action="count", default=0, help="log what happens")
     parser.add_argument("--max-size", type=int, metavar="N", help="services at once (cores)")
     parser.add_argument(
         "--leases-max", type=int, metavar="N", help="services that one program may hold (all)"
@@ -51,11 +72,14 @@ def add(commands: Any) -> None:
         ("start", "a start may take so long", "2min"),
     ):
         parser.add_argument(f"--{name}-timeout", metavar="TIME", help=f"{what} ({default})")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve; returns how it was told to end, as an exit code."""
+    if options.target is not None:
+        from forebay.cli._serve_app import serve
+
+        return serve(options)
     ended: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:

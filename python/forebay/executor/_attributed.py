@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import io
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 from forebay.executor._side import LOG, RECORD_BYTES_MAX
@@ -90,14 +91,27 @@ class Attributed:
 
     @classmethod
     def install(cls) -> Attributed:
-        """Take the place of stdout and stderr."""
+        """Take the place of stdout and stderr, also in handlers of `logging` made before."""
         made = cls()
         sys.stdout, sys.stderr = made.streams
+        _hand_over(made._before, made.streams)
         return made
 
     def remove(self) -> None:
         """Put them back."""
         sys.stdout, sys.stderr = self._before
+        _hand_over(self.streams, self._before)
+
+
+def _hand_over(old: Sequence[TextIO], new: Sequence[TextIO]) -> None:
+    """Have each handler of `logging` that writes to an old stream write to its successor."""
+    logging: Any = sys.modules.get("logging")
+    if logging is None:
+        return
+    for handler in [reference() for reference in logging._handlerList]:
+        stream = getattr(handler, "stream", None)
+        if isinstance(handler, logging.StreamHandler) and stream in old:
+            handler.setStream(new[old.index(stream)])
 
 
 def _text(stream: TextIO) -> TextIO:

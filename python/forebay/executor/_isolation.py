@@ -52,6 +52,7 @@ class Isolation:
         "_environ",
         "_handlers",
         "_logging",
+        "_outputs",
         "_stderr",
         "_stdin",
         "_stdout",
@@ -66,6 +67,7 @@ class Isolation:
         self._umask = os.umask(0o077)
         os.umask(self._umask)
         self._stdin, self._stdout, self._stderr = sys.stdin, sys.stdout, sys.stderr
+        self._outputs = [(descriptor, *_duplicate(descriptor)) for descriptor in (1, 2)]
         self._handlers = tuple(map(getsignal, _SIGNALS))
         self._logging = LoggingState()
 
@@ -100,6 +102,22 @@ class Isolation:
         except OSError:
             pass  # nobody reads it any more
 
+    def restore_output(self) -> None:
+        """Put back descriptors 1 and 2, where a request has made them something else.
+
+        For a request that did not end well: one that redirects them puts them back itself, unless
+        it is broken off. Cost: two system calls.
+        """
+        for descriptor, copy, identity in self._outputs:
+            if _identity(descriptor) != identity:
+                os.dup2(copy, descriptor)
+
+    def close(self) -> None:
+        """Let go of what it holds; for a process that goes on without it."""
+        for _, copy, _ in self._outputs:
+            os.close(copy)
+        self._outputs.clear()
+
     def _restore_streams(self) -> None:
         """Hand on what lies in the streams that took their place, then put ours back."""
         for stream in (sys.stdout, sys.stderr):
@@ -131,6 +149,19 @@ class Isolation:
             if number in _TIMERS:
                 signal.setitimer(_TIMERS[number], 0)
             signal.signal(number, before)
+
+
+def _duplicate(descriptor: int) -> tuple[int, tuple[int, int] | None]:
+    """Another descriptor of the same file, and which file it is."""
+    return os.dup(descriptor), _identity(descriptor)
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    try:
+        file = os.fstat(descriptor)
+    except OSError:
+        return None  # it was closed
+    return file.st_dev, file.st_ino
 
 
 def _data(environ: Any) -> dict[bytes, bytes]:

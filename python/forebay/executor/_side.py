@@ -37,7 +37,13 @@ class Side:
 
     __slots__ = ("_socket", "fileno")
 
-    def __init__(self, path: str, slot: int, nonce: int, output: int) -> None:
+    def __init__(self, connected: socket.socket) -> None:
+        """Take over a connected socket."""
+        self._socket = connected
+        self.fileno = connected.fileno
+
+    @classmethod
+    def connect(cls, path: str, slot: int, nonce: int, output: int) -> Side:
         """Connect, and say who this is, with the read end of the output pipe.
 
         Args:
@@ -46,10 +52,10 @@ class Side:
             nonce: proves that it was told to.
             output: descriptor of the pipe's read end; stays the caller's to close.
         """
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.connect(path)
-        socket.send_fds(self._socket, [_HELLO.pack(HELLO, slot, nonce)], [output])
-        self.fileno = self._socket.fileno
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connected.connect(path)
+        socket.send_fds(connected, [_HELLO.pack(HELLO, slot, nonce)], [output])
+        return cls(connected)
 
     def send(self, kind: int, id: str, attempt: int, payload: bytes) -> None:
         """Send a record; one that the server cannot take any more is dropped."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 from forebay.executor._entry import entries_of
+from forebay.executor._forks import guard_forks
 from forebay.executor._load import Kind, find_app, load
 from forebay.executor._manifest import manifest_of, to_json
+from forebay.executor._rehearsal import rehearse
 from forebay.executor._side import Side, redirect_output
 from forebay.executor._worker_arena import limit_arena
 from forebay.executor._worker_pool import WorkerPool
@@ -18,7 +22,13 @@ from forebay.pool._service import Service
 from forebay.rpc._serve import current
 
 if TYPE_CHECKING:
+    from forebay._core import Connection
     from forebay.executor._app import App
+
+_log = logging.getLogger(__name__)
+
+FAULT_EXIT = 70
+"""The exit code of a worker that found a fault in itself; EX_SOFTWARE of sysexits(3)."""
 
 
 class Worker(Service):
@@ -53,8 +63,10 @@ class Worker(Service):
         self._manifest = to_json(manifest_of(self._app, file, target=shown))
         definitions = [] if self._app is None else list(self._app.requests.values())
         self._entries = entries_of(definitions)
-        if any(definition.is_async for definition in definitions):
-            import forebay.executor._worker_async  # noqa: F401 - once, for all of its workers
+        asynchronous = any(definition.is_async for definition in definitions)
+        if asynchronous:
+            pass  # once, for all of its workers
+        rehearse(asynchronous=asynchronous)
 
     def manifest(self) -> bytes:
         """The application's manifest, as JSON."""
@@ -63,7 +75,7 @@ class Worker(Service):
     def serve(
         self, slot: int, lane: str, side_path: str, nonce: int, options: dict[str, Any]
     ) -> None:
-        """Run requests that come on this connection until the server says so, or is gone.
+        """Run requests that come on this connection until the server is gone.
 
         Args:
             slot: the worker's place.
@@ -74,23 +86,18 @@ class Worker(Service):
                 "memory_bytes": the limit of which the arena takes its part; "state": not used.
 
         Raises:
-            SystemExit: SIGTERM came while a request ran.
+            SystemExit: the server said so, or SIGTERM came while a request ran.
         """
-        connection = current()._connection
-        reading = redirect_output()
-        side = Side(side_path, slot, nonce, reading)
-        os.close(reading)
-        _prefer_as_victim(options.get("oom_score", 0))
-        limit_arena(options.get("memory_bytes"))
-        pool = WorkerPool(options["pool"]) if options.get("pool") else None
-        if pool is not None:
-            pool.install()
-        if lane == "async":
-            from forebay.executor._worker_async import serve_async
+        try:
+            self._serve(current()._connection, slot, lane, side_path, nonce, options)
+        except Exception:
+            # A fault of ours, or of what the server said: this process is of no more use.
+            _log.exception("worker %d cannot go on", slot)
+            raise SystemExit(FAULT_EXIT) from None
 
-            serve_async(connection, self._entries, side, pool)
-        else:
-            SyncLoop(connection, self._entries, side, pool).run()
+    def _redirect_output(self) -> int:
+        """Where this process writes to from now on; the read end is the caller's."""
+        return redirect_output()
 
     def warm(self, pool: str) -> list[tuple[str, list[int]]]:
         """Have the services of the application started in the server's pool.
@@ -104,6 +111,32 @@ class Worker(Service):
         from forebay.executor._warm import warm
 
         return warm([] if self._app is None else self._app.services, pool)
+
+    def _serve(
+        self,
+        connection: Connection,
+        slot: int,
+        lane: str,
+        side_path: str,
+        nonce: int,
+        options: dict[str, Any],
+    ) -> None:
+        guard_forks()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the loop has a handler for it
+        reading = self._redirect_output()
+        side = Side.connect(side_path, slot, nonce, reading)
+        os.close(reading)
+        _prefer_as_victim(options.get("oom_score", 0))
+        limit_arena(options.get("memory_bytes"))
+        pool = WorkerPool(options["pool"]) if options.get("pool") else None
+        if pool is not None:
+            pool.install()
+        if lane == "async":
+            from forebay.executor._worker_async import serve_async
+
+            serve_async(connection, self._entries, side)
+        else:
+            SyncLoop(connection, self._entries, side, pool).run()
 
 
 def _prefer_as_victim(score: int) -> None:

@@ -31,7 +31,6 @@ from forebay.transport import EventLoop, new_event_loop
 if TYPE_CHECKING:
     from forebay._core import Connection
     from forebay.executor._side import Side
-    from forebay.executor._worker_pool import WorkerPool
 
 CALLS_AT_ONCE = 64
 """Requests that are begun in one turn of the loop."""
@@ -42,15 +41,13 @@ EARLY_MAX = 1024
 READABLE, WRITABLE = 1, 2
 
 
-def serve_async(
-    connection: Connection, entries: dict[str, Entry], side: Side, pool: WorkerPool | None
-) -> None:
-    """Serve until the server says so, or is gone.
+def serve_async(connection: Connection, entries: dict[str, Entry], side: Side) -> None:
+    """Serve until the server is gone.
 
     Raises:
+        SystemExit: the server said so.
         Terminated: SIGTERM came while requests ran.
     """
-    del pool  # it is the default pool of this process already
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(AsyncLoop(connection, entries, side).serve())
 
@@ -89,7 +86,8 @@ class AsyncLoop:
         self._runs: dict[tuple[int, int], Run] = {}
         self._early: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._watched = 0
-        self._terminated = False
+        self._leaving: SystemExit | None = None
+        """Why the process ends, where it is not that the server is gone."""
 
     async def serve(self) -> None:
         """Until the server says so, or is gone; what runs then is cancelled."""
@@ -110,8 +108,9 @@ class AsyncLoop:
             self._unwatch()
             loop.remove_reader(self._side.fileno())
             attributed.remove()
-        if self._terminated:
-            raise Terminated(SIGTERM_EXIT)
+            self._isolation.close()
+        if self._leaving is not None:
+            raise self._leaving
 
     # The connection.
 
@@ -132,6 +131,9 @@ class AsyncLoop:
                 self._loop.call_soon(self._step, READABLE)
         except (BrokenError, ClosedError):
             self._finish()
+        except Exception as error:  # the loop that calls this would only tell of it
+            if not self._over.done():
+                self._over.set_exception(error)
 
     def _watch(self) -> None:
         read, write = self._connection.wants()
@@ -166,6 +168,7 @@ class AsyncLoop:
     ) -> None:
         method, arguments, _ = self._decode(head)
         if method != "run":
+            self._leaving = SystemExit(0)
             self._finish()
             return
         name, blob, id, attempt, timeout, traceparent = arguments
@@ -190,7 +193,7 @@ class AsyncLoop:
 
     def _reply(self, number: int, answer: _answers.Answer) -> None:
         try:
-            self._connection.reply(number, 0, *answer)
+            _answers.reply(self._connection, number, answer)
             self._watch()
         except (BrokenError, ClosedError):
             self._finish()
@@ -211,6 +214,7 @@ class AsyncLoop:
             end_leases(leases)
             run.output.flush()
             if not self._runs:
+                self._isolation.restore_output()
                 self._isolation.restore()
         if not self._over.done():
             self._reply(number, answer)
@@ -264,5 +268,5 @@ class AsyncLoop:
 
     def _on_terminate(self, *_: object) -> None:
         if self._runs:
-            self._terminated = True
+            self._leaving = Terminated(SIGTERM_EXIT)
             self._loop.call_soon_threadsafe(self._finish)

@@ -4,6 +4,8 @@ An interrupt is a record on the side socket and then a signal (SIGRTMIN+7). Its 
 `Cancelled` where the record names the request *and* the attempt that runs, once for each run; what
 names another one is ignored, and what names one that has not come yet waits for it, so that a
 request cancelled on its way here never runs.
+The server repeats the signal until it has an answer: one that comes between CPython's last look for
+signals and a system call that blocks is seen only once the next one ends that call.
 SIGTERM ends the worker while a request runs; an idle one ignores it.
 """
 
@@ -11,7 +13,9 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError, DeadlineError
@@ -20,6 +24,7 @@ from forebay.executor._cancel import Cancelled, Terminated
 from forebay.executor._context import Context
 from forebay.executor._entry import Entry, unknown
 from forebay.executor._failure import failure_of
+from forebay.executor._forks import INTERRUPT_SIGNAL, is_forked
 from forebay.executor._isolation import Isolation
 from forebay.executor._pickled import run_pickled
 from forebay.executor._side import PROGRESS, number_of
@@ -30,12 +35,14 @@ if TYPE_CHECKING:
     from forebay.executor._side import Side
     from forebay.executor._worker_pool import WorkerPool
 
-INTERRUPT_SIGNAL = signal.SIGRTMIN + 7
 IDLE_S = 0.25
 """Idle for so long, a worker collects the garbage of the requests that it ran."""
 
 EARLY_MAX = 64
 """Interrupts kept for requests that have not come yet."""
+
+NOBODY = ("", 0)
+"""What runs while a call by pickle does; no interrupt names it."""
 
 SIGTERM_EXIT = 128 + signal.SIGTERM
 
@@ -87,26 +94,34 @@ class SyncLoop:
         self._isolation = Isolation()
 
     def run(self) -> None:
-        """Serve until the server says so, or is gone.
+        """Serve until the server is gone.
 
         Raises:
+            SystemExit: the server said so.
             Terminated: SIGTERM came while a request ran.
         """
+        sys.unraisablehook = self._on_unraisable
         try:
             while (call := self._next()) is not None:
                 number, _, head, segments, *_ = call
                 method, arguments, _ = self._decode(head)
                 if method == "run":
-                    head, segments = self._run(arguments, segments)
+                    answer = self._run(arguments, segments)
                 elif method == "call":
-                    head, segments = self._call(arguments, segments)
+                    answer = self._call(arguments, segments)
                 else:
-                    break
-                if not self._connection.reply(number, 0, head, segments):
+                    raise SystemExit(0)
+                if is_forked():
+                    os._exit(0)  # it ran to its end; the answer is its parent's
+                if not _answers.reply(self._connection, number, answer):
                     self._connection.drain()
-                del call, arguments, segments  # they may be large, and the next may be long to come
+                # They may be large, and the next may be long to come.
+                del call, head, arguments, segments, answer
         except (BrokenError, ClosedError):
             pass  # the server is gone; the keeper ends this process
+        finally:
+            sys.unraisablehook = sys.__unraisablehook__
+            self._isolation.close()
 
     def _next(self) -> Any:
         """The next call; when none has come for a while, first collect garbage."""
@@ -121,8 +136,8 @@ class SyncLoop:
     def _run(self, arguments: list[Any], segments: Any) -> _answers.Answer:
         """Run one request; its answer. Whatever it does, what it changed is put back."""
         name, blob, id, attempt, timeout, traceparent = arguments
+        self._cancelled = False  # before it can be named
         self._running = (id, attempt)
-        self._cancelled = False
         self._dirty = True
         try:
             if self._early and self._is_early():
@@ -148,6 +163,8 @@ class SyncLoop:
         try:
             try:
                 self._armed = True
+                if self._cancelled:  # since it came
+                    return _answers.CANCELLED, None
                 value = self._base.copy().run(entry.call, blob, context)
             finally:
                 self._armed = False
@@ -157,6 +174,7 @@ class SyncLoop:
         except Terminated:
             raise
         except BaseException as error:
+            self._isolation.restore_output()
             if self._cancelled:  # also where cleaning up raised something else
                 return _answers.CANCELLED, None
             return _answers.failure(failure_of(error))
@@ -164,7 +182,7 @@ class SyncLoop:
     def _call(self, arguments: list[Any], segments: Any) -> _answers.Answer:
         """Run one call by pickle; what it changes stays, as in a process pool."""
         blob = segments[0] if arguments[0] is None else arguments[0]
-        self._running = ("", 0)
+        self._running, self._cancelled = NOBODY, False
         self._dirty = True
         try:
             returned, answer = run_pickled(blob)
@@ -190,19 +208,20 @@ class SyncLoop:
     def _on_interrupt(self, *_: object) -> None:
         asked = self._side.interrupts()
         running = self._running
-        if not asked:
-            return
-        if running is None or not running[1]:
-            self._early = (self._early + asked)[-EARLY_MAX:]
-            return
-        named = (number_of(running[0]), running[1])
+        named = None if running is None else (number_of(running[0] or "0"), running[1])
+        self._early = (self._early + [one for one in asked if one != named])[-EARLY_MAX:]
         if named in asked:
             self._cancelled = True
-            if self._armed:
-                self._armed = False
-                raise Cancelled(f"request {running[0]} was cancelled")
+        if self._cancelled and self._armed:
+            self._armed = False
+            raise Cancelled("this request was cancelled, or its time has run out")
+
+    def _on_unraisable(self, lost: Any) -> None:
+        """An exception in a destructor is lost; the next signal raises the interrupt again."""
+        if lost.exc_type is Cancelled:
+            self._armed = self._running is not None
         else:
-            self._early = (self._early + asked)[-EARLY_MAX:]
+            sys.__unraisablehook__(lost)
 
     def _on_terminate(self, *_: object) -> None:
         if self._running is not None:

@@ -21,12 +21,29 @@ NAME = "lease"
 _home = ""
 """The directory of this service; "" where this is none."""
 
+_before: str | None = None
+"""`TMPDIR` as it was when this process was no service yet."""
+
 
 def move_in(directory: str) -> None:
     """This process, or the one that is forked next, is a service that has a directory."""
-    global _home
+    global _home, _before
+    if not _home:
+        _before = os.environ.get("TMPDIR")
     _home = directory
     _use(directory)
+
+
+def outside(environment: dict[str, str]) -> dict[str, str]:
+    """An environment of this process without what is a service's own.
+
+    What a service has started elsewhere must not depend on which service it was, nor outlive its
+    directory there.
+    """
+    if not _home:
+        return environment
+    own = {name: value for name, value in environment.items() if name != "TMPDIR"}
+    return own if _before is None else {**own, "TMPDIR": _before}
 
 
 def _use(directory: str) -> None:

@@ -13,6 +13,8 @@ import os
 import sys
 from typing import Any
 
+from forebay.pool._directory import outside
+
 IGNORED_VARIABLES = frozenset(
     {
         "COLORTERM",
@@ -65,8 +67,8 @@ def environment_that_matters() -> frozenset[tuple[str, str]]:
     raw: Any = getattr(os.environ, "_data", None) or dict(os.environ)
     before, matters = _seen
     if raw != before:
-        kept = (item for item in os.environ.items() if item[0] not in IGNORED_VARIABLES)
-        matters = frozenset(kept)
+        kept = outside(dict(os.environ)).items()
+        matters = frozenset(item for item in kept if item[0] not in IGNORED_VARIABLES)
         _seen = dict(raw), matters
     return matters
 

@@ -8,7 +8,8 @@ use crate::dispatcher::driver::Driver;
 use crate::dispatcher::keeping::{Asker, Held};
 use crate::id::RequestId;
 use crate::message;
-use crate::request::Blob;
+use crate::op::Op;
+use crate::request::{Blob, Status};
 use crate::store::Question;
 
 /// The name of pickled functions: `forebay.Executor` knows no other.
@@ -24,18 +25,23 @@ impl Driver {
                 journal,
             } => self.dispatch(Held { slot, id, attempt }, journal),
             Action::Store(op) => {
+                if let Op::Park { id, attempt, .. } = &op {
+                    self.tell_status(*id, Status::Queued, *attempt);
+                }
                 if let Some(keeping) = &mut self.keeping {
                     keeping.add(op);
                 }
             }
             Action::Ended(id, ending) => {
                 self.let_go(id);
+                self.end_following(id, ending.status, ending.attempts);
                 self.tickets.end(id, &ending, &self.shared.finished);
                 self.tell_ended(id, &ending);
             }
             Action::Accepted(id) => self.tell_accepted(id),
             Action::Refused(id, refusal) => {
                 self.let_go(id);
+                self.end_following(id, Status::Failed, 0);
                 self.tell_refused(id, &refusal);
             }
             Action::Start { slot, lane } => {
@@ -58,7 +64,7 @@ impl Driver {
                 attempt,
                 step,
             } => self.interrupt(slot, (id, attempt), step),
-            Action::Measure { .. } => {}
+            Action::Measure { slot } => self.measures.gauge.measure(slot),
         }
     }
 
@@ -83,19 +89,20 @@ impl Driver {
     }
 
     /// Tell a worker to run a request; its arguments, if they had to be read.
-    pub fn begin(&mut self, run: Held, arguments: Option<Blob>) {
+    pub fn begin(&mut self, run: Held, arguments: Option<&Blob>) {
         let Held { slot, id, attempt } = run;
         if let Some(keeping) = &mut self.keeping {
             keeping.begins((id, attempt));
         }
         let standing = self.machine.standing(id);
-        let current = standing.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));
+        let current =
+            standing.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));
         let Some(request) = self.machine.request(id).filter(|_| current) else {
             return; // it has ended meanwhile, or its worker has
         };
         let request = Arc::clone(request);
         let submission = &request.submission;
-        let arguments = arguments.as_ref().unwrap_or(&submission.arguments);
+        let arguments = arguments.unwrap_or(&submission.arguments);
         let message = if &*submission.name == CALL {
             message::pickled(arguments)
         } else {
@@ -108,6 +115,10 @@ impl Driver {
                 traceparent: None,
             })
         };
+        self.tell_status(id, Status::Running, attempt);
+        if let Some(worker) = self.workers.get_mut(slot) {
+            worker.tail.clear();
+        }
         if let Err(error) = self.workers.dispatch(slot, (id, attempt), message) {
             self.give_back(run, &format!("its worker could not be told: {error}"));
         }

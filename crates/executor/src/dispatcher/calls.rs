@@ -1,15 +1,14 @@
 //! What clients ask, as far as the dispatcher answers it.
 
-use std::sync::Arc;
-
 use forebay_transport::{Buffer, Call as Received};
 
 use crate::dispatcher::answers::plain;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::keeping::{Asker, Late};
-use crate::dispatcher::limit::{ARGUMENTS_BYTES_MAX, CALLS_PER_CLIENT_MAX};
+use crate::dispatcher::limit::CALLS_PER_CLIENT_MAX;
 use crate::dispatcher::poll::Place;
 use crate::dispatcher::stored::unknown;
+use crate::dispatcher::streams::What;
 use crate::dispatcher::waiting::{For, Waiter};
 use crate::error::Refusal;
 use crate::id::RequestId;
@@ -22,6 +21,10 @@ impl Driver {
     /// Take in a turn's worth of what a client has sent.
     pub fn read_client(&mut self, place: Place) {
         let input = self.clients.receive(place);
+        // What changed before a submission was sent is seen before it is taken.
+        if self.reloads && !input.calls.is_empty() {
+            self.look_at_files();
+        }
         for call in input.calls {
             self.take_call(place, call);
         }
@@ -31,12 +34,16 @@ impl Driver {
                 self.give_up(place, call, open);
             }
         }
+        for call in input.granted {
+            self.pump((place, call));
+        }
         if input.over {
             self.client_left(place);
         }
     }
 
-    fn take_call(&mut self, place: Place, received: Received) {
+    /// Take in one call.
+    pub fn take_call(&mut self, place: Place, received: Received) {
         let Some(client) = self.clients.get_mut(place) else {
             return;
         };
@@ -63,8 +70,19 @@ impl Driver {
                 return self.refuse(place, call, &refusal);
             }
         };
-        if let Err(refusal) = self.serve(place, call, asked) {
-            self.refuse(place, call, &refusal);
+        let streams = matches!(asked, Call::Logs { .. } | Call::Events { .. });
+        if streams != received.stream {
+            let next = "call `logs` and `events` as streams, and nothing else";
+            let refusal = Refusal::invalid("a call", "its kind", "another", next);
+            return self.refuse(place, call, &refusal);
+        }
+        if matches!(asked, Call::Submit(_) | Call::Run(_)) && self.code.is_loading() {
+            return self.code.park(place, received);
+        }
+        match self.serve(place, call, asked) {
+            Ok(()) => {}
+            Err(refusal) if streams => self.refuse_stream((place, call), &refusal),
+            Err(refusal) => self.refuse(place, call, &refusal),
         }
     }
 
@@ -81,19 +99,18 @@ impl Driver {
             Call::Wait { id } => self.wait(id, waiter(For::End)),
             Call::Cancel { id } => self.cancel(id, waiter(For::Cancelled)),
             Call::Other { method, arguments } => self.ask_server(client, call, method, arguments),
-            Call::Logs { .. } | Call::Events { .. } => Err(Refusal::unknown(
-                "method",
-                "",
-                "use a client of this version",
-            )),
+            Call::Logs { id, offset, follow } => {
+                self.follow((client, call), id, What::Logs { offset, follow })
+            }
+            Call::Events { id } => self.follow((client, call), id, What::events()),
         }
     }
 
     fn submit(&mut self, submit: &Submit<'_>, waiter: Waiter) -> Result<(), Refusal> {
         let bytes = submit.arguments.len();
-        if bytes > ARGUMENTS_BYTES_MAX {
+        if bytes > self.arguments_bytes_max {
             let next = "put large data into a file, and submit its path";
-            let (limit, value) = (ARGUMENTS_BYTES_MAX as u64, bytes as u64);
+            let (limit, value) = (self.arguments_bytes_max as u64, bytes as u64);
             return Err(Refusal::limit(
                 submit.name,
                 "arguments_bytes_max",
@@ -102,7 +119,7 @@ impl Driver {
                 next,
             ));
         }
-        let submission = self.submission(submit)?;
+        let submission = self.code.check(submit, self.now)?;
         self.enter(submission, waiter, submit.token)
             .or_else(|refusal| self.ask_for_ends(refusal, submit, waiter))
     }
@@ -117,7 +134,11 @@ impl Driver {
         let bytes = submission.arguments.len();
         let keeping = self.keeping.as_ref();
         let parted = keeping.and_then(|keeping| keeping.part(&mut submission));
-        match self.machine.submit(self.now, submission).map_err(|refusal| *refusal)? {
+        match self
+            .machine
+            .submit(self.now, submission)
+            .map_err(|refusal| *refusal)?
+        {
             Submitted::New(id) => {
                 if let Some(keeping) = &mut self.keeping {
                     keeping.took(id, bytes, parted);
@@ -137,7 +158,7 @@ impl Driver {
         submit: &Submit<'_>,
         waiter: Waiter,
     ) -> Result<(), Refusal> {
-        let submission = self.submission(submit)?;
+        let submission = self.code.check(submit, self.now)?;
         let mut left = submission.options.after.clone();
         left.retain(|id| self.machine.standing(*id).is_none());
         let (Some(first), Some(keeping), "unknown") = (left.pop(), &mut self.keeping, refusal.code)
@@ -152,18 +173,6 @@ impl Driver {
         };
         keeping.ask(first, Question::Ending, Asker::After(Box::new(late)));
         Ok(())
-    }
-
-    fn submission(&self, submit: &Submit<'_>) -> Result<Submission, Refusal> {
-        let defaults = Arc::default();
-        let asked = message::options(submit.options, &defaults, self.now)?;
-        Ok(Submission {
-            name: submit.name.into(),
-            code: Arc::clone(&self.code),
-            submitter: asked.submitter.unwrap_or_default(),
-            arguments: submit.arguments.into(),
-            options: asked.options,
-        })
     }
 
     /// Tell an id as soon as its row is on disk.

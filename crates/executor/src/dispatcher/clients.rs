@@ -26,6 +26,8 @@ pub enum Open {
     Request(RequestId, Option<u64>),
     /// The store, or the server's main thread.
     Ticket(u64),
+    /// It is answered by a stream.
+    Stream,
 }
 
 /// One client.
@@ -185,6 +187,15 @@ impl Clients {
                     .connection
                     .reply(call, Codec::Msgpack, head, Vec::new()),
             );
+        }
+        self.touch(place);
+    }
+
+    /// Hand what waits to the kernel now.
+    pub fn flush_now(&mut self, place: Place) {
+        if let Some(client) = self.seats.get_mut(place) {
+            // A connection that broke is found over when it is read.
+            drop(client.connection.flush());
         }
         self.touch(place);
     }

@@ -13,10 +13,11 @@ impl Driver {
         match command {
             Command::Answer { ticket, head } => self.answer_ticket(ticket, head),
             Command::Submit(local) => self.submit_local(local),
-            Command::Hold(reason) => self.machine.hold(self.now, reason),
+            Command::Hold(reason) => self.hold(reason),
             Command::Ready(slot, hired) => self.worker_ready(slot, hired),
             Command::Failed(slot, why) => {
-                if self.workers.remove(&self.poll, slot).is_some() {
+                if let Some(worker) = self.workers.remove(&self.poll, slot) {
+                    self.bury(slot, &worker);
                     self.machine.worker_failed(self.now, slot, why);
                 }
             }
@@ -37,7 +38,7 @@ impl Driver {
         } = local;
         let submission = Submission {
             name,
-            code: Arc::clone(&self.code),
+            code: self.code.name(),
             submitter: Arc::from(""),
             arguments,
             options,
@@ -68,12 +69,18 @@ impl Driver {
     }
 
     fn worker_ready(&mut self, slot: Slot, hired: Hired) {
+        let pid = hired.pid;
         match self.workers.adopt(&self.poll, slot, hired) {
-            Ok(true) => self.machine.worker_ready(self.now, slot),
+            Ok(true) => {
+                self.measures.gauge.watch(slot, pid);
+                self.machine.worker_ready(self.now, slot);
+            }
             // Nobody waits for it any more.
             Ok(false) => self.shared.order(Order::Stop { slot }),
             Err(error) => {
-                self.workers.remove(&self.poll, slot);
+                if let Some(worker) = self.workers.remove(&self.poll, slot) {
+                    self.bury(slot, &worker);
+                }
                 self.shared.order(Order::Stop { slot });
                 let why = error.to_string();
                 self.machine.worker_failed(self.now, slot, why.into());

@@ -16,19 +16,26 @@ use crate::action::Action;
 use crate::dispatcher::Shared;
 use crate::dispatcher::clients::Clients;
 use crate::dispatcher::clock::Clock;
+use crate::dispatcher::code::Code;
 use crate::dispatcher::command::{Command, Order};
 use crate::dispatcher::desk::Desk;
+use crate::dispatcher::files::Files;
+use crate::dispatcher::following::Following;
 use crate::dispatcher::idle::Idleness;
 use crate::dispatcher::keeping::Keeping;
 use crate::dispatcher::local::Tickets;
+use crate::dispatcher::measures::Measures;
+use crate::dispatcher::nudges::Nudges;
 use crate::dispatcher::poll::{Poll, Ready, Source};
 use crate::dispatcher::recovery;
 use crate::dispatcher::settings::Settings;
+use crate::dispatcher::sides::Sides;
 use crate::dispatcher::waiting::Waiting;
 use crate::dispatcher::workers::{Run, Workers};
 use crate::error::{Error, Result};
+use crate::logs::Logs;
 use crate::machine::Machine;
-use crate::request::Millis;
+use crate::request::{Millis, Slot};
 use crate::store::Answer;
 
 /// What the thread owns.
@@ -49,7 +56,15 @@ pub(super) struct Driver {
     pub answers: Vec<Answer>,
     idleness: Idleness,
     drains: Vec<Sender<()>>,
-    pub code: Arc<str>,
+    pub code: Code,
+    pub sides: Sides,
+    pub following: Following,
+    pub nudges: Nudges,
+    pub measures: Measures,
+    pub files: Files,
+    pub reloads: bool,
+    pub arguments_bytes_max: usize,
+    idle_end: Option<Duration>,
     commands: Vec<Command>,
     actions: Vec<Action>,
     replies: Vec<(Run, Reply)>,
@@ -66,13 +81,31 @@ impl Driver {
         let clock = Clock::new();
         let now = clock.now();
         let mut machine = Machine::new(settings.policy, now);
+        let directory = settings
+            .store
+            .as_ref()
+            .map(|store| store.directory.join("logs"));
         let keeping = settings
             .store
             .map(|config| recovery::open(config, &mut machine, now))
             .transpose()?;
         if let Some(keeping) = &keeping {
-            poll.watch(&**keeping.store.answers(), Source::Store, nothing, Ready::READ)
-                .map_err(system)?;
+            poll.watch(
+                &**keeping.store.answers(),
+                Source::Store,
+                nothing,
+                Ready::READ,
+            )
+            .map_err(system)?;
+        }
+        let mut following = Following::default();
+        following.logs = directory
+            .map(|directory| Logs::open(&directory, settings.log_bytes_max))
+            .transpose()?;
+        let measures = Measures::start(&poll)?;
+        let mut sides = Sides::default();
+        if let Some(path) = &settings.side_socket {
+            sides.listen(&poll, path)?;
         }
         // Nobody is let in before everything that was accepted is known.
         let mut clients = Clients::default();
@@ -94,7 +127,15 @@ impl Driver {
             answers: Vec::new(),
             idleness: Idleness::Busy,
             drains: Vec::new(),
-            code: Arc::from(""),
+            code: Code::default(),
+            sides,
+            following,
+            nudges: Nudges::default(),
+            measures,
+            files: Files::default(),
+            reloads: settings.reload,
+            arguments_bytes_max: settings.arguments_bytes_max,
+            idle_end: settings.idle_end,
             commands: Vec::new(),
             actions: Vec::new(),
             replies: Vec::new(),
@@ -125,8 +166,12 @@ impl Driver {
         for place in self.clients.take_again() {
             self.read_client(place);
         }
+        for key in self.following.take_again() {
+            self.pump(key);
+        }
         self.keep_time();
         self.act();
+        self.measures.gauge.pace(!self.machine.is_idle());
         if let Some(keeping) = &mut self.keeping {
             keeping.write();
         }
@@ -147,7 +192,10 @@ impl Driver {
                 }
             }
             Source::Client(place) if ready.read => self.read_client(place),
-            Source::Client(place) => self.clients.touch(place),
+            Source::Client(place) => {
+                self.clients.flush_now(place);
+                self.pump_client(place);
+            }
             Source::Worker(place) => {
                 if let Some(slot) = self.workers.slot_of(place) {
                     if ready.write {
@@ -164,7 +212,11 @@ impl Driver {
                 }
             }
             Source::Store => self.take_stored(),
-            Source::Gauge | Source::SideDoor | Source::Files | Source::Side(_) => {}
+            Source::Gauge => self.take_readings(),
+            Source::SideDoor => self.let_sides_in(),
+            Source::Files => self.look_at_files(),
+            Source::Side(place) => self.read_side(place),
+            Source::Output(place) => self.read_output(place),
         }
     }
 
@@ -179,20 +231,38 @@ impl Driver {
     }
 
     /// What a worker has replied.
-    fn read_worker(&mut self, slot: u32) {
+    fn read_worker(&mut self, slot: Slot) {
         let mut replies = std::mem::take(&mut self.replies);
         self.workers.receive(slot, &mut replies);
+        self.hear_out(slot, &replies);
         self.take_replies(slot, &mut replies);
     }
 
-    fn worker_ended(&mut self, slot: u32) {
+    /// What a worker wrote before it replied comes before the end of its runs.
+    fn hear_out(&mut self, slot: Slot, replies: &[(Run, Reply)]) {
+        let Some(worker) = self.workers.get_mut(slot).filter(|_| !replies.is_empty()) else {
+            return;
+        };
+        worker.closing.extend(replies.iter().map(|(run, _)| *run));
+        if worker.side.is_none() {
+            // It connects before it takes its first run, and may have been heard on the other socket first.
+            self.let_sides_in();
+        }
+        self.empty_side(slot);
+        if let Some(worker) = self.workers.get_mut(slot) {
+            worker.closing.clear();
+        }
+    }
+
+    fn worker_ended(&mut self, slot: Slot) {
         let mut replies = std::mem::take(&mut self.replies);
+        self.empty_side(slot);
         self.workers.end(&self.poll, slot, &mut replies);
         self.take_replies(slot, &mut replies);
         self.shared.order(Order::Died { slot });
     }
 
-    fn take_replies(&mut self, slot: u32, replies: &mut Vec<(Run, Reply)>) {
+    fn take_replies(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
         for ((id, attempt), reply) in replies.drain(..) {
             if let Some(outcome) = crate::dispatcher::reply::outcome_of(&reply) {
                 self.machine
@@ -248,13 +318,21 @@ impl Driver {
         }
         let now = Instant::now();
         self.clients.welcome(&self.poll, now);
-        if self.keeping.as_mut().is_some_and(|keeping| keeping.take_again(now)) {
+        if self
+            .keeping
+            .as_mut()
+            .is_some_and(|keeping| keeping.take_again(now))
+        {
             self.machine.retry_store(self.now);
         }
         for (slot, ended) in self.workers.overdue(now) {
             self.see_to_worker(slot, ended);
         }
-        if self.idleness.look(self.machine.is_idle(), now) {
+        self.nudge_again(now);
+        self.tell_reasons(now);
+        if let Some(after) = self.idle_end
+            && self.idleness.look(self.machine.is_idle(), now, after)
+        {
             // Looking at each request is done once a second at most.
             match self.machine.figures(self.now).unfinished {
                 0 => self.shared.order(Order::Idle),
@@ -264,7 +342,7 @@ impl Driver {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if self.clients.has_more() {
+        if self.clients.has_more() || self.following.has_more() {
             return Some(Duration::ZERO);
         }
         let tick = self.machine.next_tick().map(|at| self.clock.until(at));
@@ -273,6 +351,8 @@ impl Driver {
             self.workers.deadline(),
             self.clients.resumes(),
             self.idleness.due(),
+            self.nudges.deadline(),
+            self.following.deadline(),
             self.keeping.as_ref().and_then(Keeping::again),
         ];
         let others = others.into_iter().flatten();

@@ -8,7 +8,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use crate::action::Step;
 use crate::dispatcher::command::Order;
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::workers::Run;
+use crate::dispatcher::workers::{Run, Worker};
 use crate::request::{Death, Outcome, Slot};
 
 impl Driver {
@@ -26,6 +26,15 @@ impl Driver {
             },
             None => death,
         };
+        let death = match &*death.last_output {
+            // What a worker writes goes to the dispatcher, not to its keeper.
+            "" => Death {
+                last_output: worker.tail.text().into(),
+                ..death
+            },
+            _ => death,
+        };
+        self.bury(slot, &worker);
         self.machine.worker_gone(self.now, slot, death);
     }
 
@@ -48,6 +57,15 @@ impl Driver {
         {
             serving.killed();
             kill(&serving.pidfd);
+        }
+    }
+
+    /// A place is free: nothing of its worker is kept.
+    pub fn bury(&mut self, slot: Slot, worker: &Worker) {
+        self.measures.gauge.unwatch(slot);
+        self.nudges.forget(slot);
+        if let Some(place) = worker.side {
+            self.leave_side(place);
         }
     }
 
@@ -77,9 +95,15 @@ impl Driver {
             }
             return;
         }
+        if step != Step::Exception {
+            self.nudges.forget(slot);
+        }
+        let Some(serving) = self.workers.get(slot).and_then(|worker| worker.serving()) else {
+            return;
+        };
         // A process that has gone needs no signal: its end is on its way here.
         match step {
-            Step::Exception => {}
+            Step::Exception => self.nudge(slot, run),
             Step::Terminate => {
                 let _ = pidfd_send_signal(&serving.pidfd, Signal::TERM);
             }

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::dispatcher::limit::IDLE_MS;
-
 /// What was seen of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idleness {
@@ -16,10 +14,10 @@ pub enum Idleness {
 
 impl Idleness {
     /// Take in whether there is anything to do at `now`; true when idleness is to be told.
-    pub fn look(&mut self, idle: bool, now: Instant) -> bool {
+    pub fn look(&mut self, idle: bool, now: Instant, after: Duration) -> bool {
         match *self {
             _ if !idle => *self = Self::Busy,
-            Self::Busy => *self = Self::Since(now + Duration::from_millis(IDLE_MS)),
+            Self::Busy => *self = Self::Since(now + after),
             Self::Since(due) if due <= now => {
                 *self = Self::Told;
                 return true;
@@ -44,14 +42,18 @@ mod tests {
 
     #[test]
     fn idleness_is_told_once_and_only_where_it_lasts() {
-        let start = Instant::now();
+        const IDLE_MS: u64 = 1_000;
+        let (start, after) = (Instant::now(), Duration::from_millis(IDLE_MS));
         let at = |ms| start + Duration::from_millis(ms);
         let mut idleness = Idleness::Busy;
-        assert!(!idleness.look(true, at(0)));
-        assert!(!idleness.look(false, at(IDLE_MS)), "it has begun to work");
-        assert!(!idleness.look(true, at(IDLE_MS)));
+        assert!(!idleness.look(true, at(0), after));
+        assert!(
+            !idleness.look(false, at(IDLE_MS), after),
+            "it has begun to work"
+        );
+        assert!(!idleness.look(true, at(IDLE_MS), after));
         assert_eq!(idleness.due(), Some(at(2 * IDLE_MS)));
-        assert!(idleness.look(true, at(2 * IDLE_MS)));
-        assert!(!idleness.look(true, at(9 * IDLE_MS)), "it was told");
+        assert!(idleness.look(true, at(2 * IDLE_MS), after));
+        assert!(!idleness.look(true, at(9 * IDLE_MS), after), "it was told");
     }
 }

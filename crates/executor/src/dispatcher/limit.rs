@@ -18,7 +18,7 @@ pub const ORDERS_MAX: usize = 1 << 16;
 pub const TICKETS_MAX: usize = 4_096;
 /// Ends of in-process submissions that nobody has taken.
 pub const FINISHED_MAX: usize = 1 << 22;
-/// Bytes of a submission's arguments.
+/// Bytes of a submission's arguments, unless the settings say otherwise.
 pub const ARGUMENTS_BYTES_MAX: usize = 16 << 20;
 /// How long accepting pauses where no descriptor is left.
 pub const ACCEPT_PAUSE_MS: u64 = 100;
@@ -26,7 +26,27 @@ pub const ACCEPT_PAUSE_MS: u64 = 100;
 pub const HALF_DEAD_MS: u64 = 1_000;
 /// How long the crew has to say how a worker ended, before its end counts as unknown.
 pub const DEATH_TOLD_MS: u64 = 5_000;
-/// How long nothing waits or runs before the crew is told so.
-pub const IDLE_MS: u64 = 1_000;
 /// A store that took nothing is tried again after so long.
 pub const STORE_AGAIN_MS: u64 = 1_000;
+/// Submissions that wait for the code that is being loaded; beyond it they are checked against the last one.
+pub const PARKED_MAX: usize = 10_000;
+/// Workers whose side sockets are open; each holds two descriptors.
+pub const SIDES_MAX: usize = 4_096;
+/// Records of one worker in one turn: it may talk without end.
+pub const RECORDS_A_TURN: usize = 64;
+/// Output of one worker that is read at once, which is what a pipe holds.
+pub const OUTPUT_READ_BYTES: usize = 64 << 10;
+/// And in one turn.
+pub const OUTPUT_BYTES_A_TURN: usize = 1 << 20;
+/// The last output of a worker that is told with its death.
+pub const LAST_OUTPUT_BYTES: usize = 4 << 10;
+/// Items of one stream in one turn.
+pub const ITEMS_A_TURN: usize = 32;
+/// Bytes of a log in one item.
+pub const LOG_PIECE_BYTES: usize = 64 << 10;
+/// What happened to a request and was not taken by who follows it; the oldest goes first.
+pub const EVENTS_QUEUED_MAX: usize = 256;
+/// How often the reason of what waits is looked at where somebody follows it.
+pub const REASONS_MS: u64 = 1_000;
+/// Between two signals to a run that is to end.
+pub const NUDGE_MS: u64 = 100;

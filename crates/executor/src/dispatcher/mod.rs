@@ -8,26 +8,35 @@ mod answers;
 mod calls;
 mod clients;
 mod clock;
+mod code;
 mod command;
 mod commands;
 mod desk;
 mod driver;
 mod ends;
+mod files;
+mod following;
 mod hash;
 mod idle;
 mod keeping;
 pub mod limit;
 mod local;
 mod mailbox;
+mod measures;
+mod nudges;
 mod poll;
 mod recovery;
 mod reply;
 mod seats;
 mod settings;
+mod sides;
 mod stored;
+mod streams;
+mod tail;
 mod waiting;
 mod workers;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -45,7 +54,8 @@ use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{COMMANDS_MAX, FINISHED_MAX, ORDERS_MAX, TICKETS_MAX};
 use crate::error::{Error, Result};
 use crate::id::RequestId;
-use crate::machine::{Figures, Why, WorkerSeen};
+use crate::machine::{Figures, ScheduleSeen, Why, WorkerSeen};
+use crate::manifest::Manifest;
 use crate::request::{Blob, Death, Millis, Options, Slot};
 use crate::store::{PruneRule, Pruned};
 
@@ -133,7 +143,40 @@ impl Dispatcher {
         self.ask(move |driver| driver.cancel_ticket(ticket))
     }
 
-    /// Dispatch nothing for this reason, or go on.
+    /// A code is ready, which its manifest describes: submissions are checked against it from now on.
+    ///
+    /// # Errors
+    /// `Config` for what is no manifest, `Refused` for a schedule that is none, `Closed`.
+    pub fn install(&self, manifest: &[u8]) -> Result<()> {
+        let manifest = Arc::new(Manifest::parse(manifest)?);
+        self.ask(move |driver| driver.install(manifest))?
+    }
+
+    /// Watch these files; `Order::Sources` says which of them have changed.
+    ///
+    /// # Errors
+    /// `System`, `Closed`.
+    pub fn watch_sources(&self, paths: Vec<PathBuf>) -> Result<()> {
+        self.ask(move |driver| driver.files.watch(&driver.poll, paths))?
+    }
+
+    /// The schedules of the newest code.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn schedules(&self) -> Result<Vec<ScheduleSeen>> {
+        self.ask(|driver| driver.machine.schedules())
+    }
+
+    /// Pause a schedule, or let it go on; false: there is none of that name.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn set_schedule(&self, name: String, paused: bool) -> Result<bool> {
+        self.ask(move |driver| driver.machine.set_schedule(driver.now, &name, paused))
+    }
+
+    /// Dispatch nothing for this reason and refuse what is submitted, or go on.
     ///
     /// # Errors
     /// `Closed`.

@@ -40,6 +40,8 @@ pub enum Source {
     /// The pidfd of a worker.
     Death(Place),
     Side(Place),
+    /// The pipe of a worker's output.
+    Output(Place),
 }
 
 /// What is wanted of a descriptor, or has come.
@@ -154,6 +156,7 @@ fn to_data(source: Source) -> u64 {
         Source::Worker(place) => (7, place),
         Source::Death(place) => (8, place),
         Source::Side(place) => (9, place),
+        Source::Output(place) => (10, place),
     };
     kind << (32 + GENERATION_BITS) | u64::from(place.generation) << 32 | u64::from(place.number)
 }
@@ -174,6 +177,7 @@ fn from_data(data: u64) -> Option<Source> {
         7 => Source::Worker(place),
         8 => Source::Death(place),
         9 => Source::Side(place),
+        10 => Source::Output(place),
         _ => return None,
     })
 }
@@ -195,6 +199,7 @@ mod tests {
             Source::Worker(place),
             Source::Death(place),
             Source::Side(place),
+            Source::Output(place),
         ];
         for source in sources {
             assert_eq!(from_data(to_data(source)), Some(source));

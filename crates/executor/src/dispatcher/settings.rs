@@ -1,16 +1,61 @@
 //! What a dispatcher is started with.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use crate::dispatcher::limit::ARGUMENTS_BYTES_MAX;
+use crate::gauge::Limits;
+use crate::limit::LOG_BYTES_MAX;
 use crate::machine::Policy;
 use crate::store::StoreConfig;
 
 /// What a dispatcher is started with.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     pub policy: Policy,
     /// Where requests are kept; without it they are lost with the process, and `policy.durable` is false.
     pub store: Option<StoreConfig>,
     /// Where clients connect; without it nobody can call.
     pub socket: Option<PathBuf>,
+    /// Where workers connect their side sockets; without it there are no logs, no progress and no interrupts.
+    pub side_socket: Option<PathBuf>,
+    /// Output that is kept of one request, in the store's directory.
+    pub log_bytes_max: u64,
+    /// Bytes of one submission's arguments.
+    pub arguments_bytes_max: usize,
+    /// Where a source file has changed, nothing is dispatched before the new code is installed.
+    pub reload: bool,
+    /// How long nothing waits or runs before the crew is told; `None`: never.
+    pub idle_end: Option<Duration>,
+}
+
+impl Default for Settings {
+    /// What this machine has, no store, and no sockets.
+    fn default() -> Self {
+        let found = Limits::find();
+        let policy = Policy::default();
+        let tight = found.ends_as_group;
+        Self {
+            policy: Policy {
+                cores_milli: found.cores_milli,
+                memory_limit: Some(found.memory_bytes),
+                memory_free_fraction: if tight {
+                    0.10
+                } else {
+                    policy.memory_free_fraction
+                },
+                guard_fraction: if tight { 0.95 } else { policy.guard_fraction },
+                low_resource: found.low_resource,
+                durable: false,
+                ..policy
+            },
+            store: None,
+            socket: None,
+            side_socket: None,
+            log_bytes_max: LOG_BYTES_MAX,
+            arguments_bytes_max: ARGUMENTS_BYTES_MAX,
+            reload: false,
+            idle_end: None,
+        }
+    }
 }

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use forebay_transport::call::{Outcome as Reply, Taker};
 use forebay_transport::connection::Outgoing;
-use forebay_transport::{Codec, Connection, Head, Payload};
+use forebay_transport::{Codec, Connection, Error as Fault, Head, Payload};
 
 use crate::dispatcher::command::Hired;
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{DEATH_TOLD_MS, HALF_DEAD_MS};
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
+use crate::dispatcher::tail::Tail;
 use crate::error::{Error, Result};
 use crate::id::RequestId;
 use crate::message::Message;
@@ -51,6 +52,11 @@ pub struct Worker {
     /// It was killed because it outgrew what there is: peak and limit.
     pub expelled: Option<(u64, u64)>,
     touched: bool,
+    /// Its side socket, once it has said who it is.
+    pub side: Option<Place>,
+    pub tail: Tail,
+    /// Runs that it has replied to, while what it wrote before is taken.
+    pub closing: Vec<Run>,
 }
 
 /// The workers, by slot.
@@ -79,6 +85,9 @@ impl Workers {
             stage: Stage::Starting,
             expelled: None,
             touched: false,
+            side: None,
+            tail: Tail::default(),
+            closing: Vec::new(),
         });
     }
 
@@ -183,7 +192,6 @@ impl Workers {
         if !std::mem::replace(&mut worker.touched, true) {
             self.touched.push(slot);
         }
-        use forebay_transport::Error as Fault;
         match started {
             Ok(call) => Ok(Some(call)),
             Err(Fault::Broken { .. } | Fault::Closed { .. } | Fault::Protocol { .. }) => Ok(None),
@@ -297,6 +305,21 @@ impl Worker {
             Stage::Serving(serving) => Some(serving),
             Stage::Starting | Stage::Ended(_) => None,
         }
+    }
+
+    /// Whether this run is the worker's.
+    pub fn runs(&self, run: Run) -> bool {
+        let runs = self.serving().is_some_and(|serving| serving.runs(run));
+        runs || self.closing.contains(&run)
+    }
+
+    /// What it runs, if that is one request: then what it writes is that one's.
+    pub fn only_run(&self) -> Option<Run> {
+        if self.lane == Lane::Async {
+            return None;
+        }
+        let running = || self.serving()?.running.values().next().copied();
+        self.closing.first().copied().or_else(running)
     }
 
     fn deadline(&self) -> Option<Instant> {

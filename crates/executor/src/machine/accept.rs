@@ -208,7 +208,7 @@ impl Machine {
                 self.applied(now, written);
             }
         }
-        self.settle(now);
+        self.resume_store(now);
     }
 
     fn applied(&mut self, now: Millis, written: Written) {
@@ -282,8 +282,8 @@ impl Machine {
         } else {
             ""
         };
-        self.ledger.down = Some(format!("{why}{next}").into());
-        self.settle(now);
+        self.ledger.fail(format!("{why}{next}").into());
+        self.resume_store(now);
     }
 
     fn refuse(&mut self, now: Millis, key: Key, id: RequestId, refusal: Arc<Refusal>) {
@@ -312,13 +312,18 @@ impl Machine {
         let Place::Claiming { slot } = entry.place else {
             return false;
         };
-        self.release(now, key, slot);
-        self.advance(now, key);
+        self.unreserve(now, key, slot);
         true
     }
 
     /// The store may work again: what it could not take is given to it once more, in order.
     pub fn retry_store(&mut self, now: Millis) {
+        self.ledger.retry();
+        self.resume_store(now);
+    }
+
+    /// Where a retry is wanted, and all that was on its way has been answered.
+    fn resume_store(&mut self, now: Millis) {
         for written in self.ledger.resume() {
             if let Some(op) = self.ledger.add(written) {
                 self.actions.push(Action::Store(op));
@@ -346,19 +351,19 @@ impl Machine {
             return;
         }
         if self.take_key(key) {
-            self.make_ready(key);
+            self.make_ready(now, key);
         } else if let Some(entry) = self.register.get_mut(key) {
             entry.place = Place::Keyed;
         }
     }
 
     /// Into its lane's queue.
-    pub(super) fn make_ready(&mut self, key: Key) {
+    pub(super) fn make_ready(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
         entry.place = Place::Ready;
-        entry.ready_at = self.now;
+        entry.ready_at = now;
         let rank = Rank::of(&entry.request, key);
         let queue = &mut self.lanes[entry.request.submission.options.lane as usize];
         queue.ready.push(&entry.request.submission.submitter, rank);

@@ -177,7 +177,7 @@ impl Machine {
             + u32::from(slot.is_none()) * self.workers.starting_burst(Lane::Long);
         match self.estimate(key) {
             Some(estimate) => self.fits_memory(lane, estimate, slot, limit),
-            None if long == 0 => Ok(()),
+            None if long == 0 => self.fits_memory(lane, self.room.base(&self.policy), slot, limit),
             None => Err(Blocked::Unknown { running: long }),
         }
     }
@@ -205,8 +205,9 @@ impl Machine {
         let need = estimate.saturating_sub(worker.map_or(0, |worker| worker.private));
         let taken = self.room.resident.saturating_add(self.room.promised);
         let kept = part(limit, self.policy.memory_free_fraction) + self.kept_for_short(lane, limit);
-        let free = limit.saturating_sub(kept).saturating_sub(taken);
-        if need > free {
+        let most = limit.saturating_sub(kept);
+        let free = most.saturating_sub(taken);
+        if taken.saturating_add(need) > most {
             return Err(Blocked::Memory { need, free, limit });
         }
         Ok(())

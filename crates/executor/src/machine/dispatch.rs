@@ -2,14 +2,15 @@
 
 use super::Machine;
 use super::admission::Blocked;
-use super::entry::{Key, Place, Run};
+use super::entry::{Entry, Key, Place, Run};
 use super::policy::LANES;
 use super::queue::Rank;
 use crate::action::Action;
+use crate::id::RequestId;
 use crate::request::{Lane, Millis, Slot};
 
 /// Submitters whose first request is tried where those before do not fit.
-const LOOK: usize = 8;
+pub(super) const LOOK: usize = 8;
 /// What a lane of weight 1 pays for a dispatch.
 const STRIDE: u64 = 1 << 16;
 
@@ -23,12 +24,8 @@ enum Looked {
 impl Machine {
     /// Dispatches what can be, the lane that got least by its weight first.
     pub(super) fn dispatch(&mut self, now: Millis) {
-        let mut open = LANES.map(|lane| !self.lanes[lane as usize].ready.is_empty());
-        if open == [false; 3]
-            || self
-                .stopped_because(now)
-                .is_some_and(|_| !self.only_starts_fail())
-        {
+        let mut open = self.lanes_with_ready();
+        if open == [false; 3] || !self.may_dispatch() {
             return;
         }
         loop {
@@ -36,15 +33,23 @@ impl Machine {
             let Some(&lane) = competing.min_by_key(|lane| self.lanes[**lane as usize].pass) else {
                 return;
             };
-            if self.look(now, lane) == Looked::Nothing || self.lanes[lane as usize].ready.is_empty()
+            let looked = self.look(now, lane);
+            if looked == Looked::Again && lane == Lane::Short && self.policy.memory_limit.is_some()
             {
+                // What was kept for a short request is free for the others while one runs.
+                open = self.lanes_with_ready();
+            } else if looked == Looked::Nothing || self.lanes[lane as usize].ready.is_empty() {
                 open[lane as usize] = false;
             }
         }
     }
 
-    /// Workers do not start, but those that are up take requests.
-    fn only_starts_fail(&self) -> bool {
+    fn lanes_with_ready(&self) -> [bool; 3] {
+        LANES.map(|lane| !self.lanes[lane as usize].ready.is_empty())
+    }
+
+    /// Also while workers do not start: those that are up take requests.
+    fn may_dispatch(&self) -> bool {
         self.hold.is_none() && !self.draining && self.ledger.down.is_none()
     }
 
@@ -62,12 +67,13 @@ impl Machine {
                 return Looked::Again;
             }
             if let Err(blocked) = self.fits(key, slot) {
-                if self.waits_long(now, lane, turn, &blocked) {
+                if turn == 0 && self.waits_long(now, lane, key, &blocked) {
                     return Looked::Nothing;
                 }
                 continue;
             }
             let Some(slot) = slot else {
+                self.charge(lane);
                 self.start_burst(now, lane, key);
                 return Looked::Again;
             };
@@ -95,33 +101,47 @@ impl Machine {
     }
 
     /// The lane's first request has not fitted for so long that nothing of its lane overtakes it any more.
-    fn waits_long(&mut self, now: Millis, lane: Lane, turn: usize, blocked: &Blocked) -> bool {
-        if turn > 0 || !blocked.is_of_itself() {
+    fn waits_long(&mut self, now: Millis, lane: Lane, key: Key, blocked: &Blocked) -> bool {
+        let Some(entry) = self.register.get(key).filter(|_| blocked.is_of_itself()) else {
             return false;
+        };
+        let id = entry.request.id;
+        let queue = &mut self.lanes[lane as usize];
+        if queue.blocked.is_none_or(|(before, _)| before != id) {
+            queue.blocked = Some((id, now));
         }
-        let since = *self.lanes[lane as usize].blocked_since.get_or_insert(now);
-        now.saturating_sub(since) >= self.policy.overtaken_ms_max
+        self.comes_first(now, lane) == Some(id)
+    }
+
+    /// The request that a lane waits for, since it has not fitted for long.
+    pub(super) fn comes_first(&self, now: Millis, lane: Lane) -> Option<RequestId> {
+        let queue = &self.lanes[lane as usize];
+        let (id, since) = queue.blocked?;
+        let first = queue.ready.head(0).and_then(|key| self.register.get(key))?;
+        let long = now.saturating_sub(since) >= self.policy.overtaken_ms_max;
+        (first.request.id == id && long).then_some(id)
     }
 
     fn give(&mut self, now: Millis, lane: Lane, key: Key, slot: Slot) {
+        self.charge(lane);
+        self.occupy(key, slot);
+        self.write_claim(now, key);
+        let once = |entry: &Entry| !entry.may_run_twice();
+        let journal = self.policy.durable && self.register.get(key).is_some_and(once);
+        self.start_run(now, key, slot, journal);
+    }
+
+    /// A lane got something that others may have wanted too.
+    fn charge(&mut self, lane: Lane) {
         let weight = u64::from(self.policy.lane_weights[lane as usize].max(1));
-        let least = LANES
-            .iter()
-            .filter(|one| !self.lanes[**one as usize].ready.is_empty())
-            .map(|one| self.lanes[*one as usize].pass)
+        let ready = LANES.map(|one| &self.lanes[one as usize]).into_iter();
+        let least = ready
+            .filter(|queue| !queue.ready.is_empty())
+            .map(|queue| queue.pass)
             .min();
         let queue = &mut self.lanes[lane as usize];
         // A lane that was empty does not catch up on what it did not ask for.
         queue.pass = queue.pass.max(least.unwrap_or(0)) + STRIDE / weight;
-        queue.blocked_since = None;
-        self.occupy(key, slot);
-        self.write_claim(now, key);
-        let journal = self.policy.durable
-            && self
-                .register
-                .get(key)
-                .is_some_and(|entry| !entry.may_run_twice());
-        self.start_run(now, key, slot, journal);
     }
 
     /// Counts a request as its worker's, before its run begins.
@@ -158,7 +178,7 @@ impl Machine {
             worker.idle_since = now;
         });
         if let Some(next) = next {
-            self.make_ready(next);
+            self.make_ready(now, next);
         }
     }
 
@@ -173,6 +193,7 @@ impl Machine {
             stop: None,
             peak: None,
         });
+        let lane = entry.lane();
         let timeout = entry.options().timeout_ms;
         let due = timeout.map(|span| now.saturating_add(span));
         self.timers.set(key, &mut entry.due, due);
@@ -183,5 +204,6 @@ impl Machine {
             journal,
         });
         self.workers.change(slot, |worker| worker.uses += 1);
+        self.lanes[lane as usize].burst.began(now);
     }
 }

@@ -110,6 +110,16 @@ impl Entry {
         self.attempts - self.forgiven <= self.options().retries
     }
 
+    /// The worker that has it, or that is kept for it.
+    pub(crate) fn slot(&self) -> Option<Slot> {
+        match &self.place {
+            Place::Accepting { slot } => *slot,
+            Place::Claiming { slot } => Some(*slot),
+            Place::Running(run) => Some(run.slot),
+            _ => None,
+        }
+    }
+
     pub(crate) fn run(&self) -> Option<&Run> {
         match &self.place {
             Place::Running(run) => Some(run),

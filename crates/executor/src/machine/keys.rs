@@ -113,6 +113,10 @@ impl Names {
         &mut self.names[index as usize]
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &Name)> {
+        (0..).zip(self.names.iter())
+    }
+
     pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (u32, &mut Name)> {
         (0..).zip(self.names.iter_mut())
     }

@@ -27,6 +27,10 @@ impl Timers {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.due.len()
+    }
+
     pub(crate) fn first(&self) -> Option<Millis> {
         self.due.first().map(|(at, _)| *at)
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Machine;
+use super::dispatch::LOOK;
 use super::entry::{Entry, Place};
 use super::queue::Rank;
 use crate::request::{Millis, Status};
@@ -157,6 +158,25 @@ impl Machine {
         }
         if let Err(blocked) = self.fits(key, self.workers.open(lane)) {
             return (format!("waiting: {}", blocked.text()), blocked.next());
+        }
+        if queue.turn_of(submitter).is_some_and(|turn| turn >= LOOK) {
+            let text = format!(
+                "waiting: {LOOK} submitters come before its own, and their requests do not fit"
+            );
+            return (text, "see why those wait".into());
+        }
+        if let Some(first) = self
+            .comes_first(now, lane)
+            .filter(|id| *id != entry.request.id)
+        {
+            let text = format!("waiting: {first} has not fitted for long and comes first");
+            return (text, format!("see why {first} waits"));
+        }
+        if self.workers.open(lane).is_some() {
+            return (
+                "waiting: nothing keeps it; this is a fault of the executor".into(),
+                "report it".into(),
+            );
         }
         let row = self.workers.row(lane);
         (

@@ -269,4 +269,36 @@ impl Workers {
         self.free.insert(slot);
         Some(worker)
     }
+
+    /// Counts a lane's workers again.
+    pub(crate) fn audit(&self, lane: Lane) -> Result<(), String> {
+        let mine = || self.iter().filter(|(_, worker)| worker.lane == lane);
+        let count = |which: &dyn Fn(&Worker) -> bool| {
+            let staying = mine().filter(|(_, worker)| !worker.leaving && which(worker));
+            u32::try_from(staying.count()).unwrap_or(u32::MAX)
+        };
+        let row = self.row(lane);
+        let counted = [
+            count(&|_| true),
+            count(&|worker| !worker.burst),
+            count(&|worker| worker.stage == Stage::Starting),
+            count(&|worker| worker.stage == Stage::Starting && worker.burst),
+        ];
+        let booked = [row.alive, row.guaranteed, row.starting, row.starting_burst];
+        if counted != booked {
+            return Err(format!(
+                "{lane:?} workers are {counted:?}, booked {booked:?}"
+            ));
+        }
+        let mut open: Vec<Slot> = row.open.iter().flatten().copied().collect();
+        open.sort_unstable();
+        let room = mine().filter(|(_, worker)| worker.has_room(self.async_at_once));
+        let with_room: Vec<Slot> = room.map(|(slot, _)| slot).collect();
+        if open != with_room {
+            return Err(format!(
+                "{lane:?} workers with room are {with_room:?}, listed {open:?}"
+            ));
+        }
+        Ok(())
+    }
 }

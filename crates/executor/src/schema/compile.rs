@@ -301,8 +301,12 @@ fn text_kinds(schema: &Map<String, Value>) -> Kinds {
     if is("contentEncoding", "base64") || is("x-forebay", "bytes") {
         return Kinds::BYTES;
     }
+    let ruled = ["pattern", "minLength", "maxLength"]
+        .iter()
+        .any(|name| schema.contains_key(*name));
     match schema.get("format").and_then(Value::as_str) {
-        // A datetime that may have a zone or not has no format.
+        // A datetime that may have a zone or not has no format, nor what only text can have.
+        None if ruled => Kinds::TEXT,
         None | Some("date-time") => Kinds::TEXT.with(Kinds::TIME),
         Some("decimal") => Kinds::TEXT.with(Kinds::INTEGER).with(Kinds::FLOAT),
         Some("uuid") => Kinds::TEXT.with(Kinds::BYTES),

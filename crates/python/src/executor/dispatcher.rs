@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::options::options_of;
 use super::seen;
-use super::settings::settings_of;
-use crate::error::executor;
+use super::settings::{prune_rule, settings_of};
+use crate::error::{broken, executor};
 use crate::sys::descriptor::take;
 use crate::transport::Connection;
 
@@ -192,11 +193,46 @@ impl PyDispatcher {
         why.map(|why| seen::why(py, &why)).transpose()
     }
 
-    /// None, or why each is refused.
-    fn retry(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Vec<Option<String>>> {
-        let retry = |id| self.core.retry(RequestId(id)).map(std::result::Result::err);
-        py.detach(|| ids.into_iter().map(retry).collect::<Result<_, _>>())
+    fn install(&self, py: Python<'_>, manifest: &[u8]) -> PyResult<()> {
+        py.detach(|| self.core.install(manifest)).map_err(executor)
+    }
+
+    fn watch_sources(&self, py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<()> {
+        py.detach(|| self.core.watch_sources(paths))
             .map_err(executor)
+    }
+
+    fn schedules<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let schedules = py.detach(|| self.core.schedules()).map_err(executor)?;
+        schedules
+            .iter()
+            .map(|one| seen::schedule(py, one))
+            .collect()
+    }
+
+    fn set_schedule(&self, py: Python<'_>, name: String, paused: bool) -> PyResult<bool> {
+        py.detach(|| self.core.set_schedule(name, paused))
+            .map_err(executor)
+    }
+
+    fn retry<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let retry = |id: u64| self.core.retry(RequestId(id)).map(|done| (id, done));
+        let done: Vec<_> = py
+            .detach(|| ids.into_iter().map(retry).collect::<Result<_, _>>())
+            .map_err(executor)?;
+        let told = done.iter();
+        told.map(|(id, done)| seen::retried(py, RequestId(*id), done.as_ref().err()))
+            .collect()
+    }
+
+    fn prune<'py>(
+        &self,
+        py: Python<'py>,
+        rule: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let rule = prune_rule(rule, self.core.now())?;
+        let pruned = py.detach(|| self.core.prune(rule)).map_err(executor)?;
+        seen::pruned(py, &pruned.map_err(broken)?)
     }
 
     fn drain(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {

@@ -1,6 +1,8 @@
 //! What the machine looks like, as dicts.
 
-use forebay_executor::machine::{Figures, Why, WorkerSeen};
+use forebay_executor::id::RequestId;
+use forebay_executor::machine::{Figures, ScheduleSeen, Why, WorkerSeen};
+use forebay_executor::store::Pruned;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -62,5 +64,42 @@ pub fn why<'py>(py: Python<'py>, seen: &Why) -> PyResult<Bound<'py, PyDict>> {
     dict.set_item("reason", &seen.reason)?;
     dict.set_item("next", &seen.next)?;
     dict.set_item("decisions", seen.decisions.clone())?;
+    Ok(dict)
+}
+
+/// One schedule; times in milliseconds since 1970.
+pub fn schedule<'py>(py: Python<'py>, seen: &ScheduleSeen) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("name", &*seen.name)?;
+    dict.set_item("pattern", &*seen.pattern)?;
+    dict.set_item("next_at", seen.next_at)?;
+    dict.set_item("fired_at", seen.fired_at)?;
+    dict.set_item("paused", seen.paused)?;
+    dict.set_item("skipped", seen.skipped)?;
+    dict.set_item("last", seen.last.map(|id| id.to_string()))?;
+    dict.set_item("said", &seen.said)?;
+    Ok(dict)
+}
+
+/// What became of a retry: queued again, or refused.
+pub fn retried<'py>(
+    py: Python<'py>,
+    id: RequestId,
+    refused: Option<&String>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("id", id.to_string())?;
+    match refused {
+        Some(why) => dict.set_item("refused", why)?,
+        None => dict.set_item("status", "queued")?,
+    }
+    Ok(dict)
+}
+
+/// What a prune gave up.
+pub fn pruned<'py>(py: Python<'py>, done: &Pruned) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("pruned", done.count)?;
+    dict.set_item("bytes", done.bytes)?;
     Ok(dict)
 }

@@ -1,10 +1,13 @@
 //! The settings of a dispatcher, from a dict.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use forebay_executor::dispatcher::Settings;
+use forebay_executor::id::RequestId;
 use forebay_executor::machine::Policy;
-use forebay_executor::store::{StoreConfig, Synchronous};
+use forebay_executor::request::Status;
+use forebay_executor::store::{PruneRule, StoreConfig, Synchronous};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -22,7 +25,8 @@ macro_rules! set {
     };
 }
 
-/// Read them all; a name that is none is an error.
+/// Read them all; a name that is none is an error. 0 of what makes a worker be replaced means never, and 0 workers
+/// as many as there is room for.
 pub fn settings_of(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
     let mut settings = Settings::default();
     let mut store = StoreConfig::new("");
@@ -30,10 +34,28 @@ pub fn settings_of(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
         let name: String = name.extract()?;
         match name.as_str() {
             "socket" => settings.socket = path(&value)?,
+            "side_socket" => settings.side_socket = path(&value)?,
+            "log_bytes_max" => settings.log_bytes_max = value.extract()?,
+            "arguments_bytes_max" => settings.arguments_bytes_max = value.extract()?,
+            "reload" => settings.reload = value.extract()?,
+            "idle_end_ms" => settings.idle_end = Some(Duration::from_millis(value.extract()?)),
             "state_dir" => store.directory = path(&value)?.unwrap_or_default(),
             name if set_store(&mut store, name, &value)? => {}
             name => set_policy(&mut settings.policy, name, &value)?,
         }
+    }
+    let policy = &mut settings.policy;
+    for never in [
+        &mut policy.worker_age_max_ms,
+        &mut policy.worker_uses_max,
+        &mut policy.worker_growth_max_bytes,
+    ] {
+        if *never == 0 {
+            *never = u64::MAX;
+        }
+    }
+    if policy.workers_max == 0 {
+        policy.workers_max = Policy::default().workers_max;
     }
     settings.policy.durable = !store.directory.as_os_str().is_empty();
     settings.store = settings.policy.durable.then_some(store);
@@ -101,4 +123,54 @@ fn set_policy(policy: &mut Policy, name: &str, value: &Bound<'_, PyAny>) -> PyRe
         seed
     );
     Ok(())
+}
+
+/// A rule of what to prune: `older_s`, `status` as words, `ids` as numbers, `dry_run`.
+pub fn prune_rule(dict: &Bound<'_, PyDict>, now_ms: u64) -> PyResult<PruneRule> {
+    let mut rule = PruneRule::default();
+    for (name, value) in dict {
+        if value.is_none() {
+            continue;
+        }
+        match name.extract::<&str>()? {
+            "older_s" => {
+                let older = Duration::try_from_secs_f64(value.extract()?).unwrap_or(Duration::MAX);
+                let older_ms = u64::try_from(older.as_millis()).unwrap_or(u64::MAX);
+                rule.ended_before = Some(now_ms.saturating_sub(older_ms));
+            }
+            "status" => {
+                let words: Vec<String> = value.extract()?;
+                rule.statuses = words
+                    .iter()
+                    .map(|word| status_of(word))
+                    .collect::<PyResult<_>>()?;
+            }
+            "ids" => {
+                let ids: Vec<u64> = value.extract()?;
+                rule.ids = Some(ids.into_iter().map(RequestId).collect());
+            }
+            "dry_run" => rule.dry_run = value.extract()?,
+            other => {
+                let text =
+                    format!("a prune rule has no {other:?}; it has older_s, status, ids, dry_run");
+                return Err(config(text));
+            }
+        }
+    }
+    Ok(rule)
+}
+
+fn status_of(word: &str) -> PyResult<Status> {
+    Ok(match word {
+        "succeeded" => Status::Succeeded,
+        "failed" => Status::Failed,
+        "cancelled" => Status::Cancelled,
+        "dead" => Status::Dead,
+        other => {
+            let text = format!(
+                "status {other:?} cannot be pruned; give succeeded, failed, cancelled or dead"
+            );
+            return Err(config(text));
+        }
+    })
 }

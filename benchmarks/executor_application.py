@@ -1,0 +1,27 @@
+"""Our application, imported by its workers and by the client."""
+
+from __future__ import annotations
+
+import time
+
+import forebay
+
+app = forebay.App("bench")
+
+# With a hint nobody has to learn first what it needs.
+MEMORY = "10MB"
+
+
+@app.request(lane="short", memory=MEMORY)
+def noop(index: int) -> int:
+    """Return the number."""
+    return index
+
+
+@app.request(lane="short", memory=MEMORY)
+def tell_time(pauses: list[float]) -> int:
+    """Write a line with the time after each pause; return how many."""
+    for pause in pauses:
+        time.sleep(pause)
+        print(time.monotonic_ns(), flush=True)
+    return len(pauses)

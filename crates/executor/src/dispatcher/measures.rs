@@ -1,0 +1,68 @@
+//! What the gauge has measured goes to the machine.
+
+use std::sync::Arc;
+
+use forebay_wake::Queue;
+
+use crate::dispatcher::driver::Driver;
+use crate::dispatcher::mailbox::queue_error;
+use crate::dispatcher::poll::{Poll, Ready, Source};
+use crate::error::{Error, Result};
+use crate::gauge::{Gauge, Host, Memory, Reading};
+use crate::limit::READINGS_MAX;
+
+/// The gauge, and where its readings come.
+pub struct Measures {
+    pub gauge: Gauge,
+    readings: Arc<Queue<Reading>>,
+    batch: Vec<Reading>,
+}
+
+impl Measures {
+    /// Start the gauge's thread.
+    ///
+    /// # Errors
+    /// `System`.
+    pub fn start(poll: &Poll) -> Result<Self> {
+        let readings = Arc::new(Queue::new(READINGS_MAX).map_err(queue_error)?);
+        poll.watch(&*readings, Source::Gauge, Ready::default(), Ready::READ)
+            .map_err(Error::system("epoll_ctl"))?;
+        let memory = Memory::find(&Host::default());
+        Ok(Self {
+            gauge: Gauge::start(memory, Arc::clone(&readings))?,
+            readings,
+            batch: Vec::new(),
+        })
+    }
+}
+
+impl Driver {
+    /// Workers first: the machine's memory is judged with what they are known to have.
+    pub fn take_readings(&mut self) {
+        let measures = &mut self.measures;
+        // It is closed by nobody while this thread lives.
+        drop(measures.readings.drain(&mut measures.batch));
+        let mut machine = None;
+        for reading in measures.batch.drain(..) {
+            match reading {
+                Reading::Worker {
+                    slot,
+                    pid,
+                    private_bytes,
+                } => {
+                    let serving = self.workers.get(slot).and_then(|worker| worker.serving());
+                    if serving.is_some_and(|serving| serving.pid == pid) {
+                        self.machine.measured(self.now, slot, private_bytes);
+                    }
+                }
+                Reading::Machine {
+                    resident_bytes,
+                    pressure,
+                } => machine = Some((resident_bytes, pressure)),
+            }
+        }
+        if let Some((resident, pressure)) = machine {
+            self.machine.machine_measured(self.now, resident, pressure);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Whether the machine's books agree with each other; for the simulation.
+
+use std::collections::HashMap;
+
+use super::Machine;
+use super::entry::{Entry, Place};
+use super::policy::LANES;
+
+impl Machine {
+    /// Counts again what is counted on the way, by a look at everything.
+    ///
+    /// # Errors
+    /// What disagrees.
+    #[doc(hidden)]
+    pub fn audit(&self) -> Result<(), String> {
+        self.audit_lanes()?;
+        self.audit_names()?;
+        let promised: u64 = self.workers.iter().map(|(_, worker)| worker.promise).sum();
+        same("promised bytes", promised, self.room.promised)?;
+        for (slot, worker) in self.workers.iter() {
+            for key in &worker.runs {
+                let place = self.register.get(*key).and_then(Entry::slot);
+                same("the worker of a run", place, Some(slot))?;
+            }
+        }
+        let timed = self
+            .register
+            .iter()
+            .filter(|(_, entry)| entry.due.is_some())
+            .count();
+        same("timers", self.timers.len(), timed)
+    }
+
+    fn audit_lanes(&self) -> Result<(), String> {
+        for lane in LANES {
+            let mine = || {
+                self.register
+                    .iter()
+                    .filter(move |(_, entry)| entry.lane() == lane)
+            };
+            let queue = &self.lanes[lane as usize];
+            let ready = mine()
+                .filter(|(_, entry)| matches!(entry.place, Place::Ready))
+                .count();
+            same("ready requests", queue.ready.len(), ready)?;
+            let running = mine().filter(|(_, entry)| entry.slot().is_some()).count();
+            same("running requests", queue.running as usize, running)?;
+            self.workers.audit(lane)?;
+        }
+        Ok(())
+    }
+
+    fn audit_names(&self) -> Result<(), String> {
+        let mut running: HashMap<u32, u32> = HashMap::new();
+        let mut waiting: HashMap<u32, usize> = HashMap::new();
+        for (_, entry) in self.register.iter() {
+            *running.entry(entry.name).or_default() += u32::from(entry.slot().is_some());
+            *waiting.entry(entry.name).or_default() +=
+                usize::from(matches!(entry.place, Place::Named));
+        }
+        for (index, name) in self.names.all() {
+            same(
+                "running of a name",
+                name.running,
+                running.get(&index).copied().unwrap_or(0),
+            )?;
+            same(
+                "waiting for a name",
+                name.waiting.len(),
+                waiting.get(&index).copied().unwrap_or(0),
+            )?;
+            if !name.waiting.is_empty() && !name.is_full() && running.get(&index) == Some(&0) {
+                // One was told that there is room, and is ready.
+                let told =
+                    |entry: &Entry| entry.name == index && matches!(entry.place, Place::Ready);
+                if !self.register.iter().any(|(_, entry)| told(entry)) {
+                    return Err(format!(
+                        "{} wait for {} and none is told",
+                        name.waiting.len(),
+                        name.text
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn same<T: Copy + PartialEq + std::fmt::Debug>(what: &str, one: T, other: T) -> Result<(), String> {
+    if one == other {
+        Ok(())
+    } else {
+        Err(format!("{what}: {one:?} and {other:?}"))
+    }
+}

@@ -1,0 +1,72 @@
+//! The machine against a world that fails: late commits, a full disk, dying workers, cancels, crashes, time.
+//!
+//! A run is its seed: what fails is printed with it, and fails again, aloud, with `FOREBAY_SIMULATION_SEED`.
+//! `FOREBAY_SIMULATION_SEEDS` says how many seeds of 2,000 steps the long run has.
+
+#[path = "simulation/chance.rs"]
+mod chance;
+#[path = "simulation/disk.rs"]
+mod disk;
+#[path = "simulation/law.rs"]
+mod law;
+#[path = "simulation/workers.rs"]
+mod workers;
+#[path = "simulation/world.rs"]
+mod world;
+
+use world::{Planted, World};
+
+/// Steps of one seed, before everything is let end.
+const STEPS: u64 = 2_000;
+
+fn simulate(seeds: std::ops::Range<u64>, planted: Planted) -> Result<(), String> {
+    for seed in seeds {
+        let mut world = World::new(seed, planted);
+        world.aloud = std::env::var_os("FOREBAY_SIMULATION_SEED").is_some();
+        let broken = world.run(STEPS);
+        broken.map_err(|broken| format!("FOREBAY_SIMULATION_SEED={seed}: {broken}"))?;
+    }
+    Ok(())
+}
+
+fn held(seeds: std::ops::Range<u64>) {
+    if let Err(broken) = simulate(seeds, Planted::Nothing) {
+        panic!("{broken}");
+    }
+}
+
+#[test]
+fn forty_thousand_steps_break_no_invariant() {
+    let seed = std::env::var("FOREBAY_SIMULATION_SEED").ok();
+    match seed.map(|seed| seed.parse::<u64>().expect("a seed is a number")) {
+        Some(seed) => held(seed..seed + 1),
+        None => held(0..20),
+    }
+}
+
+#[test]
+#[ignore = "six seconds with --release, where make test runs it"]
+fn a_million_steps_break_no_invariant() {
+    let seeds = std::env::var("FOREBAY_SIMULATION_SEEDS").ok();
+    let seeds = seeds.map_or(500, |seeds| {
+        seeds.parse::<u64>().expect("a number of seeds")
+    });
+    held(1_000..1_000 + seeds);
+}
+
+#[test]
+fn planted_faults_are_found() {
+    for (planted, law) in [
+        (Planted::DeathLost, "5:"),
+        (Planted::SentTwice, "3:"),
+        (Planted::ToldEarly, "2:"),
+        (Planted::NoJournal, "4:"),
+        (Planted::PlaceReused, "5:"),
+    ] {
+        let broken = simulate(0..200, planted).expect_err("a planted fault breaks an invariant");
+        assert!(
+            broken.contains(law),
+            "{planted:?} was found by another invariant: {broken}"
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! A store that commits late, fails, and keeps what it committed when the server dies.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use forebay_executor::id::RequestId;
+use forebay_executor::op::{Op, Restored};
+use forebay_executor::request::{Failure, Millis, Request, Status};
+
+pub struct Row {
+    pub request: Arc<Request>,
+    pub status: Status,
+    pub attempts: u32,
+    deaths: u32,
+    wake_at: Option<Millis>,
+}
+
+pub enum Answer {
+    Committed(usize),
+    Failed(usize),
+}
+
+#[derive(Default)]
+pub struct Disk {
+    pub rows: BTreeMap<RequestId, Row>,
+    journal: HashSet<(RequestId, u32)>,
+    given: VecDeque<Op>,
+    answers: VecDeque<Answer>,
+    pub is_full: bool,
+}
+
+impl Disk {
+    pub fn give(&mut self, op: Op) {
+        self.given.push_back(op);
+    }
+
+    pub fn note(&mut self, id: RequestId, attempt: u32) {
+        self.journal.insert((id, attempt));
+    }
+
+    pub fn has_work(&self) -> bool {
+        !self.given.is_empty()
+    }
+
+    /// Commits, or fails to commit, the next `count` changes as one transaction.
+    pub fn turn(&mut self, count: usize) {
+        let count = count.min(self.given.len());
+        if count == 0 {
+            return;
+        }
+        if self.is_full {
+            self.given.drain(..count);
+            self.answers.push_back(Answer::Failed(count));
+            return;
+        }
+        let batch: Vec<Op> = self.given.drain(..count).collect();
+        for op in batch {
+            self.apply(op);
+        }
+        self.answers.push_back(Answer::Committed(count));
+    }
+
+    pub fn answer(&mut self) -> Option<Answer> {
+        self.answers.pop_front()
+    }
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Accept(request) => {
+                let row = Row {
+                    request: Arc::clone(&request),
+                    status: Status::Queued,
+                    attempts: 0,
+                    deaths: 0,
+                    wake_at: None,
+                };
+                assert!(
+                    self.rows.insert(request.id, row).is_none(),
+                    "accepted twice"
+                );
+            }
+            Op::Claim { id, attempt, .. } => {
+                self.journal.remove(&(id, attempt));
+                let Some(row) = self.rows.get_mut(&id) else {
+                    return; // its row was in a transaction that failed
+                };
+                assert!(!row.status.has_ended(), "{id} is claimed after its end");
+                assert!(attempt >= row.attempts, "{id} goes back to run {attempt}");
+                row.status = Status::Running;
+                row.attempts = attempt;
+            }
+            Op::Park {
+                id,
+                wake_at,
+                failure,
+                ..
+            } => {
+                let row = self.rows.get_mut(&id).expect("a row that is parked");
+                assert!(!row.status.has_ended(), "{id} is parked after its end");
+                row.status = Status::Queued;
+                row.wake_at = Some(wake_at);
+                row.deaths +=
+                    u32::from(matches!(failure, Failure::Died(death) if &*death.cause != "server"));
+            }
+            Op::Retry { id, .. } => {
+                let row = self.rows.get_mut(&id).expect("a row that is retried");
+                assert!(row.status.has_ended(), "{id} is retried before its end");
+                row.status = Status::Queued;
+                row.deaths = 0;
+                row.wake_at = None;
+            }
+            Op::End { id, ending } => {
+                let row = self.rows.get_mut(&id).expect("a row that ends");
+                assert!(!row.status.has_ended(), "{id} ends twice");
+                row.status = ending.status;
+                row.attempts = ending.attempts;
+            }
+            Op::Peak { .. } | Op::Fired { .. } => {}
+        }
+    }
+
+    /// The server is dead: what was not committed is gone. After a loss of power the journal is too.
+    pub fn recover(&mut self, power_lost: bool) -> Vec<Restored> {
+        self.given.clear();
+        self.answers.clear();
+        let journal = std::mem::take(&mut self.journal);
+        if !power_lost {
+            for (id, attempt) in journal {
+                if let Some(row) = self.rows.get_mut(&id).filter(|row| !row.status.has_ended()) {
+                    row.status = Status::Running;
+                    row.attempts = row.attempts.max(attempt);
+                }
+            }
+        }
+        let unfinished = self.rows.values().filter(|row| !row.status.has_ended());
+        unfinished.map(|row| restored(row, power_lost)).collect()
+    }
+
+    /// An ended request, as an operator has it read back.
+    pub fn read(&self, id: RequestId) -> Option<Restored> {
+        Some(restored(self.rows.get(&id)?, false))
+    }
+}
+
+fn restored(row: &Row, rebooted: bool) -> Restored {
+    Restored {
+        request: Request::clone(&row.request),
+        status: row.status,
+        attempts: row.attempts,
+        deaths: row.deaths,
+        wake_at: row.wake_at,
+        rebooted,
+    }
+}

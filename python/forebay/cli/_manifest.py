@@ -1,0 +1,128 @@
+"""What the requests of an application look like, without importing it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forebay.cli._exit import NoSuchThingError
+from forebay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from forebay.executor import Client
+
+__all__ = ["cached", "find_request", "manifest_of"]
+
+Manifest = dict[str, Any]
+
+
+def manifest_of(client: Client) -> Manifest:
+    """What the server has of its application."""
+    manifest: Manifest = client.ask("manifest")
+    if "requests" not in manifest:
+        held = (client.info().get("figures") or {}).get("held")
+        raise ConfigError(f"the application cannot be used: {held or 'it is not loaded yet'}")
+    return manifest
+
+
+def cached(options: argparse.Namespace) -> Manifest | None:
+    """What the last server of an application left of it, unless its sources are newer.
+
+    Without `--app` it is that of the configuration, else of the server that was started last.
+    A server that is named by its URL has to be asked.
+    """
+    if options.url is not None:
+        return None
+    try:
+        path = _state(options.app) / "manifest.json"
+        written = path.stat().st_mtime
+        manifest: Manifest = json.loads(path.read_text())
+        fresh = all(os.stat(source).st_mtime <= written for source in manifest["sources"])
+    except (OSError, ValueError, KeyError, ConfigError):
+        return None
+    return manifest if fresh else None
+
+
+def find_request(manifest: Manifest, wanted: str | None, *, of_target: bool) -> dict[str, Any]:
+    """The request that a word of the command line means.
+
+    Args:
+        manifest: of the application.
+        wanted: the word; None where only the application was named.
+        of_target: it stood behind the colon of a TARGET, so it may name the App instead.
+
+    Raises:
+        NoSuchThingError: there is none; the message names the nearest.
+    """
+    requests = {one["name"]: one for one in manifest["requests"]}
+    if wanted in requests:
+        found: dict[str, Any] = requests[wanted]
+        return found
+    if of_target and len(requests) == 1:
+        (found,) = requests.values()
+        return found
+    names = ", ".join(sorted(requests)) or "none"
+    where = f"application {manifest.get('app')!r}"
+    if of_target:
+        raise NoSuchThingError(
+            f"{wanted or 'the target'!r} is no request of {where}, which has: {names};"
+            " write one of them behind the colon"
+        )
+    raise NoSuchThingError(
+        f"{where} has no request {wanted!r}{_near(wanted, requests)}; it has: {names}"
+    )
+
+
+def summary_of(request: dict[str, Any]) -> str:
+    """The first line of its documentation."""
+    return (request.get("doc") or "").strip().partition("\n")[0]
+
+
+def listing(manifest: Manifest | None) -> str:
+    """The requests of an application, for a help text."""
+    if manifest is None or not manifest["requests"]:
+        return ""
+    width = max(len(one["name"]) for one in manifest["requests"])
+    lines = [
+        f"  {one['name']:<{width}}  {summary_of(one)}".rstrip() for one in manifest["requests"]
+    ]
+    return f"requests of {manifest['app']}:\n" + "\n".join(lines)
+
+
+def split_target(options: argparse.Namespace, word: str | None) -> tuple[str | None, bool]:
+    """What a word names: `tune.py:tune` sets `options.app`; its last part, and whether it did."""
+    from forebay.executor._target import looks_like_target
+
+    if word is None or not looks_like_target(word):
+        return word, False
+    options.app = word
+    return word.partition(":")[2] or None, True
+
+
+def _near(wanted: str | None, known: dict[str, Any]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(wanted or "", known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _state(app: str | None) -> Path:
+    from forebay.executor._places import newest, places_of
+    from forebay.executor._target import parse_target
+
+    if app is None:
+        from forebay.configuration import find_configuration
+
+        configuration = find_configuration()
+        app = configuration.value("app")
+        if app is None and configuration.value("url"):
+            raise ConfigError("the server is named by its URL alone")
+    if app is not None:
+        return places_of(parse_target(app)).state
+    running = newest()
+    if running is None:
+        raise ConfigError("no server runs, and no application is named; give --app")
+    return Path(running.state)

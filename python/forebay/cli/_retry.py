@@ -1,0 +1,59 @@
+"""`forebay retry`: queue ended requests again."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from forebay.cli._output import say, say_json
+from forebay.cli._parser import command, talking
+from forebay.cli._session import session
+
+EXAMPLES = """\
+  forebay retry @last
+  forebay retry 0a3 0a4
+  forebay retry --dead          everything that was set aside"""
+
+AT_ONCE = 1000
+
+
+def add(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = command(
+        commands,
+        "retry",
+        run,
+        description="Queue requests again that failed, were cancelled or were set aside.",
+        examples=EXAMPLES,
+    )
+    talking(parser)
+    parser.add_argument("ids", nargs="*", metavar="ID", help="of a request, or @last")
+    for state in ("failed", "dead"):
+        parser.add_argument(
+            f"--{state}",
+            dest="states",
+            action="append_const",
+            const=state,
+            help=f"all that are {state}",
+        )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Queue them; 1 where one was not in a state to be queued."""
+    from forebay.cli._parser import UsageError
+
+    if not options.ids and not options.states:
+        raise UsageError("name requests, or give --failed or --dead; see: forebay retry --help")
+    with session(options) as client:
+        ids = [client.get(one).id for one in options.ids]
+        if options.states:
+            ids += [one["id"] for one in client.list(status=options.states, limit=AT_ONCE)]
+        done = client.ask("retry", ids) if ids else []
+    for one in done:
+        if options.json:
+            say_json(one)
+        elif one.get("refused"):
+            say(f"{one['id']} not queued: {one['refused']}")
+        elif not options.quiet:
+            say(f"{one['id']} {one.get('status', 'queued')}")
+    return 1 if any(one.get("refused") for one in done) else 0

@@ -1,0 +1,63 @@
+"""A client for one command, as its options say."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from forebay.cli._output import note
+
+if TYPE_CHECKING:
+    from forebay.executor import Client
+
+CALL_S = 30.0
+"""A server that does not answer a short call in this time hangs."""
+
+
+@contextmanager
+def session(options: argparse.Namespace, *, start: bool = False) -> Iterator[Client]:
+    """A client of the server that the options mean.
+
+    Args:
+        options: of the command.
+        start: whether a server may be started.
+    """
+    from forebay.executor import Client
+
+    log(options)
+    client = Client(
+        options.url,
+        app=options.app,
+        start=start,
+        timeout=CALL_S,
+        told=lambda text: tell(options, f"forebay: {text}"),
+    )
+    with client:
+        yield client
+
+
+def tell(options: argparse.Namespace, text: str) -> None:
+    """Print a line that is no result, unless that is not wanted."""
+    if not options.quiet:
+        note(text)
+
+
+def seconds(options: argparse.Namespace) -> float | None:
+    """What `--timeout` says."""
+    if options.timeout is None:
+        return None
+    from forebay.config import parse_seconds
+
+    text = options.timeout
+    return parse_seconds(float(text) if text.replace(".", "", 1).isdigit() else text)
+
+
+def log(options: argparse.Namespace) -> None:
+    """Log to stderr, as much as `-v` says."""
+    if options.verbose:
+        import logging
+
+        level = logging.DEBUG if options.verbose > 1 else logging.INFO
+        logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")

@@ -1,0 +1,146 @@
+"""What `run` and `submit` have in common: which request, its arguments, how it is submitted."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from forebay.cli._arguments import request_parser, take_arguments
+from forebay.cli._manifest import cached, find_request, listing, manifest_of, split_target
+from forebay.cli._output import say
+from forebay.cli._parser import Parser, UsageError, talking
+from forebay.cli._session import session
+
+if TYPE_CHECKING:
+    from forebay.executor import Client, Submit
+    from forebay.executor._request import Request
+
+
+class Call(NamedTuple):
+    """What the command line asks for."""
+
+    name: str
+    arguments: dict[str, Any]
+    submit: Submit
+
+
+def submitting(parser: Any) -> None:
+    """Options of a submission."""
+    talking(parser)
+    parser.add_argument("--no-start", action="store_true", help="start no server where none runs")
+    parser.add_argument("--priority", type=int, metavar="N", help="higher runs first in its lane")
+    parser.add_argument("--lane", choices=("short", "long"), help="where it runs")
+    parser.add_argument("--retries", type=int, metavar="N", help="further attempts when one fails")
+    parser.add_argument("--memory", metavar="SIZE", help="what it needs, such as 300MB")
+    parser.add_argument("--time-limit", metavar="TIME", help="that one attempt may run")
+    parser.add_argument("--delay", metavar="TIME", help="before it runs")
+    parser.add_argument(
+        "--after", metavar="ID", action="append", help="run when that has succeeded"
+    )
+    parser.add_argument("--idempotency", metavar="TEXT", help="a second one with it is the first")
+    parser.add_argument("--submitter", metavar="NAME", help="for whom; they take turns")
+
+
+def words(parser: Parser) -> None:
+    """The name of the request, and everything behind it."""
+    parser.add_argument("-h", "--help", action="store_true", help="show this, or help for NAME")
+    parser.add_argument(
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="NAME | TARGET [--ARGUMENT VALUE ...]",
+        help="a request by its name, or tune.py:tune; its arguments are options: NAME --help",
+    )
+
+
+def help_wanted(parser: Parser, options: argparse.Namespace) -> bool:
+    """Print the help that was asked for; False: none was.
+
+    Raises:
+        UsageError: nothing was asked for at all.
+    """
+    if options.words and not options.help:
+        return False
+    if not options.help:
+        parser.error("the name of a request is missing")
+    if options.words:
+        options.words.append("--help")
+        return False
+    requests = listing(cached(options))
+    text = parser.format_help()
+    say(f"{text}\n{requests}" if requests else text.rstrip())
+    return True
+
+
+def submit(client: Client, options: argparse.Namespace, command: str, add: Any) -> Request:
+    """Submit what the command line says; typed by what the server knows of the request."""
+    call = _call(client, options, command, add)
+    return client.submit(call.name, arguments=call.arguments, options=call.submit)
+
+
+def show_request_help(options: argparse.Namespace, command: str, add: Any) -> bool:
+    """Print the help of a request, from what the last server left where that is fresh.
+
+    Returns:
+        Whether that was asked for.
+    """
+    word, *rest = options.words
+    if not {"-h", "--help"} & set(rest):
+        return False
+    wanted, of_target = split_target(options, word)
+    manifest = cached(options)
+    if manifest is None:
+        with session(options, start=not options.no_start) as client:
+            manifest = manifest_of(client)
+    request = find_request(manifest, wanted, of_target=of_target)
+    parser = request_parser(command, request, manifest["definitions"], add)
+    parser.print_help(sys.stdout)
+    return True
+
+
+def _call(client: Client, options: argparse.Namespace, command: str, add: Any) -> Call:
+    word, *rest = options.words
+    wanted, of_target = split_target(options, word)
+    manifest = manifest_of(client)
+    request = find_request(manifest, wanted, of_target=of_target)
+    parser = request_parser(command, request, manifest["definitions"], add)
+    asked = options.url, options.app
+    parser.parse_args(rest, options)
+    if (options.url, options.app) != asked:
+        parser.error("--url and --app say whose request it is; give them before its name")
+    return Call(request["name"], take_arguments(options), _submit_of(client, options))
+
+
+def _submit_of(client: Client, options: argparse.Namespace) -> Submit:
+    from forebay.executor import Submit
+
+    after = options.after and [client.get(one).id for one in options.after]
+    return Submit(
+        priority=options.priority,
+        lane=options.lane,
+        retries=options.retries,
+        memory=options.memory,
+        timeout=options.time_limit,
+        delay=options.delay,
+        after=after,
+        idempotency=options.idempotency,
+        submitter=options.submitter,
+    )
+
+
+def settle(options: argparse.Namespace) -> None:
+    """Find out what has to be known before a client is made: whose server it is, what it may say.
+
+    Raises:
+        UsageError: `--app` says something else.
+    """
+    given = options.app
+    split_target(options, options.words[0])
+    if given is not None and options.app != given:
+        raise UsageError(
+            f"--app {given} and the target {options.app} are given both; leave one of them out"
+        )
+    behind = Parser(add_help=False)
+    behind.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS)
+    behind.add_argument("--no-start", action="store_true", default=argparse.SUPPRESS)
+    behind.parse_known_args(options.words[1:], options)

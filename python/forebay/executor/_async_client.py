@@ -1,0 +1,230 @@
+"""Submitting requests to a server, from an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import BrokenError, ConfigError, ProtocolError
+from forebay.executor._async_request import AsyncRequest
+from forebay.executor._call import Target, application_of, bind, name_of, options_of, result_type
+from forebay.executor._client import ID_CHARS, ONCE, Rows
+from forebay.executor._links import Links
+from forebay.executor._wire import Message, message, submission, value_of
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from forebay.executor._options import Submit
+    from forebay.executor._wire import Answers
+
+__all__ = ["AsyncClient"]
+
+# The class has a method called `list`.
+Requests = list[AsyncRequest]
+Values = list[Any]
+
+
+class AsyncClient:
+    """What `Client` is for threads; the same arguments, and methods to await.
+
+    Connecting, which may mean starting a server, happens in a thread.
+
+    Loop affinity: the loop of the first call; any number of its tasks may use it.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        app: str | None = None,
+        start: bool = True,
+        timeout: float = 30.0,
+        told: Callable[[str], None] | None = None,
+    ) -> None:
+        self.timeout = timeout
+        self._links = Links(url, app, start=start, timeout=timeout, told=told)
+        self._parameters: dict[str, Sequence[str]] = {}
+        self._connecting = asyncio.Lock()
+
+    async def submit(
+        self,
+        target: Target,
+        /,
+        *args: Any,
+        options: Submit | None = None,
+        arguments: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> AsyncRequest:
+        """Submit a request, and return when it is on disk; arguments as of `Client.submit`.
+
+        Raises:
+            ConfigError, LimitError: it was refused.
+            BrokenError: no server is there, or it went away before it said whether it had accepted;
+                `.delivered` tells. With an idempotency key it was sent again before that.
+
+        Cancellation: the request may be accepted nevertheless.
+        """
+        if arguments:
+            kwargs = {**arguments, **kwargs}
+        name = name_of(target)
+        if args and isinstance(target, str):
+            await self._learn_names(name)
+        blob = bind(target, args, kwargs, lambda one: self._parameters.get(one, ()))
+        wire = options_of(target, options)
+        repeatable = options is not None and options.idempotency is not None
+        frame = submission("submit", name, blob, wire, None)
+        application = application_of(target)
+        id_ = (await self._send(frame, None, repeatable=repeatable, application=application))[1]
+        return AsyncRequest(self, id_, name, result_type(target))
+
+    async def submit_many(
+        self,
+        target: Target,
+        arguments: Iterable[dict[str, Any]],
+        *,
+        options: Submit | None = None,
+    ) -> Requests:
+        """Submit one request for each map of arguments, all at once; errors as of `submit`.
+
+        Where one is refused, the others may be accepted.
+        """
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self.submit(target, options=options, arguments=one))
+                for one in arguments
+            ]
+        return [task.result() for task in tasks]
+
+    async def run(
+        self,
+        target: Target,
+        /,
+        *args: Any,
+        options: Submit | None = None,
+        arguments: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Submit a request and await its result; arguments and errors as of both.
+
+        Cancellation: the request goes on.
+        """
+        request = await self.submit(target, *args, options=options, arguments=arguments, **kwargs)
+        return await request.result()
+
+    async def get(self, id_: str) -> AsyncRequest:
+        """A request by its id, a unique beginning of it, or "@last"; errors as of `Client.get`."""
+        if len(id_) != ID_CHARS:
+            id_ = await self.ask("resolve", id_)
+        return AsyncRequest(self, id_, "", Any)
+
+    async def list(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        name: str | None = None,
+        submitter: str | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> Rows:
+        """What the server knows of its requests; arguments as of `Client.list`."""
+        statuses = [status] if isinstance(status, str) else status
+        given = {"status": statuses, "name": name, "submitter": submitter}
+        filters = {key: value for key, value in given.items() if value is not None}
+        listed: Rows = (await self.ask("list", filters, limit, before))["requests"]
+        return listed
+
+    async def wait(
+        self, requests: Iterable[AsyncRequest], timeout: float | None = None
+    ) -> tuple[Requests, Requests]:
+        """Wait until all have ended, well or not; those that have, and those that have not."""
+        requests = list(requests)
+        ended: set[AsyncRequest] = set()
+
+        async def watch(request: AsyncRequest) -> None:
+            await request.exception()
+            ended.add(request)
+
+        try:
+            async with asyncio.timeout(timeout), asyncio.TaskGroup() as group:
+                for request in requests:
+                    group.create_task(watch(request))
+        except TimeoutError:
+            pass
+        return (
+            [one for one in requests if one in ended],
+            [one for one in requests if one not in ended],
+        )
+
+    async def retry(self, ids: Sequence[str]) -> None:
+        """Queue ended requests again; errors as of `Client.retry`."""
+        refused = [one for one in await self.ask("retry", list(ids)) if one.get("refused")]
+        if refused:
+            told = "; ".join(f"{one['id']}: {one['refused']}" for one in refused)
+            raise ConfigError(f"not queued again: {told}")
+
+    async def info(self) -> dict[str, Any]:
+        """What the server is and how it is."""
+        told: dict[str, Any] = await self.ask("info")
+        return told
+
+    async def ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
+        """Call a method of the server; arguments and errors as of `Client.ask`."""
+        timeout = self.timeout if timeout is None else timeout
+        values = await self._send(message(method, args), timeout, repeatable=method not in ONCE)
+        return values[1] if len(values) == 2 else values[1:]
+
+    async def aclose(self) -> None:
+        """Close the connection; what awaits an answer gets ClosedError. Idempotent, never waits."""
+        self._links.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._links.close()
+
+    async def _send(
+        self,
+        frame: Message,
+        timeout: float | None,
+        *,
+        repeatable: bool,
+        application: str | None = None,
+    ) -> Values:
+        """Send a call until a server answers it; the values of the answer."""
+        channel = await self._channel(application)
+        while True:
+            try:
+                told = await channel.acall_frame(frame, timeout)
+            except ProtocolError:
+                raise
+            except BrokenError as error:
+                if not channel.broken or not (repeatable or error.delivered == "no"):
+                    raise
+                channel = await self._again(channel)
+            else:
+                return value_of(told, channel.name)
+
+    async def _channel(self, application: str | None = None) -> Answers:
+        channel = self._links.current
+        if channel is None:
+            async with self._connecting:
+                channel = await asyncio.to_thread(self._links.get, application)
+        return channel
+
+    async def _again(self, broken: Answers) -> Answers:
+        broken.close()  # here, because its callbacks are this loop's
+        async with self._connecting:
+            return await asyncio.to_thread(self._links.again, broken)
+
+    async def _learn_names(self, name: str) -> None:
+        if name not in self._parameters:
+            for one in (await self.ask("manifest"))["requests"]:
+                self._parameters[one["name"]] = [each["name"] for each in one["parameters"]]

@@ -1,0 +1,123 @@
+"""The connection of a client, made anew when it breaks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from forebay._core import Connection, connect_unix
+from forebay.errors import BrokenError, ClosedError
+from forebay.executor._wire import Answers
+from forebay.rpc._connect import socket_path
+
+__all__ = ["Links"]
+
+_logger = logging.getLogger(__name__)
+
+PAUSE_S: Final = (0.01, 0.02, 0.05, 0.1, 0.25)
+"""Before each attempt to reach a server that is gone; the last one repeats. A server that starts
+again is there within a second, and is noticed a tenth of that later."""
+
+
+class Links:
+    """One connection at a time to the server of an application.
+
+    Threads: any. The lock is held while a connection is opened, so that one thread opens it.
+    """
+
+    def __init__(
+        self,
+        url: str | None,
+        app: str | None,
+        *,
+        start: bool,
+        timeout: float,
+        told: Callable[[str], None] | None,
+    ) -> None:
+        self.timeout = timeout
+        self.where = url or app or "the server"
+        self.current: Answers | None = None
+        self._url = url
+        self._app = app
+        self._start = start
+        self._told = told or _logger.info
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+
+    def get(self, application: str | None = None) -> Answers:
+        """The connection, opened where there is none.
+
+        Args:
+            application: whose server it is, where nothing else says that.
+
+        Raises:
+            BrokenError: no server runs, and none may be started. ConfigError: nothing says which
+            one. DeadlineError: it does not start in time. ClosedError.
+        """
+        with self._lock:
+            if self.current is None:
+                if self._url is None and self._app is None and application is not None:
+                    self._app = application
+                self.current = self._open(self.timeout)
+            return self.current
+
+    def again(self, broken: Answers, until: float | None = None) -> Answers:
+        """Another connection than the one that broke, as soon as a server is there.
+
+        Args:
+            broken: what the caller used; where another thread has replaced it, that is returned.
+            until: on the monotonic clock; it goes on for `timeout` at most in any case.
+
+        Raises:
+            BrokenError: no server came back in time. ClosedError.
+        """
+        end = time.monotonic() + self.timeout
+        if until is not None:
+            end = min(end, until)
+        with self._lock:
+            if self.current is not broken and self.current is not None:
+                return self.current
+            broken.close()
+            self.current = None
+            pauses = iter(PAUSE_S)
+            while True:
+                try:
+                    self.current = self._open(max(0.1, end - time.monotonic()))
+                except BrokenError as error:
+                    pause = next(pauses, PAUSE_S[-1])
+                    if error.delivered != "no" or time.monotonic() + pause >= end:
+                        raise
+                    self._closing.wait(pause)
+                else:
+                    return self.current
+
+    def close(self) -> None:
+        """Close the connection; calls in flight end with ClosedError. Idempotent."""
+        self._closing.set()
+        with self._lock:
+            channel, self.current = self.current, None
+        if channel is not None:
+            channel.close()
+
+    def _open(self, timeout: float) -> Answers:
+        if self._closing.is_set():
+            raise ClosedError(
+                f"the client of {self.where} is closed; make another one, and find your requests"
+                " by client.get(id)"
+            )
+        path = self._path(timeout)
+        self.where = f"unix://{path}"
+        descriptor = connect_unix(path, timeout)
+        connection = Connection(descriptor, peer=self.where, trusted=True, by_reference=False)
+        return Answers(connection, self.where)
+
+    def _path(self, timeout: float) -> str:
+        """Where a server listens; one is started where that is allowed."""
+        if self._url is not None:
+            return socket_path(self._url)
+        from forebay.executor._local import reach
+
+        return reach(None, self._app, start=self._start, timeout=timeout, told=self._told)

@@ -1,0 +1,287 @@
+"""Where a server keeps its state, and where it is found.
+
+Each application, which is one source file, has a name of its own: the stem of the file and eight
+digits of a hash of its path.
+Its state lies in `<state root>/<name>/`, its sockets in the runtime directory of the user.
+A running server has a *notice* beside its socket, `<name>.json`, which it holds locked: whoever can
+lock it knows that the server is gone, however that ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import stat
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from forebay.errors import BusyError, ConfigError
+from forebay.executor._target import Target
+
+SOCKET_BYTES_MAX = 107
+"""A Unix socket's path is no longer (`sun_path` in unix(7), without its final NUL)."""
+
+STEM_CHARS_MAX = 24
+"""Of the file's name in the names of places, so that a socket's path stays short."""
+
+_LONGEST_SUFFIX = ".sock"
+
+
+def state_root(directory: str | os.PathLike[str] | None = None) -> Path:
+    """Where all servers of this user keep their state; not made by asking.
+
+    It is `directory`, else `FOREBAY_STATE_DIR`, else `forebay` in `$XDG_STATE_HOME`, which is
+    `~/.local/state` where the variable is not set.
+    """
+    named = os.fspath(directory) if directory is not None else os.environ.get("FOREBAY_STATE_DIR")
+    if named:
+        return Path(named).expanduser().absolute()
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "forebay"
+
+
+def runtime_root() -> Path:
+    """Where the sockets of this user's servers are; not made by asking."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return Path(runtime) / "forebay"
+    return Path("/tmp") / f"forebay-{os.geteuid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places of one application's server.
+
+    Attributes:
+        name: what all of them are called after.
+        state: directory of the database, results, logs and journal.
+        socket: where clients connect.
+    """
+
+    name: str
+    state: Path
+    socket: Path
+
+    @property
+    def side_socket(self) -> Path:
+        """Where its workers connect, for what does not wait for an answer."""
+        return self.socket.with_suffix(".side")
+
+    @property
+    def pool_socket(self) -> Path:
+        """Where its services are lent."""
+        return self.socket.with_suffix(".pool")
+
+    @property
+    def notice(self) -> Path:
+        """Where it says that it runs."""
+        return self.socket.with_suffix(".json")
+
+    @property
+    def manifest(self) -> Path:
+        """What the application was when it was last imported."""
+        return self.state / "manifest.json"
+
+    @property
+    def log(self) -> Path:
+        """What a server in the background writes."""
+        return self.state / "server.log"
+
+
+def places_of(target: Target, *, state_dir: str | os.PathLike[str] | None = None) -> Places:
+    """The places of the server of an application; nothing is made.
+
+    Servers of one application with different state roots have different sockets.
+
+    Raises:
+        ConfigError: the socket's path would be longer than a socket's path can be.
+    """
+    root = state_root(state_dir)
+    stem = "".join(it if it.isalnum() or it in "-_" else "-" for it in target.file.stem)
+    if target.file.stem == "__init__":
+        stem = target.file.parent.name
+    stem = stem.encode("ascii", "replace").decode().replace("?", "-")[:STEM_CHARS_MAX]
+    name = f"{stem}-{_digest(str(target.file))}"
+    called = name if root == state_root() else f"{stem}-{_digest(f'{target.file}{root}')}"
+    socket = runtime_root() / f"{called}{_LONGEST_SUFFIX}"
+    check_socket_path(socket)
+    return Places(name=name, state=root / name, socket=socket)
+
+
+def check_socket_path(path: Path) -> None:
+    """Refuse the path of a socket that the kernel would refuse without saying why.
+
+    Raises:
+        ConfigError: it is longer than 107 bytes.
+    """
+    length = len(os.fsencode(path))
+    if length > SOCKET_BYTES_MAX:
+        raise ConfigError(
+            f"the path of the socket {path} has {length} bytes, and a socket's path at most "
+            f"{SOCKET_BYTES_MAX}; set XDG_RUNTIME_DIR to a shorter directory"
+        )
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory for this user alone (0700), or check that it is one.
+
+    Raises:
+        ConfigError: it is another user's, open to others, or no directory.
+    """
+    with contextlib.suppress(FileExistsError):
+        try:
+            os.makedirs(directory.parent, exist_ok=True)
+            os.mkdir(directory, 0o700)
+        except PermissionError as error:
+            raise ConfigError(
+                f"{directory} cannot be made: {error.strerror}; set FOREBAY_STATE_DIR and "
+                "XDG_RUNTIME_DIR to directories of yours"
+            ) from error
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode):
+        raise ConfigError(f"{directory} is no directory; move it away")
+    if found.st_uid != os.geteuid():
+        raise ConfigError(
+            f"{directory} belongs to user {found.st_uid} and you are user {os.geteuid()}; "
+            "set XDG_RUNTIME_DIR to a directory of yours"
+        )
+    if found.st_mode & 0o077:
+        raise ConfigError(
+            f"{directory} is open to others (mode {stat.S_IMODE(found.st_mode):04o}); "
+            f"type: chmod 700 {directory}"
+        )
+
+
+class StateLock:
+    """The right to serve from a state directory, which is made where it is missing.
+
+    It ends with `close`, or with the process.
+
+    Raises:
+        BusyError: another server has it; the message names its process.
+        ConfigError: the directory cannot be used.
+    """
+
+    def __init__(self, state: Path) -> None:
+        make_private(state)
+        # Kept open for as long as this object lives: the lock is the descriptor's.
+        self._file: IO[str] = open(state / "lock", "a+")  # noqa: SIM115
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            holder = self._file.read().strip()
+            self._file.close()
+            raise BusyError(
+                f"the state in {state} is served by process {holder or '(starting)'} already; "
+                "use that server, or stop it with: forebay stop"
+            ) from None
+        self._file.truncate(0)
+        self._file.write(f"{os.getpid()}\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Give it up; idempotent."""
+        self._file.close()
+
+    @staticmethod
+    def is_held(state: Path) -> bool:
+        """Whether a server has it, be it that it starts, serves or ends."""
+        try:
+            with open(state / "lock") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a running server tells those who look for one.
+
+    Attributes:
+        pid: its process.
+        started_at: seconds since 1970.
+        target: the file of its application, with the name behind the colon where one was given.
+        file: the file alone.
+        socket: where it serves.
+        state: its state directory.
+    """
+
+    pid: int
+    started_at: float
+    target: str
+    file: str
+    socket: str
+    state: str
+
+
+class Notice:
+    """Says that a server runs, until it is closed or the process ends."""
+
+    def __init__(self, path: Path, running: Running) -> None:
+        self._path = path
+        fresh = path.with_suffix(f".{os.getpid()}.new")
+        self._file: IO[str] = open(fresh, "w")  # noqa: SIM115 - the lock is the descriptor's
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        json.dump({"schema": 1, **asdict(running)}, self._file)
+        self._file.flush()
+        os.rename(fresh, path)
+
+    def close(self) -> None:
+        """Take it back; idempotent."""
+        if not self._file.closed:
+            _unlink_if_same(self._path, self._file)
+            self._file.close()
+
+
+def running() -> list[Running]:
+    """The servers of this user that run, the newest first. Notices of others are removed."""
+    try:
+        names = os.listdir(runtime_root())
+    except OSError:
+        return []
+    found = [_read(runtime_root() / name) for name in names if name.endswith(".json")]
+    return sorted((it for it in found if it), key=lambda it: it.started_at, reverse=True)
+
+
+def running_at(places: Places) -> Running | None:
+    """The server of an application that runs and is ready; None: there is none."""
+    return _read(places.notice)
+
+
+def newest() -> Running | None:
+    """The server that was started last, which a bare name means; None: none runs."""
+    return next(iter(running()), None)
+
+
+def _read(path: Path) -> Running | None:
+    try:
+        with open(path) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                told = json.load(file)
+                told.pop("schema")
+                return Running(**told)
+            _unlink_if_same(path, file)  # its server is gone
+    except (OSError, ValueError, TypeError, KeyError):
+        pass  # taken back meanwhile, or of another version
+    return None
+
+
+def _unlink_if_same(path: Path, file: IO[str]) -> None:
+    """Remove a notice unless another server has put its own there meanwhile."""
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+            os.unlink(path)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]

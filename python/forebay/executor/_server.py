@@ -1,0 +1,354 @@
+"""A server of requests: the dispatcher and what stands around it.
+
+The dispatcher decides and speaks to clients and workers in threads of its own (Rust); the crew
+starts workers; a lender lends services. The main thread answers what is asked about requests, and
+signals. The server never imports the application, and never forks.
+
+| signal | what it does |
+|---|---|
+| SIGTERM, SIGINT | accept nothing more, let what runs end, end; the second one ends at once |
+| SIGHUP | load the application anew |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from forebay import _core
+from forebay.config import ExecutorConfig, PoolConfig
+from forebay.errors import Error, InternalError
+from forebay.executor._admin import Admin
+from forebay.executor._crew import Crew
+from forebay.executor._places import Notice, Places, Running, StateLock, make_private, places_of
+from forebay.executor._plan import Plan
+from forebay.executor._rows import Rows, rfc3339
+from forebay.executor._services import Services
+from forebay.executor._settings import settings_of
+from forebay.executor._sources import code_of
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from forebay.executor._target import Target
+
+OOM_SCORE = 500
+"""Of workers (oom_score_adj): the kernel ends one of them before the server."""
+
+_log = logging.getLogger(__name__)
+
+Report = Callable[[str, dict[str, Any]], None]
+"""Gets what happens: "ready", "loaded", "unfit", "changed", "draining", "ended", and its facts."""
+
+
+def _say_nothing(event: str, facts: dict[str, Any]) -> None:
+    """Nobody listens."""
+
+
+class Server:
+    """Serves the requests of one application, from `run` until a signal or `stop`.
+
+    Args:
+        target: the application.
+        config: sizes and times.
+        pool: of the services that it lends.
+        reloads: load changed sources before the next request.
+        ends_when_idle: end after `config.idle_end` without a request.
+        state_dir: where servers keep their state; default: the usual place of this user.
+        report: called from any thread, and returns soon.
+
+    Thread affinity: `run` is called in the main thread; `stop` and `reload` in any.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        config: ExecutorConfig | None = None,
+        *,
+        pool: PoolConfig | None = None,
+        reloads: bool = False,
+        ends_when_idle: bool = False,
+        state_dir: str | os.PathLike[str] | None = None,
+        report: Report = _say_nothing,
+    ) -> None:
+        self._target = target
+        self._config = config or ExecutorConfig()
+        self._pool = pool or PoolConfig()
+        self._reloads = reloads
+        self._ends_when_idle = ends_when_idle
+        self.places: Places = places_of(target, state_dir=state_dir)
+        self.manifest: dict[str, Any] = {}
+        """Of the newest code; empty until it was loaded once."""
+        self._report = report
+        self._started_at = time.time()
+        self._asked_to_stop = 0
+        self._drain_s: float | None = None
+        self._over = threading.Event()
+        self._fit = threading.Event()
+        """Set once the application was loaded, or could not be."""
+        self._fault: BaseException | None = None
+        self._notice: Notice | None = None
+        self._dispatcher: _core.Dispatcher | None = None
+        """None until `run` has made it; signals may come before."""
+        self._crew: Crew
+        self._services: Services
+
+    def run(self) -> int:
+        """Serve until the end; returns the number of the signal that asked for it, or 0.
+
+        Raises:
+            BusyError: another server has the state of this application.
+            ConfigError: a directory cannot be used, or a setting is wrong.
+            Error: the store cannot be opened; the message says why.
+            InternalError: a part of the server ended by its own fault.
+        """
+        number = 0
+        signals: list[int] = []
+        with _handling(self._handlers(signals)), contextlib.ExitStack() as parts:
+            dispatcher = self._build(parts)
+            self._install_known(dispatcher)
+            self._crew.start()
+            self._serve(dispatcher)
+            number = next((it for it in signals if it != signal.SIGHUP), 0)
+        self._report("ended", {})
+        if self._fault is not None:
+            raise InternalError(f"the server ended by a fault: {self._fault!r}") from self._fault
+        return number
+
+    def stop(self, drain_s: float | None = None) -> None:
+        """End once what runs has ended, at most after `drain_s` seconds (default: the setting's).
+
+        Asked for again, it ends at once.
+        """
+        self._asked_to_stop += 1
+        self._drain_s = self._config.drain if drain_s is None else drain_s
+        self._wake()
+
+    def reload(self) -> None:
+        """Load the application anew; what runs is not disturbed."""
+        self._crew.reload()
+
+    def facts(self) -> dict[str, Any]:
+        """What it is, for `info`."""
+        return {
+            "pid": os.getpid(),
+            "started_at": rfc3339(int(self._started_at * 1000)),
+            "target": self._target.text,
+            "file": str(self._target.file),
+            "app": self.manifest.get("app"),
+            "code": self.manifest.get("code"),
+            "state_dir": str(self.places.state),
+            "socket": str(self.places.socket),
+            "synchronous": self._config.synchronous,
+            "reloads": self._reloads,
+            "idle_end_s": self._config.idle_end if self._ends_when_idle else None,
+            "draining": self._asked_to_stop > 0,
+        }
+
+    def services(self) -> list[dict[str, Any]]:
+        """The services that it lends."""
+        return self._services.seen()
+
+    # Its parts.
+
+    def _build(self, parts: contextlib.ExitStack) -> _core.Dispatcher:
+        """Make the parts; `parts` closes them in the reverse order."""
+        places = self.places
+        lock = StateLock(places.state)
+        parts.callback(lock.close)
+        make_private(places.socket.parent)
+        self._dispatcher = dispatcher = _core.Dispatcher(
+            settings_of(
+                self._config,
+                places,
+                reloads=self._reloads,
+                ends_when_idle=self._ends_when_idle,
+            )
+        )
+        parts.callback(dispatcher.close)
+        self._services = Services(places.pool_socket, self._pool, self._warm)
+        parts.callback(self._services.close)
+        self._crew = Crew(dispatcher, self._plan(), self)
+        parts.callback(self._crew.close)
+        reader = _core.StoreReader(places.state)
+        self._admin = Admin(dispatcher, Rows(reader.query), self)
+        parts.callback(self._take_notice_back)
+        return dispatcher
+
+    def _plan(self) -> Plan:
+        from forebay.executor._worker import Worker
+
+        target = self._target
+        return Plan(
+            spec_of=lambda: Worker.spec(
+                target.kind, target.where, target.attribute, target.directory
+            ),
+            side_socket=str(self.places.side_socket),
+            options={
+                "pool": str(self.places.pool_socket),
+                "state": str(self.places.state),
+                "async_at_once": self._config.async_at_once,
+                "oom_score": OOM_SCORE,
+            },
+            files=(str(target.file),),
+            reloads=self._reloads,
+            start_timeout=self._pool.start_timeout,
+        )
+
+    def _warm(self) -> None:
+        self._crew.warm()
+
+    def _wake(self) -> None:
+        """Have the main thread look at what it was told."""
+        if self._dispatcher is not None:
+            self._dispatcher.wake()
+
+    def _install_known(self, dispatcher: _core.Dispatcher) -> None:
+        """Accept requests before the application is imported, where its code is the last one's."""
+        try:
+            text = self.places.manifest.read_bytes()
+            told = json.loads(text)
+            if code_of(told["sources"]) != told["code"]:
+                return
+        except (OSError, ValueError, KeyError, TypeError):
+            return  # the first start, or of another version
+        with contextlib.suppress(Error):  # the import tells what is wrong with it
+            dispatcher.install(text)
+            self.manifest = told
+            self._fit.set()
+
+    # The main thread.
+
+    def _handlers(self, signals: list[int]) -> dict[int, Callable[[int, FrameType | None], None]]:
+        def end(number: int, frame: FrameType | None) -> None:
+            signals.append(number)
+            self.stop()
+
+        def reload(number: int, frame: FrameType | None) -> None:
+            self.reload()
+
+        return {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
+
+    def _serve(self, dispatcher: _core.Dispatcher) -> None:
+        while True:
+            # Looked at before each wait: whoever changes it wakes us, at whatever moment.
+            if self._fit.is_set() and self._notice is None:
+                self._tell_ready()
+            if self._asked_to_stop:
+                self._begin_end(dispatcher)
+            if self._over.is_set():
+                return
+            self._services.look()
+            calls = dispatcher.calls(self._services.pause)
+            if calls is None:
+                return
+            for ticket, method, arguments in calls:
+                dispatcher.answer(ticket, self._admin.answer(method, arguments))
+
+    def _tell_ready(self) -> None:
+        places, target = self.places, self._target
+        attribute = f":{target.attribute}" if target.attribute else ""
+        told = Running(
+            pid=os.getpid(),
+            started_at=self._started_at,
+            target=f"{target.file}{attribute}",
+            file=str(target.file),
+            socket=str(places.socket),
+            state=str(places.state),
+        )
+        self._notice = Notice(places.notice, told)
+        self._report("ready", self.facts())
+
+    def _take_notice_back(self) -> None:
+        if self._notice is not None:
+            self._notice.close()
+
+    def _begin_end(self, dispatcher: _core.Dispatcher) -> None:
+        """Let what runs end, and meanwhile go on to answer; the second time end at once."""
+        asked, allowed = self._asked_to_stop, self._drain_s
+        if asked > 1:
+            self._over.set()
+        elif not any(it.name == "forebay-drain" for it in threading.enumerate()):
+            self._take_notice_back()  # who comes now starts another, which waits for our lock
+            self._report("draining", {"drain_s": allowed})
+            threading.Thread(
+                target=self._drain, args=(dispatcher, allowed), name="forebay-drain", daemon=True
+            ).start()
+
+    def _drain(self, dispatcher: _core.Dispatcher, allowed: float) -> None:
+        with contextlib.suppress(Error):  # closed meanwhile, by the second signal
+            dispatcher.drain(allowed)
+        self._over.set()
+        self._wake()
+
+    # What the crew tells, in its thread.
+
+    def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
+        """The application was imported."""
+        self.manifest = manifest
+        self._keep(text)
+        self._services.want(manifest["services"])
+        self._report("loaded", {"code": manifest["code"], "app": manifest["app"]})
+        self._fit.set()
+        self._wake()
+
+    def unfit(self, reason: str, *, serves: bool) -> None:
+        """The application cannot be imported.
+
+        Requests wait, and further ones are refused, unless an older version `serves` on.
+        """
+        _log.error("%s cannot be imported: %s", self._target.text, reason)
+        self._report("unfit", {"reason": reason, "serves": serves})
+        self._fit.set()
+        self._wake()
+
+    def changed(self, paths: list[str]) -> None:
+        """Sources changed that are not loaded by themselves."""
+        _log.warning("%s changed; SIGHUP or forebay serve --reload loads it", ", ".join(paths))
+        self._report("changed", {"paths": paths})
+
+    def warmed(self, services: list[Any]) -> None:
+        """Services are ready."""
+        _log.info("services are ready: %s", services)
+
+    def idle(self) -> None:
+        """Nobody has asked for anything in a long time."""
+        if self._ends_when_idle and self._notice is not None:  # nobody could have asked before
+            _log.info("nothing to do for %g s", self._config.idle_end)
+            self.stop(0.0)
+
+    def broken(self, error: BaseException) -> None:
+        """Without a crew nothing starts any more."""
+        self._fault = error
+        self._over.set()
+        self._wake()
+
+    def _keep(self, text: bytes) -> None:
+        """Write down what the next server may accept before it has imported anything."""
+        path = self.places.manifest
+        fresh = path.with_suffix(".new")
+        try:
+            fresh.write_bytes(text)
+            os.replace(fresh, path)
+        except OSError as error:
+            _log.warning("%s cannot be written: %s", path, error)
+
+
+@contextlib.contextmanager
+def _handling(
+    handlers: dict[int, Callable[[int, FrameType | None], None]],
+) -> Iterator[None]:
+    """Signal handlers for the time of a block."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

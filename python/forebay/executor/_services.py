@@ -1,0 +1,112 @@
+"""The services of an application: lent to its workers by the server, and kept ready.
+
+The server lends, as `forebay serve` without an application does, but never imports what it lends:
+a worker that is forked for it starts the services (`Worker.warm`), and this module sees when they
+are missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from forebay.config import PoolConfig
+from forebay.errors import Error
+from forebay.pool import Lender, SharedPool
+
+LOOK_S = 1.0
+"""Seconds between two looks at the services; only where an application wants some ready."""
+
+TOUCH = 0.7
+"""Part of the idle timeout after which the minimum is used once, so that it stays."""
+
+PATIENCE_S = 30.0
+"""Longest pause after services could not be started; it doubles from one second."""
+
+_log = logging.getLogger(__name__)
+
+
+class Services:
+    """A lender in a thread of its own.
+
+    Args:
+        path: its socket.
+        config: sizes and times.
+        warm: called when services of the application are missing; returns at once.
+    """
+
+    def __init__(self, path: Path, config: PoolConfig, warm: Callable[[], None]) -> None:
+        self.path = path
+        self._config = config
+        self._lender = Lender(path, config=config)
+        self._pool = SharedPool(path)
+        self._warm = warm
+        self._wanted: Counter[str] = Counter()
+        self._look_at = self._touch_at = 0.0
+        self._pause = LOOK_S
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="forebay-lender")
+        self._thread.start()
+
+    def want(self, services: list[dict[str, Any]]) -> None:
+        """Keep these ready, as the manifest names them, from now on."""
+        self._wanted = Counter({it["name"]: it["min_idle"] for it in services if it["min_idle"]})
+        self._look_at = 0.0
+
+    @property
+    def pause(self) -> float | None:
+        """Seconds until `look` is due; None: it is not needed."""
+        return max(0.0, self._look_at - time.monotonic()) if self._wanted else None
+
+    def look(self) -> None:
+        """Have missing services started; due after `pause`."""
+        now = time.monotonic()
+        if not self._wanted or now < self._look_at:
+            return
+        missing = self._wanted - Counter(it["name"] for it in self.seen())
+        if missing or now >= self._touch_at:
+            # Until it is seen that they came, no other worker is sent for them.
+            self._pause = min(PATIENCE_S, 2 * self._pause) if missing else LOOK_S
+            self._look_at = now + self._pause
+            idle = self._config.idle_timeout
+            self._touch_at = now + idle * TOUCH if idle else float("inf")
+            self._warm()
+        else:
+            self._pause = LOOK_S
+            self._look_at = now + LOOK_S
+
+    def seen(self) -> list[dict[str, Any]]:
+        """Every service that lives."""
+        try:
+            return self._pool.services()
+        except Error as error:
+            _log.warning("the services cannot be listed: %s", error)
+            return []
+
+    def close(self) -> None:
+        """End every service and the lender. Idempotent."""
+        if self._ending:
+            return
+        self._ending = True
+        self._pool.close()
+        self._stop()
+        self._thread.join()
+        self._lender.close()
+
+    def _run(self) -> None:
+        while not self._ending:
+            try:
+                self._lender.serve()
+            except Exception:  # a thread's last boundary: the others serve on
+                _log.exception("the lender failed and is tried again")
+                time.sleep(LOOK_S)
+
+    def _stop(self) -> None:
+        import os
+
+        os.write(self._lender.stop_fd, b"e")

@@ -1,0 +1,136 @@
+"""What TARGET means: `tune.py`, `tune.py:app`, `package.module:request`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Literal
+
+from forebay.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An application, and perhaps a name in it; nothing of it is imported.
+
+    Attributes:
+        text: as it was given.
+        kind: how it is imported: "module" by name, "path" by running the file as a module.
+        where: the module's name, or the file's absolute path.
+        directory: what has to be first in `sys.path` for that.
+        file: the source file, with symbolic links resolved; what tells two applications apart.
+        attribute: what stands behind the colon, an App or one of its requests; None: nothing.
+    """
+
+    text: str
+    kind: Literal["module", "path"]
+    where: str
+    directory: str
+    file: Path
+    attribute: str | None = None
+
+
+def looks_like_target(text: str) -> bool:
+    """Whether a word of the command line is a TARGET rather than the NAME of a request."""
+    application = text.partition(":")[0]
+    return ":" in text or application.endswith(".py") or "/" in application
+
+
+def parse_target(text: str, *, directory: str | os.PathLike[str] | None = None) -> Target:
+    """Find the source file of an application, without importing it.
+
+    Args:
+        text: `path/tune.py`, `package.module`, or one of them with `:name` behind it.
+        directory: what relative paths and modules are looked up from; default: the current one.
+
+    Raises:
+        ConfigError: there is no such file or module; the message says where it was looked for.
+    """
+    start = Path(os.getcwd() if directory is None else directory).absolute()
+    application, colon, attribute = text.partition(":")
+    if not application or (colon and not attribute):
+        raise ConfigError(
+            f"target {text!r} is not complete; write FILE.py:NAME or PACKAGE.MODULE:NAME"
+        )
+    if application.endswith(".py") or "/" in application:
+        return _of_file(text, start / application, attribute or None)
+    return _of_module(text, application, start, attribute or None)
+
+
+def target_of_module(module: str, attribute: str | None = None) -> Target:
+    """The target of an imported module, for a function that a program submits.
+
+    Args:
+        module: its `__module__`; "__main__" is the file that was run.
+        attribute: the name behind the colon.
+
+    Raises:
+        ConfigError: it has no source file that another process could import.
+    """
+    found = sys.modules.get(module)
+    path = getattr(found, "__file__", None)
+    if path is None or not os.path.isfile(path):
+        raise ConfigError(
+            f"module {module!r} has no source file that a server could import; "
+            "put the application into a file"
+        )
+    return _of_file(path, Path(path).absolute(), attribute)
+
+
+def _of_file(text: str, path: Path, attribute: str | None) -> Target:
+    if not path.is_file():
+        raise ConfigError(f"target {text!r}: there is no file {path}; check the path")
+    # The name under which its own package imports it, so that it is there once only.
+    names, directory = [path.stem], path.parent
+    while (directory / "__init__.py").is_file():
+        names.insert(0, directory.name)
+        directory = directory.parent
+    if path.name == "__init__.py":
+        names.pop()
+    imported = all(name.isidentifier() for name in names) and not _is_taken(names[0])
+    return Target(
+        text=text,
+        kind="module" if imported else "path",
+        where=".".join(names) if imported else str(path),
+        directory=str(directory),
+        file=path.resolve(),
+        attribute=attribute,
+    )
+
+
+def _is_taken(name: str) -> bool:
+    """Whether importing a top-level module of that name may give another one."""
+    return name in sys.stdlib_module_names or name in ("forebay", "msgspec", "numpy", "__main__")
+
+
+def _of_module(text: str, module: str, start: Path, attribute: str | None) -> Target:
+    spec = _find(module, [str(start), *sys.path])
+    if spec is None or spec.origin is None or not os.path.isfile(spec.origin):
+        raise ConfigError(
+            f"target {text!r}: there is no module {module!r} in {start} or on sys.path; "
+            "for a file write its path, as in ./tune.py:app"
+        )
+    return Target(
+        text=text,
+        kind="module",
+        where=module,
+        directory=str(start),
+        file=Path(spec.origin).resolve(),
+        attribute=attribute,
+    )
+
+
+def _find(module: str, path: list[str]) -> ModuleSpec | None:
+    """The spec of a module without importing its packages, as `importlib.util` would."""
+    spec: ModuleSpec | None = None
+    full = ""
+    for name in module.split("."):
+        full = f"{full}.{name}" if full else name
+        spec = PathFinder.find_spec(full, path)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or ())
+    return spec

@@ -1,0 +1,56 @@
+"""`forebay config`: value and origin of every setting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from forebay.cli import main
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory without a configuration."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    return tmp_path
+
+
+def test_each_setting_is_shown_with_its_origin(
+    capsys: pytest.CaptureFixture[str], somewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that nobody has to guess which of five places decides."""
+    (somewhere / "forebay.toml").write_text('app = "tune.py"\n[executor]\ndrain = "5s"\n')
+    monkeypatch.setenv("FOREBAY_EXECUTOR_WORKERS_MAX", "3")
+    assert main(["config", "executor", "--changed", "--json"]) == 0
+    rows = {one["name"]: one for one in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert rows["executor.drain"]["value"] == 5.0
+    assert rows["executor.drain"]["origin"].endswith("forebay.toml")
+    assert rows["executor.workers_max"]["origin"] == "FOREBAY_EXECUTOR_WORKERS_MAX"
+    assert set(rows) == {"executor.drain", "executor.workers_max"}
+    assert main(["config", "executor.deaths_max"]) == 0
+    assert capsys.readouterr().out.split()[-3:] == ["executor.deaths_max", "3", "default"]
+
+
+def test_a_token_is_never_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People paste this into reports."""
+    monkeypatch.setenv("FOREBAY_TOKEN", "sesame")
+    assert main(["config"]) == 0
+    told = capsys.readouterr()
+    assert "sesame" not in told.out + told.err
+    assert "***" in told.out
+
+
+def test_a_name_that_nobody_knows_gets_the_nearest(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked for, or in the environment."""
+    assert main(["config", "executor.drian"]) == 4
+    assert "did you mean 'executor.drain'?" in capsys.readouterr().err
+    monkeypatch.setenv("FOREBAY_EXECUTOR_DRIAN", "5s")
+    assert main(["config", "executor.drain"]) == 0
+    assert "FOREBAY_EXECUTOR_DRAIN" in capsys.readouterr().err

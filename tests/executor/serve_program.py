@@ -1,0 +1,43 @@
+"""A server as a program: what happens is printed, an object a line."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from forebay.config import ExecutorConfig
+from forebay.errors import Error
+from forebay.executor._server import Server
+from forebay.executor._target import parse_target
+
+
+def _print(event: str, facts: dict[str, Any]) -> None:
+    os.write(1, json.dumps({"event": event, **facts}).encode() + b"\n")
+
+
+def main() -> int:
+    """Serve the target of the first argument with the settings of the second, a JSON object."""
+    faulthandler.register(signal.SIGUSR2)  # where it hangs, for who looks
+    settings = json.loads(sys.argv[2])
+    reloads = settings.pop("reloads", False)
+    ends_when_idle = settings.pop("ends_when_idle", False)
+    try:
+        server = Server(
+            parse_target(sys.argv[1]),
+            ExecutorConfig(**settings),
+            reloads=reloads,
+            ends_when_idle=ends_when_idle,
+            report=_print,
+        )
+        return server.run()
+    except Error as error:
+        _print("error", {"type": type(error).__name__, "message": str(error)})
+        return 70
+
+
+if __name__ == "__main__":
+    sys.exit(main())

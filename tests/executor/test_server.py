@@ -1,0 +1,162 @@
+"""A server as its users meet it: it serves, refuses a second one, rests in little memory, ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from forebay.executor._places import newest
+from tests.executor.serving import (
+    RefusedError,
+    Serving,
+    descendants,
+    proportional_bytes,
+    until,
+)
+
+APP = (Path(__file__).parent / "server_app.py").read_text()
+MB = 1_000_000
+
+
+def test_a_request_goes_through_and_is_told_about(tmp_path: Path) -> None:
+    """Submit, result, listing, reason: one way through everything."""
+    with Serving(tmp_path, APP) as serving, serving.caller() as caller:
+        assert caller.run("add", a=40) == 42
+        id = caller.submit("sleep", seconds=0.01)
+        assert isinstance(caller.wait(id), int)
+        seen = caller.ask("status", id[:11])
+        assert (seen["name"], seen["status"], seen["lane"]) == ("sleep", "succeeded", "long")
+        listed = caller.ask("list", {"status": ["succeeded"]}, 10, None)
+        assert [row["name"] for row in listed["requests"]] == ["sleep", "add"]
+        assert caller.ask("why", "@last")["reason"].startswith("succeeded")
+        info = caller.ask("info")
+        assert (info["pid"], info["app"]) == (serving.pid, "tests")
+        assert {it["name"] for it in caller.ask("manifest")["requests"]} >= {"add", "sleep"}
+
+
+def test_a_death_is_told_with_its_cause_and_costs_nobody_else(tmp_path: Path) -> None:
+    """One worker, one request: neighbours do not notice."""
+    with Serving(tmp_path, APP, long_workers=2) as serving, serving.caller() as caller:
+        neighbour = caller.submit("sleep", seconds=0.3)
+        with pytest.raises(RefusedError) as caught:
+            caller.run("leave", code=7)
+        assert (caught.value.told["cause"], caught.value.told["exit_code"]) == ("exit", 7)
+        assert isinstance(caller.wait(neighbour), int)
+        assert "exited with code 7" in caller.ask("why", "@last")["reason"]
+
+
+def test_a_second_server_of_one_state_is_refused(tmp_path: Path) -> None:
+    """Two writers would each think that the requests are theirs."""
+    with Serving(tmp_path, APP) as serving:
+        second = Serving(tmp_path, APP)
+        second.runtime = serving.runtime
+        second.environment = serving.environment
+        second.start(ready=False)
+        told = second.hear("error")
+        assert told["type"] == "BusyError"
+        assert f"process {serving.pid}" in told["message"]
+        assert second.ended() == 70
+        with serving.caller() as caller:
+            assert caller.run("add", a=1) == 3
+
+
+def test_at_rest_there_are_three_processes_and_little_memory(tmp_path: Path) -> None:
+    """Server, keeper, template, and nothing else; the original had a manager of queues too."""
+    settings = {"short_workers": 0, "long_workers": 0, "worker_idle": 0.1}
+    with Serving(tmp_path, APP, **settings) as serving:
+        with serving.caller() as caller:
+            assert caller.run("add", a=1) == 3
+        below = until(lambda: (it := descendants(serving.pid)) and len(it) == 2 and it)
+        commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in below]
+        assert sum(b"run_keeper" in command for command in commands) == 1
+        (keeper,) = [
+            pid for pid, command in zip(below, commands, strict=True) if b"run_keeper" in command
+        ]
+        assert proportional_bytes(serving.pid) + proportional_bytes(keeper) <= 45 * MB
+
+
+def test_a_running_server_is_found_by_nobody_naming_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`forebay ps` needs no argument, and is not sent to one that is gone."""
+    with Serving(tmp_path, APP) as serving:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", serving.runtime)
+        found = newest()
+        assert found is not None
+        assert (found.pid, found.socket) == (serving.pid, serving.socket)
+        serving.kill()
+        assert newest() is None
+
+
+def test_an_idle_server_of_a_command_ends_by_itself(tmp_path: Path) -> None:
+    """Nobody has to remember what a command started."""
+    serving = Serving(tmp_path, APP, ends_when_idle=True, idle_end=0.3)
+    try:
+        serving.start()
+        with serving.caller() as caller:
+            assert caller.run("sleep", seconds=0.5) > 0  # longer than it may be idle
+        assert serving.ended(timeout=20.0) == 0
+    finally:
+        serving.close()
+
+
+def test_a_server_accepts_before_a_slow_import_ends(tmp_path: Path) -> None:
+    """After a restart what is known is accepted at once; the template may take seconds."""
+    slow = "import os, time\ntime.sleep(float(os.environ.get('IMPORT_S', '0')))\n" + APP.replace(
+        "from __future__ import annotations\n", ""
+    )
+    serving = Serving(tmp_path, slow)
+    try:
+        serving.start()
+        serving.kill()
+        serving.environment["IMPORT_S"] = "1.5"
+        began = time.monotonic()
+        serving.start()
+        with serving.caller() as caller:
+            id = caller.submit("add", a=5)
+            assert time.monotonic() - began < 1.5
+            assert caller.wait(id) == 7
+        serving.hear("loaded")
+    finally:
+        serving.close()
+
+
+SERVICES = """
+import os
+import forebay
+
+class Counter(forebay.Service):
+    def __init__(self) -> None:
+        self.count = 0
+    def next(self) -> list[int]:
+        self.count += 1
+        return [os.getpid(), self.count]
+
+app = forebay.App("services")
+app.service(Counter, min_idle=1, max_size=2)
+
+@app.request()
+def count(ctx: forebay.Context) -> list[int]:
+    with ctx.acquire(Counter) as counter:
+        return counter.next()
+"""
+
+
+def test_services_are_warm_before_the_first_request_and_replaced(tmp_path: Path) -> None:
+    """What is slow to start has started; what was killed comes back without anybody asking."""
+    with Serving(tmp_path, SERVICES) as serving, serving.caller() as caller:
+
+        def idle() -> list[int]:
+            seen = caller.ask("services")["services"]
+            return [it["pid"] for it in seen if it["state"] == "idle"]
+
+        (warm,) = until(idle)
+        assert caller.run("count") == [warm, 1]
+        assert caller.run("count") == [warm, 2]
+        os.kill(warm, signal.SIGKILL)
+        (fresh,) = until(lambda: [pid for pid in idle() if pid != warm])
+        assert caller.run("count") == [fresh, 1]
