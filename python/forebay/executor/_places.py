@@ -136,7 +136,9 @@ def make_private(directory: Path) -> None:
         try:
             os.makedirs(directory.parent, exist_ok=True)
             os.mkdir(directory, 0o700)
-        except PermissionError as error:
+        except FileExistsError:
+            raise
+        except OSError as error:
             raise ConfigError(
                 f"{directory} cannot be made: {error.strerror}; set FOREBAY_STATE_DIR and "
                 "XDG_RUNTIME_DIR to directories of yours"
@@ -169,7 +171,13 @@ class StateLock:
     def __init__(self, state: Path) -> None:
         make_private(state)
         # Kept open for as long as this object lives: the lock is the descriptor's.
-        self._file: IO[str] = open(state / "lock", "a+")  # noqa: SIM115
+        try:
+            self._file: IO[str] = open(state / "lock", "a+")  # noqa: SIM115
+        except OSError as error:
+            raise ConfigError(
+                f"the state directory {state} cannot be written: {error.strerror}; make room, or "
+                "set FOREBAY_STATE_DIR to another directory"
+            ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -146,6 +146,7 @@ class Server:
             "code": self.manifest.get("code"),
             "state_dir": str(self.places.state),
             "socket": str(self.places.socket),
+            "pool_socket": str(self.places.pool_socket),
             "synchronous": self._config.synchronous,
             "reloads": self._reloads,
             "idle_end_s": self._config.idle_end if self._ends_when_idle else None,
