@@ -132,18 +132,16 @@ def make_private(directory: Path) -> None:
     Raises:
         ConfigError: it is another user's, open to others, or no directory.
     """
-    with contextlib.suppress(FileExistsError):
-        try:
-            os.makedirs(directory.parent, exist_ok=True)
+    try:
+        os.makedirs(directory.parent, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
             os.mkdir(directory, 0o700)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            raise ConfigError(
-                f"{directory} cannot be made: {error.strerror}; set FOREBAY_STATE_DIR and "
-                "XDG_RUNTIME_DIR to directories of yours"
-            ) from error
-    found = os.lstat(directory)
+        found = os.lstat(directory)
+    except OSError as error:
+        raise ConfigError(
+            f"{directory} cannot be made: {error.strerror}; set FOREBAY_STATE_DIR and "
+            "XDG_RUNTIME_DIR to directories of yours"
+        ) from error
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigError(f"{directory} is no directory; move it away")
     if found.st_uid != os.geteuid():
