@@ -321,6 +321,12 @@ class Crew:
             self._send(Errand(squad, "manifest", (), self._install, self._tell_unfit))
 
     def _install(self, manifest: bytes) -> None:
+        told = json.loads(manifest)
+        self._files = told["sources"]
+        self._dispatcher.watch_sources(self._files)
+        if self._plan.reloads and code_of(self._files) != told["code"]:
+            self._begin_load()  # changed before it was watched, after it was imported
+            return
         try:
             self._dispatcher.install(manifest)
         except Error as error:
@@ -329,15 +335,12 @@ class Crew:
         if self._next is not None:
             squad, self._next = self._next, None
             self._replace(squad)
-        told = json.loads(manifest)
-        self._files = told["sources"]
-        self._dispatcher.watch_sources(self._files)
         self._dispatcher.hold(None)
         self._watcher.loaded(told, manifest)
         self._compare(told["code"])
 
     def _compare(self, code: str) -> None:
-        """Load what was changed before it was watched, and after it was imported."""
+        """See to what was changed before it was watched."""
         if code_of(self._files) != code:
             self._sources(self._files)
 
