@@ -29,7 +29,11 @@ SETTINGS: dict[str, Any] = {
 class AppCrew(Crew):
     """Starts workers of the application."""
 
-    side_path: str
+    def __init__(
+        self, dispatcher: _core.Dispatcher, pool: forebay.ServicePool, side_path: str
+    ) -> None:
+        self.side_path = side_path
+        super().__init__(dispatcher, pool)
 
     def recruit(self, slot: int, lane: str, nonce: int) -> tuple[Any, tuple[Any, ...]]:
         """A worker that connects the side socket."""
@@ -96,8 +100,7 @@ def dispatching(directory: Path, **settings: Any) -> Iterator[tuple[_core.Dispat
     (directory / "run").mkdir(mode=0o700, exist_ok=True)
     dispatcher = _core.Dispatcher({**SETTINGS, **paths, **settings})
     with forebay.ServicePool(max_size=8, name="workers") as pool:
-        crew = AppCrew(dispatcher, pool)
-        crew.side_path = paths["side_socket"]
+        crew = AppCrew(dispatcher, pool, paths["side_socket"])
         try:
             with pool.acquire(Worker.spec("path", str(APP))) as worker:
                 dispatcher.install(worker.manifest())

@@ -102,9 +102,7 @@ def test_a_running_request_is_interrupted_and_a_waiting_one_does_not_begin(
     assert not (directory / "never").exists()
 
 
-def test_a_request_that_takes_too_long_is_ended_by_force(
-    caller: Caller, directory: Path
-) -> None:
+def test_a_request_that_takes_too_long_is_ended_by_force(caller: Caller, directory: Path) -> None:
     """A loop that heeds nothing is terminated with its worker, and told as timed out."""
     path = str(directory / "stubborn")
     status, failure = caller.run("sleep", {"path": path, "seconds": 30}, timeout_s=0.2)
@@ -239,9 +237,7 @@ def test_submissions_are_refused_while_the_application_cannot_be_loaded(
     assert caller.run("echo", {"value": 1}) == ("succeeded", 1)
 
 
-def test_a_submission_after_an_edit_waits_for_the_new_code(
-    directory: Path, tmp_path: Path
-) -> None:
+def test_a_submission_after_an_edit_waits_for_the_new_code(directory: Path, tmp_path: Path) -> None:
     """Edit and run never answers with old code."""
     source = tmp_path / "tune.py"
     source.write_text("old")

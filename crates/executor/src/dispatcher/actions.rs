@@ -95,7 +95,8 @@ impl Driver {
             keeping.begins((id, attempt));
         }
         let standing = self.machine.standing(id);
-        let current = standing.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));
+        let current =
+            standing.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));
         let Some(request) = self.machine.request(id).filter(|_| current) else {
             return; // it has ended meanwhile, or its worker has
         };

@@ -81,14 +81,22 @@ impl Driver {
         let clock = Clock::new();
         let now = clock.now();
         let mut machine = Machine::new(settings.policy, now);
-        let directory = settings.store.as_ref().map(|store| store.directory.join("logs"));
+        let directory = settings
+            .store
+            .as_ref()
+            .map(|store| store.directory.join("logs"));
         let keeping = settings
             .store
             .map(|config| recovery::open(config, &mut machine, now))
             .transpose()?;
         if let Some(keeping) = &keeping {
-            poll.watch(&**keeping.store.answers(), Source::Store, nothing, Ready::READ)
-                .map_err(system)?;
+            poll.watch(
+                &**keeping.store.answers(),
+                Source::Store,
+                nothing,
+                Ready::READ,
+            )
+            .map_err(system)?;
         }
         let mut following = Following::default();
         following.logs = directory
@@ -310,7 +318,11 @@ impl Driver {
         }
         let now = Instant::now();
         self.clients.welcome(&self.poll, now);
-        if self.keeping.as_mut().is_some_and(|keeping| keeping.take_again(now)) {
+        if self
+            .keeping
+            .as_mut()
+            .is_some_and(|keeping| keeping.take_again(now))
+        {
             self.machine.retry_store(self.now);
         }
         for (slot, ended) in self.workers.overdue(now) {

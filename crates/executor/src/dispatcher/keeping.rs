@@ -189,9 +189,8 @@ impl Keeping {
             }
         }
         let (answered, journal) = (self.answered, self.store.journal());
-        let begin = |(due, run): &mut (u64, Held)| {
-            *due <= answered || journal.note(run.id, run.attempt)
-        };
+        let begin =
+            |(due, run): &mut (u64, Held)| *due <= answered || journal.note(run.id, run.attempt);
         let may: Vec<_> = self.unnoted.extract_if(.., begin).collect();
         may.into_iter().map(|(_, run)| run).collect()
     }
