@@ -177,7 +177,7 @@ class Server:
         parts.callback(self._services.close)
         self._crew = Crew(dispatcher, self._plan(), self)
         parts.callback(self._crew.close)
-        reader = _core.StoreReader(places.state)
+        reader = _core.StoreReader(str(places.state))
         self._admin = Admin(dispatcher, Rows(reader.query), self)
         parts.callback(self._take_notice_back)
         return dispatcher
