@@ -143,6 +143,7 @@ def test_an_edit_is_what_runs_next(shell: Shell) -> None:
 
 def test_no_server_is_started_where_that_is_forbidden(shell: Shell) -> None:
     """Exit code 3; and one that could not import the application says why."""
+    assert shell("ps").code == 3
     done = shell("run", "--no-start", "scene.py:answer")
     assert (done.code, done.out) == (3, "")
     assert "start one with: forebay serve scene.py" in done.err
@@ -215,4 +216,4 @@ def test_serve_says_where_and_ends_by_a_signal(shell: Shell, number: int, code: 
     assert "what runs has 60 s to end" in err
     out, _ = following.communicate(timeout=20)
     assert (following.returncode, out[-5:]) == (0, "at 9\n")
-    assert shell("status", "--quiet").code == 2
+    assert shell("status", "--quiet").code == 3
