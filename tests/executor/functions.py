@@ -31,6 +31,12 @@ def pid() -> int:
     return os.getpid()
 
 
+def nap(number: int) -> tuple[int, int]:
+    """Return the number and this process, two milliseconds later."""
+    time.sleep(0.002)
+    return number, os.getpid()
+
+
 def kill_self() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
