@@ -134,7 +134,12 @@ class Dispatcher:
         """(ticket, end, payload): 0 result, 1 what was raised, 2 a failure's JSON, 3 cancelled."""
     def cancel(self, ticket: int) -> bool:
         """Cancel what has not begun: true, and `finished` does not tell of it."""
-    def hold(self, reason: str | None) -> None: ...
+    def install(self, manifest: bytes) -> None:
+        """Check submissions against this code from now on; what waited for it is taken."""
+    def hold(self, reason: str | None) -> None:
+        """Dispatch nothing and refuse submissions for this reason; None: go on."""
+    def watch_sources(self, paths: list[str]) -> None:
+        """Order ("sources", paths) when one of these files changes."""
     def orders(self, timeout: float | None) -> list[tuple[Any, ...]] | None:
         """What the crew is to do; None once closed."""
     def orders_fileno(self) -> int:
@@ -164,6 +169,13 @@ class Dispatcher:
     def figures(self) -> dict[str, Any]: ...
     def workers(self) -> list[dict[str, Any]]: ...
     def why(self, id: int) -> dict[str, Any] | None: ...
+    def retry(self, ids: list[int]) -> list[dict[str, Any]]:
+        """{"id", "status" or "refused"} of each."""
+    def prune(self, rule: dict[str, Any]) -> dict[str, int]:
+        """By older_s, status (words), ids (numbers), dry_run: {"pruned", "bytes"}."""
+    def schedules(self) -> list[dict[str, Any]]: ...
+    def set_schedule(self, name: str, paused: bool) -> bool:
+        """False: there is none of that name."""
     def drain(self, timeout: float) -> bool:
         """Dispatch and take nothing more; whether everything that ran has ended in time."""
     def wake(self) -> None:

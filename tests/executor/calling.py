@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -52,24 +53,30 @@ class Crew:
         self._thread.start()
 
     def _run(self) -> None:
-        while (orders := self.dispatcher.orders(None)) is not None:
-            for order in orders:
-                self.orders.append(order)
-                self._obey(*order)
+        with contextlib.suppress(forebay.ClosedError):  # while a worker was on its way
+            while (orders := self.dispatcher.orders(None)) is not None:
+                for order in orders:
+                    self.orders.append(order)
+                    self._obey(*order)
 
-    def _obey(self, what: str, slot: int = -1, *_: Any) -> None:
+    def _obey(self, what: str, slot: Any = -1, lane: str = "", nonce: int = 0) -> None:
         if what == "start":
-            lease: Any = self.pool.acquire(Calling).__enter__().lease
+            spec, arguments = self.recruit(slot, lane, nonce)
+            lease: Any = self.pool.acquire(spec).__enter__().lease
             self.leases[slot] = lease
             channel, tag = lease._record.channel, lease._handle.tag
             connection = channel._connection
-            head, segments = channel._encode_call("serve", (), {})
+            head, segments = channel._encode_call("serve", arguments, {})
             connection.start(channel._number, head, segments, None, tag, True)
             pidfd = os.pidfd_open(lease.pid)
             self.dispatcher.worker_ready(slot, connection, lease.pid, pidfd, tag)
         elif what == "died":
             lease = self.leases.pop(slot)
             self.dispatcher.worker_died(slot, "signal", lease.pid, None, 9, None, None, "")
+
+    def recruit(self, slot: int, lane: str, nonce: int) -> tuple[Any, tuple[Any, ...]]:
+        """What to start, and what its `serve` is told."""
+        return Calling, ()
 
     def kill(self, slot: int) -> None:
         """End a worker as the kernel might."""

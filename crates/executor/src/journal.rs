@@ -98,14 +98,14 @@ impl Journal {
         false
     }
 
-    /// The claim of this run is on disk. Frees its entry, and no other run's. One thread at a time.
+    /// This run's claim or its end is on disk. Frees its entry and those of earlier runs, and no later run's.
+    ///
+    /// One thread at a time. A run may be noted twice, or after its claim was committed: its end frees what is left.
     pub fn clear(&self, id: RequestId, attempt: u32) {
-        let sealed = seal(id, attempt);
         for entry in self.window(id) {
             let stands = self.words[entry].load(Acquire) == id.0;
-            if stands && self.words[entry + 1].load(Relaxed) == sealed {
+            if stands && attempt_of(self.words[entry + 1].load(Relaxed)) <= attempt {
                 self.words[entry].store(0, Release);
-                return;
             }
         }
     }
@@ -117,8 +117,7 @@ impl Journal {
             .filter_map(|entry| {
                 let id = RequestId(entry[0].load(Acquire));
                 let sealed = entry[1].load(Relaxed);
-                #[allow(clippy::cast_possible_truncation)] // the upper half, moved down
-                let attempt = (sealed >> 32) as u32;
+                let attempt = attempt_of(sealed);
                 (id.0 != 0 && seal(id, attempt) == sealed).then_some(Note { id, attempt })
             })
             .collect()
@@ -162,6 +161,11 @@ fn mix(value: u64) -> u64 {
 fn seal(id: RequestId, attempt: u32) -> u64 {
     let sum = mix(mix(id.0) ^ u64::from(attempt)) >> 32;
     u64::from(attempt) << 32 | sum
+}
+
+#[allow(clippy::cast_possible_truncation)] // the upper half, moved down
+fn attempt_of(sealed: u64) -> u32 {
+    (sealed >> 32) as u32
 }
 
 /// Open the file and take its lock, which is this store's claim on the directory.

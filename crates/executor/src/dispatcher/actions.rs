@@ -89,19 +89,20 @@ impl Driver {
     }
 
     /// Tell a worker to run a request; its arguments, if they had to be read.
-    pub fn begin(&mut self, run: Held, arguments: Option<Blob>) {
+    pub fn begin(&mut self, run: Held, arguments: Option<&Blob>) {
         let Held { slot, id, attempt } = run;
         if let Some(keeping) = &mut self.keeping {
             keeping.begins((id, attempt));
         }
         let standing = self.machine.standing(id);
-        let current = standing.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));
+        let current =
+            standing.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));
         let Some(request) = self.machine.request(id).filter(|_| current) else {
             return; // it has ended meanwhile, or its worker has
         };
         let request = Arc::clone(request);
         let submission = &request.submission;
-        let arguments = arguments.as_ref().unwrap_or(&submission.arguments);
+        let arguments = arguments.unwrap_or(&submission.arguments);
         let message = if &*submission.name == CALL {
             message::pickled(arguments)
         } else {

@@ -134,7 +134,11 @@ impl Driver {
         let bytes = submission.arguments.len();
         let keeping = self.keeping.as_ref();
         let parted = keeping.and_then(|keeping| keeping.part(&mut submission));
-        match self.machine.submit(self.now, submission).map_err(|refusal| *refusal)? {
+        match self
+            .machine
+            .submit(self.now, submission)
+            .map_err(|refusal| *refusal)?
+        {
             Submitted::New(id) => {
                 if let Some(keeping) = &mut self.keeping {
                     keeping.took(id, bytes, parted);

@@ -66,7 +66,9 @@ impl Code {
         let mut asked = message::options(submit.options, &described.options, now)?;
         if asked.options.key.is_none()
             && let Some(concurrency) = described.concurrency
-            && let Some(key) = described.key(submit.arguments).filter(|key| *key != described.name)
+            && let Some(key) = described
+                .key(submit.arguments)
+                .filter(|key| *key != described.name)
         {
             let options = Arc::make_mut(&mut asked.options);
             (options.key, options.key_at_once) = (Some(key), concurrency);

@@ -81,14 +81,22 @@ impl Driver {
         let clock = Clock::new();
         let now = clock.now();
         let mut machine = Machine::new(settings.policy, now);
-        let directory = settings.store.as_ref().map(|store| store.directory.join("logs"));
+        let directory = settings
+            .store
+            .as_ref()
+            .map(|store| store.directory.join("logs"));
         let keeping = settings
             .store
             .map(|config| recovery::open(config, &mut machine, now))
             .transpose()?;
         if let Some(keeping) = &keeping {
-            poll.watch(&**keeping.store.answers(), Source::Store, nothing, Ready::READ)
-                .map_err(system)?;
+            poll.watch(
+                &**keeping.store.answers(),
+                Source::Store,
+                nothing,
+                Ready::READ,
+            )
+            .map_err(system)?;
         }
         let mut following = Following::default();
         following.logs = directory
@@ -232,14 +240,15 @@ impl Driver {
 
     /// What a worker wrote before it replied comes before the end of its runs.
     fn hear_out(&mut self, slot: Slot, replies: &[(Run, Reply)]) {
-        let worker = self.workers.get_mut(slot);
-        let Some(worker) = worker.filter(|worker| worker.side.is_some()) else {
+        let Some(worker) = self.workers.get_mut(slot).filter(|_| !replies.is_empty()) else {
             return;
         };
         worker.closing.extend(replies.iter().map(|(run, _)| *run));
-        if !replies.is_empty() {
-            self.empty_side(slot);
+        if worker.side.is_none() {
+            // It connects before it takes its first run, and may have been heard on the other socket first.
+            self.let_sides_in();
         }
+        self.empty_side(slot);
         if let Some(worker) = self.workers.get_mut(slot) {
             worker.closing.clear();
         }
@@ -309,7 +318,11 @@ impl Driver {
         }
         let now = Instant::now();
         self.clients.welcome(&self.poll, now);
-        if self.keeping.as_mut().is_some_and(|keeping| keeping.take_again(now)) {
+        if self
+            .keeping
+            .as_mut()
+            .is_some_and(|keeping| keeping.take_again(now))
+        {
             self.machine.retry_store(self.now);
         }
         for (slot, ended) in self.workers.overdue(now) {

@@ -45,7 +45,11 @@ impl Files {
         }
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(Error::system("watch source files: inotify_init"))?;
-        let parents: BTreeSet<&Path> = self.watched.iter().filter_map(|path| path.parent()).collect();
+        let parents: BTreeSet<&Path> = self
+            .watched
+            .iter()
+            .filter_map(|path| path.parent())
+            .collect();
         let flags = WatchFlags::MODIFY
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::MOVED_TO

@@ -7,11 +7,11 @@ use forebay_transport::{Codec, Head, Reason};
 
 use crate::dispatcher::clients::Open;
 use crate::dispatcher::driver::Driver;
+use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::keeping::Asker;
 use crate::dispatcher::limit::{ITEMS_A_TURN, LOG_PIECE_BYTES, REASONS_MS};
-use crate::dispatcher::streams::{Event, Key, Streams, What};
 use crate::dispatcher::stored::unknown;
-use crate::dispatcher::hash::ByNumber;
+use crate::dispatcher::streams::{Event, Key, Streams, What};
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::logs::{Log, Logs};
@@ -98,10 +98,7 @@ impl Driver {
         let Some(logs) = &following.logs else {
             return;
         };
-        let log = following
-            .writing
-            .entry(id)
-            .or_insert_with(|| logs.log(id));
+        let log = following.writing.entry(id).or_insert_with(|| logs.log(id));
         // A log is no promise: what is lost is said in it when there is room again.
         drop(log.append(bytes));
         for key in following.streams.of(id) {
@@ -113,14 +110,14 @@ impl Driver {
     pub fn progress(&mut self, id: RequestId, map: &[u8]) {
         if let Some(item) = message::progressed(map) {
             self.following.progress.insert(id, item.clone());
-            self.tell_event(id, progress(item));
+            self.tell_event(id, &progress(item));
         }
     }
 
     /// A request stands somewhere else.
     pub fn tell_status(&mut self, id: RequestId, now: Status, attempt: u32) {
         if self.following.streams.is_followed(id) {
-            self.tell_event(id, status(now, attempt));
+            self.tell_event(id, &status(now, attempt));
         }
     }
 
@@ -137,7 +134,7 @@ impl Driver {
         }
     }
 
-    fn tell_event(&mut self, id: RequestId, event: Event) {
+    fn tell_event(&mut self, id: RequestId, event: &Event) {
         for key in self.following.streams.of(id) {
             self.tell_stream(key, event.clone());
             self.pump(key);
@@ -198,7 +195,11 @@ impl Driver {
 
     /// Send one item; false where there is none, or its client takes none.
     fn send_next(&mut self, (client, call): Key) -> bool {
-        let Some(connection) = self.clients.get_mut(client).map(|client| &client.connection) else {
+        let Some(connection) = self
+            .clients
+            .get_mut(client)
+            .map(|client| &client.connection)
+        else {
             return false;
         };
         match connection.standing(call) {
@@ -232,7 +233,8 @@ impl Driver {
         let item = match &mut stream.what {
             What::Logs { offset, .. } => {
                 let logs = following.logs.as_ref();
-                let piece = logs.and_then(|logs| logs.read(stream.id, *offset, LOG_PIECE_BYTES).ok());
+                let piece =
+                    logs.and_then(|logs| logs.read(stream.id, *offset, LOG_PIECE_BYTES).ok());
                 piece.filter(|piece| !piece.bytes.is_empty()).map(|piece| {
                     *offset = piece.next;
                     message::logged(piece.offset, &piece.bytes)
@@ -262,7 +264,11 @@ impl Driver {
             client.close(key.1);
             let nothing = Head::Borrowed(&[]);
             // Refused where the client has left altogether.
-            drop(client.connection.fail(key.1, Reason::Cancelled, Codec::Msgpack, nothing));
+            drop(
+                client
+                    .connection
+                    .fail(key.1, Reason::Cancelled, Codec::Msgpack, nothing),
+            );
             self.clients.touch(key.0);
         }
     }

@@ -1,10 +1,13 @@
 //! Maps by numbers that this process gave out: nobody can choose them, so they need no keyed hash.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by a number of ours.
 pub type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+
+/// Numbers of ours.
+pub type Numbers<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
 
 /// Spreads a number over all bits by one multiplication.
 #[derive(Clone, Copy, Debug, Default)]

@@ -47,7 +47,10 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         let mut idleness = Idleness::Busy;
         assert!(!idleness.look(true, at(0), after));
-        assert!(!idleness.look(false, at(IDLE_MS), after), "it has begun to work");
+        assert!(
+            !idleness.look(false, at(IDLE_MS), after),
+            "it has begun to work"
+        );
         assert!(!idleness.look(true, at(IDLE_MS), after));
         assert_eq!(idleness.due(), Some(at(2 * IDLE_MS)));
         assert!(idleness.look(true, at(2 * IDLE_MS), after));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use crate::dispatcher::hash::ByNumber;
+use crate::dispatcher::hash::{ByNumber, Numbers};
 use crate::dispatcher::limit::STORE_AGAIN_MS;
 use crate::dispatcher::streams::{Key, What};
 use crate::dispatcher::waiting::Waiter;
@@ -59,7 +59,7 @@ pub struct Keeping {
     askers: ByNumber<u64, Asker>,
     last: u64,
     /// Requests whose arguments are on disk alone.
-    on_disk: ByNumber<RequestId, ()>,
+    on_disk: Numbers<RequestId>,
     /// Arguments that go to the disk with their request's row, and are forgotten then.
     leaving: ByNumber<RequestId, Blob>,
     /// Bytes of arguments that are held, by request.
@@ -87,7 +87,7 @@ impl Keeping {
             answered: 0,
             askers: ByNumber::default(),
             last: 0,
-            on_disk: on_disk.into_iter().map(|id| (id, ())).collect(),
+            on_disk: on_disk.into_iter().collect(),
             leaving: ByNumber::default(),
             bytes: ByNumber::default(),
             held_bytes: 0,
@@ -143,7 +143,7 @@ impl Keeping {
 
     /// Whether the arguments of a request are to be read before it runs.
     pub fn is_on_disk(&self, id: RequestId) -> bool {
-        self.on_disk.contains_key(&id)
+        self.on_disk.contains(&id)
     }
 
     /// Read something of a request for somebody.
@@ -189,9 +189,8 @@ impl Keeping {
             }
         }
         let (answered, journal) = (self.answered, self.store.journal());
-        let begin = |(due, run): &mut (u64, Held)| {
-            *due <= answered || journal.note(run.id, run.attempt)
-        };
+        let begin =
+            |(due, run): &mut (u64, Held)| *due <= answered || journal.note(run.id, run.attempt);
         let may: Vec<_> = self.unnoted.extract_if(.., begin).collect();
         may.into_iter().map(|(_, run)| run).collect()
     }
@@ -224,7 +223,7 @@ impl Keeping {
         let Some(arguments) = self.leaving.remove(&request.id) else {
             return request;
         };
-        self.on_disk.insert(request.id, ());
+        self.on_disk.insert(request.id);
         let mut whole = Request::clone(&request);
         whole.submission.arguments = arguments;
         Arc::new(whole)

@@ -53,7 +53,11 @@ impl Driver {
         if self.nudges.0.is_empty() {
             return;
         }
-        let due: Vec<_> = self.nudges.0.extract_if(.., |nudge| nudge.due <= now).collect();
+        let due: Vec<_> = self
+            .nudges
+            .0
+            .extract_if(.., |nudge| nudge.due <= now)
+            .collect();
         for nudge in due {
             self.nudge_once(nudge);
         }

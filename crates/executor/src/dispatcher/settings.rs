@@ -39,7 +39,11 @@ impl Default for Settings {
             policy: Policy {
                 cores_milli: found.cores_milli,
                 memory_limit: Some(found.memory_bytes),
-                memory_free_fraction: if tight { 0.10 } else { policy.memory_free_fraction },
+                memory_free_fraction: if tight {
+                    0.10
+                } else {
+                    policy.memory_free_fraction
+                },
                 guard_fraction: if tight { 0.95 } else { policy.guard_fraction },
                 low_resource: found.low_resource,
                 durable: false,

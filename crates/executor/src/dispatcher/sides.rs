@@ -29,6 +29,8 @@ pub struct Seat {
 pub struct Sides {
     door: Option<SideDoor>,
     seats: Seats<Seat>,
+    /// Those who have not said yet who they are.
+    strangers: Vec<Place>,
     desk: Desk,
     buffer: Box<[u8]>,
 }
@@ -38,6 +40,7 @@ impl Default for Sides {
         Self {
             door: None,
             seats: Seats::default(),
+            strangers: Vec::new(),
             desk: Desk::default(),
             buffer: vec![0; OUTPUT_READ_BYTES].into_boxed_slice(),
         }
@@ -85,6 +88,7 @@ impl Sides {
                     self.seats.remove(place);
                 }
             }
+            self.strangers.push(place);
         }
     }
 
@@ -111,8 +115,16 @@ impl Seat {
 }
 
 impl Driver {
+    /// Let workers in, and hear who they are.
     pub fn let_sides_in(&mut self) {
         self.sides.accept(&self.poll);
+        for place in std::mem::take(&mut self.sides.strangers) {
+            self.read_side(place);
+            let stranger = |seat: &mut Seat| seat.slot.is_none();
+            if self.sides.get(place).is_some_and(stranger) {
+                self.sides.strangers.push(place);
+            }
+        }
     }
 
     /// A worker has something to tell.

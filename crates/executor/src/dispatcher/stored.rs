@@ -44,14 +44,20 @@ impl Driver {
             }
             Answer::Fetched { ticket, id, found } => self.take_found(ticket, id, found),
             Answer::Pruned { ticket, done } => {
-                let asker = self.keeping.as_mut().and_then(|keeping| keeping.asker(ticket));
+                let asker = self
+                    .keeping
+                    .as_mut()
+                    .and_then(|keeping| keeping.asker(ticket));
                 if let Some(Asker::Prune(told)) = asker {
                     let _ = told.send(done); // refused where nobody waits any more
                 }
             }
             Answer::Forgotten(ids) => {
                 for id in ids {
-                    let key = self.keeping.as_mut().and_then(|keeping| keeping.forgotten(id));
+                    let key = self
+                        .keeping
+                        .as_mut()
+                        .and_then(|keeping| keeping.forgotten(id));
                     if let Some(key) = key {
                         self.machine.forget(&key);
                     }
@@ -70,7 +76,11 @@ impl Driver {
     }
 
     fn take_found(&mut self, ticket: u64, id: RequestId, found: Fetched) {
-        let Some(asker) = self.keeping.as_mut().and_then(|keeping| keeping.asker(ticket)) else {
+        let Some(asker) = self
+            .keeping
+            .as_mut()
+            .and_then(|keeping| keeping.asker(ticket))
+        else {
             return;
         };
         match asker {
@@ -114,7 +124,7 @@ impl Driver {
     /// The arguments of a run were read, if it is still to begin.
     fn begin_found(&mut self, run: Held, found: Fetched) {
         match found {
-            Fetched::Arguments(arguments) => self.begin(run, Some(arguments)),
+            Fetched::Arguments(arguments) => self.begin(run, Some(&arguments)),
             Fetched::Failed(why) => self.give_back(run, &why),
             _ => self.give_back(run, "its arguments are not in the store any more"),
         }
@@ -170,7 +180,9 @@ impl Driver {
         };
         let arguments: Blob = Arc::clone(&row.request.submission.arguments);
         if !row.status.has_ended() || !self.machine.retry(self.now, row.restored()) {
-            return Err(format!("request {id} has not ended; wait for it, or cancel it"));
+            return Err(format!(
+                "request {id} has not ended; wait for it, or cancel it"
+            ));
         }
         if let Some(keeping) = &mut self.keeping {
             keeping.took(id, arguments.len(), None);

@@ -163,7 +163,10 @@ mod tests {
         };
         let names: Vec<_> = queue.iter().map(|event| event.item[0]).collect();
         assert_eq!(names, [1, 3, 4, 5]);
-        assert_eq!((streams.of(id), streams.events()), (vec![key], vec![(key, id)]));
+        assert_eq!(
+            (streams.of(id), streams.events()),
+            (vec![key], vec![(key, id)])
+        );
         assert!(streams.remove(key) && !streams.remove(key) && !streams.is_followed(id));
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use forebay_transport::call::{Outcome as Reply, Taker};
 use forebay_transport::connection::Outgoing;
-use forebay_transport::{Codec, Connection, Head, Payload};
+use forebay_transport::{Codec, Connection, Error as Fault, Head, Payload};
 
 use crate::dispatcher::command::Hired;
 use crate::dispatcher::hash::ByNumber;
@@ -192,7 +192,6 @@ impl Workers {
         if !std::mem::replace(&mut worker.touched, true) {
             self.touched.push(slot);
         }
-        use forebay_transport::Error as Fault;
         match started {
             Ok(call) => Ok(Some(call)),
             Err(Fault::Broken { .. } | Fault::Closed { .. } | Fault::Protocol { .. }) => Ok(None),

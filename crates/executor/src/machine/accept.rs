@@ -351,19 +351,19 @@ impl Machine {
             return;
         }
         if self.take_key(key) {
-            self.make_ready(key);
+            self.make_ready(now, key);
         } else if let Some(entry) = self.register.get_mut(key) {
             entry.place = Place::Keyed;
         }
     }
 
     /// Into its lane's queue.
-    pub(super) fn make_ready(&mut self, key: Key) {
+    pub(super) fn make_ready(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
         entry.place = Place::Ready;
-        entry.ready_at = self.now;
+        entry.ready_at = now;
         let rank = Rank::of(&entry.request, key);
         let queue = &mut self.lanes[entry.request.submission.options.lane as usize];
         queue.ready.push(&entry.request.submission.submitter, rank);

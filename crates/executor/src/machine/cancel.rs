@@ -41,7 +41,7 @@ impl Machine {
                 entry.cancelled = true;
             }
             Place::After | Place::Until | Place::Keyed | Place::Named | Place::Ready => {
-                self.leave_list(key);
+                self.leave_list(now, key);
                 self.end_cancelled(now, key);
             }
         }
@@ -54,7 +54,7 @@ impl Machine {
     }
 
     /// Takes a waiting request out of the list of its place.
-    pub(super) fn leave_list(&mut self, key: Key) {
+    pub(super) fn leave_list(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
@@ -77,7 +77,7 @@ impl Machine {
                 if !name.is_full()
                     && let Some(next) = name.waiting.take(0)
                 {
-                    self.make_ready(next);
+                    self.make_ready(now, next);
                 }
             }
             _ => {}

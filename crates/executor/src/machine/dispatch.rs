@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::admission::Blocked;
-use super::entry::{Key, Place, Run};
+use super::entry::{Entry, Key, Place, Run};
 use super::policy::LANES;
 use super::queue::Rank;
 use crate::action::Action;
@@ -10,7 +10,7 @@ use crate::id::RequestId;
 use crate::request::{Lane, Millis, Slot};
 
 /// Submitters whose first request is tried where those before do not fit.
-const LOOK: usize = 8;
+pub(super) const LOOK: usize = 8;
 /// What a lane of weight 1 pays for a dispatch.
 const STRIDE: u64 = 1 << 16;
 
@@ -73,6 +73,7 @@ impl Machine {
                 continue;
             }
             let Some(slot) = slot else {
+                self.charge(lane);
                 self.start_burst(now, lane, key);
                 return Looked::Again;
             };
@@ -122,23 +123,25 @@ impl Machine {
     }
 
     fn give(&mut self, now: Millis, lane: Lane, key: Key, slot: Slot) {
+        self.charge(lane);
+        self.occupy(key, slot);
+        self.write_claim(now, key);
+        let once = |entry: &Entry| !entry.may_run_twice();
+        let journal = self.policy.durable && self.register.get(key).is_some_and(once);
+        self.start_run(now, key, slot, journal);
+    }
+
+    /// A lane got something that others may have wanted too.
+    fn charge(&mut self, lane: Lane) {
         let weight = u64::from(self.policy.lane_weights[lane as usize].max(1));
-        let least = LANES
-            .iter()
-            .filter(|one| !self.lanes[**one as usize].ready.is_empty())
-            .map(|one| self.lanes[*one as usize].pass)
+        let ready = LANES.map(|one| &self.lanes[one as usize]).into_iter();
+        let least = ready
+            .filter(|queue| !queue.ready.is_empty())
+            .map(|queue| queue.pass)
             .min();
         let queue = &mut self.lanes[lane as usize];
         // A lane that was empty does not catch up on what it did not ask for.
         queue.pass = queue.pass.max(least.unwrap_or(0)) + STRIDE / weight;
-        self.occupy(key, slot);
-        self.write_claim(now, key);
-        let journal = self.policy.durable
-            && self
-                .register
-                .get(key)
-                .is_some_and(|entry| !entry.may_run_twice());
-        self.start_run(now, key, slot, journal);
     }
 
     /// Counts a request as its worker's, before its run begins.
@@ -175,7 +178,7 @@ impl Machine {
             worker.idle_since = now;
         });
         if let Some(next) = next {
-            self.make_ready(next);
+            self.make_ready(now, next);
         }
     }
 
@@ -190,6 +193,7 @@ impl Machine {
             stop: None,
             peak: None,
         });
+        let lane = entry.lane();
         let timeout = entry.options().timeout_ms;
         let due = timeout.map(|span| now.saturating_add(span));
         self.timers.set(key, &mut entry.due, due);
@@ -200,5 +204,6 @@ impl Machine {
             journal,
         });
         self.workers.change(slot, |worker| worker.uses += 1);
+        self.lanes[lane as usize].burst.began(now);
     }
 }

@@ -1,7 +1,7 @@
 //! What the machine looks like from outside, in numbers.
 
 use super::Machine;
-use super::entry::Place;
+use super::entry::{Entry, Place};
 use super::policy::LANES;
 use super::workers::Stage;
 use crate::id::RequestId;
@@ -111,16 +111,24 @@ impl Machine {
     /// Costs a look at each unfinished request; ask once a second, not once a request.
     pub fn figures(&self, now: Millis) -> Figures {
         let lanes = LANES.map(|lane| self.lane_figures(lane));
-        let ready: usize = lanes.iter().map(|lane| lane.ready).sum();
-        let running: u32 = lanes.iter().map(|lane| lane.running).sum();
-        let waiting = |entry: &super::entry::Entry| matches!(entry.place, Place::Ready);
+        let waiting = |entry: &Entry| matches!(entry.place, Place::Ready);
+        let parked = |entry: &Entry| {
+            matches!(
+                entry.place,
+                Place::After | Place::Until | Place::Keyed | Place::Named
+            )
+        };
         let ready_since = self.register.iter().filter(|(_, entry)| waiting(entry));
         let oldest = ready_since.map(|(_, entry)| entry.ready_at).min();
         let ended = |status: Status| self.counts.ended[status as usize];
         Figures {
             lanes,
             unfinished: self.register.len(),
-            parked: (self.register.len() - ready).saturating_sub(running as usize),
+            parked: self
+                .register
+                .iter()
+                .filter(|(_, entry)| parked(entry))
+                .count(),
             oldest_ready_ms: oldest.map(|at| now.saturating_sub(at)),
             accepted: self.counts.accepted,
             refused: self.counts.refused,

@@ -1,6 +1,6 @@
 //! What was given to the store and is not answered yet, and what the store could not take.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::entry::Key;
@@ -37,10 +37,13 @@ impl Written {
 pub(crate) struct Ledger {
     in_flight: VecDeque<Written>,
     /// Could not be written.
-    failed: Vec<Written>,
+    failed: Vec<(u64, Written)>,
     /// Happened since then.
     kept: Vec<Written>,
-    overtaken: HashSet<RequestId>,
+    /// Requests of which something newer was committed behind a change that failed, and when.
+    overtaken: HashMap<RequestId, u64>,
+    /// Counts the answers of the store.
+    answers: u64,
     /// Why the store takes nothing.
     pub down: Option<Arc<str>>,
     retry: bool,
@@ -61,21 +64,23 @@ impl Ledger {
     /// The oldest change on its way is on disk.
     pub(crate) fn committed(&mut self) -> Option<Written> {
         let written = self.in_flight.pop_front()?;
+        self.answers += 1;
         if !self.failed.is_empty()
             && let Some(id) = written.id()
         {
-            self.overtaken.insert(id);
+            self.overtaken.insert(id, self.answers);
         }
         Some(written)
     }
 
     /// The oldest change on its way is not on disk; `keep` it unless it is given up.
     pub(crate) fn not_committed(&mut self) -> Option<Written> {
+        self.answers += 1;
         self.in_flight.pop_front()
     }
 
     pub(crate) fn keep(&mut self, written: Written) {
-        self.failed.push(written);
+        self.failed.push((self.answers, written));
     }
 
     /// Changes that wait until the store works.
@@ -107,9 +112,59 @@ impl Ledger {
         self.retry = false;
         self.down = None;
         let overtaken = std::mem::take(&mut self.overtaken);
-        let mut again = std::mem::take(&mut self.failed);
-        again.retain(|one| one.id().is_none_or(|id| !overtaken.contains(&id)));
+        let out_of_date = |at: u64, written: &Written| {
+            let newer = written.id().and_then(|id| overtaken.get(&id));
+            newer.is_some_and(|newer| *newer > at)
+        };
+        let failed = std::mem::take(&mut self.failed).into_iter();
+        let again = failed.filter(|(at, written)| !out_of_date(*at, written));
+        let mut again: Vec<Written> = again.map(|(_, written)| written).collect();
         again.append(&mut self.kept);
         again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(id: u64, attempt: u32) -> Written {
+        let id = RequestId(id);
+        Written {
+            key: 0,
+            op: Op::Claim { id, attempt, at: 0 },
+        }
+    }
+
+    fn attempts(written: &[Written]) -> Vec<u32> {
+        let attempt = |written: &Written| match written.op {
+            Op::Claim { attempt, .. } => attempt,
+            _ => 0,
+        };
+        written.iter().map(attempt).collect()
+    }
+
+    #[test]
+    fn what_failed_is_given_again_in_order_unless_something_newer_of_its_request_is_on_disk() {
+        let mut ledger = Ledger::default();
+        for (id, attempt) in [(1, 1), (2, 2), (1, 3), (1, 4), (2, 5)] {
+            assert!(ledger.add(claim(id, attempt)).is_some());
+        }
+        for committed in [false, false, true, false, false] {
+            if committed {
+                ledger.committed();
+            } else if let Some(written) = ledger.not_committed() {
+                ledger.keep(written);
+                ledger.fail("full".into());
+            }
+        }
+        assert!(
+            ledger.add(claim(3, 6)).is_none(),
+            "nothing more while it is down"
+        );
+        assert!(ledger.resume().is_empty(), "not before somebody wants it");
+        ledger.retry();
+        assert_eq!(attempts(&ledger.resume()), [2, 4, 5, 6]);
+        assert!(ledger.down.is_none() && ledger.kept() == 0);
     }
 }

@@ -16,6 +16,7 @@
 mod accept;
 mod admission;
 mod audit;
+mod burst;
 mod cancel;
 mod cron;
 mod dispatch;
@@ -87,9 +88,7 @@ struct LaneQueue {
     /// Grows by the inverse of the lane's weight with each request that it got; the smallest is next.
     pass: u64,
     in_use: bool,
-    /// Mean time of its runs, in 1/16 ms, moving.
-    run_sixteenths: u64,
-    last_end: Millis,
+    burst: burst::Burst,
     /// Its first request, where that does not fit, and since when.
     blocked: Option<(RequestId, Millis)>,
     running: u32,
@@ -175,17 +174,17 @@ impl Machine {
         }
         self.starts.recovered();
         self.replace_old_code();
-        self.reopen_names();
+        self.reopen_names(now);
         self.settle(now);
         Ok(())
     }
 
     /// Limits have changed: who waits for a name's place is to look again.
-    fn reopen_names(&mut self) {
+    fn reopen_names(&mut self, now: Millis) {
         let full: Vec<u32> = self.names.all_mut().map(|(index, _)| index).collect();
         for index in full {
             while let Some(key) = self.names.get_mut(index).waiting.take(0) {
-                self.make_ready(key);
+                self.make_ready(now, key);
             }
         }
     }

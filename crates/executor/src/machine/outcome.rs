@@ -1,4 +1,9 @@
 //! How runs end, and what follows: the request's end, another run, or being set aside.
+//!
+//! A death counts against a request where it ran alone in its worker and nobody ended that worker: not the
+//! deaths by a cancel, a time-out, the server's end, or the guard while the request was within its estimate.
+//! A request that the guard ended within its estimate has still used up a run: it began, and may not begin
+//! twice without retries.
 
 use std::sync::Arc;
 
@@ -227,6 +232,9 @@ impl Machine {
         };
         self.counts.ended[ending.status as usize] += 1;
         self.recent.add(id, ending.status);
+        if !self.policy.durable {
+            self.forget_idempotency(&entry); // nothing of it is kept
+        }
         self.actions.push(Action::Ended(id, Arc::clone(ending)));
         for dependent in entry.dependents {
             if ending.status == Status::Succeeded {
@@ -262,7 +270,7 @@ impl Machine {
                 // Its row is not on disk yet: when it is.
                 Some(Place::Accepting { .. } | Place::Retrying) => later.push((id, before)),
                 Some(Place::After | Place::Until | Place::Keyed | Place::Named | Place::Ready) => {
-                    self.leave_list(key);
+                    self.leave_list(now, key);
                     let outcome = Outcome::Failed(Failure::After(before));
                     self.end(now, key, Status::Failed, outcome, None);
                 }
@@ -272,13 +280,11 @@ impl Machine {
         self.doomed = later;
     }
 
-    /// The moving mean of a lane's runs, which says whether more workers help.
     fn note_time(&mut self, now: Millis, key: Key, run: &Run) {
         if let Some(lane) = self.lane_of(key) {
-            let queue = &mut self.lanes[lane as usize];
-            let took = now.saturating_sub(run.began).min(3_600_000) * 16;
-            queue.run_sixteenths = (queue.run_sixteenths * 7 + took) / 8;
-            queue.last_end = now;
+            let took = now.saturating_sub(run.began);
+            let while_ms = self.policy.burst_run_ms_min;
+            self.lanes[lane as usize].burst.ended(now, took, while_ms);
         }
     }
 }

@@ -124,6 +124,12 @@ impl Fair {
         self.turns.len()
     }
 
+    /// How many submitters' turns come before this one's.
+    pub(crate) fn turn_of(&self, submitter: &Arc<str>) -> Option<usize> {
+        let line = self.index.get(submitter)?;
+        self.turns.iter().position(|one| one == line)
+    }
+
     /// How many of the same submitter stand before it; looks at no more than `most`.
     pub(crate) fn before(&self, submitter: &Arc<str>, rank: Rank, most: usize) -> usize {
         let Some(&line) = self.index.get(submitter) else {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Machine;
+use super::dispatch::LOOK;
 use super::entry::{Entry, Place};
 use super::queue::Rank;
 use crate::request::{Millis, Status};
@@ -157,6 +158,12 @@ impl Machine {
         }
         if let Err(blocked) = self.fits(key, self.workers.open(lane)) {
             return (format!("waiting: {}", blocked.text()), blocked.next());
+        }
+        if queue.turn_of(submitter).is_some_and(|turn| turn >= LOOK) {
+            let text = format!(
+                "waiting: {LOOK} submitters come before its own, and their requests do not fit"
+            );
+            return (text, "see why those wait".into());
         }
         if let Some(first) = self
             .comes_first(now, lane)

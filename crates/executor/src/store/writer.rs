@@ -189,8 +189,10 @@ impl Writer {
         self.logged = true;
         self.doubtful.clear();
         for op in &self.batch.ops {
-            if let Op::Claim { id, attempt, .. } = op {
-                self.journal.clear(*id, *attempt);
+            match op {
+                Op::Claim { id, attempt, .. } => self.journal.clear(*id, *attempt),
+                Op::End { id, ending } => self.journal.clear(*id, ending.attempts),
+                _ => {}
             }
         }
         let count = self.batch.ops.len();

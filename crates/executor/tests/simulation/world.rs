@@ -372,6 +372,10 @@ impl World {
             _ => self.now + self.chance.below(50),
         };
         self.machine.tick(self.now);
+        assert!(
+            self.machine.next_tick().is_none_or(|at| at > self.now),
+            "a tick asks for itself"
+        );
         if self.planted == Planted::PlaceReused && self.chance.one_in(20) {
             let slots = self
                 .crew

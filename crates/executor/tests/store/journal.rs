@@ -42,21 +42,34 @@ fn a_run_that_only_the_journal_knows_has_begun() {
 }
 
 #[test]
-fn a_commit_clears_the_note_of_its_claim_and_no_other() {
+fn a_commit_clears_the_notes_up_to_its_claim_and_no_later_one() {
     let directory = Directory::new();
     let (mut driven, _) = Driven::open(directory.path());
     driven.commit(vec![accept(1), accept(2)]);
     let journal = std::sync::Arc::clone(driven.store.journal());
-    assert!(journal.note(RequestId(1), 1) && journal.note(RequestId(2), 1));
-    driven.commit(vec![claim(1, 1)]);
+    assert!(journal.note(RequestId(1), 1) && journal.note(RequestId(2), 2));
     let second = Note {
         id: RequestId(2),
-        attempt: 1,
+        attempt: 2,
     };
+    driven.commit(vec![claim(1, 1)]);
     assert_eq!(journal.notes(), [second]);
-    // A later run of the same request was noted before the older claim came to the disk.
-    driven.commit(vec![claim(2, 7)]);
+    // The second run was noted before the claim of the first came to the disk.
+    driven.commit(vec![claim(2, 1)]);
     assert_eq!(journal.notes(), [second]);
+    driven.commit(vec![claim(2, 2)]);
+    assert!(journal.notes().is_empty());
+}
+
+#[test]
+fn an_end_frees_what_was_noted_after_its_claim_was_committed() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    driven.commit(vec![accept(1), claim(1, 1)]);
+    let journal = std::sync::Arc::clone(driven.store.journal());
+    assert!(journal.note(RequestId(1), 1) && journal.note(RequestId(1), 1));
+    driven.commit(vec![end(1)]);
+    assert!(journal.notes().is_empty());
 }
 
 #[test]

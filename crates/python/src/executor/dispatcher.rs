@@ -204,7 +204,10 @@ impl PyDispatcher {
 
     fn schedules<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let schedules = py.detach(|| self.core.schedules()).map_err(executor)?;
-        schedules.iter().map(|one| seen::schedule(py, one)).collect()
+        schedules
+            .iter()
+            .map(|one| seen::schedule(py, one))
+            .collect()
     }
 
     fn set_schedule(&self, py: Python<'_>, name: String, paused: bool) -> PyResult<bool> {

@@ -140,7 +140,10 @@ pub fn prune_rule(dict: &Bound<'_, PyDict>, now_ms: u64) -> PyResult<PruneRule> 
             }
             "status" => {
                 let words: Vec<String> = value.extract()?;
-                rule.statuses = words.iter().map(|word| status_of(word)).collect::<PyResult<_>>()?;
+                rule.statuses = words
+                    .iter()
+                    .map(|word| status_of(word))
+                    .collect::<PyResult<_>>()?;
             }
             "ids" => {
                 let ids: Vec<u64> = value.extract()?;
@@ -148,7 +151,8 @@ pub fn prune_rule(dict: &Bound<'_, PyDict>, now_ms: u64) -> PyResult<PruneRule> 
             }
             "dry_run" => rule.dry_run = value.extract()?,
             other => {
-                let text = format!("a prune rule has no {other:?}; it has older_s, status, ids, dry_run");
+                let text =
+                    format!("a prune rule has no {other:?}; it has older_s, status, ids, dry_run");
                 return Err(config(text));
             }
         }
@@ -163,7 +167,9 @@ fn status_of(word: &str) -> PyResult<Status> {
         "cancelled" => Status::Cancelled,
         "dead" => Status::Dead,
         other => {
-            let text = format!("status {other:?} cannot be pruned; give succeeded, failed, cancelled or dead");
+            let text = format!(
+                "status {other:?} cannot be pruned; give succeeded, failed, cancelled or dead"
+            );
             return Err(config(text));
         }
     })
