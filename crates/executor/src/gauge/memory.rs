@@ -23,8 +23,10 @@ pub struct Memory {
     host: Host,
     levels: Vec<Level>,
     pressure: Pressure,
-    /// The least limit when this was made: what readings refer to.
+    /// What readings refer to: the least limit when this was made, or the one that was given.
     limit_bytes: u64,
+    /// A limit of the workers' own, below what the system sets.
+    workers_max: Option<u64>,
 }
 
 /// What was measured.
@@ -52,6 +54,7 @@ impl Memory {
             levels: levels.collect(),
             pressure: Pressure::find(host),
             limit_bytes: 0,
+            workers_max: None,
         };
         let limits = memory.levels.iter().filter_map(Level::limit);
         memory.limit_bytes = limits
@@ -61,7 +64,16 @@ impl Memory {
         memory
     }
 
-    /// The least limit, the machine's memory included.
+    /// Refer to this limit instead. One below the system's is the workers' own: what they have counts against it, and
+    /// what other programs have does not, unless the system has even less left. One above it promises nothing more.
+    #[must_use]
+    pub fn limited(mut self, limit_bytes: u64) -> Self {
+        self.workers_max = (limit_bytes < self.limit_bytes).then_some(limit_bytes);
+        self.limit_bytes = limit_bytes;
+        self
+    }
+
+    /// What readings refer to: the least limit, the machine's memory included, or the one that was given.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
@@ -78,11 +90,18 @@ impl Memory {
         levels.any(|level| number(&level.directory.join("memory.oom.group")) == Some(1))
     }
 
-    /// Measure now. Cost: two or three small reads for each level with a limit, about 20 us each.
-    pub fn measure(&self) -> Machine {
+    /// Measure now, with what the workers have. Cost: two small reads for each level with a limit.
+    pub fn measure(&self, workers_bytes: u64) -> Machine {
         let confined = self.levels.iter().filter_map(Level::free);
         let whole = self.machine().map(|(_, available)| available);
-        let free = confined.chain(whole).min().unwrap_or(self.limit_bytes);
+        let own = self
+            .workers_max
+            .map(|most| most.saturating_sub(workers_bytes));
+        let free = confined
+            .chain(whole)
+            .chain(own)
+            .min()
+            .unwrap_or(self.limit_bytes);
         Machine {
             resident_bytes: self.limit_bytes.saturating_sub(free),
             pressure: self.pressure.read(),

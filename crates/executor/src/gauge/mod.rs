@@ -36,8 +36,9 @@ pub enum Reading {
         pid: i32,
         private_bytes: u64,
     },
+    /// Told behind those of the workers that were measured with it.
     Machine {
-        /// Of [`Limits::memory_bytes`], what is in use and cannot be reclaimed: the limit less what is free.
+        /// Of [`Memory::limit_bytes`], what is in use and cannot be reclaimed: the limit less what is free.
         resident_bytes: u64,
         /// The part of the last ten seconds in which something stalled for memory, 0.0 to 1.0; 0 where nobody knows.
         pressure: f32,
@@ -184,6 +185,7 @@ impl Shared {
 
 fn run(shared: &Shared, memory: &Memory, readings: &Queue<Reading>) {
     let mut last_busy = Instant::now();
+    let mut round = Round::default();
     loop {
         let began = Instant::now();
         let workers: Vec<_> = shared
@@ -192,8 +194,10 @@ fn run(shared: &Shared, memory: &Memory, readings: &Queue<Reading>) {
             .iter()
             .map(|(&slot, &pid)| (slot, pid))
             .collect();
-        tell_machine(memory, readings);
-        tell_workers(&workers, readings);
+        round
+            .known
+            .retain(|slot, _| workers.iter().any(|(watched, _)| watched == slot));
+        round.tell(&workers, memory, readings);
         let pause = shared.pause(began.elapsed(), &mut last_busy);
         let (until, slow) = (Instant::now() + pause, !shared.fast.load(Ordering::Relaxed));
         loop {
@@ -203,29 +207,39 @@ fn run(shared: &Shared, memory: &Memory, readings: &Queue<Reading>) {
             if wanted.is_empty() {
                 break;
             }
-            tell_workers(&wanted, readings);
+            round.tell(&wanted, memory, readings);
         }
     }
 }
 
-fn tell_machine(memory: &Memory, readings: &Queue<Reading>) {
-    let machine = memory.measure();
-    let _ = readings.push(Reading::Machine {
-        resident_bytes: machine.resident_bytes,
-        pressure: machine.pressure,
-    });
+/// What was measured so far.
+#[derive(Default)]
+struct Round {
+    /// Private bytes of each watched worker when it was last measured.
+    known: HashMap<Slot, u64>,
 }
 
-/// A worker that is gone has no reading: its death is told elsewhere.
-fn tell_workers(workers: &[(Slot, i32)], readings: &Queue<Reading>) {
-    for &(slot, pid) in workers {
-        if let Some(private_bytes) = private_bytes(pid) {
+impl Round {
+    /// The workers first: what they grow meanwhile is then in the machine's memory, rather than in neither.
+    fn tell(&mut self, workers: &[(Slot, i32)], memory: &Memory, readings: &Queue<Reading>) {
+        for &(slot, pid) in workers {
+            // One that is gone has no reading: its death is told elsewhere.
+            let Some(private_bytes) = private_bytes(pid) else {
+                self.known.remove(&slot);
+                continue;
+            };
+            self.known.insert(slot, private_bytes);
             let _ = readings.push(Reading::Worker {
                 slot,
                 pid,
                 private_bytes,
             });
         }
+        let machine = memory.measure(self.known.values().sum());
+        let _ = readings.push(Reading::Machine {
+            resident_bytes: machine.resident_bytes,
+            pressure: machine.pressure,
+        });
     }
 }
 

@@ -57,9 +57,36 @@ fn without_cgroups_the_machine_is_the_limit() {
     let tree = Tree::new();
     let memory = Memory::find(&tree.host());
     assert_eq!(memory.limit_bytes(), 8_000_000 * 1024);
-    assert_eq!(memory.measure().resident_bytes, 2_000_000 * 1024);
+    assert_eq!(memory.measure(0).resident_bytes, 2_000_000 * 1024);
     let limits = Limits::find_at(&tree.host());
     assert!(!limits.is_confined && !limits.ends_as_group);
+}
+
+#[test]
+fn a_limit_of_the_workers_own_counts_what_they_have() {
+    let tree = Tree::new();
+    let own = Memory::find(&tree.host()).limited(1_000_000_000);
+    assert_eq!(own.limit_bytes(), 1_000_000_000);
+    assert_eq!(
+        own.measure(0).resident_bytes,
+        0,
+        "what others have is not theirs"
+    );
+    assert_eq!(own.measure(300_000_000).resident_bytes, 300_000_000);
+    tree.put(
+        "proc/meminfo",
+        "MemTotal: 8000000 kB\nMemAvailable: 100000 kB\n",
+    );
+    assert_eq!(
+        own.measure(0).resident_bytes,
+        1_000_000_000 - 102_400_000,
+        "but the machine has less left"
+    );
+    let above = Memory::find(&tree.host()).limited(99_000_000_000);
+    assert_eq!(
+        above.measure(5).resident_bytes,
+        99_000_000_000 - 102_400_000
+    );
 }
 
 #[test]
@@ -95,7 +122,7 @@ fn the_first_version_is_read_with_its_nested_limits() {
     };
     assert_eq!(limits, expected);
     assert_eq!(
-        Memory::find(&tree.host()).measure().resident_bytes,
+        Memory::find(&tree.host()).measure(0).resident_bytes,
         500_000_001
     );
 }
@@ -126,7 +153,7 @@ fn the_second_version_is_read_and_the_tightest_level_decides() {
     );
     assert!(limits.ends_as_group && limits.low_resource);
     // 100 MB are left to the pod, though its box has 2 GB: told as of the box's limit.
-    let measured = Memory::find(&tree.host()).measure();
+    let measured = Memory::find(&tree.host()).measure(0);
     assert_eq!(measured.resident_bytes, 2_900_000_000);
     assert!((measured.pressure - 0.4).abs() < 1e-6);
 }
@@ -141,7 +168,7 @@ fn a_limit_above_what_the_machine_has_is_none() {
     let memory = Memory::find(&tree.host());
     assert_eq!(memory.limit_bytes(), 8_000_000 * 1024);
     assert!(!memory.is_confined());
-    assert_eq!(memory.measure().resident_bytes, 2_000_000 * 1024);
+    assert_eq!(memory.measure(0).resident_bytes, 2_000_000 * 1024);
 }
 
 /// A process that touches memory when told to, and holds it.
@@ -192,22 +219,39 @@ impl Drop for Eater {
     }
 }
 
-/// A cgroup of the first version's memory controller, where we may make one.
+/// A cgroup with a limit, where we may make one.
 struct Group(PathBuf);
 
 impl Group {
-    fn make() -> Option<Self> {
-        let place = Host::default().place("memory")?;
-        let name = format!("forebay-gauge-{}", std::process::id());
-        let path = place.levels.last()?.join(name);
-        fs::create_dir(&path).ok()?;
-        let group = Self(path);
-        let file = match place.version {
-            cgroup::Version::One => "memory.limit_in_bytes",
-            cgroup::Version::Two => "memory.max",
-        };
-        fs::write(group.0.join(file), "200000000").ok()?;
+    /// With `limit` in `files`, which are those of the first and the second version.
+    fn make(controller: &str, files: [&str; 2], limits: [&str; 2]) -> Option<Self> {
+        let place = Host::default().place(controller)?;
+        let name = format!("forebay-gauge-{controller}-{}", std::process::id());
+        let group = Self(place.levels.last()?.join(name));
+        fs::create_dir(&group.0).ok()?;
+        let version = usize::from(place.version == cgroup::Version::Two);
+        fs::write(group.0.join(files[version]), limits[version]).ok()?;
         Some(group)
+    }
+
+    /// Seen as if this process were in it: `self` in `/proc` tells so.
+    fn seen_from_within(&self, controller: &str) -> Tree {
+        let tree = Tree::new();
+        for name in ["self/mountinfo", "meminfo"] {
+            let text = fs::read_to_string(Path::new("/proc").join(name)).expect("read");
+            tree.put(&format!("proc/{name}"), &text);
+        }
+        let name = self
+            .0
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        tree.put(
+            "proc/self/cgroup",
+            &format!("4:{controller}:/{name}\n0::/{name}\n"),
+        );
+        tree
     }
 }
 
@@ -219,31 +263,13 @@ impl Drop for Group {
 
 #[test]
 fn a_real_cgroup_is_found_and_what_is_touched_in_it_is_seen() {
-    let Some(group) = Group::make() else {
+    let files = ["memory.limit_in_bytes", "memory.max"];
+    let Some(group) = Group::make("memory", files, ["200000000"; 2]) else {
         eprintln!("skipped: no cgroup with a memory limit can be made here");
         return;
     };
     let mut eater = Eater::start(Some(&group.0));
-    // Seen as if this were the process in the group: `self` is replaced by its own file.
-    let tree = Tree::new();
-    tree.put(
-        "proc/self/mountinfo",
-        &fs::read_to_string("/proc/self/mountinfo").expect("read"),
-    );
-    tree.put(
-        "proc/meminfo",
-        &fs::read_to_string("/proc/meminfo").expect("read"),
-    );
-    let name = group
-        .0
-        .file_name()
-        .expect("a name")
-        .to_string_lossy()
-        .into_owned();
-    tree.put(
-        "proc/self/cgroup",
-        &format!("4:memory:/{name}\n0::/{name}\n"),
-    );
+    let tree = group.seen_from_within("memory");
     let memory = Memory::find(&tree.host());
     assert!(
         (199_000_000..=200_000_000).contains(&memory.limit_bytes()),
@@ -251,14 +277,26 @@ fn a_real_cgroup_is_found_and_what_is_touched_in_it_is_seen() {
         memory.limit_bytes()
     );
     assert!(memory.is_confined());
-    let before = memory.measure().resident_bytes;
+    let before = memory.measure(0).resident_bytes;
     eater.eat();
-    let after = memory.measure().resident_bytes;
+    let after = memory.measure(0).resident_bytes;
     assert!(
         after > before + 30_000_000,
         "{before} before, {after} after"
     );
     drop(eater);
+}
+
+#[test]
+fn a_real_cpu_quota_is_found() {
+    let files = ["cpu.cfs_quota_us", "cpu.max"];
+    let Some(group) = Group::make("cpu", files, ["50000", "50000 100000"]) else {
+        eprintln!("skipped: no cgroup with a CPU quota can be made here");
+        return;
+    };
+    let limits = Limits::find_at(&group.seen_from_within("cpu").host());
+    assert_eq!(limits.cores_milli, 500);
+    assert!(limits.low_resource);
 }
 
 /// The first reading that `wanted` takes, within ten seconds.
@@ -355,7 +393,7 @@ fn the_pace_follows_what_runs_and_what_measuring_costs() {
 #[test]
 fn memory_of_this_machine_is_measured() {
     let machine = Memory::find(&Host::default());
-    let measured = machine.measure();
+    let measured = machine.measure(0);
     assert!(measured.resident_bytes > 0 && measured.resident_bytes < machine.limit_bytes());
     assert!((0.0..=1.0).contains(&measured.pressure));
     assert!(Limits::find().cores_milli >= 1);
