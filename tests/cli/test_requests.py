@@ -67,7 +67,7 @@ def test_arguments_are_read_as_the_manifest_types_them(forebay: Forebay) -> None
         "seeds": [1, 2],
         "table": {"a": 1},
     }
-    assert told(forebay("run", "echo", "--second", "two", "--quiet")) == {"second": "two"}
+    assert forebay("run", "echo", "--second", "two", "--quiet") == (0, '{"second": "two"}\n', "")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from msgspec import msgpack
 import forebay
 from forebay._core import Connection
 from forebay.executor._codec import decode, encode
+from forebay.executor._forks import INTERRUPT_SIGNAL
 from forebay.executor._worker import Worker
-from forebay.executor._worker_sync import INTERRUPT_SIGNAL
 from forebay.pool import ServicePool
 
 APP = Path(__file__).with_name("worker_app.py")

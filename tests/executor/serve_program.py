@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 from typing import Any
 
@@ -19,6 +21,7 @@ def _print(event: str, facts: dict[str, Any]) -> None:
 
 def main() -> int:
     """Serve the target of the first argument with the settings of the second, a JSON object."""
+    faulthandler.register(signal.SIGUSR2)  # where it hangs, for who looks
     settings = json.loads(sys.argv[2])
     reloads = settings.pop("reloads", False)
     ends_when_idle = settings.pop("ends_when_idle", False)

@@ -121,6 +121,14 @@ def test_large_results_are_answered(tmp_path: Path):
         assert all(seat.settle(call) == ("ok", value) for call in calls)
 
 
+def test_worker_that_is_told_nonsense_ends_with_the_reason(tmp_path: Path):
+    """It is replaced rather than left in an unknown state."""
+    with seated(tmp_path, "async") as seat:
+        seat.connection.begin(0, b"\xc1", None, seat.generation)
+        seat.ended()
+        assert "cannot go on" in seat.printed()
+
+
 def test_sigterm_is_ignored_while_nothing_runs_and_ends_it_otherwise(tmp_path: Path):
     """As for any worker."""
     path = tmp_path / "runs"

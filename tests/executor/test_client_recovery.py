@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.errors import BrokenError
+from forebay.errors import BrokenError, DeadlineError
 from forebay.executor._client import Client
 from forebay.executor._options import Submit
 from tests.executor.client_fixtures import client, server
@@ -48,6 +48,17 @@ def test_a_thread_that_waits_follows_to_the_next_server(
     client.ask("release")
     thread.join(20)
     assert results == [{}]
+
+
+def test_who_waits_need_not_have_asked_for_the_id(server: SmallServer, client: Client) -> None:
+    """Whoever waits for long has made sure that the request is accepted."""
+    request = client.submit("hold")
+    with pytest.raises(DeadlineError):
+        request.result(timeout=0.3)
+    server.kill()
+    server.start()
+    client.ask("release")
+    assert request.result(timeout=20) == {}
 
 
 def test_a_submission_of_unknown_fate_says_so(server: SmallServer) -> None:
@@ -96,3 +107,33 @@ def test_a_log_goes_on_where_it_broke() -> None:
             server.start()
             assert "".join(pieces) == "ün\nand blue\n"
         server.kill()
+
+
+def test_many_that_are_in_flight_survive_a_restart(server: SmallServer, client: Client) -> None:
+    """Those whose ids are known are waited for again; what had come before is still there."""
+    held = [client.submit("hold") for _ in range(20)]
+    ended = [client.submit("echo", index=at) for at in range(20)]
+    assert [one.id for one in held + ended]  # and so every answer has come
+    server.kill()
+    server.start()
+    client.ask("release")
+    assert [one.result(timeout=20) for one in held] == [{}] * 20
+    assert [one.result(timeout=20)["index"] for one in ended] == list(range(20))
+
+
+def test_submissions_of_unknown_fate_are_told_one_by_one(server: SmallServer) -> None:
+    """Each handle says so; leaving says it for those that nobody has looked at."""
+    client = Client(server.url, timeout=20.0)
+    requests = [client.submit("hold") for _ in range(5)]
+    client.info()  # they have been read when this is answered
+    server.kill()
+    server.start()
+    for one in requests[:2]:
+        with pytest.raises(BrokenError) as caught:
+            one.result(timeout=20)
+        assert caught.value.delivered == "maybe"
+    with pytest.raises(BrokenError) as left:
+        client.close()
+    assert "2 other submissions failed too" in left.value.__notes__
+    with Client(server.url, timeout=20.0) as other:
+        assert len(other.list()) == 5  # none was sent twice

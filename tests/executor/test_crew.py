@@ -168,10 +168,10 @@ def test_an_application_that_cannot_be_imported_is_a_reason(
     """Nothing is run by old code meanwhile, and the next change is loaded again."""
     source.write_text("raise it")
     scribe.order("sources", [str(source)])
+    assert scribe.hear("watch_sources") == ([str(source)],)
     (reason,) = scribe.hear("hold")
     assert "RuntimeError: cannot import raise it" in reason
     assert reason.startswith("Traceback")
-    assert scribe.hear("watch_sources") == ([str(source)],)
     source.write_text("three")
     scribe.order("sources", [str(source)])
     assert scribe.hear("loaded")[0]["text"] == "three"

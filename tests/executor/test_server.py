@@ -97,6 +97,8 @@ def test_an_idle_server_of_a_command_ends_by_itself(tmp_path: Path) -> None:
     serving = Serving(tmp_path, APP, ends_when_idle=True, idle_end=0.3)
     try:
         serving.start()
+        with serving.caller() as caller:
+            assert caller.run("sleep", seconds=0.5) > 0  # longer than it may be idle
         assert serving.ended(timeout=20.0) == 0
     finally:
         serving.close()

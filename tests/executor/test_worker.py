@@ -17,9 +17,9 @@ import pytest
 from msgspec import msgpack
 
 import forebay
+from forebay.executor._forks import INTERRUPT_SIGNAL
 from forebay.executor._side import number_of
 from forebay.executor._worker import Worker
-from forebay.executor._worker_sync import INTERRUPT_SIGNAL
 from forebay.pool import ServicePool, SharedPool
 from tests.executor.crew import APP, PROGRESS, Seat, seated
 from tests.executor.worker_app import Point
@@ -156,6 +156,15 @@ def test_result_that_is_no_data_fails_with_the_next_step(seat: Seat):
     assert "'unsendable'" in failure["message"]
     assert "builtins.object" in failure["message"]
     assert "numpy arrays" in failure["message"]
+
+
+@pytest.mark.slow
+def test_result_beyond_the_frame_limit_fails_by_name(own_seat: Seat):
+    """It costs the request its result, not the server its worker."""
+    how, failure = own_seat.run("big", {"size": 1 << 30})
+    assert how == "failed"
+    assert "too long to be sent" in failure["message"]
+    assert own_seat.run("noop") == ("ok", None)
 
 
 def test_exit_of_a_request_is_its_failure_and_not_the_worker_s(seat: Seat):

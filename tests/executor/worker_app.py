@@ -53,6 +53,12 @@ def echo(value: Any = None) -> Any:
 
 
 @app.request()
+def big(size: int) -> bytes:
+    """Return that many bytes."""
+    return bytes(size)
+
+
+@app.request()
 def add(first: int, second: float = 1.5, *, scale: int = 1) -> float:
     """Add."""
     return (first + second) * scale

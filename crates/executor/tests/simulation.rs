@@ -1,6 +1,7 @@
 //! The machine against a world that fails: late commits, a full disk, dying workers, cancels, crashes, time.
 //!
 //! A run is its seed: what fails is printed with it, and fails again, aloud, with `FOREBAY_SIMULATION_SEED`.
+//! `FOREBAY_SIMULATION_SEEDS` says how many seeds of 2,000 steps the long run has.
 
 #[path = "simulation/chance.rs"]
 mod chance;
@@ -46,7 +47,11 @@ fn forty_thousand_steps_break_no_invariant() {
 #[test]
 #[ignore = "six seconds with --release, where make test runs it"]
 fn a_million_steps_break_no_invariant() {
-    held(1_000..1_500);
+    let seeds = std::env::var("FOREBAY_SIMULATION_SEEDS").ok();
+    let seeds = seeds.map_or(500, |seeds| {
+        seeds.parse::<u64>().expect("a number of seeds")
+    });
+    held(1_000..1_000 + seeds);
 }
 
 #[test]

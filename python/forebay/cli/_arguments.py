@@ -41,6 +41,8 @@ def request_parser(
     for parameter in _parameters(request):
         _add(group, parameter, definitions)
     add(_Again(parser))
+    groups = parser._action_groups
+    groups.insert(0, groups.pop())  # what is the request's own comes first
     return parser
 
 

@@ -64,7 +64,7 @@ def words_of(name: str) -> list[str]:
         if name in NAMES:
             from forebay.cli._manifest import cached
 
-            manifest = cached(None)
+            manifest = cached(argparse.Namespace(url=None, app=None))
             return [one["name"] for one in manifest["requests"]] if manifest else []
         return _ids() if name in IDS else []
     except (Error, OSError):

@@ -67,11 +67,15 @@ def watch(
     from forebay.cli._progress import display
 
     shown = display(options)
+    shows: list[Callable[[Request, Display], None]] = []
+    if logs and not options.quiet:
+        shows.append(_show_log)
+    if shown.wanted:
+        shows.append(_show_events)
     threads = [
         threading.Thread(target=_quietly, args=(show, request, shown), daemon=True)
         for request in requests
-        for show in ((_show_log, _show_events) if logs else (_show_events,))
-        if show is _show_log or shown.wanted
+        for show in shows
     ]
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -87,8 +91,8 @@ def watch(
     except TerminatedError:
         say_how_to_go_on(requests, options)
         return TERMINATED
-    except DeadlineError as error:
-        note(f"forebay: {error}")
+    except DeadlineError:
+        note(f"forebay: --timeout {options.timeout} has run out")
         say_how_to_go_on(requests, options)
         return TIMED_OUT
     finally:

@@ -28,14 +28,16 @@ def manifest_of(client: Client) -> Manifest:
     return manifest
 
 
-def cached(app: str | None) -> Manifest | None:
+def cached(options: argparse.Namespace) -> Manifest | None:
     """What the last server of an application left of it, unless its sources are newer.
 
-    Args:
-        app: TARGET; None: of the configuration, else of the server that was started last.
+    Without `--app` it is that of the configuration, else of the server that was started last.
+    A server that is named by its URL has to be asked.
     """
+    if options.url is not None:
+        return None
     try:
-        path = _state(app) / "manifest.json"
+        path = _state(options.app) / "manifest.json"
         written = path.stat().st_mtime
         manifest: Manifest = json.loads(path.read_text())
         fresh = all(os.stat(source).st_mtime <= written for source in manifest["sources"])
@@ -114,7 +116,10 @@ def _state(app: str | None) -> Path:
     if app is None:
         from forebay.configuration import find_configuration
 
-        app = find_configuration().value("app")
+        configuration = find_configuration()
+        app = configuration.value("app")
+        if app is None and configuration.value("url"):
+            raise ConfigError("the server is named by its URL alone")
     if app is not None:
         return places_of(parse_target(app)).state
     running = newest()

@@ -19,6 +19,9 @@ LINE_FRACTION: Final = 0.1
 LINE_S: Final = 30.0
 """Where there is no terminal, a line stands for so much of the work, or for so long."""
 
+REASON_S: Final = 1.0
+"""Who waits for less is not told why: the start of a worker is over before that is read."""
+
 
 def display(options: argparse.Namespace) -> Display:
     """What `--progress` and `--quiet` ask for; bars need a terminal and the package rich."""
@@ -83,25 +86,52 @@ class JsonDisplay(Display):
 
 
 class LineDisplay(Display):
-    """A line for every tenth of the work, or every 30 seconds; one for each reason to wait."""
+    """A line for every tenth of the work, or every 30 seconds; one for a reason to wait."""
 
     wanted = True
 
     def __init__(self) -> None:
         super().__init__()
         self._paces: dict[str, Pace] = {}
+        self._reasons: dict[str, str] = {}
+        """Of requests that wait, where it was not told yet."""
+        self._timer: threading.Timer | None = None
 
     def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
         """Print a line where it is time for one."""
         kind = event.get("event")
         with self._lock:
             if kind == "reason" and event.get("reason"):
-                note(f"{called(id_, name)}: {event['reason']}")
+                self._reasons[id_] = f"{called(id_, name)}: {event['reason']}"
+                if self._timer is None:
+                    self._timer = threading.Timer(REASON_S, self._tell_reasons)
+                    self._timer.daemon = True
+                    self._timer.start()
+            elif kind == "status" and event.get("status") != "queued":
+                self._reasons.pop(id_, None)
             elif kind == "progress":
                 pace = self._paces.setdefault(id_, Pace())
                 pace.take(event)
                 if pace.is_due():
                     note(f"{called(id_, name)}: {pace.text()}")
+
+    def _tell_reasons(self) -> None:
+        with self._lock:
+            self._timer = None
+            reasons, self._reasons = self._reasons, {}
+            for text in reasons.values():
+                note(text)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
 
 def called(id_: str, name: str) -> str:

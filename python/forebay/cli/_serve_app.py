@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 from typing import Any
 
@@ -19,6 +20,8 @@ def serve(options: argparse.Namespace) -> int:
     from forebay.executor._target import parse_target
 
     log(options)
+    if not options.verbose:
+        logging.getLogger("forebay").addHandler(logging.NullHandler())  # `_report` tells it
     arguments = {f"executor.{name}": getattr(options, name) for name in OF_EXECUTOR}
     arguments["state_dir"] = options.state_dir
     configuration = find_configuration(arguments)
@@ -48,7 +51,7 @@ def _report(options: argparse.Namespace, event: str, facts: dict[str, Any]) -> N
     elif event == "unfit":
         note(f"forebay: {facts['reason'].rstrip()}\nrequests wait until that is mended")
     elif not options.quiet and event in _TOLD:
-        note(_TOLD[event].format(**facts))
+        note(_TOLD[event].format(**facts | {"paths": ", ".join(facts.get("paths", ()))}))
 
 
 _TOLD = {

@@ -66,7 +66,7 @@ def help_wanted(parser: Parser, options: argparse.Namespace) -> bool:
     if options.words:
         options.words.append("--help")
         return False
-    requests = listing(cached(options.app))
+    requests = listing(cached(options))
     text = parser.format_help()
     say(f"{text}\n{requests}" if requests else text.rstrip())
     return True
@@ -88,7 +88,7 @@ def show_request_help(options: argparse.Namespace, command: str, add: Any) -> bo
     if not {"-h", "--help"} & set(rest):
         return False
     wanted, of_target = split_target(options, word)
-    manifest = cached(options.app)
+    manifest = cached(options)
     if manifest is None:
         with session(options, start=not options.no_start) as client:
             manifest = manifest_of(client)

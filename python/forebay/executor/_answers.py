@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from forebay.errors import LimitError
 from forebay.executor._codec import encoder
+from forebay.executor._failure import failure_of
+
+if TYPE_CHECKING:
+    from forebay._core import Connection
 
 SEGMENT_BYTES_MIN = 64 << 10
 """From here on a blob travels beside the head."""
@@ -34,6 +39,21 @@ def result(blob: bytes) -> Answer:
 def failure(described: dict[str, str]) -> Answer:
     """`[1, map]`."""
     return encoder().encode((1, described)), None
+
+
+def reply(connection: Connection, number: int, answer: Answer) -> bool:
+    """Send an answer without waiting; true if nothing is left to send.
+
+    One that is longer than the server takes becomes a failure that says so.
+
+    Raises:
+        ClosedError, BrokenError: the server is gone.
+    """
+    try:
+        return connection.reply(number, 0, *answer)
+    except LimitError as error:
+        told = LimitError(f"the result is too long to be sent: {error}; return the path of a file")
+        return connection.reply(number, 0, *failure(failure_of(told)))
 
 
 def raised(blob: bytes) -> Answer:

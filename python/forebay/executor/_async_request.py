@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError
 from forebay.executor._codec import decode
-from forebay.executor._wire_errors import failure_error
 from forebay.executor._follow import Progress, item_of
 from forebay.executor._wire import message
+from forebay.executor._wire_errors import failure_error
 
 if TYPE_CHECKING:
     from forebay.executor._async_client import AsyncClient

@@ -93,6 +93,10 @@ class Crew:
         """Of a version that is being loaded while another one serves on."""
         self._old: list[Squad] = []
         self._errands: list[Errand] = []
+        self._files = list(plan.files)
+        """What is watched: the sources, as far as they are known."""
+        self._code = ""
+        """Of the files, when the import began that is under way, or was the last."""
         self._wishes: set[str] = set()
         """What other threads asked for: "reload", "warm"."""
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -305,6 +309,7 @@ class Crew:
             self._leave(errand)
         self._errands.clear()
         plan = self._plan
+        self._code = code_of(self._files)
         squad = Squad(plan.spec_of(), start_timeout=plan.start_timeout, name="workers")
         self._poll.register(squad.fileno(), select.POLLIN)
         self._retire_next()
@@ -325,11 +330,16 @@ class Crew:
             squad, self._next = self._next, None
             self._replace(squad)
         told = json.loads(manifest)
-        self._dispatcher.watch_sources(told["sources"])
+        self._files = told["sources"]
+        self._dispatcher.watch_sources(self._files)
         self._dispatcher.hold(None)
         self._watcher.loaded(told, manifest)
-        if code_of(told["sources"]) != told["code"]:
-            self._sources(told["sources"])  # before they were watched, after they were imported
+        self._compare(told["code"])
+
+    def _compare(self, code: str) -> None:
+        """Load what was changed before it was watched, and after it was imported."""
+        if code_of(self._files) != code:
+            self._sources(self._files)
 
     def _tell_unfit(self, reason: str) -> None:
         """What cannot be imported holds everything up, unless an older version goes on to serve."""
@@ -337,9 +347,10 @@ class Crew:
         if serves:
             self._retire_next()
         else:
+            self._dispatcher.watch_sources(self._files)
             self._dispatcher.hold(reason)
-            self._dispatcher.watch_sources(list(self._plan.files))
         self._watcher.unfit(reason, serves=serves)
+        self._compare(self._code)
 
     def _replace(self, squad: Squad) -> None:
         """Workers are of this squad from now on; those of the one before may end in peace."""

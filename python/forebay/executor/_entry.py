@@ -58,6 +58,8 @@ class Entry:
             return self._plain()
         try:
             arguments = self._decode(blob)
+        except MemoryError:
+            raise
         except Exception as error:
             raise Unfit(self, error) from None
         return self._call(arguments, context)
@@ -67,9 +69,12 @@ class Entry:
 
         Raises:
             TypeError: it is no data; the message names the request, the type and the next step.
+            MemoryError: there is no room for them.
         """
         try:
             return encode(result)
+        except MemoryError:
+            raise
         except Exception as error:
             raise Unfit(self, error, result) from None
 

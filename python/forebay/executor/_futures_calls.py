@@ -43,6 +43,7 @@ class Calls:
 
     Args:
         dispatcher: owned by this object from `start` on.
+        options: of every call.
         close: called once, at the end of the collector, when no call is left.
 
     Attributes:
@@ -52,13 +53,16 @@ class Calls:
         inherited: whether this is a forked child's copy.
     """
 
-    def __init__(self, dispatcher: _core.Dispatcher, close: Callable[[], None]) -> None:
+    def __init__(
+        self, dispatcher: _core.Dispatcher, options: dict[str, Any], close: Callable[[], None]
+    ) -> None:
         self.lock = threading.Lock()
         self.broken = ""
         self.leaving = False
         self.inherited = False
         self._dispatcher: _core.Dispatcher | None = dispatcher
         """None once the collector has ended: what it has open goes with it."""
+        self._options = options
         self._close: Callable[[], None] | None = close
         self._pending: dict[int, Owner] = {}
         self._collector = threading.Thread(target=self._collect, name="forebay-futures")
@@ -75,7 +79,7 @@ class Calls:
             LimitError: too many calls wait.
         """
         assert self._dispatcher is not None, "the collector ends only once nothing begins"
-        ticket: int = self._dispatcher.submit(CALL, blob)
+        ticket: int = self._dispatcher.submit(CALL, blob, self._options)
         self._pending[ticket] = owner
         return ticket
 

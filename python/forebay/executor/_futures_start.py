@@ -67,7 +67,7 @@ class _Watcher:
     def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
         """The template runs."""
 
-    def unfit(self, reason: str) -> None:
+    def unfit(self, reason: str, *, serves: bool) -> None:
         """No worker can be had."""
         if self.calls is not None:
             self.calls.give_up(reason)
@@ -104,7 +104,7 @@ def start(
     """
     folder = tempfile.mkdtemp(prefix="forebay-")
     side, output = os.path.join(folder, "side"), os.path.join(folder, "output")
-    told = manifest(CALL, UNKNOWN_BYTES if memory_bytes is None else memory_bytes)
+    told = manifest(CALL)
     dispatcher = _core.Dispatcher(_settings(side, max_workers, uses_max))
     dispatcher.install(told)
     module = module_of(function)
@@ -120,7 +120,8 @@ def start(
         door.close()
         shutil.rmtree(folder, ignore_errors=True)
 
-    watcher.calls = calls = Calls(dispatcher, close)
+    options = {"memory_bytes": UNKNOWN_BYTES if memory_bytes is None else memory_bytes}
+    watcher.calls = calls = Calls(dispatcher, options, close)
     crew.start()
     calls.start()
     return calls

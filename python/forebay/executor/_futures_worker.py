@@ -17,7 +17,7 @@ from forebay.pool._application import Application
 CODE = "0" * 16
 
 
-def manifest(call: str, memory_bytes: int) -> bytes:
+def manifest(call: str) -> bytes:
     """What the dispatcher is told to know: one request, whose arguments nobody reads."""
     request: dict[str, Any] = {
         "name": call,
@@ -25,7 +25,6 @@ def manifest(call: str, memory_bytes: int) -> bytes:
         "parameters": [],
         "result": None,
         "retries": 0,
-        "memory_bytes": memory_bytes,
     }
     told = {"schema": 1, "app": "executor", "target": "", "code": CODE, "sources": []}
     return json.dumps(told | {"requests": [request], "definitions": {}, "services": []}).encode()

@@ -30,6 +30,9 @@ from forebay.executor._places import (
 )
 from forebay.executor._target import Target, parse_target
 
+PROGRAM = "forebay.executor._background"
+"""What a server in the background runs."""
+
 LOG_LINES = 20
 """Of the log of a server that did not start, in the message."""
 
@@ -226,10 +229,7 @@ class _Start:
 def _spawn(home: Home, write: int) -> int:
     """Start the process: a session of its own, so that no Ctrl-C of ours ends it."""
     package = str(Path(__file__).resolve().parents[2])
-    code = (
-        f"import sys; sys.path.insert(0, {package!r});"
-        " from forebay.executor._background import main; main()"
-    )
+    code = f"import sys; sys.path.insert(0, {package!r}); from {PROGRAM} import main; main()"
     log = os.fspath(home.places.log)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions: list[tuple[Any, ...]] = [

@@ -7,12 +7,20 @@ to know: the program that reads `request.id`, and the client before it leaves.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
 from typing import Any, Final
 
-from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError
+from forebay.errors import (
+    BrokenError,
+    ConfigError,
+    DeadlineError,
+    Error,
+    LimitError,
+    ProtocolError,
+)
 from forebay.executor._links import Links
 from forebay.executor._wire import Answers, Message, message, value_of
 
@@ -24,6 +32,10 @@ DROPPED_MAX: Final = 256
 OPEN_MAX: Final = 4096
 """Submissions whose answers are due; the next one waits until those before it are accepted, and
 their ends are asked for when somebody wants them. A server keeps 65,536 calls of one client."""
+
+SURE_S: Final = 0.05
+"""Who waits for longer asks whether the request is accepted: with its id the waiting goes on after
+a restart of the server. Short requests end before that, and save the question."""
 
 
 class Sent:
@@ -122,16 +134,22 @@ class Outstanding:
         if not sent.lock.acquire(timeout=-1 if timeout is None else timeout):
             raise DeadlineError("another thread waits for the same request", timeout=timeout)
         try:
-            left = timeout
             while sent.answer is None:
+                sure = sent.id is not None or not sent.token
+                left = None if until is None else max(0.0, until - time.monotonic())
+                if not sure:
+                    left = SURE_S if left is None else min(SURE_S, left)
                 try:
                     if sent.call < 0:
                         assert sent.id is not None  # it was let go after it was accepted
                         sent.call = sent.channel.send(message("wait", (sent.id,)))
                     sent.answer = sent.channel.settle(sent.call, left)
+                except DeadlineError:
+                    if sure or (until is not None and time.monotonic() >= until):
+                        raise
+                    self._make_sure(sent, until)
                 except BrokenError as error:
                     self._recover(sent, error, until)
-                left = None if until is None else max(0.0, until - time.monotonic())
             self._open.pop(sent.token, None)
             return sent.answer
         finally:
@@ -159,11 +177,11 @@ class Outstanding:
                     asked = channel, channel.send(_question(sent))
                 channel, call = asked
                 told = channel.settle(call, left)
-            except BrokenError as error:
+            except BrokenError:
                 asked = None
                 with sent.lock:  # unless another thread has sent it again meanwhile
                     if sent.channel is channel and sent.answer is None:
-                        self._recover(sent, error, until)
+                        self._look(sent, until)
                 continue
             self._take_acceptance(sent, told)
         if sent.id is None:
@@ -202,6 +220,32 @@ class Outstanding:
             finally:
                 sent.lock.release()
             raise
+
+    def _make_sure(self, sent: Sent, until: float | None) -> None:
+        """Learn whether it is accepted; the caller holds its lock, and waits for its end.
+
+        Where that is not told, the answer itself says why.
+        """
+        left = None if until is None else max(0.0, until - time.monotonic())
+        channel = sent.channel
+        try:
+            told = channel.settle(channel.send(_question(sent)), left)
+            sent.id, sent.message = value_of(told, channel.name)[1], None
+        except DeadlineError:
+            raise
+        except (LimitError, ConfigError, BrokenError):
+            with contextlib.suppress(DeadlineError, BrokenError):
+                sent.answer = channel.settle(sent.call, SURE_S)
+
+    def _look(self, sent: Sent, until: float | None) -> None:
+        """Learn what became of it when its connection broke; the caller holds its lock.
+
+        What the question for its acceptance was told says nothing of the submission itself.
+        """
+        try:
+            sent.answer = sent.channel.settle(sent.call, 0.0)
+        except BrokenError as error:
+            self._recover(sent, error, until)
 
     def _let_go(self, some: list[Sent]) -> None:
         """Make sure that they are accepted, so that their answers need not be kept."""

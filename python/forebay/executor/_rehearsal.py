@@ -19,8 +19,9 @@ from forebay.executor._app import App
 from forebay.executor._codec import encode
 from forebay.executor._context import Context
 from forebay.executor._entry import Entry, entries_of
+from forebay.executor._forks import INTERRUPT_SIGNAL
 from forebay.executor._side import Side
-from forebay.executor._worker_sync import INTERRUPT_SIGNAL, SyncLoop
+from forebay.executor._worker_sync import SyncLoop
 
 if TYPE_CHECKING:
     from forebay._core import Connection

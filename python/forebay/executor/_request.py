@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, DeadlineError, Error
 from forebay.executor._codec import decode
-from forebay.executor._wire_errors import failure_error
 from forebay.executor._follow import Progress, events, log_bytes, text_of
 from forebay.executor._wire import message, value_of
+from forebay.executor._wire_errors import failure_error
 
 if TYPE_CHECKING:
     from forebay.executor._client import Client

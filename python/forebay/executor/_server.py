@@ -237,11 +237,14 @@ class Server:
         return {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
 
     def _serve(self, dispatcher: _core.Dispatcher) -> None:
-        while not self._over.is_set():
+        while True:
+            # Looked at before each wait: whoever changes it wakes us, at whatever moment.
             if self._fit.is_set() and self._notice is None:
                 self._tell_ready()
             if self._asked_to_stop:
                 self._begin_end(dispatcher)
+            if self._over.is_set():
+                return
             self._services.look()
             calls = dispatcher.calls(self._services.pause)
             if calls is None:
@@ -317,7 +320,7 @@ class Server:
 
     def idle(self) -> None:
         """Nobody has asked for anything in a long time."""
-        if self._ends_when_idle:
+        if self._ends_when_idle and self._notice is not None:  # nobody could have asked before
             _log.info("nothing to do for %g s", self._config.idle_end)
             self.stop(0.0)
 

@@ -9,6 +9,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from forebay.executor._entry import entries_of
+from forebay.executor._forks import guard_forks
 from forebay.executor._load import Kind, find_app, load
 from forebay.executor._manifest import manifest_of, to_json
 from forebay.executor._rehearsal import rehearse
@@ -120,6 +121,7 @@ class Worker(Service):
         nonce: int,
         options: dict[str, Any],
     ) -> None:
+        guard_forks()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the loop has a handler for it
         reading = self._redirect_output()
         side = Side.connect(side_path, slot, nonce, reading)

@@ -131,6 +131,9 @@ class AsyncLoop:
                 self._loop.call_soon(self._step, READABLE)
         except (BrokenError, ClosedError):
             self._finish()
+        except Exception as error:  # the loop that calls this would only tell of it
+            if not self._over.done():
+                self._over.set_exception(error)
 
     def _watch(self) -> None:
         read, write = self._connection.wants()
@@ -190,7 +193,7 @@ class AsyncLoop:
 
     def _reply(self, number: int, answer: _answers.Answer) -> None:
         try:
-            self._connection.reply(number, 0, *answer)
+            _answers.reply(self._connection, number, answer)
             self._watch()
         except (BrokenError, ClosedError):
             self._finish()

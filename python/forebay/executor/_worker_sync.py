@@ -11,7 +11,6 @@ SIGTERM ends the worker while a request runs; an idle one ignores it.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import gc
 import os
@@ -25,6 +24,7 @@ from forebay.executor._cancel import Cancelled, Terminated
 from forebay.executor._context import Context
 from forebay.executor._entry import Entry, unknown
 from forebay.executor._failure import failure_of
+from forebay.executor._forks import INTERRUPT_SIGNAL, is_forked
 from forebay.executor._isolation import Isolation
 from forebay.executor._pickled import run_pickled
 from forebay.executor._side import PROGRESS, number_of
@@ -35,14 +35,11 @@ if TYPE_CHECKING:
     from forebay.executor._side import Side
     from forebay.executor._worker_pool import WorkerPool
 
-INTERRUPT_SIGNAL = signal.SIGRTMIN + 7
 IDLE_S = 0.25
 """Idle for so long, a worker collects the garbage of the requests that it ran."""
 
 EARLY_MAX = 64
 """Interrupts kept for requests that have not come yet."""
-
-_HELD = frozenset({signal.SIGTERM, INTERRUPT_SIGNAL})
 
 NOBODY = ("", 0)
 """What runs while a call by pickle does; no interrupt names it."""
@@ -62,7 +59,6 @@ class SyncLoop:
         "_dirty",
         "_early",
         "_entries",
-        "_forked",
         "_isolation",
         "_leases",
         "_running",
@@ -90,15 +86,10 @@ class SyncLoop:
         self._cancelled = False
         """Whether what runs was interrupted."""
         self._early: list[tuple[int, int]] = []
-        self._forked = False
-        """Whether this is a process that a request forked."""
         self._dirty = False
         """Whether something ran since the garbage was collected."""
         signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
-        os.register_at_fork(
-            before=_hold_signals, after_in_parent=_let_signals, after_in_child=self._on_fork
-        )
         self._base = contextvars.copy_context()
         self._isolation = Isolation()
 
@@ -115,16 +106,17 @@ class SyncLoop:
                 number, _, head, segments, *_ = call
                 method, arguments, _ = self._decode(head)
                 if method == "run":
-                    head, segments = self._run(arguments, segments)
+                    answer = self._run(arguments, segments)
                 elif method == "call":
-                    head, segments = self._call(arguments, segments)
+                    answer = self._call(arguments, segments)
                 else:
                     raise SystemExit(0)
-                if self._forked:
+                if is_forked():
                     os._exit(0)  # it ran to its end; the answer is its parent's
-                if not self._connection.reply(number, 0, head, segments):
+                if not _answers.reply(self._connection, number, answer):
                     self._connection.drain()
-                del call, arguments, segments  # they may be large, and the next may be long to come
+                # They may be large, and the next may be long to come.
+                del call, head, arguments, segments, answer
         except (BrokenError, ClosedError):
             pass  # the server is gone; the keeper ends this process
         finally:
@@ -235,14 +227,6 @@ class SyncLoop:
         if self._running is not None:
             raise Terminated(SIGTERM_EXIT)
 
-    def _on_fork(self) -> None:
-        """In a process that a request forks: it can be ended as any other."""
-        self._forked = True
-        with contextlib.suppress(ValueError):
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.signal(INTERRUPT_SIGNAL, signal.SIG_IGN)
-        _let_signals()
-
     def _is_early(self) -> bool:
         """Whether what is to run was cancelled on its way here."""
         assert self._running is not None
@@ -252,15 +236,6 @@ class SyncLoop:
             return False
         self._early.remove(asked)
         return True
-
-
-def _hold_signals() -> None:
-    """Before a fork: what comes for the child before it has handlers of its own waits for them."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
-
-
-def _let_signals() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
 
 
 def progress_record(done: int, total: int | None, message: str, unit: str) -> bytes:

@@ -193,6 +193,7 @@ impl Machine {
             stop: None,
             peak: None,
         });
+        let lane = entry.lane();
         let timeout = entry.options().timeout_ms;
         let due = timeout.map(|span| now.saturating_add(span));
         self.timers.set(key, &mut entry.due, due);
@@ -203,5 +204,6 @@ impl Machine {
             journal,
         });
         self.workers.change(slot, |worker| worker.uses += 1);
+        self.lanes[lane as usize].burst.began(now);
     }
 }

@@ -16,6 +16,7 @@
 mod accept;
 mod admission;
 mod audit;
+mod burst;
 mod cancel;
 mod cron;
 mod dispatch;
@@ -87,9 +88,7 @@ struct LaneQueue {
     /// Grows by the inverse of the lane's weight with each request that it got; the smallest is next.
     pass: u64,
     in_use: bool,
-    /// Mean time of its runs, in 1/16 ms, moving.
-    run_sixteenths: u64,
-    last_end: Millis,
+    burst: burst::Burst,
     /// Its first request, where that does not fit, and since when.
     blocked: Option<(RequestId, Millis)>,
     running: u32,

@@ -280,13 +280,11 @@ impl Machine {
         self.doomed = later;
     }
 
-    /// The moving mean of a lane's runs, which says whether more workers help.
     fn note_time(&mut self, now: Millis, key: Key, run: &Run) {
         if let Some(lane) = self.lane_of(key) {
-            let queue = &mut self.lanes[lane as usize];
-            let took = now.saturating_sub(run.began).min(3_600_000) * 16;
-            queue.run_sixteenths = (queue.run_sixteenths * 7 + took) / 8;
-            queue.last_end = now;
+            let took = now.saturating_sub(run.began);
+            let while_ms = self.policy.burst_run_ms_min;
+            self.lanes[lane as usize].burst.ended(now, took, while_ms);
         }
     }
 }

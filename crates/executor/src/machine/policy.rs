@@ -30,7 +30,7 @@ pub struct Policy {
     pub guaranteed: [u32; 3],
     /// Start further workers on need.
     pub burst: bool,
-    /// Below this mean time of a lane's runs, more workers than cores do not help.
+    /// Below this mean time of a lane's runs, more workers than cores do not help (`burst.rs`).
     pub burst_run_ms_min: u64,
     /// An idle burst worker ends after it.
     pub worker_idle_ms: u64,

@@ -115,11 +115,9 @@ impl Machine {
     }
 
     pub(super) fn starts_due(&self) -> Option<Millis> {
-        let late = LANES
-            .iter()
-            .filter(|lane| !self.lanes[**lane as usize].ready.is_empty());
-        let burst =
-            late.map(|lane| self.lanes[*lane as usize].last_end + self.policy.burst_run_ms_min);
+        let late = LANES.map(|lane| &self.lanes[lane as usize]).into_iter();
+        let late = late.filter(|queue| !queue.ready.is_empty());
+        let burst = late.map(|queue| queue.burst.due(self.policy.burst_run_ms_min));
         let burst = burst.filter(|at| *at > self.now).min();
         let again = self.starts.due.filter(|at| *at > self.now);
         [again, burst].into_iter().flatten().min()
@@ -150,40 +148,44 @@ impl Machine {
 
     /// One more worker of a lane would help the first of its queue.
     pub(super) fn may_burst(&mut self, now: Millis, lane: Lane) -> bool {
-        let queue = &self.lanes[lane as usize];
+        let queue = &mut self.lanes[lane as usize];
         let row = self.workers.row(lane);
         if row.starting as usize >= queue.ready.len() {
             return false;
         }
-        if row.alive > 0 {
-            let slow = queue.run_sixteenths >= self.policy.burst_run_ms_min * 16
-                || now.saturating_sub(queue.last_end) >= self.policy.burst_run_ms_min;
-            let helps = slow || row.alive < self.policy.cores() && lane != Lane::Async;
-            if !self.policy.burst || !helps {
-                return false;
-            }
+        // Up to the cores, and where those of the async lane are full, more workers help in any case.
+        let few = row.alive < self.policy.cores() || lane == Lane::Async;
+        let while_ms = self.policy.burst_run_ms_min;
+        let wanted = row.alive == 0
+            || self.policy.burst
+                && (few || queue.burst.helps(now, while_ms, row.alive, queue.running));
+        if !wanted {
+            return false;
         }
         self.may_start(now, lane) || self.make_room(now, lane)
     }
 
-    /// Ends another lane's idle burst worker, where the number of workers is what keeps this lane waiting.
+    /// Ends other lanes' idle burst workers, where the number of workers is what keeps this lane waiting.
     fn make_room(&mut self, now: Millis, lane: Lane) -> bool {
-        if self.workers.alive() < self.policy.workers_max {
+        if self.starts.due.is_some_and(|due| due > now) {
             return false;
         }
-        let mut others = LANES.iter().filter(|other| {
-            **other != lane
-                && self.workers.row(**other).alive > 1
-                && self.lanes[**other as usize].ready.is_empty()
-        });
-        let Some(slot) = others.find_map(|other| self.workers.idlest(*other)) else {
-            return false;
-        };
-        self.stop(slot);
+        while self.workers.alive() >= self.policy.workers_max {
+            let mut others = LANES.iter().filter(|other| {
+                **other != lane
+                    && self.workers.row(**other).alive > 1
+                    && self.lanes[**other as usize].ready.is_empty()
+            });
+            let Some(slot) = others.find_map(|other| self.workers.idlest(*other)) else {
+                return false;
+            };
+            self.stop(slot);
+        }
         self.may_start(now, lane)
     }
 
     pub(super) fn start_burst(&mut self, now: Millis, lane: Lane, key: Key) {
+        self.lanes[lane as usize].burst.started();
         let need = self.need_of_new(key);
         let slot = self.start(now, lane, true);
         self.set_promise(slot, need);

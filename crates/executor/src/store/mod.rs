@@ -116,7 +116,6 @@ impl Store {
         let journal = Journal::open(&config.directory.join("journal"), config.journal_entries)?;
         let mut connection = schema::open(&config)?;
         let recovery = recovery::recover(&mut connection, &journal, config.queue_bytes_max)?;
-        results::prune_orphans(&connection, &config.directory)?;
 
         let config = Arc::new(config);
         let journal = Arc::new(journal);

@@ -52,6 +52,8 @@ pub(super) struct Reading {
     /// Requests that were read as a whole, and when.
     spared: VecDeque<(Instant, RequestId)>,
     retention_at: Instant,
+    /// Files of an earlier server that may belong to nothing, as long as there are any to look at.
+    orphans: Option<results::Orphans>,
 }
 
 impl Reading {
@@ -62,6 +64,7 @@ impl Reading {
         writes: Arc<Inbox<writer::Message>>,
         answers: Arc<Queue<Answer>>,
     ) -> Self {
+        let orphans = results::Orphans::new(&config.directory);
         Self {
             config,
             connection: reader.into_inner(),
@@ -72,6 +75,7 @@ impl Reading {
             asked: HashMap::new(),
             spared: VecDeque::new(),
             retention_at: Instant::now(),
+            orphans: Some(orphans),
         }
     }
 
@@ -79,11 +83,16 @@ impl Reading {
     pub fn run(mut self) {
         let mut messages = VecDeque::new();
         loop {
-            let left = self.retention_at.saturating_duration_since(Instant::now());
+            let left = match self.orphans {
+                Some(_) => Duration::ZERO,
+                None => self.retention_at.saturating_duration_since(Instant::now()),
+            };
             if self.inbox.take(&mut messages, Some(left)) == Seen::Closed {
                 return;
             }
             messages.drain(..).for_each(|message| self.take(message));
+            let connection = &self.connection;
+            self.orphans.take_if(|orphans| !orphans.step(connection));
             if Instant::now() >= self.retention_at {
                 self.plan_retention();
             }

@@ -1,14 +1,14 @@
 //! Results that are too large for the database: files of their own.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, ReadDir};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
 use super::directory::{FILE_MODE, LOGS, RESULTS};
-use super::error::{Result, StoreError};
 use crate::id::RequestId;
 
 /// A file that is being written has this at its end; it is never read.
@@ -53,47 +53,87 @@ pub(super) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory.join(RESULTS))?.sync_all()
 }
 
-/// Remove what no row names: the server died between the file and its commit, or after a row's removal.
+/// Files that are looked at before the reading thread looks for questions again (`orphans_step_max`).
+const STEP_MAX: usize = 256;
+
+/// The times of files are those of the kernel's last tick, which may be before the open for a file that was made after
+/// it. What is younger waits for the next open.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// The removal of what no row names: the server died between the file and its commit, or after a row's removal.
 ///
-/// Logs stay while there is a row; results while the row says that its result is a file.
-pub(super) fn prune_orphans(connection: &Connection, directory: &Path) -> Result<()> {
-    let failed = StoreError::database;
-    let what = "cannot look for files without a request";
-    let mut statement = connection
-        .prepare("SELECT result_kind = 1 AND result IS NULL FROM requests WHERE id = ?1")
-        .map_err(failed(what))?;
-    for (folder, is_result) in [(RESULTS, true), (LOGS, false)] {
-        let folder = directory.join(folder);
-        let entries =
-            std::fs::read_dir(&folder).map_err(StoreError::file("cannot list", &folder))?;
-        for entry in entries {
-            let path = entry
-                .map_err(StoreError::file("cannot list", &folder))?
-                .path();
-            let name = path.file_name().and_then(|name| name.to_str());
-            let text = name.map(|name| name.strip_suffix(".log").unwrap_or(name));
-            let id = text.and_then(|text| text.parse::<RequestId>().ok());
-            let row = match id {
-                Some(id) => statement
-                    .query_row([id.0.cast_signed()], |row| row.get::<_, bool>(0))
-                    .map(Some)
-                    .or_else(none_where_missing)
-                    .map_err(failed(what))?,
-                None => None,
-            };
-            if row.is_none_or(|in_file| is_result && !in_file) {
-                std::fs::remove_file(&path).map_err(StoreError::file("cannot remove", &path))?;
-            }
-        }
-    }
-    Ok(())
+/// Logs stay while there is a row; results while the row says that its result is a file. What was changed since the
+/// open is this server's.
+#[derive(Debug)]
+pub(super) struct Orphans {
+    before: SystemTime,
+    /// Folders that are left, with whether results are there.
+    folders: Vec<(PathBuf, bool)>,
+    entries: Option<(ReadDir, bool)>,
 }
 
-/// That there is no row is an answer.
-pub(super) fn none_where_missing<T>(error: rusqlite::Error) -> rusqlite::Result<Option<T>> {
-    match error {
-        rusqlite::Error::QueryReturnedNoRows => Ok(None),
-        other => Err(other),
+impl Orphans {
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            before: SystemTime::now() - MARGIN,
+            folders: vec![
+                (directory.join(RESULTS), true),
+                (directory.join(LOGS), false),
+            ],
+            entries: None,
+        }
+    }
+
+    /// Look at some files. `false`: that was all. What cannot be looked at now, the next open looks at.
+    pub fn step(&mut self, connection: &Connection) -> bool {
+        let Some((entries, is_result)) = &mut self.entries else {
+            let Some((folder, is_result)) = self.folders.pop() else {
+                return false;
+            };
+            self.entries = std::fs::read_dir(folder)
+                .ok()
+                .map(|entries| (entries, is_result));
+            return true;
+        };
+        let mut seen = 0;
+        for entry in entries.by_ref().flatten().take(STEP_MAX) {
+            seen += 1;
+            let path = entry.path();
+            let of = entry.metadata().and_then(|metadata| metadata.modified());
+            if of.is_ok_and(|of| of < self.before) && is_orphan(connection, &path, *is_result) {
+                // Where it cannot be removed, the next open tries again.
+                let _ = std::fs::remove_file(&path);
+            }
+        }
+        if seen < STEP_MAX {
+            self.entries = None;
+        }
+        true
+    }
+}
+
+fn is_orphan(connection: &Connection, path: &Path, is_result: bool) -> bool {
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let Ok(id) = name
+        .strip_suffix(".log")
+        .unwrap_or(name)
+        .parse::<RequestId>()
+    else {
+        return true; // what was being written, or is none of ours
+    };
+    let in_file = connection
+        .query_row(
+            "SELECT result_kind = 1 AND result IS NULL FROM requests WHERE id = ?1",
+            [id.0.cast_signed()],
+            |row| row.get::<_, bool>(0),
+        )
+        .optional();
+    match in_file {
+        Ok(in_file) => in_file.is_none_or(|in_file| is_result && !in_file),
+        Err(_) => false,
     }
 }
 

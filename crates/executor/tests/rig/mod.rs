@@ -85,10 +85,10 @@ impl Rig {
     }
 
     pub fn try_submit(&mut self, name: &str, options: Options) -> Result<Submitted, Box<Refusal>> {
-        self.submit_as("somebody", name, options)
+        self.try_submit_as("somebody", name, options)
     }
 
-    pub fn submit_as(
+    fn try_submit_as(
         &mut self,
         submitter: &str,
         name: &str,
@@ -107,13 +107,52 @@ impl Rig {
     }
 
     pub fn submit(&mut self, name: &str, options: Options) -> RequestId {
-        let Submitted::New(id) = self.try_submit(name, options).expect("accepted") else {
+        self.submit_as("somebody", name, options)
+    }
+
+    pub fn submit_as(&mut self, submitter: &str, name: &str, options: Options) -> RequestId {
+        let one = self
+            .try_submit_as(submitter, name, options)
+            .expect("accepted");
+        let Submitted::New(id) = one else {
             panic!("a new request");
         };
         if let Some(request) = self.machine.request(id) {
             self.requests.insert(id, Arc::clone(request));
         }
         id
+    }
+
+    /// Takes what is to be done, and returns the runs that begin.
+    pub fn dispatched(&mut self) -> Vec<(Slot, RequestId, u32)> {
+        let actions = self.take().into_iter();
+        let run = |action| match action {
+            Action::Dispatch {
+                slot, id, attempt, ..
+            } => Some((slot, id, attempt)),
+            _ => None,
+        };
+        actions.filter_map(run).collect()
+    }
+
+    /// Has the workers ready that are to be started, and returns the runs that begin.
+    pub fn start_and_dispatch(&mut self) -> Vec<(Slot, RequestId, u32)> {
+        let mut runs = Vec::new();
+        loop {
+            let actions = self.take();
+            if actions.is_empty() {
+                return runs;
+            }
+            for action in actions {
+                match action {
+                    Action::Start { slot, .. } => self.machine.worker_ready(self.now, slot),
+                    Action::Dispatch {
+                        slot, id, attempt, ..
+                    } => runs.push((slot, id, attempt)),
+                    _ => {}
+                }
+            }
+        }
     }
 
     /// Takes what is to be done.
@@ -170,6 +209,10 @@ impl Rig {
     /// Lets time pass and workers start until this run has begun.
     pub fn run_until_dispatched(&mut self, id: RequestId, attempt: u32) {
         for _ in 0..100 {
+            let standing = self.machine.standing(id);
+            if standing.is_some_and(|one| one.slot.is_some() && one.attempt == attempt) {
+                return;
+            }
             for action in self.take() {
                 match action {
                     Action::Start { slot, .. } => self.machine.worker_ready(self.now, slot),

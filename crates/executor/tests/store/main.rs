@@ -4,6 +4,7 @@ mod faults;
 mod given;
 mod journal;
 mod killed;
+mod model;
 mod pruned;
 mod throughput;
 mod versions;

@@ -2,11 +2,12 @@
 //!
 //! `cargo test --release -p forebay-executor --test store -- --ignored throughput --nocapture`
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use forebay_executor::op::Op;
 use forebay_executor::request::Options;
-use forebay_executor::store::{StoreConfig, Synchronous};
+use forebay_executor::store::{Answer, StoreConfig, Synchronous};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::given::{self, Directory, Driven, claim, end, request};
@@ -59,5 +60,91 @@ fn throughput() {
         let (normal, normal_cpu) = run(Synchronous::Normal, group, requests);
         let (full, full_cpu) = run(Synchronous::Full, group, requests);
         println!("{group:5}  {normal:12.0}  {normal_cpu:6.1}  {full:10.0}  {full_cpu:6.1}");
+    }
+}
+
+/// Time to open a store with many unfinished requests; a restart is to go on within a second.
+#[test]
+#[ignore = "a measurement: run it with --release --nocapture"]
+fn recovery() {
+    const REQUESTS: u64 = 100_000;
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    for first in (1..=REQUESTS).step_by(1_000) {
+        let body = |id| Op::Accept(request(id, [7; BODY_BYTES], Options::default()));
+        driven.commit((first..first + 1_000).map(body).collect());
+    }
+    driven.store.close();
+    let began = Instant::now();
+    let (_driven, recovery) = Driven::open(directory.path());
+    println!(
+        "{} requests restored in {:?}",
+        recovery.restored.len(),
+        began.elapsed()
+    );
+    assert_eq!(recovery.restored.len() as u64, REQUESTS);
+}
+
+/// Requests per second with so many under way, each change given on its own: commits take what has arrived.
+fn stream(synchronous: Synchronous, under_way: u64, requests: u64) -> f64 {
+    let directory = Directory::new();
+    let config = StoreConfig {
+        synchronous,
+        ..given::config(directory.path())
+    };
+    let (mut driven, _) = Driven::with(config);
+    let began = Instant::now();
+    let (mut next, mut left) = (1, requests);
+    // What was given and is not answered: a request's beginning, or its end.
+    let mut given: VecDeque<(u64, bool)> = VecDeque::new();
+    let mut submit = |driven: &Driven, given: &mut VecDeque<(u64, bool)>| {
+        if next <= requests {
+            let accepted = request(next, [7; BODY_BYTES], Options::default());
+            driven
+                .store
+                .write(vec![Op::Accept(accepted), claim(next, 1)]);
+            given.push_back((next, false));
+            next += 1;
+        }
+    };
+    (0..under_way).for_each(|_| submit(&driven, &mut given));
+    let mut half = 0;
+    while left > 0 {
+        let Answer::Committed(mut count) = driven.answer() else {
+            panic!("not committed");
+        };
+        count += std::mem::take(&mut half);
+        while let Some(&(id, is_end)) = given.front() {
+            let ops = if is_end { 1 } else { 2 };
+            if count < ops {
+                break;
+            }
+            count -= ops;
+            given.pop_front();
+            if is_end {
+                left -= 1;
+                submit(&driven, &mut given);
+            } else {
+                driven.store.write(vec![end(id)]);
+                given.push_back((id, true));
+            }
+        }
+        half = count;
+    }
+    #[allow(clippy::cast_precision_loss)]
+    let rate = requests as f64 / began.elapsed().as_secs_f64();
+    driven.store.close();
+    rate
+}
+
+/// What `executor.durable.full_vs_normal` has beneath it.
+#[test]
+#[ignore = "a measurement: run it with --release --nocapture"]
+fn streaming() {
+    println!("under way  NORMAL req/s  FULL req/s");
+    for (under_way, requests) in [(1, 500), (16, 5_000), (128, 20_000), (1_024, 60_000)] {
+        let normal = stream(Synchronous::Normal, under_way, requests);
+        let full = stream(Synchronous::Full, under_way, requests);
+        println!("{under_way:9}  {normal:12.0}  {full:10.0}");
     }
 }

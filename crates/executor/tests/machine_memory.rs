@@ -1,0 +1,297 @@
+//! Admission by measured memory, and the guard.
+
+mod rig;
+
+use forebay_executor::action::Action;
+use forebay_executor::machine::Policy;
+use forebay_executor::op::Op;
+use forebay_executor::request::{Failure, Lane, Options, Outcome, Status};
+
+use rig::{Rig, death, definition, options};
+
+const MB: u64 = 1_000_000;
+
+fn policy() -> Policy {
+    Policy {
+        durable: false,
+        guaranteed: [0, 1, 0],
+        memory_limit: Some(750 * MB),
+        worker_bytes: 20 * MB,
+        burst_run_ms_min: 0,
+        ..Policy::default()
+    }
+}
+
+fn hint(megabytes: u64) -> Options {
+    options(|options| options.memory_bytes = Some(megabytes * MB))
+}
+
+/// A rig with a worker of 20 MB, and 100 MB resident.
+fn rig(policy: Policy) -> Rig {
+    let mut rig = Rig::new(policy);
+    rig.workers_up(&[Lane::Long]);
+    rig.now = 1_000;
+    rig.machine.measured(rig.now, 0, 20 * MB);
+    rig.machine.machine_measured(rig.now, 100 * MB, 0.0);
+    rig.take();
+    rig
+}
+
+#[test]
+fn as_many_run_as_fit_and_the_next_one_says_what_it_lacks() {
+    let mut rig = rig(policy());
+    let ids: Vec<_> = (0..30).map(|_| rig.submit("Long", hint(60))).collect();
+    let runs = rig.start_and_dispatch();
+    // 727.5 MB may be taken, 100 are; the first needs 60 more in the worker that is there, others 80.
+    assert_eq!(runs.len(), 1 + 7);
+    let why = rig.machine.why(1_000, ids[8]).unwrap();
+    assert_eq!(why.reason, "waiting: needs 80 MB, 8 MB free of 750 MB");
+    assert!(!why.next.is_empty());
+    // What has grown to its estimate is promised no more, and what ends gives its memory back.
+    rig.succeed(runs[0].0, ids[0], 1);
+    assert_eq!(rig.start_and_dispatch().len(), 1);
+}
+
+#[test]
+fn one_runs_whatever_it_needs() {
+    let mut rig = rig(policy());
+    rig.submit("Long", hint(5_000));
+    rig.submit("Long", hint(5_000));
+    assert_eq!(rig.start_and_dispatch().len(), 1);
+}
+
+#[test]
+fn an_unknown_request_runs_alone_until_it_levels_off_and_teaches_its_name() {
+    let mut rig = rig(policy());
+    let ids: Vec<_> = (0..3)
+        .map(|_| rig.submit("Long", Options::default()))
+        .collect();
+    assert_eq!(rig.start_and_dispatch().len(), 1);
+    let why = rig.machine.why(1_000, ids[1]).unwrap();
+    assert!(why.reason.contains("runs alone"), "{why:?}");
+    for (reading, bytes) in [50, 150, 200, 200, 200, 200, 200, 200]
+        .into_iter()
+        .enumerate()
+    {
+        assert!(
+            rig.start_and_dispatch().is_empty(),
+            "it grew until lately: {reading}"
+        );
+        rig.now += 100;
+        rig.machine.measured(rig.now, 0, bytes * MB);
+    }
+    // 100 + 180 are resident, so two of 200 MB fit beside it.
+    assert_eq!(rig.start_and_dispatch().len(), 2);
+}
+
+#[test]
+fn the_end_of_the_first_run_teaches_its_peak_and_that_is_stored() {
+    let mut rig = rig(Policy {
+        durable: true,
+        ..policy()
+    });
+    let first = rig.submit("Long", Options::default());
+    for _ in 0..10 {
+        rig.submit("Long", Options::default());
+    }
+    rig.commit_all();
+    rig.take();
+    let done = Outcome::Succeeded(Vec::new().into());
+    rig.now += 100;
+    rig.machine
+        .finished(rig.now, 0, first, 1, done, Some(220 * MB));
+    let stored = |action: &Action| matches!(action, Action::Store(Op::Peak { bytes, .. }) if *bytes == 220 * MB);
+    assert!(rig.machine.actions().any(|action| stored(&action)));
+    // 627.5 are free: 200 more for the next one in the same worker, and one new worker of 220.
+    let promised = rig.machine.figures(rig.now).promised_bytes;
+    assert_eq!(promised, (200 + 220) * MB);
+}
+
+#[test]
+fn a_run_too_short_to_be_measured_asks_for_a_measurement() {
+    let mut rig = rig(policy());
+    let first = rig.submit("Long", Options::default());
+    let next = rig.submit("Long", Options::default());
+    rig.take();
+    rig.succeed(0, first, 1);
+    let actions = rig.take();
+    assert!(
+        actions
+            .iter()
+            .any(|action| matches!(action, Action::Measure { slot: 0 }))
+    );
+    assert_eq!(
+        rig.machine.standing(next).unwrap().slot,
+        Some(0),
+        "nobody waits for it"
+    );
+    rig.succeed(0, next, 1);
+    rig.machine.measured(rig.now, 0, 25 * MB);
+    rig.now += 100;
+    for _ in 0..5 {
+        rig.submit("Long", Options::default());
+    }
+    assert_eq!(rig.start_and_dispatch().len(), 5, "the name is known now");
+}
+
+#[test]
+fn a_short_request_finds_memory_that_long_ones_left() {
+    let mut rig = rig(Policy {
+        guaranteed: [1, 1, 0],
+        ..policy()
+    });
+    let definitions = [
+        definition("Long", Options::default()),
+        definition("Short", options(|options| options.lane = Lane::Short)),
+    ];
+    rig.machine
+        .install(rig.now, "code".into(), &definitions)
+        .unwrap();
+    for _ in 0..30 {
+        rig.submit("Long", hint(60));
+    }
+    assert_eq!(rig.start_and_dispatch().len(), 7, "one fewer than fit");
+    let short = rig.submit("Short", options(|options| options.lane = Lane::Short));
+    assert!(rig.machine.standing(short).unwrap().slot.is_some());
+}
+
+#[test]
+fn cores_and_pressure_keep_requests_waiting_too() {
+    let mut rig = rig(Policy {
+        cores_milli: 1_000,
+        cpu_factor_max: 4,
+        ..policy()
+    });
+    let heavy = || options(|options| (options.cpu_milli, options.memory_bytes) = (2_000, Some(MB)));
+    let ids: Vec<_> = (0..3).map(|_| rig.submit("Long", heavy())).collect();
+    assert_eq!(rig.start_and_dispatch().len(), 2);
+    let why = rig.machine.why(rig.now, ids[2]).unwrap();
+    assert_eq!(
+        why.reason,
+        "waiting: asks for 2000 thousandths of a core, 4000 of 4000 are taken"
+    );
+    rig.machine.machine_measured(rig.now, 100 * MB, 0.5);
+    rig.succeed(0, ids[0], 1);
+    assert!(rig.start_and_dispatch().is_empty());
+    let why = rig.machine.why(rig.now, ids[2]).unwrap();
+    assert_eq!(
+        why.reason,
+        "waiting: the machine stalls for memory 50 % of the time"
+    );
+    rig.machine.machine_measured(rig.now, 100 * MB, 0.0);
+    assert_eq!(rig.start_and_dispatch().len(), 1);
+}
+
+#[test]
+fn a_large_request_is_overtaken_for_a_while_and_then_comes_first() {
+    let mut rig = rig(policy());
+    let small = rig.submit_as("ann", "Long", hint(300));
+    let large = rig.submit_as("bob", "Long", hint(650));
+    rig.start_and_dispatch();
+    for step in 0..20_u64 {
+        rig.now += 1_000;
+        let next = rig.submit_as("ann", "Long", hint(60));
+        let overtook = !rig.start_and_dispatch().is_empty();
+        assert_eq!(
+            overtook,
+            step < 4,
+            "memory for four, then it waits in front: {step}"
+        );
+        if step == 19 {
+            let why = rig.machine.why(rig.now, next).unwrap();
+            assert!(
+                why.reason.contains("come first") || why.reason.contains("comes first"),
+                "{why:?}"
+            );
+        }
+    }
+    let running: Vec<_> = rig.machine.workers();
+    for worker in running.iter().filter(|worker| worker.running != [small]) {
+        rig.succeed(worker.slot, worker.running[0], 1);
+        assert!(
+            rig.start_and_dispatch().is_empty(),
+            "what became free is kept for it"
+        );
+    }
+    rig.succeed(0, small, 1);
+    assert_eq!(rig.start_and_dispatch()[0].1, large);
+}
+
+#[test]
+fn the_guard_ends_the_youngest_burst_worker_that_outgrew_its_estimate() {
+    let mut rig = rig(policy());
+    let ids: Vec<_> = (0..4)
+        .map(|_| {
+            rig.submit(
+                "Long",
+                options(|options| {
+                    options.memory_bytes = Some(60 * MB);
+                    options.retries = 1;
+                }),
+            )
+        })
+        .collect();
+    let runs = rig.start_and_dispatch();
+    // The guaranteed worker and the second have outgrown their 80 MB; the third is younger and has not.
+    for (slot, bytes) in [(0, 300), (1, 300), (2, 70), (3, 70)] {
+        rig.machine.measured(rig.now, slot, bytes * MB);
+    }
+    rig.machine.machine_measured(rig.now, 740 * MB, 0.0);
+    let actions = rig.take();
+    let expel = Action::Expel {
+        slot: 1,
+        peak_bytes: 300 * MB,
+        limit_bytes: 750 * MB,
+    };
+    assert!(
+        actions
+            .iter()
+            .any(|action| format!("{action:?}") == format!("{expel:?}")),
+        "{actions:?}"
+    );
+    rig.machine.machine_measured(rig.now, 745 * MB, 0.0);
+    assert!(rig.take().is_empty(), "one at a time");
+    rig.machine.worker_gone(rig.now, 1, death("signal"));
+    let decisions = rig.machine.why(rig.now, runs[1].1).unwrap().decisions;
+    assert!(
+        decisions.iter().any(|(_, text)| text.contains("(memory)")),
+        "{decisions:?}"
+    );
+    assert_eq!(ids.len(), 4);
+}
+
+#[test]
+fn the_death_by_the_guard_is_told_with_its_figures() {
+    let mut rig = rig(policy());
+    let id = rig.submit("Long", hint(60));
+    rig.take();
+    rig.machine.measured(rig.now, 0, 740 * MB);
+    rig.machine.machine_measured(rig.now, 740 * MB, 0.0);
+    assert!(
+        rig.take()
+            .iter()
+            .any(|action| matches!(action, Action::Expel { slot: 0, .. }))
+    );
+    rig.machine.worker_gone(rig.now, 0, death("signal"));
+    assert_eq!(rig.ended(id), Some(Status::Failed));
+    let Outcome::Failed(Failure::Died(death)) = &rig.endings[&id].outcome else {
+        panic!("it died");
+    };
+    let told = (&*death.cause, death.peak_bytes, death.limit_bytes);
+    assert_eq!(told, ("memory", Some(740 * MB), Some(750 * MB)));
+}
+
+#[test]
+fn an_idle_worker_that_grew_goes_before_anything_that_runs() {
+    let mut rig = rig(policy());
+    let ids = [rig.submit("Long", hint(60)), rig.submit("Long", hint(60))];
+    rig.start_and_dispatch();
+    rig.succeed(1, ids[1], 1);
+    rig.machine.measured(rig.now, 1, 200 * MB);
+    rig.machine.machine_measured(rig.now, 740 * MB, 0.0);
+    let actions = rig.take();
+    assert!(
+        matches!(actions[..], [.., Action::Stop { slot: 1 }]),
+        "{actions:?}"
+    );
+}

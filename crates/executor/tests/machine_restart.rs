@@ -1,0 +1,162 @@
+//! What the next server does with what the last one left.
+
+mod rig;
+
+use forebay_executor::action::Action;
+use forebay_executor::id::RequestId;
+use forebay_executor::machine::{Policy, Submitted};
+use forebay_executor::op::{Op, Restored};
+use forebay_executor::request::{Failure, Lane, Options, Outcome, Request, Status, Submission};
+
+use rig::{Rig, options};
+
+fn rig() -> Rig {
+    let mut rig = Rig::new(Policy {
+        guaranteed: [0, 1, 0],
+        ..Policy::default()
+    });
+    rig.workers_up(&[Lane::Long]);
+    rig
+}
+
+fn left(id: u64, status: Status, attempts: u32, options: Options) -> Restored {
+    Restored {
+        request: Request {
+            id: RequestId(id),
+            accepted_at: 0,
+            submission: Submission {
+                name: "Long".into(),
+                code: "code".into(),
+                submitter: "somebody".into(),
+                arguments: Vec::new().into(),
+                options: options.into(),
+            },
+        },
+        status,
+        attempts,
+        deaths: 0,
+        wake_at: None,
+        rebooted: false,
+    }
+}
+
+/// How a request of the last server ended, or `None` where it waits or runs.
+fn end_of(restored: Restored) -> Option<Outcome> {
+    let id = restored.request.id;
+    let mut rig = rig();
+    rig.machine
+        .restore(0, vec![restored], &[], &[], RequestId(50));
+    rig.commit_all();
+    rig.ended(id)?;
+    Some(rig.endings[&id].outcome.clone())
+}
+
+#[test]
+fn what_had_not_begun_is_queued_in_its_order_and_ids_go_on() {
+    let mut rig = rig();
+    let queued = |id| left(id, Status::Queued, 0, Options::default());
+    rig.machine
+        .restore(0, vec![queued(9), queued(7)], &[], &[], RequestId(50));
+    let begun = rig.dispatched();
+    assert_eq!(begun[0].1, RequestId(7));
+    let next = rig.submit("Long", Options::default());
+    assert!(next > RequestId(50));
+}
+
+#[test]
+fn what_had_begun_without_retries_fails_with_the_servers_death_or_as_unknown() {
+    let begun = || left(7, Status::Running, 1, Options::default());
+    let Some(Outcome::Failed(Failure::Died(death))) = end_of(begun()) else {
+        panic!("it died with the server");
+    };
+    assert_eq!(&*death.cause, "server");
+    let rebooted = Restored {
+        rebooted: true,
+        ..begun()
+    };
+    assert_eq!(
+        end_of(rebooted),
+        Some(Outcome::Failed(Failure::OutcomeUnknown))
+    );
+}
+
+#[test]
+fn what_had_begun_and_may_run_again_does() {
+    for (attempts, options) in [
+        (1, options(|options| options.retries = 1)),
+        (4, options(|options| options.idempotent = true)),
+    ] {
+        let mut rig = rig();
+        let restored = left(7, Status::Running, attempts, options);
+        rig.machine
+            .restore(0, vec![restored], &[], &[], RequestId(7));
+        let actions = rig.take();
+        assert!(
+            matches!(actions[0], Action::Store(Op::Park { .. })),
+            "{actions:?}"
+        );
+        assert!(matches!(actions[2], Action::Dispatch { attempt, .. } if attempt == attempts + 1));
+    }
+    let spent = left(
+        7,
+        Status::Running,
+        2,
+        options(|options| options.retries = 1),
+    );
+    assert!(matches!(
+        end_of(spent),
+        Some(Outcome::Failed(Failure::Died(_)))
+    ));
+}
+
+#[test]
+fn a_backoff_and_a_predecessor_outlive_the_server() {
+    let mut rig = rig();
+    let parked = Restored {
+        wake_at: Some(9_000),
+        ..left(7, Status::Queued, 1, options(|options| options.retries = 1))
+    };
+    let after = |id, before| {
+        left(
+            id,
+            Status::Queued,
+            0,
+            options(|options| options.after = vec![RequestId(before)]),
+        )
+    };
+    // 5 succeeded and was pruned, 6 failed and is remembered, 7 is still there.
+    rig.machine.remember(RequestId(6), Status::Failed);
+    let all = vec![parked, after(10, 5), after(11, 6), after(12, 7)];
+    rig.machine.restore(0, all, &[], &[], RequestId(12));
+    assert_eq!(rig.dispatched()[0].1, RequestId(10));
+    assert_eq!(rig.machine.next_tick(), Some(9_000));
+    rig.commit_all();
+    assert_eq!(rig.ended(RequestId(11)), Some(Status::Failed));
+    let why = rig.machine.why(0, RequestId(12)).unwrap();
+    assert_eq!(why.reason, "waiting: for 1 of the requests it comes after");
+}
+
+#[test]
+fn idempotency_keys_of_unfinished_and_of_kept_requests_are_known() {
+    let mut rig = rig();
+    let keyed = |name: &str| options(|options| options.idempotency = Some(name.into()));
+    let restored = left(7, Status::Queued, 0, keyed("a"));
+    rig.machine
+        .restore(0, vec![restored], &[], &[], RequestId(7));
+    rig.machine.remember_idempotency("b".into(), RequestId(3));
+    for (name, id) in [("a", 7), ("b", 3)] {
+        let known = rig.try_submit("Long", keyed(name));
+        assert_eq!(known, Ok(Submitted::Known(RequestId(id))));
+    }
+    rig.machine.forget("a");
+    rig.machine.forget("b");
+    assert_eq!(
+        rig.try_submit("Long", keyed("a")),
+        Ok(Submitted::Known(RequestId(7))),
+        "it has not ended"
+    );
+    assert!(
+        matches!(rig.try_submit("Long", keyed("b")), Ok(Submitted::New(_))),
+        "it was pruned"
+    );
+}

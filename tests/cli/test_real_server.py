@@ -1,0 +1,218 @@
+"""Scenes from a shell: commands against a real server with real workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+APPLICATION = '''
+import os
+import signal
+import time
+
+import forebay
+
+app = forebay.App("scene")
+
+
+@app.request(lane="short")
+def answer(number: int = 1) -> int:
+    """Say a number again."""
+    print("thinking of", number)
+    return number * 1
+
+
+@app.request()
+def count(ctx: forebay.Context, to: int, pause: float = 0.05) -> int:
+    for at in ctx.progress(range(to)):
+        print("at", at, flush=True)
+        time.sleep(pause)
+    return to
+
+
+@app.request()
+def die() -> None:
+    print("last words", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.request()
+def fail(text: str) -> None:
+    raise ValueError(text)
+'''
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    """A directory with an application, and an environment in which nothing else runs."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.application = home / "scene.py"
+        self.application.write_text(APPLICATION)
+        self.environment = os.environ | {
+            "XDG_RUNTIME_DIR": str(home),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "FOREBAY_STATE_DIR": str(home / "state"),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), *sys.path]),
+        }
+
+    def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
+        """Start a command."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "forebay.cli", *words],
+            cwd=self.home,
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            **more,
+        )
+
+    def __call__(self, *words: str, typed: str | None = None) -> Done:
+        """Run a command to its end."""
+        process = self.start(*words, stdin=subprocess.PIPE)
+        out, err = process.communicate(typed, timeout=40)
+        return Done(process.returncode, out, err)
+
+    def server(self) -> int:
+        """The process of the server."""
+        pid: int = json.loads(self("status", "--json").out)["pid"]
+        return pid
+
+
+@pytest.fixture
+def shell() -> Iterator[Shell]:
+    """What starts no server by itself; one that was started ends with the test."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as home:
+        shell = Shell(Path(home))
+        yield shell
+        if not shell("status", "--quiet").code:
+            pid = shell.server()
+            assert shell("stop", "--drain", "0s").code == 0
+            wait_until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look until it is so: a process that is not ours tells nobody when it has ended."""
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_run_starts_a_server_says_so_and_uses_it_again(shell: Shell) -> None:
+    """The first command of a newcomer."""
+    first = shell("run", "scene.py:answer", "--number", "7")
+    assert (first.code, first.out) == (0, "7\n")
+    assert "started a local server for scene.py:answer" in first.err
+    assert "thinking of 7\n" in first.err
+    second = shell("run", "answer", "--number", "8")
+    assert (second.code, second.out) == (0, "8\n")
+    assert "started" not in second.err
+    assert "answer  Say a number again." in shell("run", "--help").out
+    assert re.search(r"--number INT +\(1\)", shell("run", "answer", "--help").out)
+
+
+def test_an_edit_is_what_runs_next(shell: Shell) -> None:
+    """Old code never answers."""
+    assert shell("run", "scene.py:answer", "--number", "2").out == "2\n"
+    for factor in (2, 3):
+        text = APPLICATION.replace("number * 1", f"number * {factor}")
+        shell.application.write_text(text)
+        assert shell("run", "scene.py:answer", "--number", "2").out == f"{2 * factor}\n"
+
+
+def test_no_server_is_started_where_that_is_forbidden(shell: Shell) -> None:
+    """Exit code 3; and one that could not import the application says why."""
+    done = shell("run", "--no-start", "scene.py:answer")
+    assert (done.code, done.out) == (3, "")
+    assert "start one with: forebay serve scene.py" in done.err
+    shell.application.write_text("import nothing_of_this_name\n")
+    done = shell("run", "scene.py:answer")
+    assert done.code == 2
+    assert "No module named 'nothing_of_this_name'" in done.err
+
+
+def test_a_request_is_followed_and_cancelled_from_another_shell(shell: Shell) -> None:
+    """Exit code 6 for both who wait."""
+    id_ = shell("submit", "scene.py:count", "--to", "10000").out.strip()
+    following = shell.start("logs", "-f", id_)
+    assert following.stdout is not None
+    assert following.stdout.readline() == "at 0\n"
+    assert shell("ps", "--running").out.splitlines()[1].split()[:3] == [id_, "count", "running"]
+    assert "running: for" in shell("why", id_).out
+    assert shell("cancel", id_).code == 0
+    assert shell("wait", id_).code == 6
+    following.communicate(timeout=20)
+    assert following.returncode == 6
+
+
+def test_a_death_is_told_with_its_cause(shell: Shell) -> None:
+    """Exit code 7, the signal, and what it wrote last."""
+    done = shell("run", "scene.py:die")
+    assert done.code == 7
+    assert "was killed by SIGKILL" in done.err
+    assert "last words" in done.err
+    assert "forebay why" in done.err
+    assert "SIGKILL" in shell("why", "@last").out
+
+
+def test_who_waits_follows_when_the_server_is_killed(shell: Shell) -> None:
+    """What had begun fails with that cause, and what waited runs; nothing is lost."""
+    running = shell.start("run", "--quiet", "scene.py:count", "--to", "10000")
+    wait_until(lambda: "running" in shell("ps", "--app", "scene.py").out)
+    waiting = shell("submit", "--app", "scene.py", "answer", "--delay", "3s").out.strip()
+    os.kill(shell.server(), signal.SIGKILL)
+    _, err = running.communicate(timeout=40)
+    assert "had begun when its server died" in err
+    assert running.returncode == 7
+    assert shell("result", "--app", "scene.py", waiting).out == "1\n"
+    assert len(shell("ps", "--json").out.splitlines()) == 2
+
+
+def test_replay_stops_in_the_debugger_where_it_raises(shell: Shell) -> None:
+    """With the arguments that it had."""
+    assert shell("run", "scene.py:fail", "--text", "odd").code == 1
+    done = shell("replay", "@last", "--pdb", typed="p text\nq\n")
+    assert "ValueError: odd" in done.err
+    assert "'odd'" in done.out
+    assert "the code has changed" not in done.err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_serve_says_where_and_ends_by_a_signal(shell: Shell, number: int, code: int) -> None:
+    """What runs may end first."""
+    serving = shell.start("serve", "scene.py")
+    assert serving.stdout is not None
+    line = serving.stdout.readline()
+    assert line.startswith(f"serving scene at {shell.home}/forebay/scene-")
+    id_ = shell("submit", "count", "--to", "10").out.strip()
+    following = shell.start("logs", "-f", id_)
+    assert following.stdout is not None
+    assert following.stdout.readline() == "at 0\n"
+    serving.send_signal(number)
+    _, err = serving.communicate(timeout=40)
+    assert serving.returncode == code
+    assert "what runs has 60 s to end" in err
+    out, _ = following.communicate(timeout=20)
+    assert (following.returncode, out[-5:]) == (0, "at 9\n")
+    assert shell("status", "--quiet").code == 2
