@@ -125,6 +125,11 @@ class Crew:
         """Start services of the application that are missing; from any thread, returns at once."""
         self._wish("warm")
 
+    def pids(self) -> dict[int, int]:
+        """Processes of the workers that are ready, by their place; from any thread."""
+        posts = list(self._books.posts.values())  # a copy in one step: the crew goes on meanwhile
+        return {post.slot: post.worker.pid for post in posts if post.worker.pid}
+
     def _wish(self, what: str) -> None:
         self._wishes.add(what)
         with contextlib.suppress(BlockingIOError):  # full of wishes: it is awake

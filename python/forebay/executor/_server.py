@@ -158,6 +158,10 @@ class Server:
         """The services that it lends."""
         return self._services.seen()
 
+    def pids(self) -> dict[int, int]:
+        """Processes of the workers, by their place."""
+        return self._crew.pids()
+
     # Its parts.
 
     def _build(self, parts: contextlib.ExitStack) -> _core.Dispatcher:
