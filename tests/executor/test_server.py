@@ -160,6 +160,7 @@ def test_services_are_warm_before_the_first_request_and_replaced(tmp_path: Path)
         os.kill(warm, signal.SIGKILL)
         (fresh,) = until(lambda: [pid for pid in idle() if pid != warm])
         assert caller.run("count") == [fresh, 1]
+        serving.kill()  # and waits for every process below it
 
 
 def test_an_operator_may_queue_failed_requests_again_and_prune_them(tmp_path: Path) -> None:
