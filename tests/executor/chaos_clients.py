@@ -13,8 +13,8 @@ from forebay.errors import BrokenError, Error
 MIX = ("once", "once", "once", "short", "short", "nap", "again", "again", "large")
 """How often which request comes."""
 
-SLOW_S = 0.3
-"""The longest that one of them sleeps; half of them do not."""
+SLOW_S = 0.6
+"""The longest that one of them sleeps; a third of them do not."""
 
 OPEN_MAX = 16
 """Requests that a client has under way before it waits for the oldest."""
@@ -88,14 +88,20 @@ class Submitter:
                     self._hear()
             while self._open:
                 self._hear()
-            self._client.close()
+            self._leave()
         except BaseException as failure:  # the thread's boundary: raised again by `join`
             self.failure = failure
+
+    def _leave(self) -> None:
+        try:
+            self._client.close()
+        except Error as error:
+            self.told.counts[f"leaving: {error}"] += 1
 
     def _submit(self, label: str) -> None:
         chance, told = self._chance, self.told
         name = chance.choice(MIX)
-        seconds = chance.choice((0.0, chance.uniform(0.0, SLOW_S)))
+        seconds = chance.choice((0.0, 1.0, 1.0)) * chance.uniform(0.0, SLOW_S)
         keyed = chance.random() < 0.2
         key = label if keyed else None
         label = f"{name}-{label}"

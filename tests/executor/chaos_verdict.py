@@ -14,7 +14,10 @@ from forebay.executor._ids import text_of
 from forebay.executor._rows import STATUSES
 from tests.executor.chaos_clients import End, Told
 
-RUNS_MAX = {"once": 1, "short": 1, "nap": 1, "again": 4, "large": 4}
+MAY_RUN_AGAIN = ("again", "large")
+"""How often they do is not told here: a claim may trail the dispatch of such a request, so that the
+death of the server may cost it a run that nobody has counted."""
+
 CAUSES = ("signal", "server", "unknown")
 """Of a death here: killed; with its server; with its keeper, who would have known how."""
 
@@ -119,8 +122,9 @@ def _ran_as_often_as_it_may(
     label: str, runs: list[tuple[str, int]], counts: Counter[str], wrong: list[str]
 ) -> None:
     counts["runs"] += len(runs)
-    most = RUNS_MAX[label.partition("-")[0]]
-    counts["ran again, as it may"] += most > 1 and len(runs) > 1
-    counts["ran twice and may not"] += len(runs) > most
-    if len(runs) > most or len(set(runs)) < len(runs):
-        wrong.append(f"{label} may run {most} times and ran as {runs}")
+    twice = len(runs) > 1
+    may = label.startswith(MAY_RUN_AGAIN)
+    counts["ran again, as it may"] += twice and may
+    counts["ran twice and may not"] += twice and not may
+    if twice and not may:
+        wrong.append(f"{label} may run once and ran as {runs}")

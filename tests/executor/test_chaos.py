@@ -37,8 +37,11 @@ KILLS = int(os.environ.get("FOREBAY_CHAOS_KILLS", "8"))
 SEED = int(os.environ.get("FOREBAY_CHAOS_SEED", str(secrets.randbits(16))))
 REQUESTS_A_KILL = 20
 CLIENTS = 4
-LIFE_S = (0.0, 0.8)
+LIFE_S = (0.0, 0.6)
 """How long a server lives once it serves."""
+
+BATCHES = 4
+"""Submissions of one life come in so many bursts, the last one when the server is killed."""
 
 KILLED_EARLY = 0.2
 """Part of the servers that are killed within the first second, whether they serve yet or not."""
@@ -70,8 +73,8 @@ class Chaos:
         ]
         try:
             with self._storms():
-                for number in range(KILLS):
-                    self._one_life(number)
+                for _ in range(KILLS):
+                    self._one_life()
             self.serving.start()
             self._permits.release(KILLS * REQUESTS_A_KILL)  # those that a thread had no use for
             for submitter in submitters:
@@ -87,14 +90,18 @@ class Chaos:
         verdict.counts.update({f"killed: {kind}": count for kind, count in self.struck.items()})
         return verdict
 
-    def _one_life(self, number: int) -> None:
+    def _one_life(self) -> None:
         """Of a server: from its start to a SIGKILL; the next one does not wait for its orphans."""
         serving, chance = self.serving, self._chance
         early = chance.random() < KILLED_EARLY
         serving.start(ready=not early)
         self._pids.append(serving.pid)
-        self._permits.release(REQUESTS_A_KILL)
-        time.sleep(chance.uniform(0.0, 1.0) if early else chance.uniform(*LIFE_S))  # its life
+        life = chance.uniform(0.0, 1.0) if early else chance.uniform(*LIFE_S)
+        for part in range(BATCHES):
+            self._permits.release(REQUESTS_A_KILL // BATCHES)
+            if part < BATCHES - 1:
+                time.sleep(life / (BATCHES - 1))  # not a wait: this is how long it lives
+        time.sleep(chance.uniform(0.0, 0.005))
         os.kill(serving.pid, signal.SIGKILL)
         assert serving.ended() == -signal.SIGKILL
         self.struck["server"] += 1
@@ -104,7 +111,7 @@ class Chaos:
     def _storms(self) -> Iterator[None]:
         """One for each part, since each dies at its own rate."""
         owner = self.serving
-        parts = {"services": 6.0, "templates": 0.7, "keeper": 0.7}
+        parts = {"services": 15.0, "templates": 1.0, "keeper": 1.0}
         with contextlib.ExitStack() as stack:
             made = [
                 stack.enter_context(
