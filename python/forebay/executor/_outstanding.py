@@ -196,8 +196,16 @@ class Outstanding:
 
     def confirm(self, timeout: float) -> list[Error]:
         """Wait until everything is accepted; returns what was refused and never looked at."""
-        self._confirm(list(self._open.values()), time.monotonic() + timeout)
+        unsure = self._confirm(list(self._open.values()), time.monotonic() + timeout)
         refused, self._refused = self._refused, []
+        if unsure:
+            refused.append(
+                DeadlineError(
+                    f"{unsure[0].channel.name} has not said within {timeout:g} s whether it has"
+                    f" accepted {len(unsure)} requests; look with: forebay ps",
+                    timeout=timeout,
+                )
+            )
         return refused
 
     def _take_acceptance(self, sent: Sent, told: Any) -> None:
@@ -257,8 +265,9 @@ class Outstanding:
                     sent.call = -1
                 sent.lock.release()
 
-    def _confirm(self, some: list[Sent], until: float) -> None:
-        """Learn of each whether it was accepted; they are forgotten after that."""
+    def _confirm(self, some: list[Sent], until: float) -> list[Sent]:
+        """Learn of each whether it was accepted, and forget it; those that nobody told of."""
+        unsure = []
         for start in range(0, len(some), DROPPED_MAX):
             batch = [
                 (sent, self._ask(sent))
@@ -268,9 +277,13 @@ class Outstanding:
             for sent, asked in batch:
                 try:
                     self.accepted(sent, max(0.0, until - time.monotonic()), asked)
+                except DeadlineError:
+                    unsure.append(sent)
+                    continue  # it stays open, and is asked about again
                 except Error as error:
                     self._refused.append(error)
                 self._open.pop(sent.token, None)
+        return unsure
 
     def _ask(self, sent: Sent) -> tuple[Answers, int] | None:
         if sent.id is not None:
