@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 import threading
@@ -146,6 +147,7 @@ def test_leaving_a_server_that_hangs_says_what_is_not_known(server: SmallServer)
     client.info()
     assert server.process is not None
     server.process.send_signal(signal.SIGSTOP)
+    os.waitpid(server.process.pid, os.WUNTRACED)
     client.submit_many("echo", [{}] * 3)
     with pytest.raises(DeadlineError, match="whether it has accepted 3 requests"):
         client.close()
