@@ -1,4 +1,4 @@
-"""Functions that the tests have run in workers."""
+"""Functions that the tests have run in workers, and how they wait for them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from pathlib import Path
 from typing import Any
 
 STATE: list[Any] = []
+REACH_S = 20.0
+
+
+def reach(path: Path) -> None:
+    """Wait until a call has made a file: `wait_for` makes one when it begins."""
+    tick = threading.Event()
+    for _ in range(int(REACH_S / 0.005)):
+        if path.exists():
+            return
+        tick.wait(0.005)
+    raise AssertionError(f"{path} did not appear")
 
 
 def double(number: int) -> int:
@@ -18,6 +29,12 @@ def double(number: int) -> int:
 
 def pid() -> int:
     return os.getpid()
+
+
+def nap(number: int) -> tuple[int, int]:
+    """Return the number and this process, two milliseconds later."""
+    time.sleep(0.002)
+    return number, os.getpid()
 
 
 def kill_self() -> None:

@@ -26,16 +26,6 @@ def executor() -> Iterator[forebay.Executor]:
         yield made
 
 
-def reach(path: Path) -> None:
-    """Wait until a call has made a file."""
-    tick = threading.Event()
-    for _ in range(int(WAIT_S / 0.005)):
-        if path.exists():
-            return
-        tick.wait(0.005)
-    raise AssertionError(f"{path} did not appear")
-
-
 def test_calls_run_in_other_processes_and_return(executor: forebay.Executor):
     """The point of it."""
     assert executor.submit(functions.double, 21).result(WAIT_S) == 42
@@ -48,7 +38,7 @@ def test_a_death_fails_one_future_with_its_cause_and_the_others_go_on(
     """The standard library's pool fails every call with it, and takes no more."""
     gate = tmp_path / "gate"
     neighbour = executor.submit(functions.wait_for, str(gate))
-    reach(tmp_path / "gate.begun")
+    functions.reach(tmp_path / "gate.begun")
     killed = executor.submit(functions.kill_self)
     behind = [executor.submit(functions.double, number) for number in range(20)]
     error = killed.exception(WAIT_S)
@@ -95,7 +85,7 @@ def test_a_call_is_cancelled_until_it_begins(tmp_path: Path):
     with forebay.Executor(1) as executor:
         gate = tmp_path / "gate"
         running = executor.submit(functions.wait_for, str(gate))
-        reach(tmp_path / "gate.begun")
+        functions.reach(tmp_path / "gate.begun")
         queued = executor.submit(functions.remember, "cancelled")
         told: list[Future[None]] = []
         queued.add_done_callback(told.append)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -143,7 +146,8 @@ def test_a_killed_program_takes_its_workers_with_it(tmp_path: Path):
     worker = os.pidfd_open(int(process.stdout.readline()))
     try:
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=WAIT_S)  # the worker has the other end of this pipe too
+        assert select.select([worker], [], [], WAIT_S)[0]
+        process.communicate(timeout=WAIT_S)
     finally:
         os.close(worker)
 
@@ -159,6 +163,7 @@ def test_an_executor_that_nobody_holds_ends_its_workers():
     collector.join(WAIT_S)
     assert not collector.is_alive()
     assert late.result(WAIT_S) == 8
+    assert select.select([worker], [], [], WAIT_S)[0]
     os.close(worker)
 
 
@@ -183,8 +188,7 @@ def test_shutdown_takes_back_what_has_not_begun(tmp_path: Path):
     executor = forebay.Executor(1)
     gate = tmp_path / "gate"
     running = executor.submit(functions.wait_for, str(gate))
-    while not (tmp_path / "gate.begun").exists():
-        pass
+    functions.reach(tmp_path / "gate.begun")
     queued = [executor.submit(functions.double, number) for number in range(10)]
     executor.shutdown(wait=False, cancel_futures=True)
     assert all(future.cancelled() for future in queued)
@@ -193,3 +197,37 @@ def test_shutdown_takes_back_what_has_not_begun(tmp_path: Path):
     executor.shutdown()
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(functions.double, 1)
+
+
+def interrupted(gate: Path) -> tuple[Future[str], Future[int]]:
+    """Press Ctrl-C while one call runs and another one waits."""
+    calls = []
+    try:
+        with forebay.Executor(1) as executor:
+            calls.append(executor.submit(functions.wait_for, str(gate)))
+            calls.append(executor.submit(functions.double, 1))
+            functions.reach(gate.with_name("gate.begun"))
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        return calls[0], calls[1]
+
+
+def test_ctrl_c_ends_what_runs(tmp_path: Path):
+    """It does not reach workers, which have sessions of their own; nobody waits for them then."""
+    running, queued = interrupted(tmp_path / "gate")
+    assert isinstance(running.exception(0), BrokenProcessPool)
+    assert isinstance(queued.exception(0), BrokenProcessPool)
+
+
+def test_killed_workers_are_gone(tmp_path: Path):
+    """What cannot be waited for can be ended."""
+    executor = forebay.Executor(1)
+    worker = os.pidfd_open(executor.submit(functions.pid).result(WAIT_S))
+    waiting = executor.submit(functions.wait_for, str(tmp_path / "gate"))
+    functions.reach(tmp_path / "gate.begun")
+    executor.kill_workers()
+    assert isinstance(waiting.exception(0), BrokenProcessPool)
+    assert select.select([worker], [], [], WAIT_S)[0]
+    os.close(worker)
+    with pytest.raises(RuntimeError, match="killed"):
+        executor.submit(functions.pid)

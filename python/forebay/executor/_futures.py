@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from forebay.config import parse_bytes
 from forebay.errors import ConfigError
@@ -22,6 +22,8 @@ from forebay.executor._futures_map import Mapping, chunks_of, flattened, results
 from forebay.pool._application import refuse_in_template
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from forebay.executor._futures_calls import Calls
 
 P = ParamSpec("P")
@@ -198,6 +200,31 @@ class Executor(concurrent.futures.Executor):
             calls.cancel_all()
         if wait:
             calls.join()
+
+    def kill_workers(self) -> None:
+        """End the workers at once, whatever they run, and shut down; as Python 3.14 has it.
+
+        Futures that have not ended fail with a `BrokenProcessPool`.
+        """
+        with self._start_lock:
+            self._shut_down = True
+            calls = self._calls
+        if calls is not None and not calls.inherited:
+            calls.give_up("the workers of this executor were killed, as it was asked to")
+            calls.join()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Literal[False]:
+        """Shut down and wait; after Ctrl-C, which does not reach the workers, kill them."""
+        if exc_type is not None and issubclass(exc_type, KeyboardInterrupt):
+            self.kill_workers()
+        else:
+            self.shutdown()
+        return False
 
     def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
         """What a worker runs."""

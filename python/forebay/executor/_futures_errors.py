@@ -53,6 +53,8 @@ def _died(told: dict[str, Any]) -> WorkerDiedError:
         "exit": f"exited with code {code}",
         "signal": f"was ended by signal {signal}",
         "memory": "was ended because memory ran out",
+        "time": "was ended because its processor time ran out",
+        "server": "was ended with the keeper that owned it",
     }.get(told["cause"], f"ended ({told['cause']})")
     peak, limit = told["peak_bytes"], told["limit_bytes"]
     memory = f"; it used up to {peak:,} bytes" if peak else ""
