@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -104,10 +105,19 @@ class Serving:
     Args:
         directory: where the application's file is written.
         source: its content.
+        enter: called in the server's process before its program; moves it into a cgroup.
         settings: of the server, by the names of ExecutorConfig, and `reloads`, `ends_when_idle`.
     """
 
-    def __init__(self, directory: Path, source: str, **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        source: str,
+        *,
+        enter: Callable[[], None] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.enter = enter
         self.file = directory / "app.py"
         self.file.write_text(source)
         self.settings = settings
@@ -149,6 +159,7 @@ class Serving:
             stdout=subprocess.PIPE,
             env=self.environment,
             cwd=self.file.parent,
+            preexec_fn=self.enter,
         )
         self._events = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, args=(self.process, self._events))
