@@ -37,10 +37,10 @@ def greedy(number: int) -> None:
     def grow(path: str) -> None:
         """Take memory in steps, as a program does that reads more and more."""
         begin(path)
-        taken = []
+        taken = [b"x" * 250_000_000]
         while True:
-            taken.append(b"x" * 8_000_000)
-            time.sleep(0.02)
+            taken.append(b"x" * 2_000_000)
+            time.sleep(0.05)
 
     @app.request(name=f"leap-{number}", memory="60MB")
     def leap(path: str) -> None:
@@ -68,7 +68,7 @@ def begin(path: str) -> None:
         file.write(str(os.getpid()))
     os.rename(path + ".new", path)
 '''
-LIMIT_BYTES = 400_000_000
+LIMIT_BYTES = 400 << 20
 OVERRUNS = 20
 TOLD_S = 0.1
 """From the death of the worker to its cause in the client's hands."""

@@ -305,6 +305,9 @@ class Crew:
                 self._forget(post)
                 if death.signal == signal.SIGKILL and self._witness.was_killed():
                     death = death._replace(cause="memory")
+                elif death.cause == "signal":
+                    # What it shared is in it: only where memory is the matter does it say something.
+                    death = death._replace(peak_bytes=None)
                 self._dispatcher.worker_died(post.slot, *death)
 
     def _end_overdue(self) -> None:
