@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -81,6 +82,7 @@ class Submitter:
 
     def _run(self) -> None:
         try:
+            self._come_in()
             for number in range(self._total):
                 self._permits.acquire()
                 self._submit(f"{self._prefix}-{number}")
@@ -91,6 +93,19 @@ class Submitter:
             self._leave()
         except BaseException as failure:  # the thread's boundary: raised again by `join`
             self.failure = failure
+
+    def _come_in(self) -> None:
+        """Until a server is there for the first time: a client that knows of none does not wait."""
+        deadline = time.monotonic() + COMES_BACK_S
+        while True:
+            try:
+                self._client.info()
+            except BrokenError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+            else:
+                return
 
     def _leave(self) -> None:
         try:

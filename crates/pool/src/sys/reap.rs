@@ -70,5 +70,6 @@ mod tests {
         assert!(reaped.exited && reaped.code == 3, "{reaped:?}");
         assert!(reaped.peak_bytes > 100_000, "{reaped:?}");
         assert_eq!(reap(&pidfd), None, "once");
+        child.wait().expect_err("it is reaped");
     }
 }
