@@ -63,7 +63,11 @@ def test_a_program_of_the_docs_runs(program: Program, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, script],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},  # for the pages about examples
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "FOREBAY_STATE_DIR": str(tmp_path / "state"),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -23,6 +23,9 @@ class IdleWorker(forebay.Service):
     def __init__(self, file: str) -> None:
         self.file = file
         text = Path(file).read_text()
+        if text.startswith("wait"):
+            while not Path(text.split()[1]).exists():
+                time.sleep(0.01)
         if "raise" in text:
             raise RuntimeError(f"cannot import {text}")
         self.text = text

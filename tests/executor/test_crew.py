@@ -212,6 +212,27 @@ def test_without_reload_a_broken_version_costs_nothing(scribe: Scribe, source: P
         crew.close()
 
 
+def test_an_import_whose_template_is_killed_is_tried_again(
+    scribe: Scribe, source: Path, tmp_path: Path
+) -> None:
+    """The kernel may end a template for want of memory; the next one may find some."""
+    source.write_text(f"wait {tmp_path / 'go'}")
+    crew = crew_of(scribe, source)
+    crew.start()
+    try:
+        killed = set()
+        while len(killed) < 4:  # one more than a single load tries
+            template = children() - set(_keepers()) - killed
+            if template:
+                killed |= template
+                for pid in template:
+                    os.kill(pid, signal.SIGKILL)
+        (tmp_path / "go").touch()
+        assert scribe.hear("loaded")[0]["text"].startswith("wait")
+    finally:
+        crew.close()
+
+
 def test_services_are_warmed_by_a_worker_that_ends(crew: Crew, scribe: Scribe) -> None:
     """The server itself never imports what could start them."""
     before = children()

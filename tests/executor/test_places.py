@@ -201,6 +201,16 @@ class TestLock:
             process.kill()
         StateLock(state).close()
 
+    def test_a_state_that_cannot_be_written_is_told(self, tmp_path: Path) -> None:
+        """A full or read-only disk, before anything was accepted."""
+        (tmp_path / "state").mkdir(mode=0o700)
+        (tmp_path / "state/lock").mkdir()
+        with pytest.raises(ConfigError, match="cannot be written"):
+            StateLock(tmp_path / "state")
+        (tmp_path / "file").touch()
+        with pytest.raises(ConfigError, match="cannot be made"):
+            make_private(tmp_path / "file/state")
+
 
 class TestNotice:
     def test_the_newest_server_is_found_by_nobody_naming_it(self) -> None:

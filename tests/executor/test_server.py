@@ -160,3 +160,61 @@ def test_services_are_warm_before_the_first_request_and_replaced(tmp_path: Path)
         os.kill(warm, signal.SIGKILL)
         (fresh,) = until(lambda: [pid for pid in idle() if pid != warm])
         assert caller.run("count") == [fresh, 1]
+
+
+def test_an_operator_may_queue_failed_requests_again_and_prune_them(tmp_path: Path) -> None:
+    """`forebay retry` and `forebay prune`, by the beginning of an id too."""
+    with Serving(tmp_path, APP) as serving, serving.caller() as caller:
+        with pytest.raises(RefusedError):
+            caller.run("leave", code=3)
+        id = caller.ask("resolve", "@last")
+        assert caller.ask("retry", [id[:10]]) == [{"id": id, "status": "queued"}]
+        with pytest.raises(RefusedError):
+            caller.wait(id)
+        assert caller.ask("status", id)["attempts"] == 2
+        assert caller.run("add", a=1) == 3
+        added = caller.ask("resolve", "@last")
+        counted = caller.ask("prune", {"status": ["succeeded"], "dry_run": True})
+        assert counted["pruned"] == 1
+        assert caller.ask("prune", {"ids": [added]})["pruned"] == 1
+        with pytest.raises(RefusedError) as caught:
+            caller.ask("status", added)
+        assert caught.value.told["code"] == "unknown"
+        assert caller.ask("status", id)["status"] == "failed"
+
+
+CRON = """
+import forebay
+
+app = forebay.App("clock")
+
+@app.request(cron="* * * * *")
+def tick() -> int:
+    return 1
+"""
+
+
+def test_schedules_are_listed_and_rest_when_told(tmp_path: Path) -> None:
+    """`forebay cron`: what runs by the clock, and when it does next."""
+    with Serving(tmp_path, CRON) as serving, serving.caller() as caller:
+        (schedule,) = caller.ask("schedules")["schedules"]
+        assert (schedule["name"], schedule["paused"]) == ("tick", False)
+        (schedule,) = caller.ask("set_schedule", "tick", True)["schedules"]
+        assert schedule["paused"] is True
+        with pytest.raises(RefusedError):
+            caller.ask("set_schedule", "tock", True)
+
+
+def test_ps_answers_while_the_server_is_busy(tmp_path: Path) -> None:
+    """A listing with its reasons takes milliseconds, whatever waits."""
+    with Serving(tmp_path, APP) as serving, serving.caller() as caller:
+        for call in [caller.begin("sleep", seconds=0.2) for _ in range(500)]:
+            caller.taken(call)
+        took = []
+        for _ in range(20):
+            began = time.monotonic()
+            listed = caller.ask("list", {"status": ["queued"]}, 100, None)
+            took.append(time.monotonic() - began)
+        assert len(listed["requests"]) == 100
+        assert all(row["reason"] for row in listed["requests"])
+        assert sorted(took)[10] < 0.25  # 50 ms is the aim, on a machine that others do not share

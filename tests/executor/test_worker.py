@@ -203,6 +203,13 @@ def test_progress_is_told_at_most_ten_times_a_second(seat: Seat):
     assert told[-1] == {"done": 50_000, **whole}
 
 
+def test_progress_that_nobody_reads_holds_nothing_up(seat: Seat):
+    """A server that is busy costs a request a bar, not its time."""
+    for _ in range(1000):
+        assert seat.run("count", {"total": 1}) == ("ok", 1)
+    assert 0 < len(list(seat.records())) < 2000
+
+
 def test_interrupt_is_raised_in_the_request_that_it_names(seat: Seat, tmp_path: Path):
     """A cancel reaches running code as an exception, out of a system call."""
     path = tmp_path / "runs"

@@ -183,6 +183,21 @@ fn cores_and_pressure_keep_requests_waiting_too() {
 }
 
 #[test]
+fn a_short_request_does_not_wait_for_the_cores_of_long_ones() {
+    let mut rig = rig(Policy {
+        cores_milli: 1_000,
+        cpu_factor_max: 4,
+        ..policy()
+    });
+    let heavy = || options(|options| (options.cpu_milli, options.memory_bytes) = (4_000, Some(MB)));
+    rig.submit("Long", heavy());
+    assert_eq!(rig.start_and_dispatch().len(), 1);
+    let short = rig.submit("Short", options(|options| options.lane = Lane::Short));
+    rig.start_and_dispatch();
+    assert!(rig.machine.standing(short).unwrap().slot.is_some());
+}
+
+#[test]
 fn a_large_request_is_overtaken_for_a_while_and_then_comes_first() {
     let mut rig = rig(policy());
     let small = rig.submit_as("ann", "Long", hint(300));

@@ -26,6 +26,9 @@ SECOND_S: Final = 1.5
 LAST_WORDS_S: Final = 2.0
 """After the end its log is shown to its end, for at most this long."""
 
+SHOWN_MAX: Final = 16
+"""Requests whose progress is shown; more bars than that nobody reads, and each takes a thread."""
+
 
 class TerminatedError(BaseException):
     """SIGTERM came: stop watching; the request goes on."""
@@ -74,7 +77,7 @@ def watch(
         shows.append(_show_events)
     threads = [
         threading.Thread(target=_quietly, args=(show, request, shown), daemon=True)
-        for request in requests
+        for request in requests[:SHOWN_MAX]
         for show in shows
     ]
     before = signal.signal(signal.SIGTERM, _terminate)

@@ -27,6 +27,8 @@ def session(options: argparse.Namespace, *, start: bool = False) -> Iterator[Cli
     from forebay.executor import Client
 
     log(options)
+    if not start and options.url is None and options.app is None:
+        _find_any()
     client = Client(
         options.url,
         app=options.app,
@@ -36,6 +38,24 @@ def session(options: argparse.Namespace, *, start: bool = False) -> Iterator[Cli
     )
     with client:
         yield client
+
+
+def _find_any() -> None:
+    """Make sure that some server is meant.
+
+    Raises:
+        BrokenError: nothing names one, and none runs.
+    """
+    from forebay.configuration import find_configuration
+    from forebay.errors import BrokenError
+    from forebay.executor._places import newest
+
+    configuration = find_configuration()
+    if not configuration.value("url") and not configuration.value("app") and newest() is None:
+        raise BrokenError(
+            "no server runs; start one with: forebay serve APP, or forebay run TARGET",
+            delivered="no",
+        )
 
 
 def tell(options: argparse.Namespace, text: str) -> None:

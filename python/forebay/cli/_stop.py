@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     drain = None if options.drain is None else parse_seconds(options.drain)
     with session(options) as client:
         info = client.info()
-        client.ask("stop", drain)
+        client.stop(drain)
         tell(options, f"forebay: process {info.get('pid')} ends when what runs has ended")
         gone = client.wait_gone(seconds(options) or LONGEST_S)
     if not gone:

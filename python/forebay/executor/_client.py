@@ -250,6 +250,15 @@ class Client:
                 values = value_of(told, channel.name)
                 return values[1] if len(values) == 2 else values[1:]
 
+    def stop(self, drain: float | None = None) -> None:
+        """Have the server end; requests that wait stay on disk for the next one.
+
+        Args:
+            drain: seconds that running requests have to end, before they are cancelled; by default
+                the server's setting.
+        """
+        self.ask("stop", drain)
+
     def wait_gone(self, timeout: float) -> bool:
         """Wait until the server that it is connected to has ended; whether it has."""
         return self._channel().wait_gone(timeout)

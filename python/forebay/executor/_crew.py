@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 LEAVE_S = 2.0
 """Seconds that a worker which was told to leave may take before the keeper ends it."""
 
+PATIENCE = 3
+"""Imports in a row whose keeper or template ended, before the application is called unfit."""
+
+LOAD_PAUSE_MAX_S = 30.0
+"""Longest pause before such an import is tried again."""
+
 PAUSE_MS = 1000
 """Longest sleep of the crew: deadlines of a second are kept without a timer of their own."""
 
@@ -97,6 +103,10 @@ class Crew:
         """What is watched: the sources, as far as they are known."""
         self._code = ""
         """Of the files, when the import began that is under way, or was the last."""
+        self._setbacks = 0
+        """Imports in a row that failed by nobody's fault."""
+        self._load_at: float | None = None
+        """When the next is tried, in monotonic seconds."""
         self._wishes: set[str] = set()
         """What other threads asked for: "reload", "warm"."""
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -171,6 +181,8 @@ class Crew:
     def _pause_ms(self) -> int:
         """How long nothing may come before something is due."""
         due = [post.leave_by for post in self._books.posts.values() if post.leave_by is not None]
+        if self._load_at is not None:
+            due.append(self._load_at)
         if not due:
             return PAUSE_MS
         return max(0, min(PAUSE_MS, int((min(due) - time.monotonic()) * 1000) + 1))
@@ -181,7 +193,9 @@ class Crew:
                 pass
 
     def _grant(self) -> None:
-        """Do what other threads asked for."""
+        """Do what is due, and what other threads asked for."""
+        if self._load_at is not None and time.monotonic() >= self._load_at:
+            self._begin_load()
         while self._wishes:
             wish = self._wishes.pop()
             if wish == "reload":
@@ -305,6 +319,7 @@ class Crew:
 
     def _begin_load(self) -> None:
         """Import the application into a new template, and ask its first worker what it is."""
+        self._load_at = None
         for errand in self._errands:
             self._leave(errand)
         self._errands.clear()
@@ -318,9 +333,15 @@ class Crew:
         else:
             self._next = squad
         if plan.loads:
-            self._send(Errand(squad, "manifest", (), self._install, self._tell_unfit))
+            self._send(Errand(squad, "manifest", (), self._install, self._failed_load))
 
     def _install(self, manifest: bytes) -> None:
+        told = json.loads(manifest)
+        self._files = told["sources"]
+        self._dispatcher.watch_sources(self._files)
+        if self._plan.reloads and code_of(self._files) != told["code"]:
+            self._begin_load()  # changed before it was watched, after it was imported
+            return
         try:
             self._dispatcher.install(manifest)
         except Error as error:
@@ -329,17 +350,24 @@ class Crew:
         if self._next is not None:
             squad, self._next = self._next, None
             self._replace(squad)
-        told = json.loads(manifest)
-        self._files = told["sources"]
-        self._dispatcher.watch_sources(self._files)
+        self._setbacks = 0
         self._dispatcher.hold(None)
         self._watcher.loaded(told, manifest)
         self._compare(told["code"])
 
     def _compare(self, code: str) -> None:
-        """Load what was changed before it was watched, and after it was imported."""
+        """See to what was changed before it was watched."""
         if code_of(self._files) != code:
             self._sources(self._files)
+
+    def _failed_load(self, reason: str, temporary: bool) -> None:
+        """An import has failed; where that is not the application's fault, it is tried again."""
+        if temporary:
+            self._setbacks += 1
+            self._load_at = time.monotonic() + min(LOAD_PAUSE_MAX_S, 0.1 * 2.0**self._setbacks)
+            _log.warning("the application was not imported and is tried again: %s", reason)
+        if not temporary or self._setbacks >= PATIENCE:
+            self._tell_unfit(reason)
 
     def _tell_unfit(self, reason: str) -> None:
         """What cannot be imported holds everything up, unless an older version goes on to serve."""
@@ -369,7 +397,7 @@ class Crew:
             pool = self._plan.options["pool"]
             self._send(Errand(self._squad, "warm", (pool,), self._watcher.warmed, self._cold))
 
-    def _cold(self, reason: str) -> None:
+    def _cold(self, reason: str, temporary: bool) -> None:
         _log.warning("the services of the application cannot be kept ready: %s", reason)
 
     def _send(self, errand: Errand) -> None:

@@ -22,14 +22,15 @@ class Errand:
         method: of the worker.
         args: of the method.
         done: called with the answer.
-        failed: called with what went wrong: the application's traceback where its import failed.
+        failed: called with what went wrong, the application's traceback where its import failed,
+            and whether trying again later may help: keeper or template were killed.
     """
 
     squad: Squad
     method: str
     args: tuple[Any, ...]
     done: Callable[[Any], None]
-    failed: Callable[[str], None]
+    failed: Callable[[str, bool], None]
     worker: Worker | None = None
     _call: int | None = None
     _tries: int = 0
@@ -42,7 +43,7 @@ class Errand:
         try:
             self.worker = self.squad.begin()
         except (Error, OSError) as error:
-            self.failed(str(error))
+            self.failed(str(error), True)
             return False
         return True
 
@@ -78,7 +79,7 @@ class Errand:
         blameless = isinstance(reason, DiedError) and reason.cause in BLAMELESS
         if blameless and self._tries < TRIES:
             return not self.begin()
-        self.failed(_text(reason))
+        self.failed(_text(reason), blameless)
         return True
 
     def leave(self) -> None:

@@ -138,8 +138,8 @@ def _ready(home: Home, *, start: bool, deadline: float, timeout: float, told: To
         while True:
             found = running_at(home.places)
             if found is not None:
-                if begun is not None:
-                    told(begun.told(found.pid))
+                if begun is not None and begun.pid == found.pid:
+                    told(begun.text())
                 return found.socket
             if time.monotonic() >= deadline:
                 raise _late(home, timeout)
@@ -161,7 +161,11 @@ def _ready(home: Home, *, start: bool, deadline: float, timeout: float, told: To
 
 
 class _Start:
-    """A server that was started in the background, until it says what came of it."""
+    """A server that was started in the background, until it says what came of it.
+
+    Attributes:
+        pid: its process; another one may have been quicker.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -171,7 +175,7 @@ class _Start:
         self._said = b""
         read, write = os.pipe2(os.O_CLOEXEC)
         try:
-            self._pid = _spawn(home, write)
+            self.pid = _spawn(home, write)
         except BaseException:
             os.close(read)
             raise
@@ -179,7 +183,7 @@ class _Start:
             os.close(write)
         self._pipe = read
         _reap()
-        _started.append(self._pid)
+        _started.append(self.pid)
 
     def wait(self, deadline: float) -> None:
         """Until it says something, or another server is waited for in its place.
@@ -200,13 +204,11 @@ class _Start:
             if not self._said.startswith((READY, BUSY)):
                 raise self._failed()
 
-    def told(self, pid: int) -> str:
+    def text(self) -> str:
         """What the user is told."""
         minutes = find_configuration().executor.idle_end / 60
-        if pid != self._pid:
-            return f"waited for the server of {self._home.target.text} (process {pid})"
         return (
-            f"started a local server for {self._home.target.text} (process {pid}); "
+            f"started a local server for {self._home.target.text} (process {self.pid}); "
             f"it ends after {minutes:g} idle minutes"
         )
 

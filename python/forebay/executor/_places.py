@@ -132,16 +132,16 @@ def make_private(directory: Path) -> None:
     Raises:
         ConfigError: it is another user's, open to others, or no directory.
     """
-    with contextlib.suppress(FileExistsError):
-        try:
-            os.makedirs(directory.parent, exist_ok=True)
+    try:
+        os.makedirs(directory.parent, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
             os.mkdir(directory, 0o700)
-        except PermissionError as error:
-            raise ConfigError(
-                f"{directory} cannot be made: {error.strerror}; set FOREBAY_STATE_DIR and "
-                "XDG_RUNTIME_DIR to directories of yours"
-            ) from error
-    found = os.lstat(directory)
+        found = os.lstat(directory)
+    except OSError as error:
+        raise ConfigError(
+            f"{directory} cannot be made: {error.strerror}; set FOREBAY_STATE_DIR and "
+            "XDG_RUNTIME_DIR to directories of yours"
+        ) from error
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigError(f"{directory} is no directory; move it away")
     if found.st_uid != os.geteuid():
@@ -169,7 +169,13 @@ class StateLock:
     def __init__(self, state: Path) -> None:
         make_private(state)
         # Kept open for as long as this object lives: the lock is the descriptor's.
-        self._file: IO[str] = open(state / "lock", "a+")  # noqa: SIM115
+        try:
+            self._file: IO[str] = open(state / "lock", "a+")  # noqa: SIM115
+        except OSError as error:
+            raise ConfigError(
+                f"the state directory {state} cannot be written: {error.strerror}; make room, or "
+                "set FOREBAY_STATE_DIR to another directory"
+            ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -90,6 +90,7 @@ class Server:
         self._started_at = time.time()
         self._asked_to_stop = 0
         self._drain_s: float | None = None
+        self._draining = False
         self._over = threading.Event()
         self._fit = threading.Event()
         """Set once the application was loaded, or could not be."""
@@ -146,6 +147,7 @@ class Server:
             "code": self.manifest.get("code"),
             "state_dir": str(self.places.state),
             "socket": str(self.places.socket),
+            "pool_socket": str(self.places.pool_socket),
             "synchronous": self._config.synchronous,
             "reloads": self._reloads,
             "idle_end_s": self._config.idle_end if self._ends_when_idle else None,
@@ -177,7 +179,7 @@ class Server:
         parts.callback(self._services.close)
         self._crew = Crew(dispatcher, self._plan(), self)
         parts.callback(self._crew.close)
-        reader = _core.StoreReader(places.state)
+        reader = _core.StoreReader(str(places.state))
         self._admin = Admin(dispatcher, Rows(reader.query), self)
         parts.callback(self._take_notice_back)
         return dispatcher
@@ -275,7 +277,8 @@ class Server:
         asked, allowed = self._asked_to_stop, self._drain_s
         if asked > 1:
             self._over.set()
-        elif not any(it.name == "forebay-drain" for it in threading.enumerate()):
+        elif not self._draining:
+            self._draining = True
             self._take_notice_back()  # who comes now starts another, which waits for our lock
             self._report("draining", {"drain_s": allowed})
             threading.Thread(

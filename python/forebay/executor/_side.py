@@ -57,10 +57,15 @@ class Side:
         socket.send_fds(connected, [_HELLO.pack(HELLO, slot, nonce)], [output])
         return cls(connected)
 
-    def send(self, kind: int, id: str, attempt: int, payload: bytes) -> None:
-        """Send a record; one that the server cannot take any more is dropped."""
-        with contextlib.suppress(OSError):  # the server is gone, and its keeper ends this worker
-            self._socket.send(_HEAD.pack(kind, number_of(id), attempt) + payload)
+    def send(self, kind: int, id: str, attempt: int, payload: bytes, *, wait: bool = True) -> None:
+        """Send a record; one that nobody takes any more is dropped.
+
+        With `wait` it waits for a slow server, which holds what prints too much back; without, a
+        record that does not fit now is dropped.
+        """
+        record = _HEAD.pack(kind, number_of(id), attempt) + payload
+        with contextlib.suppress(OSError):  # full, or gone: then the keeper ends this worker
+            self._socket.send(record, 0 if wait else socket.MSG_DONTWAIT)
 
     def interrupts(self) -> list[tuple[int, int]]:
         """Take what the server wants ended: number and attempt of each. Never waits."""

@@ -9,7 +9,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from forebay.executor._entry import entries_of
-from forebay.executor._forks import guard_forks
+from forebay.executor._forks import INTERRUPT_SIGNAL, guard_forks
 from forebay.executor._load import Kind, find_app, load
 from forebay.executor._manifest import manifest_of, to_json
 from forebay.executor._rehearsal import rehearse
@@ -122,7 +122,8 @@ class Worker(Service):
         options: dict[str, Any],
     ) -> None:
         guard_forks()
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the loop has a handler for it
+        for number in (signal.SIGTERM, INTERRUPT_SIGNAL):
+            signal.signal(number, signal.SIG_IGN)  # until the loop has handlers for them
         reading = self._redirect_output()
         side = Side.connect(side_path, slot, nonce, reading)
         os.close(reading)

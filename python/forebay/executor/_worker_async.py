@@ -244,7 +244,8 @@ class AsyncLoop:
         self, id: str, attempt: int, done: int, total: int | None, message: str, unit: str
     ) -> None:
         """Send it to the server. Thread-safe."""
-        self._side.send(PROGRESS, id, attempt, progress_record(done, total, message, unit))
+        record = progress_record(done, total, message, unit)
+        self._side.send(PROGRESS, id, attempt, record, wait=False)
 
     def is_cancelled(self, id: str, attempt: int) -> bool:
         """Whether it was interrupted. Thread-safe."""

@@ -197,7 +197,8 @@ class SyncLoop:
         self, id: str, attempt: int, done: int, total: int | None, message: str, unit: str
     ) -> None:
         """Send it to the server."""
-        self._side.send(PROGRESS, id, attempt, progress_record(done, total, message, unit))
+        record = progress_record(done, total, message, unit)
+        self._side.send(PROGRESS, id, attempt, record, wait=False)
 
     def is_cancelled(self, id: str, attempt: int) -> bool:
         """Whether it was interrupted, if it is what runs."""

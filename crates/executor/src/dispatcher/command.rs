@@ -36,7 +36,6 @@ pub(super) enum Command {
         head: Vec<u8>,
     },
     Submit(Local),
-    Hold(Option<Arc<str>>),
     Ready(Slot, Hired),
     Failed(Slot, Arc<str>),
     Died(Slot, Death),

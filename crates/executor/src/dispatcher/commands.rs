@@ -13,7 +13,6 @@ impl Driver {
         match command {
             Command::Answer { ticket, head } => self.answer_ticket(ticket, head),
             Command::Submit(local) => self.submit_local(local),
-            Command::Hold(reason) => self.hold(reason),
             Command::Ready(slot, hired) => self.worker_ready(slot, hired),
             Command::Failed(slot, why) => {
                 if let Some(worker) = self.workers.remove(&self.poll, slot) {

@@ -176,12 +176,12 @@ impl Dispatcher {
         self.ask(move |driver| driver.machine.set_schedule(driver.now, &name, paused))
     }
 
-    /// Dispatch nothing for this reason and refuse what is submitted, or go on.
+    /// Dispatch nothing for this reason and refuse what is submitted, or go on. In force when this returns.
     ///
     /// # Errors
     /// `Closed`.
     pub fn hold(&self, reason: Option<Arc<str>>) -> Result<()> {
-        self.tell(Command::Hold(reason))
+        self.ask(move |driver| driver.hold(reason))
     }
 
     /// A worker has started: the dispatcher is from now on the one that reads its connection.

@@ -31,8 +31,9 @@ pub(super) struct Room {
     pub level: u32,
     /// Private bytes of a worker that has run nothing, as last measured.
     pub base: Option<u64>,
-    /// Thousandths of a core that the running asked for.
-    cores_milli: u32,
+    /// Thousandths of a core that the running of each lane asked for: a short request does not wait for the cores of
+    /// long ones, which the kernel shares out.
+    cores_milli: [u32; 3],
     /// What short requests needed lately.
     short_bytes: u64,
 }
@@ -160,7 +161,7 @@ impl Machine {
             return Ok(());
         }
         if lane != Lane::Async {
-            self.fits_cores(entry.options().cpu_milli)?;
+            self.fits_cores(lane, entry.options().cpu_milli)?;
         }
         let Some(limit) = self.policy.memory_limit else {
             return Ok(());
@@ -182,8 +183,8 @@ impl Machine {
         }
     }
 
-    fn fits_cores(&self, need: u32) -> Result<(), Blocked> {
-        let taken = self.room.cores_milli;
+    fn fits_cores(&self, lane: Lane, need: u32) -> Result<(), Blocked> {
+        let taken = self.room.cores_milli[lane as usize];
         let most = self
             .policy
             .cores_milli
@@ -235,7 +236,7 @@ impl Machine {
         if lane == Lane::Async {
             return;
         }
-        self.room.cores_milli += entry.options().cpu_milli;
+        self.room.cores_milli[lane as usize] += entry.options().cpu_milli;
         if self.policy.memory_limit.is_none() {
             return;
         }
@@ -261,10 +262,11 @@ impl Machine {
         let Some(entry) = self.register.get(key) else {
             return;
         };
-        if entry.lane() == Lane::Async {
+        let lane = entry.lane();
+        if lane == Lane::Async {
             return;
         }
-        self.room.cores_milli -= entry.options().cpu_milli;
+        self.room.cores_milli[lane as usize] -= entry.options().cpu_milli;
         self.set_promise(slot, 0);
         if self.room.alone == Some(slot) {
             self.room.alone = None;

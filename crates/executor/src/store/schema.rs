@@ -15,9 +15,12 @@ const MIGRATIONS: [&str; 1] = [include_str!("migration_1.sql")];
 pub const VERSION: i64 = MIGRATIONS.len() as i64;
 /// Another process that writes is nobody's right; a reader's recovery may hold the lock for a moment.
 const BUSY_MS: u64 = 5_000;
-/// Pages of the log at which a commit writes them back at the latest; when idle, the writer does it sooner.
-const CHECKPOINT_PAGES: u32 = 8_000;
+/// Pages of the log, of 4 KiB, at which a commit writes them back at the latest; when idle, the writer does it sooner.
+/// A stream of 60,000 requests is as fast as with 8,000, within the noise, and slower with 1,000 (test `streaming`).
+const CHECKPOINT_PAGES: u32 = 2_000;
 const CACHE_KIB: i32 = 8_192;
+/// The log's file is cut back to this when it starts anew: a long reader may have let it grow.
+const LOG_BYTES_KEPT: i64 = 64 << 20;
 
 /// Open the database for writing and bring it to this version.
 pub(super) fn open(config: &StoreConfig) -> Result<Connection> {
@@ -37,6 +40,7 @@ fn set_up(connection: &Connection, config: &StoreConfig) -> rusqlite::Result<()>
     connection.pragma_update(None, "synchronous", config.synchronous.word())?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_KEPT, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(()))
 }
 

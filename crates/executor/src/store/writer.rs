@@ -26,7 +26,7 @@ use crate::request::{Blob, Outcome};
 /// Changes of one commit, at most: what waits beyond them is told later rather than all of it late (`batch_ops_max`).
 const BATCH_OPS_MAX: usize = 8_192;
 /// The writer has had nothing to do for so long: it writes the log back into the database meanwhile.
-const IDLE: Duration = Duration::from_millis(200);
+const IDLE: Duration = Duration::from_secs(2);
 
 /// What the writer is given.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! What a request costs the store, by the number of requests in a commit.
 //!
-//! `cargo test --release -p forebay-executor --test store -- --ignored throughput --nocapture`
+//! One at a time, or they measure each other:
+//! `cargo test --release -p forebay-executor --test store -- --ignored --exact throughput::throughput --nocapture`
 
 use std::collections::VecDeque;
 use std::time::Instant;

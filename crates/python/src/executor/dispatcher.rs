@@ -83,8 +83,9 @@ impl PyDispatcher {
         py.detach(|| self.core.cancel(ticket)).map_err(executor)
     }
 
-    fn hold(&self, reason: Option<&str>) -> PyResult<()> {
-        self.core.hold(reason.map(Arc::from)).map_err(executor)
+    fn hold(&self, py: Python<'_>, reason: Option<&str>) -> PyResult<()> {
+        let reason = reason.map(Arc::from);
+        py.detach(|| self.core.hold(reason)).map_err(executor)
     }
 
     fn orders<'py>(
