@@ -11,7 +11,7 @@ use super::Machine;
 use super::entry::Key;
 use super::policy::Policy;
 use super::why::megabytes;
-use crate::request::{Lane, Slot};
+use crate::request::{Lane, Millis, Slot};
 
 /// The part of the limit that the long lane leaves to a short request, at most.
 const KEPT_PART: u64 = 8;
@@ -35,6 +35,8 @@ pub(super) struct Room {
     cores_milli: u32,
     /// What short requests needed lately.
     short_bytes: u64,
+    /// When the guard last ended a worker.
+    pub guard_at: Millis,
 }
 
 impl Room {

@@ -14,6 +14,8 @@ use crate::request::{Lane, Millis, Slot};
 const LEVEL_READINGS: u32 = 5;
 /// Growth between two readings that counts as none.
 const LEVEL_BYTES: u64 = 1_000_000;
+/// A worker that was told to end has so long to give its memory back before the next one has to.
+const GUARD_MS: u64 = 500;
 
 impl Machine {
     /// A worker has this many private bytes. Tell all workers before `machine_measured`.
@@ -122,15 +124,18 @@ impl Machine {
         };
         let leaving =
             |worker: &Worker| worker.expelled.is_some() || worker.stage == Stage::Stopping;
+        let waits = now < self.room.guard_at.saturating_add(GUARD_MS);
         if self.room.resident <= part(limit, self.policy.guard_fraction)
-            || self.workers.iter().any(|(_, worker)| leaving(worker))
+            || waits && self.workers.iter().any(|(_, worker)| leaving(worker))
         {
             return;
         }
+        self.room.guard_at = now;
         let up = || {
+            let staying = |worker: &Worker| worker.stage == Stage::Up && worker.expelled.is_none();
             self.workers
                 .iter()
-                .filter(|(_, worker)| worker.stage == Stage::Up)
+                .filter(move |(_, worker)| staying(worker))
         };
         let grown = |worker: &Worker| worker.private.saturating_sub(worker.base);
         let idle = up().filter(|(_, worker)| {
