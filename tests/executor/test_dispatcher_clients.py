@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import msgpack
 
 from forebay import _core
 from tests.executor.dispatching import AppCrew, Caller, RefusedError, calling, dispatching
@@ -180,6 +181,25 @@ def test_requests_go_on_when_their_client_leaves(
         calls = [other.channel.submit("wait", (id,)) for _ in range(10)]
         assert not any(call.done() for call in calls)
     assert caller.wait(id) == ("succeeded", 5)
+
+
+def test_a_client_that_takes_no_answers_is_let_go(caller: Caller, directory: Path) -> None:
+    """What one client does not read is no burden of the others."""
+    id = caller.submit("echo", {"value": "x" * 60_000})
+    caller.wait(id)
+    path = os.fsencode(directory / "run" / "s")
+    greedy = _core.Connection(_core.connect_unix(path, 5.0))
+    for _ in range(2_000):
+        greedy.start(0, msgpack.encode(["wait", [id], None]), None, None, 0)
+    assert caller.run("echo", {"value": 1}) == ("succeeded", 1)
+    deadline = time.monotonic() + 20
+    answered = 0
+    while not greedy.over:
+        assert time.monotonic() < deadline
+        answered += sum(outcome is not None for _, outcome in greedy.receive(0))
+    assert answered > 0
+    assert greedy.fault is not None
+    assert caller.run("echo", {"value": 2}) == ("succeeded", 2)
 
 
 def test_calls_that_are_not_the_dispatchers_go_to_the_main_thread(
