@@ -187,7 +187,7 @@ def test_a_client_that_takes_no_answers_is_let_go(caller: Caller, directory: Pat
     """What one client does not read is no burden of the others."""
     id = caller.submit("echo", {"value": "x" * 60_000})
     caller.wait(id)
-    path = os.fsencode(directory / "run" / "s")
+    path = directory / "run" / "s"
     greedy = _core.Connection(_core.connect_unix(path, 5.0))
     for _ in range(2_000):
         greedy.start(0, msgpack.encode(["wait", [id], None]), None, None, 0)
