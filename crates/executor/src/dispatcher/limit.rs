@@ -4,7 +4,7 @@
 pub const CLIENTS_MAX: usize = 1_024;
 /// Calls of one client that are not answered: submissions on their way, requests that are waited for.
 pub const CALLS_PER_CLIENT_MAX: usize = 65_536;
-/// Answers that one client has not taken, in bytes; beyond it the connection ends, and its requests go on.
+/// Answers that one client has not taken, in bytes; with the next one its connection ends, and its requests go on.
 pub const CLIENT_OUTBOX_BYTES_MAX: usize = 64 << 20;
 /// Calls of one client in one turn, so that nobody keeps the workers waiting: about 100 us.
 pub const CALLS_A_TURN: usize = 64;
