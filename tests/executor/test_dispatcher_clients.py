@@ -163,6 +163,14 @@ def test_a_death_is_told_with_its_last_words(
     assert caller.run("echo", {"value": 1}) == ("succeeded", 1)
 
 
+def test_last_words_of_a_fresh_worker_are_told(caller: Caller) -> None:
+    """Also where the worker ended before anybody had looked at its output."""
+    id = caller.submit("last_words", {"text": "goodbye"})
+    status, failure = caller.wait(id)
+    assert (status, failure["kind"], failure["last_output"]) == ("failed", "died", "goodbye\n")
+    assert b"".join(piece for _, piece in caller.follow("logs", id, 0, True)) == b"goodbye\n"
+
+
 def test_requests_go_on_when_their_client_leaves(
     caller: Caller, served: tuple[_core.Dispatcher, AppCrew], directory: Path
 ) -> None:
@@ -256,6 +264,25 @@ def test_a_submission_after_an_edit_waits_for_the_new_code(directory: Path, tmp_
         assert not waits.done()
         dispatcher.hold(None)
         assert waits.result(10)[2] == "succeeded"
+
+
+def test_a_code_that_is_older_than_an_edit_opens_nothing(directory: Path, tmp_path: Path) -> None:
+    """What the crew installs while it has not heard of an edit is not the newest code."""
+    source = tmp_path / "tune.py"
+    source.write_text("old")
+    with dispatching(directory, reload=True) as (dispatcher, crew), calling(directory) as caller:
+        crew.pause()
+        dispatcher.watch_sources([str(source)])
+        source.write_text("new")
+        dispatcher.hold(None)
+        assert dispatcher.figures()["held"] == "reloading: tune.py changed"
+        crew.go_on()
+        deadline = time.monotonic() + 10
+        while ("sources", [str(source)]) not in crew.orders:
+            assert time.monotonic() < deadline, crew.orders
+            os.sched_yield()
+        dispatcher.hold(None)
+        assert caller.run("echo", {"value": 1}) == ("succeeded", 1)
 
 
 def caller_number(id: str) -> int:

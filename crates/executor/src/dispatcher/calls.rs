@@ -76,7 +76,12 @@ impl Driver {
             let refusal = Refusal::invalid("a call", "its kind", "another", next);
             return self.refuse(place, call, &refusal);
         }
-        if matches!(asked, Call::Submit(_) | Call::Run(_)) && self.code.is_loading() {
+        // A token names a submission that may be waiting itself.
+        let waits = matches!(
+            asked,
+            Call::Submit(_) | Call::Run(_) | Call::Accepted { .. }
+        );
+        if waits && self.code.is_loading() {
             return self.code.park(place, received);
         }
         match self.serve(place, call, asked) {

@@ -55,6 +55,8 @@ pub struct Worker {
     /// Its side socket, once it has said who it is.
     pub side: Option<Place>,
     pub tail: Tail,
+    /// The most private memory that was measured since its last run began.
+    pub peak_bytes: Option<u64>,
     /// Runs that it has replied to, while what it wrote before is taken.
     pub closing: Vec<Run>,
 }
@@ -87,6 +89,7 @@ impl Workers {
             touched: false,
             side: None,
             tail: Tail::default(),
+            peak_bytes: None,
             closing: Vec::new(),
         });
     }
@@ -305,6 +308,11 @@ impl Worker {
             Stage::Serving(serving) => Some(serving),
             Stage::Starting | Stage::Ended(_) => None,
         }
+    }
+
+    /// Whether it is this process that runs here.
+    pub fn is_process(&self, pid: i32) -> bool {
+        self.serving().is_some_and(|serving| serving.pid == pid)
     }
 
     /// Whether this run is the worker's.
