@@ -304,7 +304,8 @@ class Crew:
             if death is not None:
                 self._forget(post)
                 if death.signal == signal.SIGKILL and self._witness.was_killed():
-                    death = death._replace(cause="memory")
+                    peak = max(death.peak_bytes or 0, self._witness.freed_bytes() or 0)
+                    death = death._replace(cause="memory", peak_bytes=peak or None)
                 self._dispatcher.worker_died(post.slot, *death)
 
     def _end_overdue(self) -> None:
