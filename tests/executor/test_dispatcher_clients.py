@@ -184,13 +184,20 @@ def test_requests_go_on_when_their_client_leaves(
     assert caller.wait(id) == ("succeeded", 5)
 
 
-def test_a_client_that_takes_no_answers_is_let_go(caller: Caller, directory: Path) -> None:
+def test_a_client_that_takes_no_answers_is_let_go(
+    caller: Caller, served: tuple[_core.Dispatcher, AppCrew], directory: Path
+) -> None:
     """What one client does not read is no burden of the others."""
-    id = caller.submit("nap", {"seconds": 1.0, "value": "x" * 60_000})
+    dispatcher, _ = served
+    id = caller.submit("echo", {"value": "x" * 60_000}, delay_s=2.0)
+    dispatcher.hold("until all wait")
     path = directory / "run" / "s"
     greedy = _core.Connection(_core.connect_unix(path, 5.0))
     for _ in range(2_000):
         greedy.start(0, msgpack.encode(["wait", [id], None]), None, None, 0)
+    last = msgpack.encode(["wait", ["000000000001"], None])
+    assert msgpack.decode(greedy.call(0, last, None, 20.0, 0))[0] == 1, "calls are taken in order"
+    dispatcher.hold(None)
     ended = select.poll()
     ended.register(greedy.fileno(), 0)
     assert ended.poll(20_000) == [(greedy.fileno(), select.POLLHUP)]

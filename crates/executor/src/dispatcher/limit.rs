@@ -48,5 +48,7 @@ pub const LOG_PIECE_BYTES: usize = 64 << 10;
 pub const EVENTS_QUEUED_MAX: usize = 256;
 /// How often the reason of what waits is looked at where somebody follows it.
 pub const REASONS_MS: u64 = 1_000;
+/// A run from this time on is asked how much it grew; shorter ones are left in peace.
+pub const GROWTH_RUN_MS: u64 = 20;
 /// Between two signals to a run that is to end.
 pub const NUDGE_MS: u64 = 100;
