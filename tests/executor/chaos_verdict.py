@@ -102,7 +102,9 @@ def _accepted(
     counts["accepted and lost"] += id_ not in store.ends
     counts["accepted and without an end"] += id_ in store.ends and end is None
     if end is None:
-        wrong.append(f"{label} {id_} was accepted and is {'there' if id_ in store.ends else 'gone'}")
+        wrong.append(
+            f"{label} {id_} was accepted and is {'there' if id_ in store.ends else 'gone'}"
+        )
         return
     counts[f"ended: {end.status}" + (f", {end.cause}" if end.cause else "")] += 1
     counts["told otherwise than stored"] += told.ends.get(id_, end) != end

@@ -37,14 +37,17 @@ KILLS = int(os.environ.get("FOREBAY_CHAOS_KILLS", "8"))
 SEED = int(os.environ.get("FOREBAY_CHAOS_SEED", str(secrets.randbits(16))))
 REQUESTS_A_KILL = 20
 CLIENTS = 4
-LIFE_S = (0.0, 0.6)
-"""How long a server lives once it serves."""
+LIVES = {"starting": 0.15, "serving": 0.15, "working": 0.7}
+"""What a server has come to when its time begins to run, and how often."""
+
+LIFE_S = 0.5
+"""It is killed within this time, whatever it does then."""
+
+WORK_S = 5.0
+"""A server whose template is killed meanwhile may not come to work."""
 
 BATCHES = 4
 """Submissions of one life come in so many bursts, the last one when the server is killed."""
-
-KILLED_EARLY = 0.2
-"""Part of the servers that are killed within the first second, whether they serve yet or not."""
 
 ENDS_S = 120.0
 """Far more than what is left to do at the end takes."""
@@ -93,25 +96,34 @@ class Chaos:
     def _one_life(self) -> None:
         """Of a server: from its start to a SIGKILL; the next one does not wait for its orphans."""
         serving, chance = self.serving, self._chance
-        early = chance.random() < KILLED_EARLY
-        serving.start(ready=not early)
+        (what,) = chance.choices(list(LIVES), list(LIVES.values()))
+        done = self.marks.stat().st_size
+        serving.start(ready=what != "starting")
         self._pids.append(serving.pid)
-        life = chance.uniform(0.0, 1.0) if early else chance.uniform(*LIFE_S)
+        life = chance.uniform(0.0, LIFE_S)
         for part in range(BATCHES):
             self._permits.release(REQUESTS_A_KILL // BATCHES)
-            if part < BATCHES - 1:
-                time.sleep(life / (BATCHES - 1))  # not a wait: this is how long it lives
+            if part == 0 and what == "working":
+                self._wait_for_work(done)
+            elif part < BATCHES - 1:
+                time.sleep(life / (BATCHES - 2))  # not a wait: this is how long it lives
         time.sleep(chance.uniform(0.0, 0.005))
         os.kill(serving.pid, signal.SIGKILL)
         assert serving.ended() == -signal.SIGKILL
         self.struck["server"] += 1
-        self.struck["server while it started"] += early
+        self.struck[f"server while {what}"] += 1
+
+    def _wait_for_work(self, done: int) -> None:
+        """Until a request runs on this server, or it is clear that none will soon."""
+        deadline = time.monotonic() + WORK_S
+        while self.marks.stat().st_size == done and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     @contextlib.contextmanager
     def _storms(self) -> Iterator[None]:
         """One for each part, since each dies at its own rate."""
         owner = self.serving
-        parts = {"services": 15.0, "templates": 1.0, "keeper": 1.0}
+        parts = {"services": 8.0, "templates": 0.3, "keeper": 0.3}
         with contextlib.ExitStack() as stack:
             made = [
                 stack.enter_context(

@@ -179,9 +179,10 @@ class Outstanding:
                 asked = None
                 with sent.lock:  # unless another thread has sent it again meanwhile
                     if sent.channel is channel and sent.answer is None:
-                        self._look(sent, until)
+                        self._look(sent, until, wait=False)
                 continue
-            self._take_acceptance(sent, told)
+            asked = None
+            self._take_acceptance(sent, told, until)
         if sent.id is None:
             sent.id = value_of(sent.answer, sent.channel.name)[1]
         sent.message = None  # which may be large, and will not be sent again
@@ -206,26 +207,16 @@ class Outstanding:
             )
         return refused
 
-    def _take_acceptance(self, sent: Sent, told: Any) -> None:
+    def _take_acceptance(self, sent: Sent, told: Any, until: float | None) -> None:
         try:
             sent.id = value_of(told, sent.channel.name)[1]
         except ProtocolError:
             raise
         except Error:
-            # It has ended meanwhile, and its answer came before this one; or it was refused.
-            if not sent.lock.acquire(blocking=False):
-                with sent.lock:
-                    return  # who waits for the answer has it now
-            try:
+            # It has ended meanwhile, or was refused: its own answer, which is on its way, says so.
+            with sent.lock:  # who waits for the answer has it then
                 if sent.answer is None:
-                    sent.answer = sent.channel.settle(sent.call, 0.0)
-            except DeadlineError:
-                pass
-            else:
-                return
-            finally:
-                sent.lock.release()
-            raise
+                    self._look(sent, until, wait=True)
 
     def _make_sure(self, sent: Sent, until: float | None) -> None:
         """Learn whether it is accepted; the caller holds its lock, and waits for its end.
@@ -242,16 +233,25 @@ class Outstanding:
         except Error:
             return
 
-    def _look(self, sent: Sent, until: float | None) -> None:
-        """Learn what became of it when its connection broke; the caller holds its lock.
+    def _look(self, sent: Sent, until: float | None, *, wait: bool) -> None:
+        """Learn what became of it; the caller holds its lock.
 
         What the question for its acceptance was told says nothing of the submission itself.
+
+        Args:
+            sent: a `run`.
+            until: on the monotonic clock.
+            wait: for its answer; without it the connection has broken, and nothing more comes.
+
+        Raises:
+            DeadlineError: `until` has come.
         """
+        left = None if until is None else max(0.0, until - time.monotonic())
         try:
             if sent.call < 0:
                 sent.call = sent.channel.send(_frame_of(sent))
             else:
-                sent.answer = sent.channel.settle(sent.call, 0.0)
+                sent.answer = sent.channel.settle(sent.call, left if wait else 0.0)
         except BrokenError as error:
             self._recover(sent, error, until)
 

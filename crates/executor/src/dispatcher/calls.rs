@@ -151,6 +151,10 @@ impl Driver {
                 self.wait_with(id, waiter, token);
             }
             Submitted::Known(id) if waiter.wants == For::Accepted => self.tell_id(id, waiter),
+            // Sent again after its server was killed, it is asked about by its token as before.
+            Submitted::Known(id) if self.machine.standing(id).is_some() => {
+                self.wait_with(id, waiter, token);
+            }
             Submitted::Known(id) => self.wait(id, waiter)?,
         }
         Ok(())
