@@ -32,7 +32,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos bench-setup bench wheel picture clean
+.PHONY: help demo test lint soak chaos bench-setup bench node wheel picture clean
 .PHONY: test-packages test-rust test-python lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -61,6 +61,11 @@ bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-
 bench: bench-setup  ## run every benchmark system beside its peers
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m benchmarks all
+
+node: bench-setup  ## what runs at once: lanes, a small node, a burst (needs control groups)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
+	@$(BIN)/python -m benchmarks.executor_lanes
+	@$(BIN)/python -m benchmarks.executor_node
 
 wheel: $(STAMPS)/group-build  ## build the abi3 wheel into dist/
 	$(BIN)/maturin build --release --locked --out dist

@@ -49,7 +49,7 @@ def server(group: Cgroup, state: str) -> Iterator[tuple[Any, int]]:
         "FOREBAY_EXECUTOR_WORKER_IDLE": "1s",
     }
     command = [sys.executable, "-m", "forebay.cli", "serve", str(APPLICATION)]
-    with subprocess.Popen(command, env=environment, preexec_fn=group.enter) as process:  # noqa: PLW1509
+    with subprocess.Popen(command, env=environment, preexec_fn=group.enter) as process:
         try:
             os.environ.update(environment)
             with forebay.Client(app=str(APPLICATION), start=False, timeout=READY_S) as client:
@@ -93,7 +93,9 @@ def submitted(client: Any, group: Cgroup, *, megabytes: int = MEGABYTES) -> dict
     """Submit the requests and wait for them all."""
     before, kills = group.anonymous_bytes(), group.kills()
     started = time.monotonic()
-    requests = [client.submit("work", megabytes=megabytes, seconds=SECONDS) for _ in range(REQUESTS)]
+    requests = [
+        client.submit("work", megabytes=megabytes, seconds=SECONDS) for _ in range(REQUESTS)
+    ]
     peak = _watch(group, lambda: all(request.status() == "succeeded" for request in requests))
     took = time.monotonic() - started
     rows = client.list(name="work", limit=REQUESTS)
@@ -153,19 +155,23 @@ def small_node() -> tuple[list[tuple[str, ...]], dict[str, Any]]:
     with cgroup(NODE_BYTES, NODE_CORES) as group:
         for count in (2, 3, 4, 5):
             one = spawned(count, group)
-            rows.append((f"spawned, {count} at once", f"{one['done']} of {count}", str(one["kills"])))
+            ended = f"{one['done']} of {count}"
+            rows.append((f"spawned, {count} at once", ended, str(one["kills"])))
         found["spawned"] = rows[:]
-    with cgroup(NODE_BYTES, NODE_CORES) as group, tempfile.TemporaryDirectory() as state:
-        with server(group, state) as (client, pid):
-            burst = submitted(client, group)
-            found |= {"burst": burst, "overruns": overrun(client), "server_lives": _lives(pid)}
-        rows.append(
-            (
-                f"forebay, at most {burst['at_once']} at once, {burst['seconds']:.0f} s",
-                f"{burst['done']} of {REQUESTS}",
-                str(burst["kills"]),
-            )
+    with (
+        cgroup(NODE_BYTES, NODE_CORES) as group,
+        tempfile.TemporaryDirectory() as state,
+        server(group, state) as (client, pid),
+    ):
+        burst = submitted(client, group)
+        found |= {"burst": burst, "overruns": overrun(client), "server_lives": _lives(pid)}
+    rows.append(
+        (
+            f"forebay, at most {burst['at_once']} at once, {burst['seconds']:.0f} s",
+            f"{burst['done']} of {REQUESTS}",
+            str(burst["kills"]),
         )
+    )
     return rows, found
 
 
@@ -175,10 +181,13 @@ def _lives(pid: int) -> bool:
 
 def whole_machine() -> dict[str, Any]:
     """The burst of 30 where there is room for all."""
-    with cgroup(BURST_BYTES, BURST_CORES) as group, tempfile.TemporaryDirectory() as state:
-        with server(group, state) as (client, _):
-            submitted(client, group, megabytes=1)  # what one needs is learnt
-            return submitted(client, group)
+    with (
+        cgroup(BURST_BYTES, BURST_CORES) as group,
+        tempfile.TemporaryDirectory() as state,
+        server(group, state) as (client, _),
+    ):
+        submitted(client, group, megabytes=1)  # what one needs is learnt
+        return submitted(client, group)
 
 
 def main() -> int:

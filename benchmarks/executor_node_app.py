@@ -1,4 +1,4 @@
-"""The application of the small node: 110 MB once imported, and requests with memory of their own."""
+"""The application of the small node: 110 MB of imports, requests with memory of their own."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ Run as a program: `AT_ONCE REQUESTS MEGABYTES SECONDS`; prints how many ended we
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import sys
 from multiprocessing.connection import Connection
@@ -28,10 +29,8 @@ def _runner(left: list[int], done: list[int], megabytes: int, seconds: float) ->
         process = spawn.Process(target=_request, args=(theirs, megabytes, seconds))
         process.start()
         theirs.close()
-        try:
+        with contextlib.suppress(EOFError):  # it was killed
             done.append(ours.recv())
-        except EOFError:
-            pass  # it was killed
         process.join()
 
 

@@ -105,19 +105,17 @@ class Serving:
     Args:
         directory: where the application's file is written.
         source: its content.
-        enter: called in the server's process before its program; moves it into a cgroup.
+        group: a cgroup that the server enters before it begins.
         settings: of the server, by the names of ExecutorConfig, and `reloads`, `ends_when_idle`.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        source: str,
-        *,
-        enter: Callable[[], None] | None = None,
-        **settings: Any,
+        self, directory: Path, source: str, *, group: Path | None = None, **settings: Any
     ) -> None:
-        self.enter = enter
+        self.program = PROGRAM
+        if group is not None:
+            enter = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+            self.program = ["/bin/sh", "-c", enter, "sh", *PROGRAM]
         self.file = directory / "app.py"
         self.file.write_text(source)
         self.settings = settings
@@ -155,11 +153,10 @@ class Serving:
     def start(self, *, ready: bool = True) -> Self:
         """Start the server, and wait until it is ready."""
         self.process = subprocess.Popen(
-            [*PROGRAM, str(self.file), json.dumps(self.settings)],
+            [*self.program, str(self.file), json.dumps(self.settings)],
             stdout=subprocess.PIPE,
             env=self.environment,
             cwd=self.file.parent,
-            preexec_fn=self.enter,
         )
         self._events = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, args=(self.process, self._events))

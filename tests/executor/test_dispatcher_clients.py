@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import msgpack
 
 from forebay import _core
 from tests.executor.dispatching import AppCrew, Caller, RefusedError, calling, dispatching
@@ -180,6 +182,27 @@ def test_requests_go_on_when_their_client_leaves(
         calls = [other.channel.submit("wait", (id,)) for _ in range(10)]
         assert not any(call.done() for call in calls)
     assert caller.wait(id) == ("succeeded", 5)
+
+
+def test_a_client_that_takes_no_answers_is_let_go(
+    caller: Caller, served: tuple[_core.Dispatcher, AppCrew], directory: Path
+) -> None:
+    """What one client does not read is no burden of the others."""
+    dispatcher, _ = served
+    id = caller.submit("echo", {"value": "x" * 60_000}, delay_s=2.0)
+    dispatcher.hold("until all wait")
+    path = directory / "run" / "s"
+    greedy = _core.Connection(_core.connect_unix(path, 5.0))
+    for _ in range(2_000):
+        greedy.start(0, msgpack.encode(["wait", [id], None]), None, None, 0)
+    last = msgpack.encode(["wait", ["000000000001"], None])
+    assert msgpack.decode(greedy.call(0, last, None, 20.0, 0))[0] == 1, "calls are taken in order"
+    dispatcher.hold(None)
+    ended = select.poll()
+    ended.register(greedy.fileno(), 0)
+    assert ended.poll(20_000) == [(greedy.fileno(), select.POLLHUP)]
+    assert caller.run("echo", {"value": 2}) == ("succeeded", 2)
+    greedy.close()
 
 
 def test_calls_that_are_not_the_dispatchers_go_to_the_main_thread(

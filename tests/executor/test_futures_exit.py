@@ -126,6 +126,16 @@ def test_a_main_module_without_a_guard_is_told_what_it_lacks(tmp_path: Path):
     assert "if __name__ == '__main__':" in err
 
 
+def test_a_function_that_no_worker_can_find_is_refused(tmp_path: Path):
+    """Typed into a session it has no module; the message says what to do."""
+    text = "import forebay\ndef one(): return 1\nforebay.Executor(1).submit(one)"
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "function one is defined in an interactive session" in done.stderr
+    assert "put it into a module" in done.stderr
+
+
 def test_a_killed_program_takes_its_workers_with_it(tmp_path: Path):
     """Nothing is left running, whatever happens to the program."""
     process = program(

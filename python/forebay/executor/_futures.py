@@ -103,7 +103,8 @@ class Executor(concurrent.futures.Executor):
         Raises:
             RuntimeError: the executor or the interpreter is shutting down.
             BrokenProcessPool: no worker can be had; the message says why.
-            ConfigError: after a fork, or in a main module without a guard.
+            ConfigError: after a fork, in a main module without a guard, or for a function that
+                was typed into an interactive session.
 
         Cost: one pickling and one message to the dispatcher's thread.
         """
@@ -239,6 +240,7 @@ class Executor(concurrent.futures.Executor):
         from forebay.executor import _futures_start
 
         refuse_in_template()
+        _futures_start.refuse_unimportable(fn)
         with self._start_lock:
             if self._calls is None:
                 self._check(None)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from forebay import _core
+from forebay.errors import ConfigError
 from forebay.executor._crew import Crew
 from forebay.executor._futures_calls import CALL, Calls
 from forebay.executor._futures_output import OutputDoor
@@ -26,6 +27,8 @@ FOR_EVER = 2**53
 
 QUEUED_MAX = 2**32 - 1
 """Calls that wait: as many as memory holds, as in concurrent.futures; `buffersize` bounds a map."""
+
+MAIN_NAMES = ("__main__", MAIN_ALIAS)
 
 OPTIONS = {"oom_score": 500}
 """Of every worker: where memory runs out, one of them ends before the program does."""
@@ -55,7 +58,21 @@ def module_of(function: Callable[..., Any]) -> str | None:
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__module__", None) or type(function).__module__
-    return None if name in ("__main__", MAIN_ALIAS, "builtins") else str(name)
+    return None if name in (*MAIN_NAMES, "builtins") else str(name)
+
+
+def refuse_unimportable(function: Callable[..., Any]) -> None:
+    """Raise where a worker could not find a function.
+
+    Raises:
+        ConfigError: it is defined in a main module that another process cannot import.
+    """
+    if getattr(function, "__module__", None) in MAIN_NAMES and main_module()[0] == "none":
+        name = getattr(function, "__qualname__", repr(function))
+        raise ConfigError(
+            f"function {name} is defined in an interactive session, in python -c or in the "
+            "__main__.py of a package, where a worker cannot find it; put it into a module"
+        )
 
 
 class _Watcher:

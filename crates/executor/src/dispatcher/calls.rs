@@ -181,6 +181,7 @@ impl Driver {
             left,
         };
         keeping.ask(first, Question::Ending, Asker::After(Box::new(late)));
+        self.clients.owes(waiter.client, waiter.call);
         Ok(())
     }
 
@@ -210,7 +211,7 @@ impl Driver {
             self.wait_for(id, waiter);
             return Ok(());
         }
-        self.ask_store(id, Asker::End(waiter))
+        self.ask_store(id, waiter, Asker::End)
     }
 
     fn cancel(&mut self, id: RequestId, waiter: Waiter) -> Result<(), Refusal> {
@@ -222,16 +223,22 @@ impl Driver {
             }
             Cancelled::Asked => "asked",
             Cancelled::AlreadyEnded => "ended",
-            Cancelled::Unknown => return self.ask_store(id, Asker::Cancel(waiter)),
+            Cancelled::Unknown => return self.ask_store(id, waiter, Asker::Cancel),
         };
         self.answer(waiter.client, waiter.call, plain(message::cancelled(told)));
         Ok(())
     }
 
     /// What is not unfinished may be in the store.
-    fn ask_store(&mut self, id: RequestId, asker: Asker) -> Result<(), Refusal> {
+    fn ask_store(
+        &mut self,
+        id: RequestId,
+        waiter: Waiter,
+        asker: fn(Waiter) -> Asker,
+    ) -> Result<(), Refusal> {
         let keeping = self.keeping.as_mut().ok_or_else(|| unknown(id))?;
-        keeping.ask(id, Question::Ending, asker);
+        keeping.ask(id, Question::Ending, asker(waiter));
+        self.clients.owes(waiter.client, waiter.call);
         Ok(())
     }
 }

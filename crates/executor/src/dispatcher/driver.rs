@@ -31,7 +31,7 @@ use crate::dispatcher::recovery;
 use crate::dispatcher::settings::Settings;
 use crate::dispatcher::sides::Sides;
 use crate::dispatcher::waiting::Waiting;
-use crate::dispatcher::workers::{Run, Workers};
+use crate::dispatcher::workers::{Run, Worker, Workers};
 use crate::error::{Error, Result};
 use crate::logs::Logs;
 use crate::machine::Machine;
@@ -268,8 +268,10 @@ impl Driver {
     fn take_replies(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
         for ((id, attempt), reply) in replies.drain(..) {
             if let Some(outcome) = crate::dispatcher::reply::outcome_of(&reply) {
+                let worker = self.workers.get_mut(slot);
+                let peak = worker.and_then(Worker::peak_of_run);
                 self.machine
-                    .finished(self.now, slot, id, attempt, outcome, None);
+                    .finished(self.now, slot, id, attempt, outcome, peak);
             }
         }
         self.replies = std::mem::take(replies);

@@ -56,7 +56,7 @@ impl Driver {
                 } => {
                     let worker = self.workers.get_mut(slot);
                     if let Some(worker) = worker.filter(|worker| worker.is_process(pid)) {
-                        worker.peak_bytes = worker.peak_bytes.max(Some(private_bytes));
+                        worker.measured(private_bytes);
                         self.machine.measured(self.now, slot, private_bytes);
                     }
                 }

@@ -16,6 +16,7 @@ mod driver;
 mod ends;
 mod files;
 mod following;
+mod growth;
 mod hash;
 mod idle;
 mod keeping;
