@@ -14,10 +14,10 @@ from forebay.errors import BrokenError, Error
 MIX = ("once", "once", "once", "short", "short", "nap", "again", "again", "large")
 """How often which request comes."""
 
-SLOW_S = 0.6
+SLOW_S = 0.25
 """The longest that one of them sleeps; a third of them do not."""
 
-OPEN_MAX = 16
+OPEN_MAX = 40
 """Requests that a client has under way before it waits for the oldest."""
 
 COMES_BACK_S = 60.0

@@ -20,14 +20,6 @@ def add(a: int, b: int = 2) -> int:
     return a + b
 
 
-@app.request(memory="70MB")
-def fill(n: int, seconds: float) -> int:
-    """Have so much memory for so long."""
-    filled = b"x" * n
-    time.sleep(seconds)
-    return len(filled)
-
-
 @app.request(lane="short")
 def mark(path: str) -> None:
     """Note a run."""

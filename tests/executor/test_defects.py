@@ -6,7 +6,6 @@ Those defects that other tests show too stand with their names in docs/concepts/
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ import pytest
 from msgspec import msgpack
 
 import forebay
-from benchmarks.executor_cgroup import Cgroup, cgroup
 from forebay.rpc import Channel
 from tests.executor.serving import Caller, Serving, descendants, until
 
@@ -31,8 +29,8 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     """Starts servers of the application, and ends them."""
     made: list[Serving] = []
 
-    def start(**settings: Any) -> Serving:
-        serving = Serving(tmp_path, APP, **settings)
+    def start(source: str = APP, **settings: Any) -> Serving:
+        serving = Serving(tmp_path, source, **settings)
         serving.environment["FOREBAY_TEST_IMPORTS"] = str(tmp_path / "imports")
         made.append(serving)
         return serving.start()
@@ -40,16 +38,6 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     yield start
     for serving in made:
         serving.close()
-
-
-@pytest.fixture
-def group() -> Iterator[Cgroup]:
-    """A control group of 400 MiB."""
-    try:
-        with cgroup(400 << 20, cores=4.0) as made:
-            yield made
-    except PermissionError as error:
-        pytest.skip(str(error))
 
 
 def status_field(path: str, field: str) -> int:
@@ -64,24 +52,6 @@ def state_of(serving: Serving) -> Path:
     """The directory of its store."""
     (state,) = Path(serving.environment["FOREBAY_STATE_DIR"]).iterdir()
     return state
-
-
-@pytest.mark.slow
-def test_requests_that_do_not_fit_together_wait_for_each_other(serve: Serve, group: Cgroup) -> None:
-    """A burst is bounded by the memory that there is: bounded by a count, it was killed."""
-    serving = serve(enter=group.enter, workers_max=32)
-    with serving.caller() as caller:
-        calls = [caller.begin("fill", n=60_000_000, seconds=0.3) for _ in range(20)]
-        ids = [caller.taken(call) for call in calls]
-        why = until(lambda: _waits_for_memory(caller, ids[-1]))
-        assert all(caller.wait(id_) == 60_000_000 for id_ in ids)
-    assert group.kills() == 0
-    assert re.search(r"needs \d+ MB, \d+ MB free of 4\d\d MB", why), why
-
-
-def _waits_for_memory(caller: Caller, id_: str) -> str:
-    reason = caller.ask("show", id_)["reason"] or ""
-    return reason if "MB" in reason else ""
 
 
 def test_the_kernel_takes_a_worker_before_the_server(serve: Serve) -> None:
@@ -174,6 +144,25 @@ def test_the_server_does_not_import_the_application(serve: Serve, tmp_path: Path
     importers = {int(line) for line in (tmp_path / "imports").read_text().split()}
     assert len(importers) == 1, "the template alone"
     assert serving.pid not in importers
+
+
+def test_a_worker_shares_what_the_application_has_made(serve: Serve) -> None:
+    """A garbage collection wrote to every object, so that each worker had a copy of all of them."""
+    heap = """
+import gc
+
+heap = [{"number": number} for number in range(200_000)]
+
+
+@app.request(lane="short")
+def collect() -> int:
+    gc.collect()
+    return os.getpid()
+"""
+    with serve(APP + heap).caller() as caller:
+        rollup = f"/proc/{caller.run('collect')}/smaps_rollup"
+        assert status_field(rollup, "Rss") > 50_000, "in kB: the heap is there"
+        assert status_field(rollup, "Private_Dirty") < 8_000
 
 
 def test_a_cancel_that_races_with_the_start_is_kept(serve: Serve, tmp_path: Path) -> None:
