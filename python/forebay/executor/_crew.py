@@ -306,7 +306,7 @@ class Crew:
                 if death.signal == signal.SIGKILL and self._witness.was_killed():
                     death = death._replace(cause="memory")
                 elif death.cause == "signal":
-                    # What it shared is in it: only where memory is the matter does it say something.
+                    # It counts what was shared: told only where memory is the matter.
                     death = death._replace(peak_bytes=None)
                 self._dispatcher.worker_died(post.slot, *death)
 
