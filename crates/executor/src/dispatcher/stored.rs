@@ -71,7 +71,7 @@ impl Driver {
             return;
         };
         for run in keeping.answered(count, on_disk) {
-            self.begin(run, None);
+            self.read_and_begin(run);
         }
     }
 
