@@ -190,3 +190,20 @@ fn a_worker_that_nobody_waits_for_is_sent_away() {
     dispatcher.worker_ready(5, hired).expect("told");
     assert_eq!(orders(&dispatcher), [Order::Stop { slot: 5 }]);
 }
+
+#[test]
+fn who_asks_while_it_is_closed_is_not_left_waiting() {
+    for _ in 0..200 {
+        let dispatcher = Arc::new(dispatcher(1));
+        let asking = Arc::clone(&dispatcher);
+        let (tell, told) = std::sync::mpsc::channel();
+        let asker = std::thread::spawn(move || {
+            while asking.figures().is_ok() {}
+            tell.send(()).expect("somebody waits");
+        });
+        dispatcher.close();
+        told.recv_timeout(PATIENCE)
+            .expect("an answer, or that it is closed");
+        asker.join().expect("no panic");
+    }
+}

@@ -76,14 +76,21 @@ impl Driver {
 
     /// A run begins: it is noted, its arguments are read where they are on disk, and its worker is told.
     fn dispatch(&mut self, run: Held, journal: bool) {
-        if let Some(keeping) = &mut self.keeping {
-            if journal && !keeping.note(run) {
-                return;
-            }
-            if keeping.is_on_disk(run.id) {
-                keeping.ask(run.id, Question::Arguments, Asker::Run(run));
-                return;
-            }
+        if let Some(keeping) = &mut self.keeping
+            && journal
+            && !keeping.note(run)
+        {
+            return;
+        }
+        self.read_and_begin(run);
+    }
+
+    /// The same for a run that is noted, or whose claim is on disk.
+    pub fn read_and_begin(&mut self, run: Held) {
+        if let Some(keeping) = &mut self.keeping
+            && keeping.is_on_disk(run.id)
+        {
+            return keeping.ask(run.id, Question::Arguments, Asker::Run(run));
         }
         self.begin(run, None);
     }

@@ -155,7 +155,6 @@ impl Driver {
             }
             self.turn();
         }
-        self.shared.close();
     }
 
     fn turn(&mut self) {
@@ -363,5 +362,12 @@ impl Driver {
         let others = others.into_iter().flatten();
         let others = others.map(|at| at.saturating_duration_since(now));
         others.chain(tick).min()
+    }
+}
+
+impl Drop for Driver {
+    /// Also where the thread panicked: whoever waits for it is told that it is gone.
+    fn drop(&mut self) {
+        self.shared.close();
     }
 }
