@@ -144,5 +144,5 @@ def test_every_overrun_is_named_and_hurts_nobody_else(
     assert [one["limit_bytes"] for one in told] == [LIMIT_BYTES] * OVERRUNS
     assert all(20_000_000 < peak <= 1.1 * LIMIT_BYTES for peak in peaks), peaks
     assert all("greedy as ever" in one["last_output"] for one in told)
-    assert 0 < kernel < OVERRUNS, "both the guard and the kernel have ended some"
+    assert kernel > 0, "nobody is faster than a leap but the kernel"
     assert statistics.median(late) < TOLD_S
