@@ -1,6 +1,5 @@
 //! What the store answers.
 
-
 use crate::dispatcher::answers::plain;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::keeping::{Asker, Held, Late, Told};
