@@ -92,9 +92,18 @@ impl Client {
     fn submit(&self, method: &str, number: u64) -> u64 {
         let mut value = Writer::default();
         value.map(1).text("value").unsigned(number);
+        self.send(method, &value.into_bytes())
+    }
+
+    fn submit_bytes(&self, bytes: usize) -> u64 {
+        let mut value = Writer::default();
+        value.map(1).text("value").binary(&vec![7; bytes]);
+        self.send("submit", &value.into_bytes())
+    }
+
+    fn send(&self, method: &str, blob: &[u8]) -> u64 {
         let mut arguments = Writer::default();
-        let blob = value.into_bytes();
-        arguments.array(4).text("echo").binary(&blob).nil().nil();
+        arguments.array(4).text("echo").binary(blob).nil().nil();
         self.call(method, &arguments.into_bytes())
     }
 
@@ -184,4 +193,40 @@ fn a_run_that_waited_for_room_in_the_journal_gets_its_arguments_from_the_disk() 
             assert_eq!(returned(&client.answer(call)), number);
         }
     });
+}
+
+/// Hand over what is sent until the dispatcher takes nothing more: how many requests it has then.
+fn taken(client: &Client, dispatcher: &Dispatcher) -> usize {
+    let (mut seen, mut looks) = ((usize::MAX, usize::MAX), 0);
+    while looks < 100 {
+        client.0.flush().expect("open");
+        let unfinished = dispatcher.figures().expect("open").unfinished;
+        let now = (client.0.outbox_bytes(), unfinished);
+        looks = if now == seen { looks + 1 } else { 0 };
+        seen = now;
+    }
+    seen.1
+}
+
+#[test]
+fn a_store_that_is_slow_holds_up_who_submits_and_not_the_memory() {
+    const EACH: usize = 60_000;
+    const MANY: usize = 3_000;
+    let directory = Directory::new("slow");
+    let dispatcher = dispatcher(&directory.0, |store| store.queue_bytes_max = 0);
+    let path = directory.0.join("state").join("requests.db");
+    let writer = rusqlite::Connection::open(path).expect("opens");
+    writer.execute_batch("BEGIN IMMEDIATE").expect("locked");
+    let client = Client::new(&directory.0);
+    let calls: Vec<u64> = (0..MANY).map(|_| client.submit_bytes(EACH)).collect();
+    let taken = taken(&client, &dispatcher);
+    assert!(taken * EACH > 64 << 20, "as much as may be: {taken}");
+    assert!(taken * EACH < 80 << 20, "and not all: {taken}");
+    writer.execute_batch("COMMIT").expect("let go");
+    for call in calls {
+        let head = client.answer(call);
+        let mut reader = Reader::new(&head);
+        assert_eq!(reader.array().expect("an answer"), 2);
+        assert_eq!(reader.value().expect("a kind"), Value::Int(0));
+    }
 }
