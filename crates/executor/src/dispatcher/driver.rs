@@ -217,7 +217,9 @@ impl Driver {
             Source::Gauge => self.take_readings(),
             Source::SideDoor => self.let_sides_in(),
             Source::Files => self.look_at_files(),
-            Source::Side(place) => self.read_side(place),
+            Source::Side(place) => {
+                self.read_side(place);
+            }
             Source::Output(place) => self.read_output(place),
         }
     }

@@ -7,7 +7,8 @@ use rustix::io::Errno;
 
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{
-    ACCEPTS_A_TURN, OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORDS_A_TURN, SIDES_MAX,
+    ACCEPTS_A_TURN, OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORD_TURNS_AT_END, RECORDS_A_TURN,
+    SIDES_MAX,
 };
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
 use crate::dispatcher::seats::Seats;
@@ -127,25 +128,32 @@ impl Driver {
         }
     }
 
-    /// A worker has something to tell.
-    pub fn read_side(&mut self, place: Place) {
+    /// A worker has something to tell. True: it may have more.
+    pub fn read_side(&mut self, place: Place) -> bool {
         let mut desk = std::mem::take(&mut self.sides.desk);
+        let mut more = true;
         for _ in 0..RECORDS_A_TURN {
             let Some(seat) = self.sides.seats.get_mut(place) else {
+                more = false;
                 break;
             };
             match seat.side.receive(&mut desk) {
                 Ok(Received::Record(record)) => self.take_record(place, record),
-                Ok(Received::Nothing) => break,
+                Ok(Received::Nothing) => {
+                    more = false;
+                    break;
+                }
                 Ok(Received::End) | Err(_) => {
                     // Its last words lie in the pipe still.
                     self.read_output(place);
                     self.leave_side(place);
+                    more = false;
                     break;
                 }
             }
         }
         self.sides.desk = desk;
+        more
     }
 
     fn take_record(&mut self, place: Place, record: Record<'_>) {
@@ -230,7 +238,12 @@ impl Driver {
     pub fn empty_side(&mut self, slot: Slot) {
         let side = self.workers.get(slot).and_then(|worker| worker.side);
         if let Some(place) = side {
-            self.read_side(place);
+            // Many runs of one worker talk at once: one that never stops holds up its own end for so long.
+            for _ in 0..RECORD_TURNS_AT_END {
+                if !self.read_side(place) {
+                    break;
+                }
+            }
             self.read_output(place);
         }
     }
