@@ -324,6 +324,7 @@ impl Driver {
         }
         let now = Instant::now();
         self.clients.welcome(&self.poll, now);
+        self.sides.welcome(&self.poll, now);
         if self
             .keeping
             .as_mut()
@@ -356,6 +357,7 @@ impl Driver {
         let others = [
             self.workers.deadline(),
             self.clients.resumes(),
+            self.sides.resumes(),
             self.idleness.due(),
             self.nudges.deadline(),
             self.following.deadline(),
