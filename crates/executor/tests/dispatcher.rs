@@ -194,16 +194,16 @@ fn a_worker_that_nobody_waits_for_is_sent_away() {
 #[test]
 fn who_asks_while_it_is_closed_is_not_left_waiting() {
     for _ in 0..200 {
-        let dispatcher = Arc::new(dispatcher(1));
-        let asking = Arc::clone(&dispatcher);
+        let dispatcher = dispatcher(1);
         let (tell, told) = std::sync::mpsc::channel();
-        let asker = std::thread::spawn(move || {
-            while asking.figures().is_ok() {}
-            tell.send(()).expect("somebody waits");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while dispatcher.figures().is_ok() {}
+                tell.send(()).expect("somebody waits");
+            });
+            dispatcher.close();
+            let done = told.recv_timeout(PATIENCE);
+            done.expect("an answer, or that it is closed");
         });
-        dispatcher.close();
-        told.recv_timeout(PATIENCE)
-            .expect("an answer, or that it is closed");
-        asker.join().expect("no panic");
     }
 }

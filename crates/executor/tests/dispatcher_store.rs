@@ -1,17 +1,25 @@
 //! The dispatcher with a store, as one client and one worker of its sockets see it.
 
-use std::os::fd::OwnedFd;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_executor::dispatcher::{Dispatcher, Hired, Order, Settings, Waited};
+use forebay_executor::id::RequestId;
 use forebay_executor::machine::Policy;
 use forebay_executor::message::{Reader, Value, Writer};
 use forebay_executor::store::StoreConfig;
 use forebay_transport::call::{Outcome, Taker};
 use forebay_transport::connection::Outgoing;
 use forebay_transport::{Codec, Connection, Head, Options as Ends, Role, unix};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketType, connect, send, sendmsg, socket,
+};
+use rustix::pipe::pipe;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -57,6 +65,7 @@ fn dispatcher(directory: &Path, change: impl FnOnce(&mut StoreConfig)) -> Dispat
         policy,
         store: Some(store),
         socket: Some(directory.join("s")),
+        side_socket: Some(directory.join("side")),
         ..Settings::default()
     })
     .expect("a dispatcher");
@@ -118,13 +127,22 @@ impl Client {
 
 /// The worker that the dispatcher wants: this process, at the end of a pair.
 fn worker(dispatcher: &Dispatcher) -> Connection {
-    let slot = match dispatcher.orders(Some(PATIENCE)).expect("polled") {
+    let (slot, _) = wanted(dispatcher);
+    hire(dispatcher, slot)
+}
+
+/// The place and the nonce of the worker that is to be started.
+fn wanted(dispatcher: &Dispatcher) -> (u32, u64) {
+    match dispatcher.orders(Some(PATIENCE)).expect("polled") {
         Waited::Items(orders) => match orders[..] {
-            [Order::Start { slot, .. }] => slot,
+            [Order::Start { slot, nonce, .. }] => (slot, nonce),
             ref other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),
-    };
+    }
+}
+
+fn hire(dispatcher: &Dispatcher, slot: u32) -> Connection {
     let (ours, theirs) = unix::pair().expect("a pair");
     let caller = Connection::new(ours, Ends::new(Role::Caller, "a worker")).expect("ours");
     let worker = Connection::new(theirs, Ends::new(Role::Server, "the server")).expect("theirs");
@@ -141,6 +159,11 @@ fn worker(dispatcher: &Dispatcher) -> Connection {
 
 /// Answer a run with its arguments.
 fn echo(worker: &Connection) {
+    echo_after(worker, |_| ());
+}
+
+/// Do something of a request, then answer its run with its arguments.
+fn echo_after(worker: &Connection, work: impl FnOnce(RequestId)) {
     let call = worker.next_call(deadline()).expect("open").expect("a call");
     let mut reader = Reader::new(call.head.as_slice());
     reader.array().expect("a call");
@@ -150,6 +173,7 @@ fn echo(worker: &Connection) {
     let Ok(Value::Bin(blob)) = reader.value() else {
         panic!("no blob");
     };
+    work(reader.text().expect("an id").parse().expect("an id"));
     let mut reply = Writer::default();
     reply.array(2).unsigned(0).binary(blob);
     let head = reply.into_bytes();
@@ -201,7 +225,7 @@ fn taken(client: &Client, dispatcher: &Dispatcher) -> usize {
     while looks < 100 {
         client.0.flush().expect("open");
         let unfinished = dispatcher.figures().expect("open").unfinished;
-        let now = (client.0.outbox_bytes(), unfinished as usize);
+        let now = (client.0.outbox_bytes(), unfinished);
         looks = if now == seen { looks + 1 } else { 0 };
         seen = now;
     }
@@ -228,5 +252,52 @@ fn a_store_that_is_slow_holds_up_who_submits_and_not_the_memory() {
         let mut reader = Reader::new(&head);
         assert_eq!(reader.array().expect("an answer"), 2);
         assert_eq!(reader.value().expect("a kind"), Value::Int(0));
+    }
+}
+
+/// The side socket of a worker that has said who it is, and the write end of its output.
+fn side(directory: &Path, slot: u32, nonce: u64) -> (OwnedFd, OwnedFd) {
+    let side = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    let path = SocketAddrUnix::new(directory.join("side")).expect("an address");
+    connect(&side, &path).expect("connected");
+    let (reading, writing) = pipe().expect("a pipe");
+    let hello = [&[0][..], &slot.to_le_bytes(), &nonce.to_le_bytes()].concat();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [reading.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    let hello = [IoSlice::new(&hello)];
+    sendmsg(&side, &hello, &mut control, SendFlags::empty()).expect("said");
+    (side, writing)
+}
+
+#[test]
+fn all_that_a_request_says_before_its_reply_is_in_its_log() {
+    const LINES: usize = 200;
+    let directory = Directory::new("lines");
+    let dispatcher = dispatcher(&directory.0, |_| ());
+    let client = Client::new(&directory.0);
+    let first = client.submit("run", 0);
+    let (slot, nonce) = wanted(&dispatcher);
+    let (side, _output) = side(&directory.0, slot, nonce);
+    let worker = hire(&dispatcher, slot);
+    for (number, call) in std::iter::once(first)
+        .chain((1..10).map(|number| client.submit("run", number)))
+        .enumerate()
+    {
+        let mut asked = RequestId(0);
+        echo_after(&worker, |id| {
+            asked = id;
+            for line in 0..LINES {
+                let text = format!("line {line}\n");
+                let head = [&[1][..], &id.0.to_le_bytes(), &1_u32.to_le_bytes()].concat();
+                let record = [&head[..], text.as_bytes()].concat();
+                send(&side, &record, SendFlags::empty()).expect("said");
+            }
+        });
+        assert_eq!(returned(&client.answer(call)), number as u64);
+        let log = directory.0.join("state/logs").join(format!("{asked}.log"));
+        let log = std::fs::read_to_string(log).expect("a log");
+        assert_eq!(log.lines().count(), LINES, "of request {number}");
     }
 }

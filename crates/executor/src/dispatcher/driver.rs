@@ -213,7 +213,9 @@ impl Driver {
             Source::Gauge => self.take_readings(),
             Source::SideDoor => self.let_sides_in(),
             Source::Files => self.look_at_files(),
-            Source::Side(place) => self.read_side(place),
+            Source::Side(place) => {
+                self.read_side(place);
+            }
             Source::Output(place) => self.read_output(place),
         }
     }
@@ -318,6 +320,7 @@ impl Driver {
         }
         let now = Instant::now();
         self.clients.welcome(&self.poll, now);
+        self.sides.welcome(&self.poll, now);
         if self
             .keeping
             .as_mut()
@@ -350,6 +353,7 @@ impl Driver {
         let others = [
             self.workers.deadline(),
             self.clients.resumes(),
+            self.sides.resumes(),
             self.idleness.due(),
             self.nudges.deadline(),
             self.following.deadline(),

@@ -201,8 +201,11 @@ impl Keeping {
     /// So many changes were answered: the runs that were held for that, and may begin.
     pub fn answered(&mut self, count: usize, on_disk: bool) -> Vec<Held> {
         self.answered += count as u64;
-        while let Some((_, bytes)) = self.writing.pop_front_if(|(at, _)| *at <= self.answered) {
+        while let Some((at, bytes)) = self.writing.front()
+            && *at <= self.answered
+        {
             self.writing_bytes -= bytes;
+            self.writing.pop_front();
         }
         if !on_disk {
             // The claim of any of them may be among what failed: only the journal lets them begin.

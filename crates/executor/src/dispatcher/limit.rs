@@ -38,6 +38,8 @@ pub const PARKED_BYTES_MAX: usize = 64 << 20;
 pub const SIDES_MAX: usize = 4_096;
 /// Records of one worker in one turn: it may talk without end.
 pub const RECORDS_A_TURN: usize = 64;
+/// Turns' worth of its records that are read before the end of a run: more than its socket's buffer holds.
+pub const RECORD_TURNS_AT_END: usize = 32;
 /// Output of one worker that is read at once, which is what a pipe holds.
 pub const OUTPUT_READ_BYTES: usize = 64 << 10;
 /// And in one turn.
