@@ -5,8 +5,9 @@ use std::sync::Arc;
 use forebay_executor::action::Action;
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Definition, Machine, Policy, Submitted};
+use forebay_executor::op::Op;
 use forebay_executor::request::{
-    Death, Failure, Lane, Millis, Options, Outcome, Slot, Status, Submission,
+    Death, Failure, Lane, Millis, Options, Outcome, Request, Slot, Status, Submission,
 };
 
 use super::chance::Chance;
@@ -46,8 +47,11 @@ pub struct World {
     ids: Vec<RequestId>,
     code: u32,
     submitted: u64,
+    newest: Option<Arc<Request>>,
     /// This step told the machine how much memory is taken.
     measured: bool,
+    /// This step was a tick.
+    ticked: bool,
     /// Print everything that happens.
     pub aloud: bool,
 }
@@ -82,7 +86,8 @@ fn policy(chance: &mut Chance) -> Policy {
 impl World {
     pub fn new(seed: u64, planted: Planted) -> Self {
         let mut chance = Chance::new(seed);
-        let policy = policy(&mut chance);
+        let mut policy = policy(&mut chance);
+        policy.durable = planted != Planted::Nothing || !chance.one_in(5);
         let mut world = Self {
             machine: Machine::new(policy.clone(), 0),
             chance,
@@ -95,7 +100,9 @@ impl World {
             ids: Vec::new(),
             code: 0,
             submitted: 0,
+            newest: None,
             measured: false,
+            ticked: false,
             aloud: false,
         };
         world.install();
@@ -104,6 +111,7 @@ impl World {
 
     /// Does so many things, each chosen by chance, then lets everything end.
     pub fn run(&mut self, steps: u64) -> Verdict {
+        self.perform()?;
         for step in 0..steps {
             self.step()
                 .map_err(|broken| format!("step {step} at {} ms: {broken}", self.now))?;
@@ -134,7 +142,7 @@ impl World {
                 self.machine.hold(self.now, reason);
             }
             195..198 => self.nonsense(),
-            198 if self.chance.one_in(5) => self.crash(),
+            198 if self.policy.durable && self.chance.one_in(5) => self.crash(),
             _ => {}
         }
         self.settle()
@@ -144,12 +152,17 @@ impl World {
     fn settle(&mut self) -> Verdict {
         self.perform()?;
         let measured = std::mem::take(&mut self.measured);
+        let asks_again = self.machine.next_tick().is_some_and(|at| at <= self.now);
+        if std::mem::take(&mut self.ticked) && asks_again {
+            return Err("a tick asks for itself: the driver would never sleep".into());
+        }
         self.law.step(&self.machine, self.now, &self.ids, measured)
     }
 
     fn perform(&mut self) -> Verdict {
         let actions: Vec<Action> = self.machine.actions().collect();
         for action in actions {
+            self.keep_without_a_store(&action);
             if self.aloud {
                 eprintln!("  {action:?}");
             }
@@ -159,12 +172,34 @@ impl World {
         Ok(())
     }
 
+    /// Without a store the world keeps what a store would have, so that the same laws hold.
+    fn keep_without_a_store(&mut self, action: &Action) {
+        if self.policy.durable {
+            return;
+        }
+        match action {
+            Action::Accepted(id) => {
+                let kept = self.machine.request(*id).or(self.newest.as_ref());
+                let request = kept.filter(|request| request.id == *id).cloned();
+                self.disk
+                    .apply(Op::Accept(request.expect("a request that was submitted")));
+            }
+            Action::Dispatch { id, attempt, .. } => {
+                let (id, attempt, at) = (*id, *attempt, self.now);
+                self.disk.apply(Op::Claim { id, attempt, at });
+            }
+            Action::Ended(id, ending) => {
+                let (id, ending) = (*id, Arc::clone(ending));
+                self.disk.apply(Op::End { id, ending });
+            }
+            _ => {}
+        }
+    }
+
     fn act(&mut self, action: Action) -> Verdict {
         match action {
             Action::Store(op) => {
-                if let (Planted::ToldEarly, forebay_executor::op::Op::End { id, ending }) =
-                    (self.planted, &op)
-                {
+                if let (Planted::ToldEarly, Op::End { id, ending }) = (self.planted, &op) {
                     let early = Action::Ended(*id, Arc::clone(ending));
                     self.law.action(&early, &self.disk, &self.crew)?;
                 }
@@ -250,7 +285,14 @@ impl World {
             options: Arc::new(options),
         };
         self.submitted += 1;
+        let kept = submission.clone();
         if let Ok(Submitted::New(id)) = self.machine.submit(self.now, submission) {
+            let accepted_at = self.now;
+            self.newest = Some(Arc::new(Request {
+                id,
+                accepted_at,
+                submission: kept,
+            }));
             self.ids.push(id);
         }
     }
@@ -372,10 +414,7 @@ impl World {
             _ => self.now + self.chance.below(50),
         };
         self.machine.tick(self.now);
-        assert!(
-            self.machine.next_tick().is_none_or(|at| at > self.now),
-            "a tick asks for itself"
-        );
+        self.ticked = true;
         if self.planted == Planted::PlaceReused && self.chance.one_in(20) {
             let slots = self
                 .crew
@@ -411,6 +450,9 @@ impl World {
             && self.machine.retry(self.now, ended)
         {
             self.law.retried(id);
+            if !self.policy.durable {
+                self.disk.apply(Op::Retry { id, at: self.now });
+            }
         }
     }
 
