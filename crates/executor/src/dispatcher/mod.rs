@@ -33,6 +33,7 @@ mod sides;
 mod stored;
 mod streams;
 mod tail;
+mod unsent;
 mod waiting;
 mod workers;
 

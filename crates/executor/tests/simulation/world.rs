@@ -13,7 +13,7 @@ use forebay_executor::request::{
 use super::chance::Chance;
 use super::disk::{Answer, Disk};
 use super::law::Law;
-use super::workers::{Crew, Ended, Said};
+use super::workers::{AHEAD, Crew, Ended, Said};
 
 /// A fault that is put between the machine and the world: the simulation has to find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,7 @@ fn policy(chance: &mut Chance) -> Policy {
         worker_idle_ms: 500,
         worker_uses_max: 5 + chance.below(50),
         worker_age_max_ms: 20_000,
+        ahead_ms_max: *chance.pick(&[20, 200, 2_000]),
         async_at_once: 4,
         exception_ms: 100,
         terminate_ms: 100,
@@ -150,6 +151,7 @@ impl World {
 
     /// Performs what the machine wants, and looks whether everything holds.
     fn settle(&mut self) -> Verdict {
+        self.look_at_begun()?;
         self.perform()?;
         let measured = std::mem::take(&mut self.measured);
         let asks_again = self.machine.next_tick().is_some_and(|at| at <= self.now);
@@ -217,6 +219,7 @@ impl World {
                 }
                 let lane = self.disk.rows[&id].request.submission.options.lane;
                 self.crew.begin(slot, lane, id, attempt)?;
+                self.look_at_begun()?;
                 self.send_twice(slot, lane, id, attempt)?;
             }
             Action::Interrupt {
@@ -228,6 +231,10 @@ impl World {
                 let heeds = !self.chance.one_in(3);
                 self.crew.interrupt(slot, id, attempt, step, heeds)?;
             }
+            Action::Recall { slot, id, attempt } => {
+                let heeds = !self.chance.one_in(3);
+                self.crew.recall(slot, (id, attempt), heeds)?;
+            }
             Action::Start { slot, lane } => self.crew.start(slot, lane)?,
             Action::Stop { slot } => {
                 let busy = self.crew.slots(|process| !process.runs.is_empty());
@@ -238,6 +245,13 @@ impl World {
             }
             Action::Expel { slot, .. } => self.crew.kill(slot),
             Action::Accepted(_) | Action::Ended(..) | Action::Measure { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn look_at_begun(&mut self) -> Verdict {
+        for (id, attempt) in self.crew.begun() {
+            self.law.begun(id, attempt, &self.disk)?;
         }
         Ok(())
     }
@@ -309,6 +323,9 @@ impl World {
             cpu_milli: *chance.pick(&[500, 1_000, 4_000]),
             ..Options::default()
         };
+        if chance.one_in(2) {
+            options.ahead = 1 + u32::try_from(chance.index(AHEAD)).unwrap_or(0);
+        }
         if chance.one_in(3) {
             options.retries = 1 + u32::try_from(chance.below(5)).unwrap_or(0);
         }
@@ -364,7 +381,8 @@ impl World {
                 let ended = *self
                     .chance
                     .pick(&[Ended::Succeeded, Ended::Succeeded, Ended::Raised]);
-                let place = self.chance.index(runs);
+                let is_async = self.crew.processes[&slot].lane == Lane::Async;
+                let place = if is_async { self.chance.index(runs) } else { 0 };
                 self.crew.finish(slot, place, ended);
             }
             19 if !all.is_empty() => self.crew.kill(*self.chance.pick(&all)),
@@ -382,6 +400,7 @@ impl World {
         }
         match said {
             Said::Ready(slot) => self.machine.worker_ready(now, slot),
+            Said::Returned(slot, id, attempt) => self.machine.returned(now, slot, id, attempt),
             Said::Failed(slot) => self.machine.worker_failed(now, slot, "no memory".into()),
             Said::Gone(slot) => {
                 if self.planted != Planted::DeathLost || !self.chance.one_in(10) {
