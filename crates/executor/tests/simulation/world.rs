@@ -48,6 +48,8 @@ pub struct World {
     code: u32,
     submitted: u64,
     newest: Option<Arc<Request>>,
+    /// Requests of one name and lane, as those are handed ahead.
+    uniform: bool,
     /// This step told the machine how much memory is taken.
     measured: bool,
     /// This step was a tick.
@@ -89,6 +91,7 @@ impl World {
         let mut chance = Chance::new(seed);
         let mut policy = policy(&mut chance);
         policy.durable = planted != Planted::Nothing || !chance.one_in(5);
+        let uniform = chance.one_in(3);
         let mut world = Self {
             machine: Machine::new(policy.clone(), 0),
             chance,
@@ -102,6 +105,7 @@ impl World {
             code: 0,
             submitted: 0,
             newest: None,
+            uniform,
             measured: false,
             ticked: false,
             aloud: false,
@@ -291,8 +295,14 @@ impl World {
                 self.machine.remember(*id, row.status);
             }
         }
+        let names = if self.uniform {
+            &["a"][..]
+        } else {
+            &["a", "b", "limited"]
+        };
+        let name = *self.chance.pick(names);
         let submission = Submission {
-            name: (*self.chance.pick(&["a", "b", "limited"])).into(),
+            name: name.into(),
             code: format!("code{}", self.code).into(),
             submitter: (*self.chance.pick(&["ann", "bob", "eve"])).into(),
             arguments: Vec::new().into(),
@@ -313,8 +323,12 @@ impl World {
 
     fn options(&mut self) -> Options {
         let chance = &mut self.chance;
+        let lanes = match self.uniform {
+            true => &[Lane::Long][..],
+            false => &[Lane::Short, Lane::Long, Lane::Long, Lane::Async],
+        };
         let mut options = Options {
-            lane: *chance.pick(&[Lane::Short, Lane::Long, Lane::Long, Lane::Async]),
+            lane: *chance.pick(lanes),
             priority: i32::try_from(chance.below(3)).unwrap_or(0),
             idempotent: chance.one_in(6),
             backoff_ms: 20,
@@ -323,7 +337,7 @@ impl World {
             cpu_milli: *chance.pick(&[500, 1_000, 4_000]),
             ..Options::default()
         };
-        if chance.one_in(2) {
+        if self.uniform || chance.one_in(2) {
             options.ahead = 1 + u32::try_from(chance.index(AHEAD)).unwrap_or(0);
         }
         if chance.one_in(3) {
