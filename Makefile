@@ -32,7 +32,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak bench-setup bench node wheel picture clean
+.PHONY: help demo test lint soak chaos bench-setup bench node wheel picture clean
 .PHONY: test-packages test-rust test-python lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -50,6 +50,10 @@ soak:  ## 20,000 leases while everything that can die is killed or stopped (two 
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_SOAK_LEASES=20000 $(BIN)/python -m pytest --quiet tests/pool/test_soak.py
 
+chaos:  ## 2,000 requests while 100 servers, and all that they own, are killed (five minutes)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	FOREBAY_CHAOS_KILLS=100 $(BIN)/python -m pytest --quiet tests/executor/test_chaos.py
+
 bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-bench
 	@bash tools/debian_packages.sh $(BENCH_PACKAGES)
 	@$(BIN)/python -m benchmarks.peers $(BENCH_VENVS)
@@ -58,8 +62,9 @@ bench: bench-setup  ## run every benchmark system beside its peers
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m benchmarks all
 
-node: bench-setup  ## run the executor on a small node and through a burst (needs control groups)
+node: bench-setup  ## what runs at once: lanes, a small node, a burst (needs control groups)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
+	@$(BIN)/python -m benchmarks.executor_lanes
 	@$(BIN)/python -m benchmarks.executor_node
 
 wheel: $(STAMPS)/group-build  ## build the abi3 wheel into dist/

@@ -10,7 +10,7 @@ use crate::dispatcher::workers::Serving;
 use crate::id::RequestId;
 use crate::message;
 use crate::op::Op;
-use crate::request::{Blob, Status};
+use crate::request::{Blob, Lane, Status};
 use crate::store::Question;
 
 /// The name of pickled functions: `forebay.Executor` knows no other.
@@ -143,9 +143,9 @@ impl Driver {
         };
         self.tell_status(id, Status::Running, attempt);
         if let Some(worker) = self.workers.get_mut(slot)
-            && worker.serving().is_none_or(Serving::is_idle)
+            && (worker.lane == Lane::Async || worker.serving().is_none_or(Serving::is_idle))
         {
-            worker.tail.clear();
+            worker.begin();
         }
         if let Err(error) = self.workers.dispatch(slot, (id, attempt), message) {
             self.give_back(run, &format!("its worker could not be told: {error}"));

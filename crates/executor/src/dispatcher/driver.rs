@@ -66,6 +66,7 @@ pub(super) struct Driver {
     pub files: Files,
     pub reloads: bool,
     pub arguments_bytes_max: usize,
+    pub memory_limit: Option<u64>,
     idle_end: Option<Duration>,
     commands: Vec<Command>,
     actions: Vec<Action>,
@@ -82,6 +83,7 @@ impl Driver {
             .map_err(system)?;
         let clock = Clock::new();
         let now = clock.now();
+        let memory_limit = settings.policy.memory_limit;
         let mut machine = Machine::new(settings.policy, now);
         let directory = settings
             .store
@@ -104,7 +106,7 @@ impl Driver {
         following.logs = directory
             .map(|directory| Logs::open(&directory, settings.log_bytes_max))
             .transpose()?;
-        let measures = Measures::start(&poll)?;
+        let measures = Measures::start(&poll, memory_limit)?;
         let mut sides = Sides::default();
         if let Some(path) = &settings.side_socket {
             sides.listen(&poll, path)?;
@@ -138,6 +140,7 @@ impl Driver {
             files: Files::default(),
             reloads: settings.reload,
             arguments_bytes_max: settings.arguments_bytes_max,
+            memory_limit,
             idle_end: settings.idle_end,
             commands: Vec::new(),
             actions: Vec::new(),
@@ -263,7 +266,7 @@ impl Driver {
 
     fn worker_ended(&mut self, slot: Slot) {
         let mut replies = std::mem::take(&mut self.replies);
-        self.empty_side(slot);
+        self.hear_last_words(slot);
         self.workers.end(&self.poll, slot, &mut replies);
         self.take_replies(slot, &mut replies);
         self.shared.order(Order::Died { slot });
@@ -272,9 +275,11 @@ impl Driver {
     fn take_replies(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
         for ((id, attempt), reply) in replies.drain(..) {
             if let Some(outcome) = crate::dispatcher::reply::outcome_of(&reply) {
+                let worker = self.workers.get_mut(slot);
+                let peak = worker.and_then(Worker::peak_of_run);
                 self.workers.ended(slot, (id, attempt));
                 self.machine
-                    .finished(self.now, slot, id, attempt, outcome, None);
+                    .finished(self.now, slot, id, attempt, outcome, peak);
             }
         }
         self.replies = std::mem::take(replies);

@@ -7,33 +7,18 @@ use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Definition, Machine, Policy, Submitted};
 use forebay_executor::op::Op;
 use forebay_executor::request::{
-    Death, Failure, Lane, Millis, Options, Outcome, Request, Slot, Status, Submission,
+    Failure, Lane, Millis, Options, Outcome, Request, Slot, Status, Submission,
 };
 
 use super::chance::Chance;
 use super::disk::{Answer, Disk};
+use super::drawn::{GB, death, options, policy};
 use super::law::Law;
-use super::workers::{AHEAD, Crew, Ended, Said};
-
-/// A fault that is put between the machine and the world: the simulation has to find it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
-    Nothing,
-    /// A death is not told to the machine, one in ten.
-    DeathLost,
-    /// A run is sent to a second worker, one in fifty.
-    SentTwice,
-    /// An end is told when it is given to the store.
-    ToldEarly,
-    /// The journal is not written.
-    NoJournal,
-    /// A worker's place is used again before its death is known.
-    PlaceReused,
-}
+use super::planted::Planted;
+use super::workers::{Crew, Ended, Said};
 
 /// Unfinished requests that the world keeps the machine busy with.
 const BUSY: usize = 40;
-const GB: u64 = 1_000_000_000;
 
 pub struct World {
     chance: Chance,
@@ -48,8 +33,8 @@ pub struct World {
     code: u32,
     submitted: u64,
     newest: Option<Arc<Request>>,
-    /// Requests of one name and lane, as those are handed ahead.
-    uniform: bool,
+    /// Of the requests; where that is one, their lane is one too, as those are handed ahead.
+    names: &'static [&'static str],
     /// This step told the machine how much memory is taken.
     measured: bool,
     /// This step was a tick.
@@ -60,38 +45,12 @@ pub struct World {
 
 type Verdict = Result<(), String>;
 
-fn policy(chance: &mut Chance) -> Policy {
-    Policy {
-        durable: true,
-        cores_milli: 1_000 + 1_000 * u32::try_from(chance.below(3)).unwrap_or(0),
-        cpu_factor_max: 4,
-        memory_limit: chance.one_in(2).then_some(GB),
-        workers_max: 3 + u32::try_from(chance.below(8)).unwrap_or(0),
-        guaranteed: *chance.pick(&[[0, 0, 0], [1, 1, 0], [1, 2, 1]]),
-        burst: !chance.one_in(4),
-        worker_idle_ms: 500,
-        worker_uses_max: 5 + chance.below(50),
-        worker_age_max_ms: 20_000,
-        ahead_ms_max: *chance.pick(&[20, 200, 2_000]),
-        async_at_once: 4,
-        exception_ms: 100,
-        terminate_ms: 100,
-        start_backoff_ms: 10,
-        start_backoff_max_ms: 1_000,
-        queued_max: 60,
-        overtaken_ms_max: 1_000,
-        low_resource: chance.one_in(4),
-        seed: chance.below(1 << 40),
-        ..Policy::default()
-    }
-}
-
 impl World {
     pub fn new(seed: u64, planted: Planted) -> Self {
         let mut chance = Chance::new(seed);
         let mut policy = policy(&mut chance);
         policy.durable = planted != Planted::Nothing || !chance.one_in(5);
-        let uniform = chance.one_in(3);
+        let names = *chance.pick(&[&["a"][..], &["a", "b", "limited"], &["a", "b", "limited"]]);
         let mut world = Self {
             machine: Machine::new(policy.clone(), 0),
             chance,
@@ -105,7 +64,7 @@ impl World {
             code: 0,
             submitted: 0,
             newest: None,
-            uniform,
+            names,
             measured: false,
             ticked: false,
             aloud: false,
@@ -288,19 +247,19 @@ impl World {
         if unfinished > BUSY {
             return;
         }
-        let options = self.options();
+        let newest = &self.ids[self.ids.len().saturating_sub(20)..];
+        let mut options = options(&mut self.chance, self.now, self.submitted, newest);
+        if self.names.len() == 1 {
+            options.lane = Lane::Long;
+            options.ahead = options.ahead.max(1);
+        }
         for id in &options.after {
             // As a driver does, which reads ended ones back from the store.
             if let Some(row) = self.disk.rows.get(id) {
                 self.machine.remember(*id, row.status);
             }
         }
-        let names = if self.uniform {
-            &["a"][..]
-        } else {
-            &["a", "b", "limited"]
-        };
-        let name = *self.chance.pick(names);
+        let name = *self.chance.pick(self.names);
         let submission = Submission {
             name: name.into(),
             code: format!("code{}", self.code).into(),
@@ -319,50 +278,6 @@ impl World {
             }));
             self.ids.push(id);
         }
-    }
-
-    fn options(&mut self) -> Options {
-        let chance = &mut self.chance;
-        let lanes = match self.uniform {
-            true => &[Lane::Long][..],
-            false => &[Lane::Short, Lane::Long, Lane::Long, Lane::Async],
-        };
-        let mut options = Options {
-            lane: *chance.pick(lanes),
-            priority: i32::try_from(chance.below(3)).unwrap_or(0),
-            idempotent: chance.one_in(6),
-            backoff_ms: 20,
-            backoff_max_ms: 500,
-            key_at_once: 1 + u32::try_from(chance.below(2)).unwrap_or(0),
-            cpu_milli: *chance.pick(&[500, 1_000, 4_000]),
-            ..Options::default()
-        };
-        if self.uniform || chance.one_in(2) {
-            options.ahead = 1 + u32::try_from(chance.index(AHEAD)).unwrap_or(0);
-        }
-        if chance.one_in(3) {
-            options.retries = 1 + u32::try_from(chance.below(5)).unwrap_or(0);
-        }
-        if chance.one_in(3) {
-            options.timeout_ms = Some(50 + chance.below(500));
-        }
-        if chance.one_in(5) {
-            options.key = Some((*chance.pick(&["x", "y"])).into());
-        }
-        if chance.one_in(3) {
-            options.memory_bytes = Some(chance.below(GB / 2));
-        }
-        if chance.one_in(8) {
-            options.not_before = Some(self.now + chance.below(300));
-        }
-        if chance.one_in(20) {
-            options.idempotency = Some(format!("key {}", self.submitted / 30).into());
-        }
-        if chance.one_in(6) && !self.ids.is_empty() {
-            let newest = &self.ids[self.ids.len().saturating_sub(20)..];
-            options.after = vec![*chance.pick(newest), *chance.pick(newest)];
-        }
-        options
     }
 
     fn hear_disk(&mut self) {
@@ -605,17 +520,5 @@ impl World {
             return Err(format!("1: {unfinished:?} are lost"));
         }
         Ok(())
-    }
-}
-
-fn death(cause: &str) -> Death {
-    Death {
-        cause: cause.into(),
-        pid: 1,
-        exit_code: None,
-        signal: Some(9),
-        peak_bytes: None,
-        limit_bytes: None,
-        last_output: "".into(),
     }
 }
