@@ -97,7 +97,7 @@ class Live:
         return {"pruned": 1, "bytes": 2}
 
     def schedules(self) -> list[dict[str, Any]]:
-        return [{"name": "nightly", "cron": "0 3 * * *", "fired_at": BEGAN, "next_at": None}]
+        return [{"name": "nightly", "pattern": "0 3 * * *", "fired_at": BEGAN, "next_at": None}]
 
     def set_schedule(self, name: str, paused: bool) -> bool:
         self.asked.append(("set_schedule", name, paused))

@@ -175,15 +175,13 @@ class Admin:
 
     def schedules(self) -> dict[str, Any]:
         """Requests that run by the clock, and when they did last."""
-        told = self._dispatcher.schedules()
-        times = ("fired_at", "next_at")
-        return {
-            "schema": SCHEMA,
-            "schedules": [
-                {key: rfc3339(it) if key in times else it for key, it in schedule.items()}
-                for schedule in told
-            ],
-        }
+        told = [
+            {key: rfc3339(it) if key in ("fired_at", "next_at") else it for key, it in one.items()}
+            for one in self._dispatcher.schedules()
+        ]
+        # It is called what the application calls it.
+        schedules = [{"name": one.pop("name"), "cron": one.pop("pattern"), **one} for one in told]
+        return {"schema": SCHEMA, "schedules": schedules}
 
     def set_schedule(self, name: str, paused: bool) -> dict[str, Any]:
         """Let a schedule rest, or go on."""
