@@ -8,6 +8,7 @@ the other one waits for it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -173,7 +174,7 @@ class _Start:
         _put_aside(home.places.log)
         self._log_from = home.places.log.stat().st_size if home.places.log.exists() else 0
         self._said = b""
-        read, write = os.pipe2(os.O_CLOEXEC)
+        read, write = map(_above_streams, os.pipe2(os.O_CLOEXEC))
         try:
             self.pid = _spawn(home, write)
         except BaseException:
@@ -228,6 +229,15 @@ class _Start:
             os.close(pipe)
 
 
+def _above_streams(descriptor: int) -> int:
+    """The descriptor, moved where it took the place of a stream that this process has closed."""
+    if descriptor > 2:
+        return descriptor
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return moved
+
+
 def _spawn(home: Home, write: int) -> int:
     """Start the process: a session of its own, so that no Ctrl-C of ours ends it."""
     package = str(Path(__file__).resolve().parents[2])
@@ -239,7 +249,6 @@ def _spawn(home: Home, write: int) -> int:
         (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
-    # Above the three, or the opens would overwrite it.
     if write != 3:
         actions.append((os.POSIX_SPAWN_DUP2, write, 3))
     else:
