@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forebay.configuration import Configuration, find_configuration
-from forebay.errors import BrokenError, ConfigError, DeadlineError
+from forebay.errors import BrokenError, ConfigError, DeadlineError, Error
 from forebay.executor._places import (
     Places,
     StateLock,
@@ -46,7 +46,7 @@ LOOK_S = 0.02
 CONNECT_S = 5.0
 """Longest time for a Unix socket to take a connection; it takes microseconds."""
 
-READY, BUSY, FAILED = b"ready", b"busy", b"failed"
+READY, BUSY, FAILED, UNFIT = b"ready", b"busy", b"failed", b"unfit"
 """What a server in the background says of its start, once, to the pipe that it was given."""
 
 _started: list[int] = []
@@ -190,7 +190,7 @@ class _Start:
         """Until it says something, or another server is waited for in its place.
 
         Raises:
-            BrokenError: it has failed.
+            BrokenError: it has failed. ConfigError: the application cannot be imported.
         """
         if self._pipe < 0:
             time.sleep(LOOK_S)  # another one was quicker: that one is waited for
@@ -200,7 +200,7 @@ class _Start:
             return
         data = os.read(self._pipe, 4096)
         self._said += data
-        if not data or data.endswith(b"\n"):
+        if not data:
             self.close()
             if not self._said.startswith((READY, BUSY)):
                 raise self._failed()
@@ -213,8 +213,10 @@ class _Start:
             f"it ends after {minutes:g} idle minutes"
         )
 
-    def _failed(self) -> BrokenError:
+    def _failed(self) -> Error:
         text = self._said.partition(b" ")[2].decode(errors="replace").strip()
+        if self._said.startswith(UNFIT):
+            return ConfigError(f"the application cannot be used: {text}")
         tail = _tail(self._home.places.log, self._log_from)
         return BrokenError(
             f"the local server of {self._home.target.text} did not start"
