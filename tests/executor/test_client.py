@@ -288,7 +288,16 @@ def test_options_travel_in_the_units_of_the_wire() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"lane": "wide"}, {"retries": -1}, {"after": "abc"}], ids=lambda one: next(iter(one))
+    "wrong",
+    [
+        {"lane": "wide"},
+        {"retries": -1},
+        {"after": "abc"},
+        {"priority": 10**20},
+        {"priority": "high"},
+        {"key_at_once": 0},
+    ],
+    ids=lambda one: next(iter(one)),
 )
 def test_wrong_options_are_refused_here(wrong: dict[str, Any]) -> None:
     """Before anything is sent."""
