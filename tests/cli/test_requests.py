@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,6 +77,15 @@ def test_arguments_are_read_as_the_manifest_types_them(forebay: Forebay) -> None
         (["echo", "--first", "x"], "argument --first: invalid int value: 'x'"),
         (["echo", "--frist", "1"], "did you mean '--first'?"),
         (["echo", "--mode", "fast"], "invalid choice: 'fast'"),
+        (["--timeout", "soon", "echo"], "argument --timeout: time 'soon': write a number"),
+        (
+            ["need", "--path", "x", "--timeout", "3x"],
+            "argument --timeout: time '3x': unknown unit 'x'",
+        ),
+        (["--priority", "9" * 20, "echo"], f"priority is {'9' * 20}; give a number from"),
+        (["--memory", f"{'9' * 20}GB", "echo"], "can't serialize ints"),
+        (["--submitter", "\udcff", "echo"], "surrogates not allowed"),
+        (["echo", "--second", "\udcff"], "surrogates not allowed"),
         (["need"], "the following arguments are required: --path"),
         (["echo", "--url", "unix:///x"], "give them before its name"),
         ([], "the name of a request is missing"),
@@ -161,6 +171,16 @@ def test_time_that_runs_out_leaves_the_request_and_says_how_to_go_on(forebay: Fo
     assert done.code == 124
     assert "000000000001 goes on; to wait: forebay wait 000000000001" in done.err
     assert forebay("result", "@last", "--timeout", "100ms").code == 124
+
+
+def test_a_server_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
+    """`--timeout` of any command; exit code 124."""
+    path = tmp_path / "deaf.sock"
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(path))
+        deaf.listen()
+        for words in (["ps"], ["show", "0a3"], ["cron"], ["status"], ["logs", "0a3"]):
+            assert main([*words, "--url", f"unix://{path}", "--timeout", "50ms"]) == 124, words
 
 
 def test_results_and_logs_are_asked_for_later(forebay: Forebay) -> None:
