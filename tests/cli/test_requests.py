@@ -142,6 +142,8 @@ def test_run_async_and_submit_print_the_id_alone(forebay: Forebay, client: Clien
         ("cancelled", 6, "was cancelled"),
         ("late", 1, "ran longer than the 2.5 s"),
         ("refuse", 5, "limit it is; do otherwise"),
+        ("full", 5, "store it is; do otherwise"),
+        ("vanish", 3, "the server went away before it said whether it had accepted the request"),
     ],
 )
 def test_the_exit_code_is_that_of_the_request(
@@ -163,6 +165,15 @@ def test_an_end_is_one_object_where_json_is_asked_for(forebay: Forebay) -> None:
     assert bad.code == 1
     assert told(bad)["error"]["code"] == "failed"
     assert told(bad)["failure"]["kind"] == "raised"
+
+
+@pytest.mark.parametrize(("name", "code", "word"), [("full", 5, "store"), ("refuse", 5, "limit")])
+def test_a_refusal_is_one_object_too(forebay: Forebay, name: str, code: int, word: str) -> None:
+    """It has no id, because it never was."""
+    done = forebay("run", "--json", name)
+    assert done.code == code
+    assert (told(done)["status"], told(done)["error"]["code"]) == ("refused", word)
+    assert "id" not in told(done)
 
 
 def test_time_that_runs_out_leaves_the_request_and_says_how_to_go_on(forebay: Forebay) -> None:

@@ -124,6 +124,18 @@ def test_a_refusal_is_raised_by_whatever_asks_first(client: Client) -> None:
     assert (caught.value.limit, caught.value.value) == (2, 3)
     with pytest.raises(LimitError):
         request.result(timeout=20)
+    with pytest.raises(LimitError):  # and again
+        _ = request.id
+    assert request.status() == "refused"
+
+
+def test_what_a_full_disk_refuses_was_not_accepted(client: Client) -> None:
+    """Nobody has to look whether it was."""
+    request = client.submit("full")
+    assert isinstance(request.exception(timeout=20), BrokenError)
+    assert request.status() == "refused"
+    with pytest.raises(BrokenError):
+        _ = request.id
 
 
 def test_time_that_runs_out_leaves_the_request_running(client: Client) -> None:
