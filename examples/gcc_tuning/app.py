@@ -34,7 +34,8 @@ app = forebay.App("tuning")
 app.service(COMPILER, min_idle=1, max_size=CORES)
 
 
-@app.request(memory="20MB", retries=1)  # the same seed finds the same: it may run twice
+# As many at once as there are compilers; the same seed finds the same, so it may run twice.
+@app.request(memory="20MB", concurrency=CORES, retries=1)
 def tune(ctx: forebay.Context, program: Program, budget: int = 80, seed: int = 1) -> Found:
     """Search the flags that make a program smallest.
 
