@@ -32,7 +32,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak bench-setup bench node wheel picture clean
+.PHONY: help demo test lint soak chaos bench-setup bench node wheel picture clean
 .PHONY: test-packages test-rust test-python lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -49,6 +49,10 @@ lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 soak:  ## 20,000 leases while everything that can die is killed or stopped (two minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_SOAK_LEASES=20000 $(BIN)/python -m pytest --quiet tests/pool/test_soak.py
+
+chaos:  ## 2,000 requests while 100 servers, and all that they own, are killed (five minutes)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	FOREBAY_CHAOS_KILLS=100 $(BIN)/python -m pytest --quiet tests/executor/test_chaos.py
 
 bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-bench
 	@bash tools/debian_packages.sh $(BENCH_PACKAGES)

@@ -147,6 +147,16 @@ def test_an_edit_is_what_runs_next(shell: Shell) -> None:
         text = APPLICATION.replace("number * 1", f"number * {factor}")
         shell.application.write_text(text)
         assert shell("run", "scene.py:answer", "--number", "2").out == f"{2 * factor}\n"
+    shell.application.write_text(
+        APPLICATION.replace("(number: int = 1)", "(number: int = 1, more: int = 0)").replace(
+            "number * 1", "number + more"
+        )
+    )
+    assert shell("run", "scene.py", "answer", "--more", "5").out == "6\n"
+    shell.application.write_text("this is no Python\n")
+    done = shell("run", "scene.py:answer")
+    assert (done.code, done.out) == (2, "")
+    assert "SyntaxError" in done.err
 
 
 def test_the_pool_of_a_server_is_looked_at_where_none_is_lent_alone(shell: Shell) -> None:

@@ -49,15 +49,24 @@ class Crew:
         self.pool = pool
         self.leases: dict[int, Any] = {}
         self.orders: list[tuple[Any, ...]] = []
+        self._may_take = threading.Event()
+        self._may_take.set()
+        self._rests = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crew")
         self._thread.start()
 
     def _run(self) -> None:
         with contextlib.suppress(forebay.ClosedError):  # while a worker was on its way
-            while (orders := self.dispatcher.orders(None)) is not None:
+            while (orders := self._take()) is not None:
                 for order in orders:
                     self.orders.append(order)
                     self._obey(*order)
+
+    def _take(self) -> list[tuple[Any, ...]] | None:
+        if not self._may_take.is_set():
+            self._rests.set()
+            self._may_take.wait(20)
+        return self.dispatcher.orders(None)
 
     def _obey(self, what: str, slot: Any = -1, lane: str = "", nonce: int = 0) -> None:
         if what == "start":
@@ -77,6 +86,16 @@ class Crew:
     def recruit(self, slot: int, lane: str, nonce: int) -> tuple[Any, tuple[Any, ...]]:
         """What to start, and what its `serve` is told."""
         return Calling, ()
+
+    def pause(self) -> None:
+        """Take no orders from here on."""
+        self._may_take.clear()
+        self.dispatcher.wake()
+        assert self._rests.wait(20)
+
+    def go_on(self) -> None:
+        """Take orders again."""
+        self._may_take.set()
 
     def kill(self, slot: int) -> None:
         """End a worker as the kernel might."""

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -104,10 +105,17 @@ class Serving:
     Args:
         directory: where the application's file is written.
         source: its content.
+        group: a cgroup that the server enters before it begins.
         settings: of the server, by the names of ExecutorConfig, and `reloads`, `ends_when_idle`.
     """
 
-    def __init__(self, directory: Path, source: str, **settings: Any) -> None:
+    def __init__(
+        self, directory: Path, source: str, *, group: Path | None = None, **settings: Any
+    ) -> None:
+        self.program = PROGRAM
+        if group is not None:
+            enter = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+            self.program = ["/bin/sh", "-c", enter, "sh", *PROGRAM]
         self.file = directory / "app.py"
         self.file.write_text(source)
         self.settings = settings
@@ -145,7 +153,7 @@ class Serving:
     def start(self, *, ready: bool = True) -> Self:
         """Start the server, and wait until it is ready."""
         self.process = subprocess.Popen(
-            [*PROGRAM, str(self.file), json.dumps(self.settings)],
+            [*self.program, str(self.file), json.dumps(self.settings)],
             stdout=subprocess.PIPE,
             env=self.environment,
             cwd=self.file.parent,

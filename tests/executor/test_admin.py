@@ -86,7 +86,7 @@ class Live:
         return {"unfinished": 3}
 
     def workers(self) -> list[dict[str, Any]]:
-        return [{"slot": 0, "running": [FIRST]}]
+        return [{"slot": 0, "running": [text_of(FIRST)]}, {"slot": 1, "running": []}]
 
     def retry(self, ids: list[int]) -> list[dict[str, Any]]:
         self.asked.append(("retry", ids))
@@ -108,6 +108,9 @@ class Live:
 
     def services(self) -> list[dict[str, Any]]:
         return []
+
+    def pids(self) -> dict[int, int]:
+        return {0: 77}
 
     def reload(self) -> None:
         self.asked.append(("reload",))
@@ -320,6 +323,11 @@ class TestAnswers:
         assert told["arguments"]["long"].startswith("<10001 characters")
         assert told["options"] == {"retries": 2}
         assert ask(admin, "arguments", text_of(number))["arguments"] == blob
+
+    def test_workers_have_their_processes(self, admin: Admin) -> None:
+        """To look at one with the tools of the system; one that starts has none yet."""
+        told = ask(admin, "workers")["workers"]
+        assert [(it["slot"], it["pid"]) for it in told] == [(0, 77), (1, None)]
 
     def test_ids_of_a_retry_are_resolved(self, store: Store, admin: Admin, live: Live) -> None:
         """A beginning will do there too."""

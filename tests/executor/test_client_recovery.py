@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 import threading
 from pathlib import Path
@@ -137,3 +139,16 @@ def test_submissions_of_unknown_fate_are_told_one_by_one(server: SmallServer) ->
     assert "2 other submissions failed too" in left.value.__notes__
     with Client(server.url, timeout=20.0) as other:
         assert len(other.list()) == 5  # none was sent twice
+
+
+def test_leaving_a_server_that_hangs_says_what_is_not_known(server: SmallServer) -> None:
+    """And does not wait for ever."""
+    client = Client(server.url, timeout=0.3)
+    client.info()
+    assert server.process is not None
+    server.process.send_signal(signal.SIGSTOP)
+    os.waitpid(server.process.pid, os.WUNTRACED)
+    client.submit_many("echo", [{}] * 3)
+    with pytest.raises(DeadlineError, match="whether it has accepted 3 requests"):
+        client.close()
+    server.process.send_signal(signal.SIGCONT)

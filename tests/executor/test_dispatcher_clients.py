@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import msgpack
 
 from forebay import _core
 from tests.executor.dispatching import AppCrew, Caller, RefusedError, calling, dispatching
@@ -163,6 +165,14 @@ def test_a_death_is_told_with_its_last_words(
     assert caller.run("echo", {"value": 1}) == ("succeeded", 1)
 
 
+def test_last_words_of_a_fresh_worker_are_told(caller: Caller) -> None:
+    """Also where the worker ended before anybody had looked at its output."""
+    id = caller.submit("last_words", {"text": "goodbye"})
+    status, failure = caller.wait(id)
+    assert (status, failure["kind"], failure["last_output"]) == ("failed", "died", "goodbye\n")
+    assert b"".join(piece for _, piece in caller.follow("logs", id, 0, True)) == b"goodbye\n"
+
+
 def test_requests_go_on_when_their_client_leaves(
     caller: Caller, served: tuple[_core.Dispatcher, AppCrew], directory: Path
 ) -> None:
@@ -172,6 +182,27 @@ def test_requests_go_on_when_their_client_leaves(
         calls = [other.channel.submit("wait", (id,)) for _ in range(10)]
         assert not any(call.done() for call in calls)
     assert caller.wait(id) == ("succeeded", 5)
+
+
+def test_a_client_that_takes_no_answers_is_let_go(
+    caller: Caller, served: tuple[_core.Dispatcher, AppCrew], directory: Path
+) -> None:
+    """What one client does not read is no burden of the others."""
+    dispatcher, _ = served
+    id = caller.submit("echo", {"value": "x" * 60_000}, delay_s=2.0)
+    dispatcher.hold("until all wait")
+    path = directory / "run" / "s"
+    greedy = _core.Connection(_core.connect_unix(path, 5.0))
+    for _ in range(2_000):
+        greedy.start(0, msgpack.encode(["wait", [id], None]), None, None, 0)
+    last = msgpack.encode(["wait", ["000000000001"], None])
+    assert msgpack.decode(greedy.call(0, last, None, 20.0, 0))[0] == 1, "calls are taken in order"
+    dispatcher.hold(None)
+    ended = select.poll()
+    ended.register(greedy.fileno(), 0)
+    assert ended.poll(20_000) == [(greedy.fileno(), select.POLLHUP)]
+    assert caller.run("echo", {"value": 2}) == ("succeeded", 2)
+    greedy.close()
 
 
 def test_calls_that_are_not_the_dispatchers_go_to_the_main_thread(
@@ -256,6 +287,25 @@ def test_a_submission_after_an_edit_waits_for_the_new_code(directory: Path, tmp_
         assert not waits.done()
         dispatcher.hold(None)
         assert waits.result(10)[2] == "succeeded"
+
+
+def test_a_code_that_is_older_than_an_edit_opens_nothing(directory: Path, tmp_path: Path) -> None:
+    """What the crew installs while it has not heard of an edit is not the newest code."""
+    source = tmp_path / "tune.py"
+    source.write_text("old")
+    with dispatching(directory, reload=True) as (dispatcher, crew), calling(directory) as caller:
+        crew.pause()
+        dispatcher.watch_sources([str(source)])
+        source.write_text("new")
+        dispatcher.hold(None)
+        assert dispatcher.figures()["held"] == "reloading: tune.py changed"
+        crew.go_on()
+        deadline = time.monotonic() + 10
+        while ("sources", [str(source)]) not in crew.orders:
+            assert time.monotonic() < deadline, crew.orders
+            os.sched_yield()
+        dispatcher.hold(None)
+        assert caller.run("echo", {"value": 1}) == ("succeeded", 1)
 
 
 def caller_number(id: str) -> int:

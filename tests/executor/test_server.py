@@ -160,6 +160,7 @@ def test_services_are_warm_before_the_first_request_and_replaced(tmp_path: Path)
         os.kill(warm, signal.SIGKILL)
         (fresh,) = until(lambda: [pid for pid in idle() if pid != warm])
         assert caller.run("count") == [fresh, 1]
+        serving.kill()  # and waits for every process below it
 
 
 def test_an_operator_may_queue_failed_requests_again_and_prune_them(tmp_path: Path) -> None:
@@ -218,3 +219,22 @@ def test_ps_answers_while_the_server_is_busy(tmp_path: Path) -> None:
         assert len(listed["requests"]) == 100
         assert all(row["reason"] for row in listed["requests"])
         assert sorted(took)[10] < 0.25  # 50 ms is the aim, on a machine that others do not share
+
+
+def test_a_killed_worker_is_told_at_once(tmp_path: Path) -> None:
+    """Not after a time-out: whoever waits is told within 100 ms, and the server is no victim."""
+    note = tmp_path / "note"
+    with Serving(tmp_path, APP) as serving, serving.caller() as caller:
+        id = caller.submit("mark", path=str(note), seconds=60.0)
+        until(note.exists)
+        (worker,) = [it["pid"] for it in caller.ask("workers")["workers"] if it["running"] == [id]]
+        assert Path(f"/proc/{worker}/oom_score_adj").read_text() == "500\n"
+        own = Path("/proc/self/oom_score_adj").read_text()
+        assert Path(f"/proc/{serving.pid}/oom_score_adj").read_text() == own
+        began = time.monotonic()
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(RefusedError) as caught:
+            caller.wait(id)
+        assert time.monotonic() - began < 0.5  # 100 ms is the aim; the machine is shared
+        told = caught.value.told
+        assert (told["cause"], told["signal"], told["pid"]) == ("signal", signal.SIGKILL, worker)

@@ -198,6 +198,13 @@ def speak(text: str, number: int = 1) -> None:
 
 
 @app.request()
+def last_words(text: str) -> None:
+    """Print, and end as the kernel might end it."""
+    print(text, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.request()
 def log(ctx: forebay.Context, text: str) -> None:
     """Log a line."""
     ctx.log.info(text)

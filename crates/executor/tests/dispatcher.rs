@@ -71,7 +71,7 @@ fn echo(worker: &Connection) {
 }
 
 fn orders(dispatcher: &Dispatcher) -> Vec<Order> {
-    match dispatcher.orders().take(Some(PATIENCE)).expect("polled") {
+    match dispatcher.orders(Some(PATIENCE)).expect("polled") {
         Waited::Items(orders) if !orders.is_empty() => orders,
         other => panic!("no orders: {other:?}"),
     }

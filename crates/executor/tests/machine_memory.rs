@@ -310,3 +310,18 @@ fn an_idle_worker_that_grew_goes_before_anything_that_runs() {
         "{actions:?}"
     );
 }
+
+#[test]
+fn a_reading_of_the_machine_that_is_older_than_its_workers_is_not_believed() {
+    let mut rig = rig(policy());
+    rig.submit("Long", hint(600));
+    rig.take();
+    rig.machine.measured(rig.now, 0, 600 * MB);
+    rig.machine.machine_measured(rig.now, 0, 0.0);
+    assert_eq!(rig.machine.figures(rig.now).resident_bytes, 600 * MB);
+    let next = rig.submit("Long", hint(200));
+    assert!(rig.start_and_dispatch().is_empty());
+    rig.machine.worker_gone(rig.now, 0, death("signal"));
+    assert_eq!(rig.machine.figures(rig.now).resident_bytes, 0);
+    assert_eq!(rig.start_and_dispatch()[0].1, next);
+}

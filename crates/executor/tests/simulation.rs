@@ -7,14 +7,19 @@
 mod chance;
 #[path = "simulation/disk.rs"]
 mod disk;
+#[path = "simulation/drawn.rs"]
+mod drawn;
 #[path = "simulation/law.rs"]
 mod law;
+#[path = "simulation/planted.rs"]
+mod planted;
 #[path = "simulation/workers.rs"]
 mod workers;
 #[path = "simulation/world.rs"]
 mod world;
 
-use world::{Planted, World};
+use planted::Planted;
+use world::World;
 
 /// Steps of one seed, before everything is let end.
 const STEPS: u64 = 2_000;

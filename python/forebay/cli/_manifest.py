@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from forebay.cli._exit import NoSuchThingError
-from forebay.errors import ConfigError
+from forebay.errors import ConfigError, DeadlineError
 
 if TYPE_CHECKING:
     from forebay.executor import Client
@@ -18,14 +19,52 @@ __all__ = ["cached", "find_request", "manifest_of"]
 
 Manifest = dict[str, Any]
 
+LOOK_S: Final = 0.02
+"""Between two looks for code that is being loaded, which takes a fork and an import."""
+
+RELOADING: Final = "reloading"
+"""How a server's reason to hold begins as long as it loads; any other one stays."""
+
 
 def manifest_of(client: Client) -> Manifest:
-    """What the server has of its application."""
-    manifest: Manifest = client.ask("manifest")
-    if "requests" not in manifest:
-        held = (client.info().get("figures") or {}).get("held")
-        raise ConfigError(f"the application cannot be used: {held or 'it is not loaded yet'}")
-    return manifest
+    """What the server has of its application, as its sources are now.
+
+    Where they changed, a server that loads them by itself is waited for.
+
+    Raises:
+        ConfigError: the application cannot be imported. DeadlineError: it is not loaded in time.
+    """
+    until = time.monotonic() + client.timeout
+    while True:
+        manifest: Manifest = client.ask("manifest")
+        known = "requests" in manifest
+        if known and not _is_stale(manifest):
+            return manifest
+        info = client.info()
+        held = str((info.get("figures") or {}).get("held") or "")
+        if held.startswith(RELOADING):
+            held = ""
+        if known and not info.get("reloads"):
+            return manifest  # `forebay serve` has said that they changed
+        if held or not known:
+            raise ConfigError(f"the application cannot be used: {held or 'it is not loaded yet'}")
+        if time.monotonic() >= until:
+            raise DeadlineError(
+                f"{info.get('target')} changed and was not loaded within {client.timeout:g} s; see"
+                f" what its import does, and {info.get('state_dir')}/server.log",
+                timeout=client.timeout,
+            )
+        time.sleep(LOOK_S)
+
+
+def _is_stale(manifest: Manifest) -> bool:
+    """Whether the sources have changed since they were loaded, where they are on this machine."""
+    from forebay.executor._sources import code_of
+
+    try:
+        return bool(manifest["sources"]) and code_of(manifest["sources"]) != manifest["code"]
+    except OSError:
+        return False
 
 
 def cached(options: argparse.Namespace) -> Manifest | None:
@@ -67,10 +106,8 @@ def find_request(manifest: Manifest, wanted: str | None, *, of_target: bool) -> 
     names = ", ".join(sorted(requests)) or "none"
     where = f"application {manifest.get('app')!r}"
     if of_target:
-        raise NoSuchThingError(
-            f"{wanted or 'the target'!r} is no request of {where}, which has: {names};"
-            " write one of them behind the colon"
-        )
+        told = "say which request" if wanted is None else f"{wanted!r} is no request"
+        raise NoSuchThingError(f"{told} of {where}, which has: {names}; as in FILE.py:NAME")
     raise NoSuchThingError(
         f"{where} has no request {wanted!r}{_near(wanted, requests)}; it has: {names}"
     )
@@ -92,14 +129,22 @@ def listing(manifest: Manifest | None) -> str:
     return f"requests of {manifest['app']}:\n" + "\n".join(lines)
 
 
-def split_target(options: argparse.Namespace, word: str | None) -> tuple[str | None, bool]:
-    """What a word names: `tune.py:tune` sets `options.app`; its last part, and whether it did."""
+def split_target(options: argparse.Namespace) -> tuple[str | None, bool, list[str]]:
+    """What the words behind the command name; a TARGET among them sets `options.app`.
+
+    Returns:
+        The name of a request, whether it comes from a TARGET, and the words that remain.
+    """
     from forebay.executor._target import looks_like_target
 
-    if word is None or not looks_like_target(word):
-        return word, False
+    word, *rest = options.words
+    if not looks_like_target(word):
+        return word, False, rest
     options.app = word
-    return word.partition(":")[2] or None, True
+    wanted = word.partition(":")[2]
+    if not wanted and rest and not rest[0].startswith("-"):
+        return rest[0], False, rest[1:]  # tune.py tune
+    return wanted or None, True, rest
 
 
 def _near(wanted: str | None, known: dict[str, Any]) -> str:

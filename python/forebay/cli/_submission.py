@@ -84,10 +84,9 @@ def show_request_help(options: argparse.Namespace, command: str, add: Any) -> bo
     Returns:
         Whether that was asked for.
     """
-    word, *rest = options.words
-    if not {"-h", "--help"} & set(rest):
+    if not {"-h", "--help"} & set(options.words[1:]):
         return False
-    wanted, of_target = split_target(options, word)
+    wanted, of_target, _ = split_target(options)
     manifest = cached(options)
     if manifest is None:
         with session(options, start=not options.no_start) as client:
@@ -99,8 +98,7 @@ def show_request_help(options: argparse.Namespace, command: str, add: Any) -> bo
 
 
 def _call(client: Client, options: argparse.Namespace, command: str, add: Any) -> Call:
-    word, *rest = options.words
-    wanted, of_target = split_target(options, word)
+    wanted, of_target, rest = split_target(options)
     manifest = manifest_of(client)
     request = find_request(manifest, wanted, of_target=of_target)
     parser = request_parser(command, request, manifest["definitions"], add)
@@ -135,7 +133,7 @@ def settle(options: argparse.Namespace) -> None:
         UsageError: `--app` says something else.
     """
     given = options.app
-    split_target(options, options.words[0])
+    split_target(options)
     if given is not None and options.app != given:
         raise UsageError(
             f"--app {given} and the target {options.app} are given both; leave one of them out"

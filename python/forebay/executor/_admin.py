@@ -74,6 +74,9 @@ class House(Protocol):
     def services(self) -> list[dict[str, Any]]:
         """The services that it lends."""
 
+    def pids(self) -> dict[int, int]:
+        """Processes of the workers, by their place."""
+
     def reload(self) -> None:
         """Load the application anew."""
 
@@ -163,10 +166,8 @@ class Admin:
         return {"schema": SCHEMA, "workers": self._workers()}
 
     def _workers(self) -> list[dict[str, Any]]:
-        return [
-            {**worker, "running": [_text(it) for it in worker.get("running", ())]}
-            for worker in self._dispatcher.workers()
-        ]
+        pids = self._house.pids()
+        return [{**it, "pid": pids.get(it["slot"])} for it in self._dispatcher.workers()]
 
     def services(self) -> dict[str, Any]:
         """The services that it keeps warm."""
@@ -313,10 +314,6 @@ def _version() -> str | None:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _text(id: int | str) -> str:
-    return text_of(id) if isinstance(id, int) else id
 
 
 def _readable(blob: bytes) -> Any:

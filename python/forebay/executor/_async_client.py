@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ConfigError, ProtocolError
+from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
 from forebay.executor._async_request import AsyncRequest
 from forebay.executor._call import Target, application_of, bind, name_of, options_of, result_type
 from forebay.executor._client import ID_CHARS, ONCE, Rows
@@ -205,6 +205,10 @@ class AsyncClient:
                 told = await channel.acall_frame(frame, timeout)
             except ProtocolError:
                 raise
+            except ClosedError:
+                if self._links.closed:
+                    raise
+                channel = await self._channel()  # it was replaced before this was sent
             except BrokenError as error:
                 if not channel.broken or not (repeatable or error.delivered == "no"):
                     raise

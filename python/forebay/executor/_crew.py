@@ -49,8 +49,8 @@ PATIENCE = 3
 LOAD_PAUSE_MAX_S = 30.0
 """Longest pause before such an import is tried again."""
 
-PAUSE_MS = 1000
-"""Longest sleep of the crew: deadlines of a second are kept without a timer of their own."""
+PAUSE_MS = 200
+"""Longest sleep of the crew while it waits for a keeper's word."""
 
 _log = logging.getLogger(__name__)
 
@@ -125,6 +125,11 @@ class Crew:
         """Start services of the application that are missing; from any thread, returns at once."""
         self._wish("warm")
 
+    def pids(self) -> dict[int, int]:
+        """Processes of the workers that are ready, by their place; from any thread."""
+        posts = list(self._books.posts.values())  # a copy in one step: the crew goes on meanwhile
+        return {post.slot: post.worker.pid for post in posts if post.worker.pid}
+
     def _wish(self, what: str) -> None:
         self._wishes.add(what)
         with contextlib.suppress(BlockingIOError):  # full of wishes: it is awake
@@ -178,14 +183,16 @@ class Crew:
         self._close_old()
         return True
 
-    def _pause_ms(self) -> int:
-        """How long nothing may come before something is due."""
+    def _pause_ms(self) -> int | None:
+        """How long nothing may come before something is due; None: for ever."""
+        if self._books.failed or self._books.dying or self._errands:
+            return PAUSE_MS  # the keeper has its time to tell, and no more
         due = [post.leave_by for post in self._books.posts.values() if post.leave_by is not None]
         if self._load_at is not None:
             due.append(self._load_at)
         if not due:
-            return PAUSE_MS
-        return max(0, min(PAUSE_MS, int((min(due) - time.monotonic()) * 1000) + 1))
+            return None
+        return max(0, int((min(due) - time.monotonic()) * 1000) + 1)
 
     def _drain_wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -297,7 +304,8 @@ class Crew:
             if death is not None:
                 self._forget(post)
                 if death.signal == signal.SIGKILL and self._witness.was_killed():
-                    death = death._replace(cause="memory")
+                    peak = max(death.peak_bytes or 0, self._witness.freed_bytes() or 0)
+                    death = death._replace(cause="memory", peak_bytes=peak or None)
                 self._dispatcher.worker_died(post.slot, *death)
 
     def _end_overdue(self) -> None:

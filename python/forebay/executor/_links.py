@@ -80,7 +80,8 @@ class Links:
         with self._lock:
             if self.current is not broken and self.current is not None:
                 return self.current
-            broken.close()
+            # Not closed: other threads have yet to learn from it what became of their calls. Its
+            # socket goes with the last of them.
             self.current = None
             pauses = iter(PAUSE_S)
             while True:
@@ -93,6 +94,11 @@ class Links:
                     self._closing.wait(pause)
                 else:
                     return self.current
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client was left."""
+        return self._closing.is_set()
 
     def close(self) -> None:
         """Close the connection; calls in flight end with ClosedError. Idempotent."""

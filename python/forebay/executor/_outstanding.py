@@ -7,7 +7,6 @@ to know: the program that reads `request.id`, and the client before it leaves.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 import time
@@ -15,10 +14,8 @@ from typing import Any, Final
 
 from forebay.errors import (
     BrokenError,
-    ConfigError,
     DeadlineError,
     Error,
-    LimitError,
     ProtocolError,
 )
 from forebay.executor._links import Links
@@ -43,7 +40,7 @@ class Sent:
 
     Attributes:
         channel: where it was sent.
-        call: its number there; negative where the answer is to be asked for.
+        call: its number there; negative where it is to be sent, or asked for by its id, again.
         token: by which the server knows a `run` on that connection; 0 for a `wait`.
         message: what was sent, as long as it may have to be sent again.
         repeatable: whether sending it again cannot make a second request.
@@ -134,20 +131,21 @@ class Outstanding:
         if not sent.lock.acquire(timeout=-1 if timeout is None else timeout):
             raise DeadlineError("another thread waits for the same request", timeout=timeout)
         try:
+            asked = False
             while sent.answer is None:
-                sure = sent.id is not None or not sent.token
+                sure = asked or sent.id is not None or not sent.token
                 left = None if until is None else max(0.0, until - time.monotonic())
                 if not sure:
                     left = SURE_S if left is None else min(SURE_S, left)
                 try:
                     if sent.call < 0:
-                        assert sent.id is not None  # it was let go after it was accepted
-                        sent.call = sent.channel.send(message("wait", (sent.id,)))
+                        sent.call = sent.channel.send(_frame_of(sent))
                     sent.answer = sent.channel.settle(sent.call, left)
                 except DeadlineError:
                     if sure or (until is not None and time.monotonic() >= until):
                         raise
                     self._make_sure(sent, until)
+                    asked = True
                 except BrokenError as error:
                     self._recover(sent, error, until)
             self._open.pop(sent.token, None)
@@ -181,9 +179,10 @@ class Outstanding:
                 asked = None
                 with sent.lock:  # unless another thread has sent it again meanwhile
                     if sent.channel is channel and sent.answer is None:
-                        self._look(sent, until)
+                        self._look(sent, until, wait=False)
                 continue
-            self._take_acceptance(sent, told)
+            asked = None
+            self._take_acceptance(sent, told, until)
         if sent.id is None:
             sent.id = value_of(sent.answer, sent.channel.name)[1]
         sent.message = None  # which may be large, and will not be sent again
@@ -196,35 +195,33 @@ class Outstanding:
 
     def confirm(self, timeout: float) -> list[Error]:
         """Wait until everything is accepted; returns what was refused and never looked at."""
-        self._confirm(list(self._open.values()), time.monotonic() + timeout)
+        unsure = self._confirm(list(self._open.values()), time.monotonic() + timeout)
         refused, self._refused = self._refused, []
+        if unsure:
+            refused.append(
+                DeadlineError(
+                    f"{unsure[0].channel.name} has not said within {timeout:g} s whether it has"
+                    f" accepted {len(unsure)} requests; look with: forebay ps",
+                    timeout=timeout,
+                )
+            )
         return refused
 
-    def _take_acceptance(self, sent: Sent, told: Any) -> None:
+    def _take_acceptance(self, sent: Sent, told: Any, until: float | None) -> None:
         try:
             sent.id = value_of(told, sent.channel.name)[1]
         except ProtocolError:
             raise
         except Error:
-            # It has ended meanwhile, and its answer came before this one; or it was refused.
-            if not sent.lock.acquire(blocking=False):
-                with sent.lock:
-                    return  # who waits for the answer has it now
-            try:
+            # It has ended meanwhile, or was refused: its own answer, which is on its way, says so.
+            with sent.lock:  # who waits for the answer has it then
                 if sent.answer is None:
-                    sent.answer = sent.channel.settle(sent.call, 0.0)
-            except DeadlineError:
-                pass
-            else:
-                return
-            finally:
-                sent.lock.release()
-            raise
+                    self._look(sent, until, wait=True)
 
     def _make_sure(self, sent: Sent, until: float | None) -> None:
         """Learn whether it is accepted; the caller holds its lock, and waits for its end.
 
-        Where that is not told, the answer itself says why.
+        Where that is not told, the answer itself says why, and is left for the caller.
         """
         left = None if until is None else max(0.0, until - time.monotonic())
         channel = sent.channel
@@ -233,17 +230,28 @@ class Outstanding:
             sent.id, sent.message = value_of(told, channel.name)[1], None
         except DeadlineError:
             raise
-        except (LimitError, ConfigError, BrokenError):
-            with contextlib.suppress(DeadlineError, BrokenError):
-                sent.answer = channel.settle(sent.call, SURE_S)
+        except Error:
+            return
 
-    def _look(self, sent: Sent, until: float | None) -> None:
-        """Learn what became of it when its connection broke; the caller holds its lock.
+    def _look(self, sent: Sent, until: float | None, *, wait: bool) -> None:
+        """Learn what became of it; the caller holds its lock.
 
         What the question for its acceptance was told says nothing of the submission itself.
+
+        Args:
+            sent: a `run`.
+            until: on the monotonic clock.
+            wait: for its answer; without it the connection has broken, and nothing more comes.
+
+        Raises:
+            DeadlineError: `until` has come.
         """
+        left = None if until is None else max(0.0, until - time.monotonic())
         try:
-            sent.answer = sent.channel.settle(sent.call, 0.0)
+            if sent.call < 0:
+                sent.call = sent.channel.send(_frame_of(sent))
+            else:
+                sent.answer = sent.channel.settle(sent.call, left if wait else 0.0)
         except BrokenError as error:
             self._recover(sent, error, until)
 
@@ -257,8 +265,9 @@ class Outstanding:
                     sent.call = -1
                 sent.lock.release()
 
-    def _confirm(self, some: list[Sent], until: float) -> None:
-        """Learn of each whether it was accepted; they are forgotten after that."""
+    def _confirm(self, some: list[Sent], until: float) -> list[Sent]:
+        """Learn of each whether it was accepted, and forget it; those that nobody told of."""
+        unsure = []
         for start in range(0, len(some), DROPPED_MAX):
             batch = [
                 (sent, self._ask(sent))
@@ -268,9 +277,13 @@ class Outstanding:
             for sent, asked in batch:
                 try:
                     self.accepted(sent, max(0.0, until - time.monotonic()), asked)
+                except DeadlineError:
+                    unsure.append(sent)
+                    continue  # it stays open, and is asked about again
                 except Error as error:
                     self._refused.append(error)
                 self._open.pop(sent.token, None)
+        return unsure
 
     def _ask(self, sent: Sent) -> tuple[Answers, int] | None:
         if sent.id is not None:
@@ -288,18 +301,16 @@ class Outstanding:
         """
         if isinstance(error, ProtocolError):
             raise error
-        if sent.id is not None:
-            frame = message("wait", (sent.id,))
-        elif sent.message is not None and (sent.repeatable or error.delivered == "no"):
-            frame = sent.message
-        else:
+        known = sent.id is not None
+        if not known and not sent.repeatable and error.delivered != "no":
             error.add_note(
                 "the server went away before it said whether it had accepted the request; look with"
                 " forebay ps, or submit with Submit(idempotency=...), which may be sent again"
             )
             sent.answer = error
             return
-        sent.channel, sent.call = self._resend(sent.channel, frame, until)
+        sent.call = -1  # its outcome was taken: whatever happens here, the next one sends it again
+        sent.channel, sent.call = self._resend(sent.channel, _frame_of(sent), until)
 
     def _resend(self, channel: Answers, frame: Message, until: float | None) -> tuple[Answers, int]:
         while True:
@@ -309,6 +320,14 @@ class Outstanding:
             except BrokenError as error:
                 if error.delivered != "no":
                     raise
+
+
+def _frame_of(sent: Sent) -> Message:
+    """What asks for its end: by its id where that is known."""
+    if sent.id is not None:
+        return message("wait", (sent.id,))
+    assert sent.message is not None  # it is kept until the id is known
+    return sent.message
 
 
 def _question(sent: Sent) -> Message:

@@ -158,6 +158,10 @@ class Server:
         """The services that it lends."""
         return self._services.seen()
 
+    def pids(self) -> dict[int, int]:
+        """Processes of the workers, by their place."""
+        return self._crew.pids()
+
     # Its parts.
 
     def _build(self, parts: contextlib.ExitStack) -> _core.Dispatcher:
@@ -177,14 +181,14 @@ class Server:
         parts.callback(dispatcher.close)
         self._services = Services(places.pool_socket, self._pool, self._warm)
         parts.callback(self._services.close)
-        self._crew = Crew(dispatcher, self._plan(), self)
+        self._crew = Crew(dispatcher, self._plan(dispatcher), self)
         parts.callback(self._crew.close)
         reader = _core.StoreReader(str(places.state))
         self._admin = Admin(dispatcher, Rows(reader.query), self)
         parts.callback(self._take_notice_back)
         return dispatcher
 
-    def _plan(self) -> Plan:
+    def _plan(self, dispatcher: _core.Dispatcher) -> Plan:
         from forebay.executor._worker import Worker
 
         target = self._target
@@ -198,6 +202,7 @@ class Server:
                 "state": str(self.places.state),
                 "async_at_once": self._config.async_at_once,
                 "oom_score": OOM_SCORE,
+                "memory_bytes": dispatcher.figures()["memory_limit_bytes"],
             },
             files=(str(target.file),),
             reloads=self._reloads,

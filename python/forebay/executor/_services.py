@@ -55,7 +55,10 @@ class Services:
 
     def want(self, services: list[dict[str, Any]]) -> None:
         """Keep these ready, as the manifest names them, from now on."""
-        self._wanted = Counter({it["name"]: it["min_idle"] for it in services if it["min_idle"]})
+        wanted: Counter[str] = Counter()
+        for it in services:  # of one class there may be several, with arguments of their own
+            wanted[it["name"]] += it["min_idle"]
+        self._wanted = +wanted
         self._look_at = 0.0
 
     @property

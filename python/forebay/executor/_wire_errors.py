@@ -13,6 +13,7 @@ from forebay.errors import (
     DeadlineError,
     DiedError,
     Error,
+    InternalError,
     LimitError,
     remote_error,
 )
@@ -34,6 +35,8 @@ def refusal_error(refusal: dict[str, Any]) -> Error:
         error = LimitError(text)
     elif code in ("draining", "store"):
         error = BrokenError(text, delivered="no")
+    elif code == "internal":
+        error = InternalError(text)
     else:
         error = ConfigError(text)
     for name in ("code", "object", "limit", "value", "next"):

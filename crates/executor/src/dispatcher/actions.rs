@@ -117,7 +117,7 @@ impl Driver {
         };
         self.tell_status(id, Status::Running, attempt);
         if let Some(worker) = self.workers.get_mut(slot) {
-            worker.tail.clear();
+            worker.begin();
         }
         if let Err(error) = self.workers.dispatch(slot, (id, attempt), message) {
             self.give_back(run, &format!("its worker could not be told: {error}"));

@@ -75,6 +75,7 @@ impl Driver {
         match open {
             Open::Request(id, _) => self.waiting.leave(id, client, call),
             Open::Ticket(ticket) => self.desk.forget(ticket),
+            Open::Stored => {} // its answer will be dropped
             Open::Stream => self.leave_stream((client, call)),
         }
     }

@@ -76,7 +76,12 @@ impl Driver {
             let refusal = Refusal::invalid("a call", "its kind", "another", next);
             return self.refuse(place, call, &refusal);
         }
-        if matches!(asked, Call::Submit(_) | Call::Run(_)) && self.code.is_loading() {
+        // A token names a submission that may be waiting itself.
+        let waits = matches!(
+            asked,
+            Call::Submit(_) | Call::Run(_) | Call::Accepted { .. }
+        );
+        if waits && self.code.is_loading() {
             return self.code.park(place, received);
         }
         match self.serve(place, call, asked) {
@@ -146,6 +151,10 @@ impl Driver {
                 self.wait_with(id, waiter, token);
             }
             Submitted::Known(id) if waiter.wants == For::Accepted => self.tell_id(id, waiter),
+            // Sent again after its server was killed, it is asked about by its token as before.
+            Submitted::Known(id) if self.machine.standing(id).is_some() => {
+                self.wait_with(id, waiter, token);
+            }
             Submitted::Known(id) => self.wait(id, waiter)?,
         }
         Ok(())
@@ -172,6 +181,7 @@ impl Driver {
             left,
         };
         keeping.ask(first, Question::Ending, Asker::After(Box::new(late)));
+        self.clients.owes(waiter.client, waiter.call);
         Ok(())
     }
 
@@ -201,7 +211,7 @@ impl Driver {
             self.wait_for(id, waiter);
             return Ok(());
         }
-        self.ask_store(id, Asker::End(waiter))
+        self.ask_store(id, waiter, Asker::End)
     }
 
     fn cancel(&mut self, id: RequestId, waiter: Waiter) -> Result<(), Refusal> {
@@ -213,16 +223,22 @@ impl Driver {
             }
             Cancelled::Asked => "asked",
             Cancelled::AlreadyEnded => "ended",
-            Cancelled::Unknown => return self.ask_store(id, Asker::Cancel(waiter)),
+            Cancelled::Unknown => return self.ask_store(id, waiter, Asker::Cancel),
         };
         self.answer(waiter.client, waiter.call, plain(message::cancelled(told)));
         Ok(())
     }
 
     /// What is not unfinished may be in the store.
-    fn ask_store(&mut self, id: RequestId, asker: Asker) -> Result<(), Refusal> {
+    fn ask_store(
+        &mut self,
+        id: RequestId,
+        waiter: Waiter,
+        asker: fn(Waiter) -> Asker,
+    ) -> Result<(), Refusal> {
         let keeping = self.keeping.as_mut().ok_or_else(|| unknown(id))?;
-        keeping.ask(id, Question::Ending, asker);
+        keeping.ask(id, Question::Ending, asker(waiter));
+        self.clients.owes(waiter.client, waiter.call);
         Ok(())
     }
 }

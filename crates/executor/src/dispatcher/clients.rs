@@ -26,6 +26,8 @@ pub enum Open {
     Request(RequestId, Option<u64>),
     /// The store, or the server's main thread.
     Ticket(u64),
+    /// The store is asked for the answer.
+    Stored,
     /// It is answered by a stream.
     Stream,
 }
@@ -36,8 +38,8 @@ pub struct Client {
     pub place: Place,
     watched: Ready,
     touched: bool,
-    /// It has input of which its socket says nothing any more.
-    again: bool,
+    /// An answer came while it had not taken more than so much of those before.
+    behind: bool,
     /// Calls that are not answered.
     pub open: ByNumber<u64, Open>,
     /// Submissions that are not answered, by the token that the client chose.
@@ -135,7 +137,6 @@ impl Clients {
         let Some(client) = self.seats.get_mut(place) else {
             return input;
         };
-        client.again = false;
         let connection = &client.connection;
         let read = connection.receive().and_then(|_| {
             input.cancelled = connection.take_cancelled()?;
@@ -145,7 +146,6 @@ impl Clients {
         });
         input.over = read.is_err() || connection.is_over();
         if input.calls.len() == CALLS_A_TURN && !input.over {
-            client.again = true;
             self.again.push(place);
         }
         self.touch(place);
@@ -162,12 +162,21 @@ impl Clients {
         !self.again.is_empty()
     }
 
+    /// A call is answered when the store has been asked.
+    pub fn owes(&mut self, place: Place, call: u64) {
+        if let Some(client) = self.seats.get_mut(place) {
+            client.open.insert(call, Open::Stored);
+        }
+    }
+
     /// Answer a call, if its client is there. What is said leaves at the end of the turn.
     pub fn answer(&mut self, place: Place, call: u64, message: Message) {
         let Some(client) = self.seats.get_mut(place) else {
             return;
         };
         client.close(call);
+        // A large answer alone is no reason to part.
+        client.behind |= client.connection.outbox_bytes() > CLIENT_OUTBOX_BYTES_MAX;
         let segments = message.segment.into_iter();
         let segments = segments.map(|blob| Box::new(blob) as Payload).collect();
         let head = Head::Borrowed(&message.head);
@@ -218,7 +227,7 @@ impl Clients {
             };
             client.touched = false;
             drop(client.connection.flush());
-            if client.connection.outbox_bytes() > CLIENT_OUTBOX_BYTES_MAX {
+            if client.behind {
                 behind.push(place);
                 continue;
             }
@@ -257,7 +266,7 @@ impl Clients {
             place,
             watched: Ready::default(),
             touched: false,
-            again: false,
+            behind: false,
             open: ByNumber::default(),
             tokens: HashMap::new(),
         });

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use forebay_transport::Call as Received;
 
@@ -96,16 +97,29 @@ impl Driver {
             .install(self.now, code, &definitions)
             .map_err(|refusal| *refusal)?;
         self.code.manifest = Some(manifest);
-        self.open(Gate::Open);
+        if !self.is_outdated() {
+            self.open(Gate::Open);
+        }
         Ok(())
     }
 
     /// Dispatch nothing for this reason and refuse what comes, or go on.
     pub fn hold(&mut self, reason: Option<Arc<str>>) {
+        if reason.is_none() && self.is_outdated() {
+            return; // the crew will load what has changed, and come again
+        }
         self.machine.hold(self.now, reason.clone());
         if self.code.manifest.is_some() || reason.is_some() {
             self.open(reason.map_or(Gate::Open, Gate::Closed));
         }
+    }
+
+    /// Whether a source has changed of which the crew has not heard: what it installs is older than that.
+    fn is_outdated(&mut self) -> bool {
+        if self.reloads {
+            self.look_at_files();
+        }
+        self.reloads && self.shared.sources.load(Ordering::Acquire) > 0
     }
 
     /// The application changes: what is submitted from now on waits for its new code.

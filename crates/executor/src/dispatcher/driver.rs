@@ -31,7 +31,7 @@ use crate::dispatcher::recovery;
 use crate::dispatcher::settings::Settings;
 use crate::dispatcher::sides::Sides;
 use crate::dispatcher::waiting::Waiting;
-use crate::dispatcher::workers::{Run, Workers};
+use crate::dispatcher::workers::{Run, Worker, Workers};
 use crate::error::{Error, Result};
 use crate::logs::Logs;
 use crate::machine::Machine;
@@ -64,6 +64,7 @@ pub(super) struct Driver {
     pub files: Files,
     pub reloads: bool,
     pub arguments_bytes_max: usize,
+    pub memory_limit: Option<u64>,
     idle_end: Option<Duration>,
     commands: Vec<Command>,
     actions: Vec<Action>,
@@ -80,6 +81,7 @@ impl Driver {
             .map_err(system)?;
         let clock = Clock::new();
         let now = clock.now();
+        let memory_limit = settings.policy.memory_limit;
         let mut machine = Machine::new(settings.policy, now);
         let directory = settings
             .store
@@ -102,7 +104,7 @@ impl Driver {
         following.logs = directory
             .map(|directory| Logs::open(&directory, settings.log_bytes_max))
             .transpose()?;
-        let measures = Measures::start(&poll)?;
+        let measures = Measures::start(&poll, memory_limit)?;
         let mut sides = Sides::default();
         if let Some(path) = &settings.side_socket {
             sides.listen(&poll, path)?;
@@ -135,6 +137,7 @@ impl Driver {
             files: Files::default(),
             reloads: settings.reload,
             arguments_bytes_max: settings.arguments_bytes_max,
+            memory_limit,
             idle_end: settings.idle_end,
             commands: Vec::new(),
             actions: Vec::new(),
@@ -256,7 +259,7 @@ impl Driver {
 
     fn worker_ended(&mut self, slot: Slot) {
         let mut replies = std::mem::take(&mut self.replies);
-        self.empty_side(slot);
+        self.hear_last_words(slot);
         self.workers.end(&self.poll, slot, &mut replies);
         self.take_replies(slot, &mut replies);
         self.shared.order(Order::Died { slot });
@@ -265,8 +268,10 @@ impl Driver {
     fn take_replies(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
         for ((id, attempt), reply) in replies.drain(..) {
             if let Some(outcome) = crate::dispatcher::reply::outcome_of(&reply) {
+                let worker = self.workers.get_mut(slot);
+                let peak = worker.and_then(Worker::peak_of_run);
                 self.machine
-                    .finished(self.now, slot, id, attempt, outcome, None);
+                    .finished(self.now, slot, id, attempt, outcome, peak);
             }
         }
         self.replies = std::mem::take(replies);

@@ -14,26 +14,26 @@ use crate::request::{Death, Outcome, Slot};
 impl Driver {
     /// The crew says how a worker ended.
     pub fn worker_died(&mut self, slot: Slot, death: Death) {
+        self.hear_last_words(slot);
         let Some(worker) = self.workers.remove(&self.poll, slot) else {
             return;
         };
-        let death = match worker.expelled {
-            Some((peak, limit)) => Death {
-                cause: Arc::from("memory"),
-                peak_bytes: Some(death.peak_bytes.map_or(peak, |told| told.max(peak))),
-                limit_bytes: Some(limit),
-                ..death
-            },
-            None => death,
+        let mut death = Death {
+            peak_bytes: death.peak_bytes.max(worker.peak_bytes),
+            ..death
         };
-        let death = match &*death.last_output {
+        if let Some((peak, limit)) = worker.expelled {
+            death.cause = Arc::from("memory");
+            death.peak_bytes = death.peak_bytes.max(Some(peak));
+            death.limit_bytes = Some(limit);
+        }
+        if &*death.cause == "memory" {
+            death.limit_bytes = death.limit_bytes.or(self.memory_limit);
+        }
+        if death.last_output.is_empty() {
             // What a worker writes goes to the dispatcher, not to its keeper.
-            "" => Death {
-                last_output: worker.tail.text().into(),
-                ..death
-            },
-            _ => death,
-        };
+            death.last_output = worker.tail.text().into();
+        }
         self.bury(slot, &worker);
         self.machine.worker_gone(self.now, slot, death);
     }
@@ -58,6 +58,18 @@ impl Driver {
             serving.killed();
             kill(&serving.pidfd);
         }
+    }
+
+    /// What a worker wrote before it ended. It may have ended before it was let in.
+    pub fn hear_last_words(&mut self, slot: Slot) {
+        if self
+            .workers
+            .get(slot)
+            .is_some_and(|worker| worker.side.is_none())
+        {
+            self.let_sides_in();
+        }
+        self.empty_side(slot);
     }
 
     /// A place is free: nothing of its worker is kept.

@@ -54,6 +54,7 @@ impl Driver {
         if standing.is_none() {
             let keeping = self.keeping.as_mut().ok_or_else(|| unknown(id))?;
             keeping.ask(id, Question::Ending, Asker::Follow(key, what));
+            self.clients.owes(key.0, key.1);
             return Ok(());
         }
         self.begin_stream(key, id, what, false);

@@ -4,7 +4,7 @@
 pub const CLIENTS_MAX: usize = 1_024;
 /// Calls of one client that are not answered: submissions on their way, requests that are waited for.
 pub const CALLS_PER_CLIENT_MAX: usize = 65_536;
-/// Answers that one client has not taken, in bytes; beyond it the connection ends, and its requests go on.
+/// Answers that one client has not taken, in bytes; with the next one its connection ends, and its requests go on.
 pub const CLIENT_OUTBOX_BYTES_MAX: usize = 64 << 20;
 /// Calls of one client in one turn, so that nobody keeps the workers waiting: about 100 us.
 pub const CALLS_A_TURN: usize = 64;
@@ -48,5 +48,7 @@ pub const LOG_PIECE_BYTES: usize = 64 << 10;
 pub const EVENTS_QUEUED_MAX: usize = 256;
 /// How often the reason of what waits is looked at where somebody follows it.
 pub const REASONS_MS: u64 = 1_000;
+/// A run from this time on is asked how much it grew; shorter ones are left in peace.
+pub const GROWTH_RUN_MS: u64 = 20;
 /// Between two signals to a run that is to end.
 pub const NUDGE_MS: u64 = 100;

@@ -23,11 +23,15 @@ impl Measures {
     ///
     /// # Errors
     /// `System`.
-    pub fn start(poll: &Poll) -> Result<Self> {
+    pub fn start(poll: &Poll, memory_limit: Option<u64>) -> Result<Self> {
         let readings = Arc::new(Queue::new(READINGS_MAX).map_err(queue_error)?);
         poll.watch(&*readings, Source::Gauge, Ready::default(), Ready::READ)
             .map_err(Error::system("epoll_ctl"))?;
         let memory = Memory::find(&Host::default());
+        let memory = match memory_limit {
+            Some(limit) => memory.limited(limit),
+            None => memory,
+        };
         Ok(Self {
             gauge: Gauge::start(memory, Arc::clone(&readings))?,
             readings,
@@ -50,8 +54,9 @@ impl Driver {
                     pid,
                     private_bytes,
                 } => {
-                    let serving = self.workers.get(slot).and_then(|worker| worker.serving());
-                    if serving.is_some_and(|serving| serving.pid == pid) {
+                    let worker = self.workers.get_mut(slot);
+                    if let Some(worker) = worker.filter(|worker| worker.is_process(pid)) {
+                        worker.measured(private_bytes);
                         self.machine.measured(self.now, slot, private_bytes);
                     }
                 }

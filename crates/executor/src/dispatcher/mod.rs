@@ -16,6 +16,7 @@ mod driver;
 mod ends;
 mod files;
 mod following;
+mod growth;
 mod hash;
 mod idle;
 mod keeping;
@@ -36,8 +37,9 @@ mod tail;
 mod waiting;
 mod workers;
 
+use std::os::fd::RawFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -63,6 +65,8 @@ use crate::store::{PruneRule, Pruned};
 struct Shared {
     pub commands: Queue<Command>,
     pub orders: Mailbox<Order>,
+    /// Orders about source files that the crew has not taken.
+    pub sources: AtomicUsize,
     pub asked: Mailbox<Asked>,
     pub finished: Mailbox<Finished>,
 }
@@ -72,6 +76,7 @@ impl Shared {
         Ok(Self {
             commands: Queue::new(COMMANDS_MAX).map_err(mailbox::queue_error)?,
             orders: Mailbox::new(ORDERS_MAX)?,
+            sources: AtomicUsize::new(0),
             asked: Mailbox::new(TICKETS_MAX)?,
             finished: Mailbox::new(FINISHED_MAX)?,
         })
@@ -79,7 +84,11 @@ impl Shared {
 
     /// Tell the crew. One that takes none of so many orders starts no worker either.
     pub fn order(&self, order: Order) {
-        self.orders.push(order);
+        let sources = usize::from(matches!(order, Order::Sources(_)));
+        self.sources.fetch_add(sources, Ordering::AcqRel);
+        if !self.orders.push(order) {
+            self.sources.fetch_sub(sources, Ordering::AcqRel);
+        }
     }
 
     /// Nobody is told anything any more.
@@ -267,9 +276,23 @@ impl Dispatcher {
         Ok(Drained(told))
     }
 
-    /// What the crew is to do.
-    pub fn orders(&self) -> &Mailbox<Order> {
-        &self.shared.orders
+    /// Wait for what the crew is to do, at most for a time.
+    ///
+    /// # Errors
+    /// `System`.
+    pub fn orders(&self, timeout: Option<Duration>) -> Result<Waited<Order>> {
+        let waited = self.shared.orders.take(timeout)?;
+        if let Waited::Items(orders) = &waited {
+            let about_sources = |order: &&Order| matches!(order, Order::Sources(_));
+            let sources = orders.iter().filter(about_sources).count();
+            self.shared.sources.fetch_sub(sources, Ordering::AcqRel);
+        }
+        Ok(waited)
+    }
+
+    /// See [`Mailbox::fileno`], for [`Self::orders`].
+    pub fn orders_fileno(&self) -> RawFd {
+        self.shared.orders.fileno()
     }
 
     /// Calls for the server's main thread; each is answered once.

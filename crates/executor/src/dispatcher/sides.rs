@@ -138,6 +138,8 @@ impl Driver {
                 Ok(Received::Record(record)) => self.take_record(place, record),
                 Ok(Received::Nothing) => break,
                 Ok(Received::End) | Err(_) => {
+                    // Its last words lie in the pipe still.
+                    self.read_output(place);
                     self.leave_side(place);
                     break;
                 }

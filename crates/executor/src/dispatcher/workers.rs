@@ -9,8 +9,9 @@ use forebay_transport::connection::Outgoing;
 use forebay_transport::{Codec, Connection, Error as Fault, Head, Payload};
 
 use crate::dispatcher::command::Hired;
+use crate::dispatcher::growth::Mark;
 use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::limit::{DEATH_TOLD_MS, HALF_DEAD_MS};
+use crate::dispatcher::limit::{DEATH_TOLD_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
 use crate::dispatcher::tail::Tail;
 use crate::error::{Error, Result};
@@ -55,6 +56,12 @@ pub struct Worker {
     /// Its side socket, once it has said who it is.
     pub side: Option<Place>,
     pub tail: Tail,
+    /// The most private memory that was measured since its last run began.
+    pub peak_bytes: Option<u64>,
+    /// Where it stood before its last long run: what it had for itself, and the kernel's mark.
+    base_bytes: Option<u64>,
+    mark: Option<Mark>,
+    began: Instant,
     /// Runs that it has replied to, while what it wrote before is taken.
     pub closing: Vec<Run>,
 }
@@ -87,6 +94,10 @@ impl Workers {
             touched: false,
             side: None,
             tail: Tail::default(),
+            peak_bytes: None,
+            base_bytes: None,
+            mark: None,
+            began: Instant::now(),
             closing: Vec::new(),
         });
     }
@@ -145,6 +156,9 @@ impl Workers {
             .map_err(Error::system("epoll_ctl"))?;
         serving.watch(poll, worker.place, Ready::READ);
         worker.stage = Stage::Serving(serving);
+        if worker.lane != Lane::Async {
+            worker.set_mark();
+        }
         Ok(true)
     }
 
@@ -305,6 +319,48 @@ impl Worker {
             Stage::Serving(serving) => Some(serving),
             Stage::Starting | Stage::Ended(_) => None,
         }
+    }
+
+    /// A run begins.
+    pub fn begin(&mut self) {
+        self.tail.clear();
+        self.peak_bytes = None;
+        self.began = Instant::now();
+    }
+
+    /// It was measured.
+    pub fn measured(&mut self, private_bytes: u64) {
+        self.peak_bytes = self.peak_bytes.max(Some(private_bytes));
+        if self
+            .serving()
+            .is_some_and(|serving| serving.running.is_empty())
+        {
+            self.base_bytes = Some(private_bytes);
+        }
+    }
+
+    /// The most that its run had for itself, now that it has ended, as far as anybody knows.
+    pub fn peak_of_run(&mut self) -> Option<u64> {
+        let long = Duration::from_millis(GROWTH_RUN_MS);
+        if self.lane == Lane::Async || self.began.elapsed() < long {
+            return self.peak_bytes;
+        }
+        let growth = self.mark.and_then(|mark| mark.growth());
+        // Without knowing where it began, the growth alone would be too little.
+        let grown = growth
+            .zip(self.base_bytes)
+            .map(|(growth, base)| base + growth);
+        self.set_mark();
+        self.peak_bytes.max(grown)
+    }
+
+    fn set_mark(&mut self) {
+        self.mark = self.serving().and_then(|serving| Mark::set(serving.pid));
+    }
+
+    /// Whether it is this process that runs here.
+    pub fn is_process(&self, pid: i32) -> bool {
+        self.serving().is_some_and(|serving| serving.pid == pid)
     }
 
     /// Whether this run is the worker's.

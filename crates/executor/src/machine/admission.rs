@@ -11,7 +11,7 @@ use super::Machine;
 use super::entry::Key;
 use super::policy::Policy;
 use super::why::megabytes;
-use crate::request::{Lane, Slot};
+use crate::request::{Lane, Millis, Slot};
 
 /// The part of the limit that the long lane leaves to a short request, at most.
 const KEPT_PART: u64 = 8;
@@ -20,7 +20,9 @@ const KEPT_PART: u64 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Room {
     /// Of the machine or its cgroup: as measured, and corrected by each measurement of a worker since.
-    pub resident: u64,
+    measured: u64,
+    /// Of that, what the workers were measured to have.
+    pub private: u64,
     /// What the running and the starting may still grow by.
     pub promised: u64,
     /// Part of the time that something stalled for memory.
@@ -36,6 +38,8 @@ pub(super) struct Room {
     cores_milli: [u32; 3],
     /// What short requests needed lately.
     short_bytes: u64,
+    /// When the guard last ended a worker.
+    pub guard_at: Millis,
 }
 
 impl Room {
@@ -43,8 +47,23 @@ impl Room {
         self.base.unwrap_or(policy.worker_bytes)
     }
 
+    /// What is taken: a reading of the machine that is older than its workers' growth is not believed.
+    pub(super) fn resident(&self) -> u64 {
+        self.measured.max(self.private)
+    }
+
+    pub(super) fn machine_has(&mut self, bytes: u64) {
+        self.measured = bytes;
+    }
+
+    /// A worker that had `old` private bytes has `new` ones.
+    pub(super) fn worker_has(&mut self, old: u64, new: u64) {
+        self.measured = (self.measured + new).saturating_sub(old);
+        self.private = self.private + new - old;
+    }
+
     pub(super) fn gone(&mut self, slot: Slot, private: u64) {
-        self.resident = self.resident.saturating_sub(private);
+        self.worker_has(private, 0);
         if self.alone == Some(slot) {
             self.alone = None;
         }
@@ -204,7 +223,7 @@ impl Machine {
     ) -> Result<(), Blocked> {
         let worker = slot.and_then(|slot| self.workers.get(slot));
         let need = estimate.saturating_sub(worker.map_or(0, |worker| worker.private));
-        let taken = self.room.resident.saturating_add(self.room.promised);
+        let taken = self.room.resident().saturating_add(self.room.promised);
         let kept = part(limit, self.policy.memory_free_fraction) + self.kept_for_short(lane, limit);
         let most = limit.saturating_sub(kept);
         let free = most.saturating_sub(taken);

@@ -17,6 +17,8 @@ impl Machine {
         self.audit_names()?;
         let promised: u64 = self.workers.iter().map(|(_, worker)| worker.promise).sum();
         same("promised bytes", promised, self.room.promised)?;
+        let private: u64 = self.workers.iter().map(|(_, worker)| worker.private).sum();
+        same("private bytes", private, self.room.private)?;
         for (slot, worker) in self.workers.iter() {
             for key in &worker.runs {
                 let place = self.register.get(*key).and_then(Entry::slot);

@@ -102,13 +102,21 @@ impl Machine {
 
     /// The lane's first request has not fitted for so long that nothing of its lane overtakes it any more.
     fn waits_long(&mut self, now: Millis, lane: Lane, key: Key, blocked: &Blocked) -> bool {
-        let Some(entry) = self.register.get(key).filter(|_| blocked.is_of_itself()) else {
+        let Some(entry) = self
+            .register
+            .get_mut(key)
+            .filter(|_| blocked.is_of_itself())
+        else {
             return false;
         };
         let id = entry.request.id;
         let queue = &mut self.lanes[lane as usize];
         if queue.blocked.is_none_or(|(before, _)| before != id) {
             queue.blocked = Some((id, now));
+            entry.notes.add(
+                now,
+                format!("its turn came and it did not fit: {}", blocked.text()),
+            );
         }
         self.comes_first(now, lane) == Some(id)
     }

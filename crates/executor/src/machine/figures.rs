@@ -139,7 +139,7 @@ impl Machine {
             deaths: self.counts.deaths,
             store_in_flight: self.ledger.in_flight(),
             store_kept: self.ledger.kept(),
-            resident_bytes: self.room.resident,
+            resident_bytes: self.room.resident(),
             promised_bytes: self.room.promised,
             memory_limit_bytes: self.policy.memory_limit,
             low_resource: self.policy.low_resource,

@@ -14,6 +14,8 @@ use crate::request::{Lane, Millis, Slot};
 const LEVEL_READINGS: u32 = 5;
 /// Growth between two readings that counts as none.
 const LEVEL_BYTES: u64 = 1_000_000;
+/// A worker that was told to end has so long to give its memory back before the next one has to.
+const GUARD_MS: u64 = 500;
 
 impl Machine {
     /// A worker has this many private bytes. Tell all workers before `machine_measured`.
@@ -22,13 +24,12 @@ impl Machine {
             return;
         };
         let grown = private_bytes.saturating_sub(worker.private);
-        let shrunk = worker.private.saturating_sub(private_bytes);
+        self.room.worker_has(worker.private, private_bytes);
         worker.private = private_bytes;
         if worker.uses == 0 && worker.is_idle() {
             worker.base = private_bytes;
             self.room.base = Some(private_bytes);
         }
-        self.room.resident = (self.room.resident + grown).saturating_sub(shrunk);
         if !worker.runs.is_empty() && worker.lane != Lane::Async {
             let left = worker.estimate.saturating_sub(private_bytes);
             let run = worker.runs[0];
@@ -75,7 +76,7 @@ impl Machine {
     /// The machine or its cgroup has `resident` bytes of anonymous memory, and stalled for memory this part of
     /// the time (0 where the kernel does not tell).
     pub fn machine_measured(&mut self, now: Millis, resident: u64, pressure: f32) {
-        self.room.resident = resident;
+        self.room.machine_has(resident);
         self.room.pressure = pressure;
         self.guard(now);
         self.settle(now);
@@ -122,15 +123,18 @@ impl Machine {
         };
         let leaving =
             |worker: &Worker| worker.expelled.is_some() || worker.stage == Stage::Stopping;
-        if self.room.resident <= part(limit, self.policy.guard_fraction)
-            || self.workers.iter().any(|(_, worker)| leaving(worker))
+        let waits = now < self.room.guard_at.saturating_add(GUARD_MS);
+        if self.room.resident() <= part(limit, self.policy.guard_fraction)
+            || waits && self.workers.iter().any(|(_, worker)| leaving(worker))
         {
             return;
         }
+        self.room.guard_at = now;
         let up = || {
+            let staying = |worker: &Worker| worker.stage == Stage::Up && worker.expelled.is_none();
             self.workers
                 .iter()
-                .filter(|(_, worker)| worker.stage == Stage::Up)
+                .filter(move |(_, worker)| staying(worker))
         };
         let grown = |worker: &Worker| worker.private.saturating_sub(worker.base);
         let idle = up().filter(|(_, worker)| {

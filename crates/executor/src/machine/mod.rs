@@ -18,6 +18,7 @@ mod admission;
 mod audit;
 mod burst;
 mod cancel;
+mod commit;
 mod cron;
 mod dispatch;
 mod entry;

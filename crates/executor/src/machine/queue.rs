@@ -155,6 +155,50 @@ mod tests {
         std::iter::from_fn(|| queue.take(0)).collect()
     }
 
+    proptest::proptest! {
+        /// Against a list that is searched: the head of whoever's turn it is, and nothing lost or doubled.
+        #[test]
+        fn it_does_what_a_searched_list_does(steps in proptest::collection::vec((0_u8..4, 0_usize..3, 0..3), 0..200)) {
+            let names: [Arc<str>; 3] = ["ann".into(), "bob".into(), "eve".into()];
+            let mut queue = Fair::default();
+            let mut list: Vec<(usize, Rank)> = Vec::new();
+            let mut turns: Vec<usize> = Vec::new();
+            for (id, (what, who, priority)) in steps.into_iter().enumerate() {
+                let mine = |list: &[(usize, Rank)], who| list.iter().filter(|(one, _)| *one == who).map(|(_, rank)| *rank).min();
+                match what {
+                    0 | 1 => {
+                        let rank = rank(priority, id as u64);
+                        queue.push(&names[who], rank);
+                        list.push((who, rank));
+                        if !turns.contains(&who) {
+                            turns.push(who);
+                        }
+                    }
+                    2 if !turns.is_empty() => {
+                        let turn = who % turns.len();
+                        let next = turns.remove(turn);
+                        let first = mine(&list, next).unwrap();
+                        proptest::prop_assert_eq!(queue.head(turn), Some(first.key));
+                        proptest::prop_assert_eq!(queue.take(turn), Some(first.key));
+                        list.retain(|(_, rank)| *rank != first);
+                        if mine(&list, next).is_some() {
+                            turns.push(next);
+                        }
+                    }
+                    3 if !list.is_empty() => {
+                        let (owner, rank) = list.remove(id % list.len());
+                        proptest::prop_assert!(queue.remove(&names[owner], rank));
+                        if mine(&list, owner).is_none() {
+                            turns.retain(|one| *one != owner);
+                        }
+                    }
+                    _ => {}
+                }
+                proptest::prop_assert_eq!((queue.len(), queue.submitters()), (list.len(), turns.len()));
+            }
+        }
+    }
+
     #[test]
     fn submitters_take_turns_and_priority_counts_among_their_own() {
         let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());

@@ -176,7 +176,7 @@ impl Machine {
                     && self.workers.row(**other).alive > 1
                     && self.lanes[**other as usize].ready.is_empty()
             });
-            let Some(slot) = others.find_map(|other| self.workers.idlest(*other)) else {
+            let Some((slot, _)) = others.find_map(|other| self.workers.idle(*other).next()) else {
                 return false;
             };
             self.stop(slot);
@@ -263,25 +263,18 @@ impl Machine {
     /// Burst workers that have been idle for their time end.
     pub(super) fn end_idle(&mut self, now: Millis) {
         for lane in LANES {
-            while let Some(slot) = self.workers.idlest(lane) {
-                let since = self
-                    .workers
-                    .get(slot)
-                    .map_or(now, |worker| worker.idle_since);
-                if since.saturating_add(self.policy.worker_idle_ms) > now {
-                    break;
-                }
+            let long = |since: Millis| since.saturating_add(self.policy.worker_idle_ms) <= now;
+            let due = self.workers.idle(lane).filter(|(_, since)| long(*since));
+            let due: Vec<Slot> = due.map(|(slot, _)| slot).collect();
+            for slot in due {
                 self.stop(slot);
             }
         }
     }
 
     pub(super) fn idle_due(&self) -> Option<Millis> {
-        let idlest = LANES
-            .iter()
-            .filter_map(|lane| self.workers.get(self.workers.idlest(*lane)?));
-        idlest
-            .map(|worker| worker.idle_since.saturating_add(self.policy.worker_idle_ms))
-            .min()
+        let idle = LANES.iter().flat_map(|lane| self.workers.idle(*lane));
+        let since = idle.map(|(_, since)| since).min()?;
+        Some(since.saturating_add(self.policy.worker_idle_ms))
     }
 }

@@ -192,13 +192,12 @@ impl Workers {
         guaranteed.back().or(burst.back()).copied()
     }
 
-    /// The burst worker that has been idle longest.
-    pub(crate) fn idlest(&self, lane: Lane) -> Option<Slot> {
-        let burst = &self.row(lane).open[1];
-        burst
-            .iter()
-            .copied()
-            .find(|slot| self.get(*slot).is_some_and(Worker::is_idle))
+    /// Burst workers that run nothing, and since when; about the longest idle first.
+    pub(crate) fn idle(&self, lane: Lane) -> impl Iterator<Item = (Slot, Millis)> + '_ {
+        let burst = self.row(lane).open[1].iter();
+        let idle = burst.filter_map(|slot| Some((*slot, self.get(*slot)?)));
+        let idle = idle.filter(|(_, worker)| worker.is_idle());
+        idle.map(|(slot, worker)| (slot, worker.idle_since))
     }
 
     fn opened(&mut self, slot: Slot) {

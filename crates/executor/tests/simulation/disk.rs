@@ -64,7 +64,7 @@ impl Disk {
         self.answers.pop_front()
     }
 
-    fn apply(&mut self, op: Op) {
+    pub fn apply(&mut self, op: Op) {
         match op {
             Op::Accept(request) => {
                 let row = Row {

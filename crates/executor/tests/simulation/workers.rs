@@ -147,7 +147,7 @@ impl Crew {
     ) -> Result<(), String> {
         let Some(process) = self.processes.get(&slot) else {
             return Err(format!(
-                "{id} is interrupted in place {slot}, where no worker is"
+                "5: {id} is interrupted in place {slot}, where no worker is"
             ));
         };
         let place = process.runs.iter().position(|run| *run == (id, attempt));

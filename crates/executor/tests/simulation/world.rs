@@ -5,34 +5,20 @@ use std::sync::Arc;
 use forebay_executor::action::Action;
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Definition, Machine, Policy, Submitted};
+use forebay_executor::op::Op;
 use forebay_executor::request::{
-    Death, Failure, Lane, Millis, Options, Outcome, Slot, Status, Submission,
+    Failure, Lane, Millis, Options, Outcome, Request, Slot, Status, Submission,
 };
 
 use super::chance::Chance;
 use super::disk::{Answer, Disk};
+use super::drawn::{GB, death, options, policy};
 use super::law::Law;
+use super::planted::Planted;
 use super::workers::{Crew, Ended, Said};
-
-/// A fault that is put between the machine and the world: the simulation has to find it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
-    Nothing,
-    /// A death is not told to the machine, one in ten.
-    DeathLost,
-    /// A run is sent to a second worker, one in fifty.
-    SentTwice,
-    /// An end is told when it is given to the store.
-    ToldEarly,
-    /// The journal is not written.
-    NoJournal,
-    /// A worker's place is used again before its death is known.
-    PlaceReused,
-}
 
 /// Unfinished requests that the world keeps the machine busy with.
 const BUSY: usize = 40;
-const GB: u64 = 1_000_000_000;
 
 pub struct World {
     chance: Chance,
@@ -46,43 +32,22 @@ pub struct World {
     ids: Vec<RequestId>,
     code: u32,
     submitted: u64,
+    newest: Option<Arc<Request>>,
     /// This step told the machine how much memory is taken.
     measured: bool,
+    /// This step was a tick.
+    ticked: bool,
     /// Print everything that happens.
     pub aloud: bool,
 }
 
 type Verdict = Result<(), String>;
 
-fn policy(chance: &mut Chance) -> Policy {
-    Policy {
-        durable: true,
-        cores_milli: 1_000 + 1_000 * u32::try_from(chance.below(3)).unwrap_or(0),
-        cpu_factor_max: 4,
-        memory_limit: chance.one_in(2).then_some(GB),
-        workers_max: 3 + u32::try_from(chance.below(8)).unwrap_or(0),
-        guaranteed: *chance.pick(&[[0, 0, 0], [1, 1, 0], [1, 2, 1]]),
-        burst: !chance.one_in(4),
-        worker_idle_ms: 500,
-        worker_uses_max: 5 + chance.below(50),
-        worker_age_max_ms: 20_000,
-        async_at_once: 4,
-        exception_ms: 100,
-        terminate_ms: 100,
-        start_backoff_ms: 10,
-        start_backoff_max_ms: 1_000,
-        queued_max: 60,
-        overtaken_ms_max: 1_000,
-        low_resource: chance.one_in(4),
-        seed: chance.below(1 << 40),
-        ..Policy::default()
-    }
-}
-
 impl World {
     pub fn new(seed: u64, planted: Planted) -> Self {
         let mut chance = Chance::new(seed);
-        let policy = policy(&mut chance);
+        let mut policy = policy(&mut chance);
+        policy.durable = planted != Planted::Nothing || !chance.one_in(5);
         let mut world = Self {
             machine: Machine::new(policy.clone(), 0),
             chance,
@@ -95,7 +60,9 @@ impl World {
             ids: Vec::new(),
             code: 0,
             submitted: 0,
+            newest: None,
             measured: false,
+            ticked: false,
             aloud: false,
         };
         world.install();
@@ -104,6 +71,7 @@ impl World {
 
     /// Does so many things, each chosen by chance, then lets everything end.
     pub fn run(&mut self, steps: u64) -> Verdict {
+        self.perform()?;
         for step in 0..steps {
             self.step()
                 .map_err(|broken| format!("step {step} at {} ms: {broken}", self.now))?;
@@ -134,7 +102,7 @@ impl World {
                 self.machine.hold(self.now, reason);
             }
             195..198 => self.nonsense(),
-            198 if self.chance.one_in(5) => self.crash(),
+            198 if self.policy.durable && self.chance.one_in(5) => self.crash(),
             _ => {}
         }
         self.settle()
@@ -144,12 +112,17 @@ impl World {
     fn settle(&mut self) -> Verdict {
         self.perform()?;
         let measured = std::mem::take(&mut self.measured);
+        let asks_again = self.machine.next_tick().is_some_and(|at| at <= self.now);
+        if std::mem::take(&mut self.ticked) && asks_again {
+            return Err("a tick asks for itself: the driver would never sleep".into());
+        }
         self.law.step(&self.machine, self.now, &self.ids, measured)
     }
 
     fn perform(&mut self) -> Verdict {
         let actions: Vec<Action> = self.machine.actions().collect();
         for action in actions {
+            self.keep_without_a_store(&action);
             if self.aloud {
                 eprintln!("  {action:?}");
             }
@@ -159,12 +132,34 @@ impl World {
         Ok(())
     }
 
+    /// Without a store the world keeps what a store would have, so that the same laws hold.
+    fn keep_without_a_store(&mut self, action: &Action) {
+        if self.policy.durable {
+            return;
+        }
+        match action {
+            Action::Accepted(id) => {
+                let kept = self.machine.request(*id).or(self.newest.as_ref());
+                let request = kept.filter(|request| request.id == *id).cloned();
+                self.disk
+                    .apply(Op::Accept(request.expect("a request that was submitted")));
+            }
+            Action::Dispatch { id, attempt, .. } => {
+                let (id, attempt, at) = (*id, *attempt, self.now);
+                self.disk.apply(Op::Claim { id, attempt, at });
+            }
+            Action::Ended(id, ending) => {
+                let (id, ending) = (*id, Arc::clone(ending));
+                self.disk.apply(Op::End { id, ending });
+            }
+            _ => {}
+        }
+    }
+
     fn act(&mut self, action: Action) -> Verdict {
         match action {
             Action::Store(op) => {
-                if let (Planted::ToldEarly, forebay_executor::op::Op::End { id, ending }) =
-                    (self.planted, &op)
-                {
+                if let (Planted::ToldEarly, Op::End { id, ending }) = (self.planted, &op) {
                     let early = Action::Ended(*id, Arc::clone(ending));
                     self.law.action(&early, &self.disk, &self.crew)?;
                 }
@@ -235,7 +230,8 @@ impl World {
         if unfinished > BUSY {
             return;
         }
-        let options = self.options();
+        let newest = &self.ids[self.ids.len().saturating_sub(20)..];
+        let options = options(&mut self.chance, self.now, self.submitted, newest);
         for id in &options.after {
             // As a driver does, which reads ended ones back from the store.
             if let Some(row) = self.disk.rows.get(id) {
@@ -250,46 +246,16 @@ impl World {
             options: Arc::new(options),
         };
         self.submitted += 1;
+        let kept = submission.clone();
         if let Ok(Submitted::New(id)) = self.machine.submit(self.now, submission) {
+            let accepted_at = self.now;
+            self.newest = Some(Arc::new(Request {
+                id,
+                accepted_at,
+                submission: kept,
+            }));
             self.ids.push(id);
         }
-    }
-
-    fn options(&mut self) -> Options {
-        let chance = &mut self.chance;
-        let mut options = Options {
-            lane: *chance.pick(&[Lane::Short, Lane::Long, Lane::Long, Lane::Async]),
-            priority: i32::try_from(chance.below(3)).unwrap_or(0),
-            idempotent: chance.one_in(6),
-            backoff_ms: 20,
-            backoff_max_ms: 500,
-            key_at_once: 1 + u32::try_from(chance.below(2)).unwrap_or(0),
-            cpu_milli: *chance.pick(&[500, 1_000, 4_000]),
-            ..Options::default()
-        };
-        if chance.one_in(3) {
-            options.retries = 1 + u32::try_from(chance.below(5)).unwrap_or(0);
-        }
-        if chance.one_in(3) {
-            options.timeout_ms = Some(50 + chance.below(500));
-        }
-        if chance.one_in(5) {
-            options.key = Some((*chance.pick(&["x", "y"])).into());
-        }
-        if chance.one_in(3) {
-            options.memory_bytes = Some(chance.below(GB / 2));
-        }
-        if chance.one_in(8) {
-            options.not_before = Some(self.now + chance.below(300));
-        }
-        if chance.one_in(20) {
-            options.idempotency = Some(format!("key {}", self.submitted / 30).into());
-        }
-        if chance.one_in(6) && !self.ids.is_empty() {
-            let newest = &self.ids[self.ids.len().saturating_sub(20)..];
-            options.after = vec![*chance.pick(newest), *chance.pick(newest)];
-        }
-        options
     }
 
     fn hear_disk(&mut self) {
@@ -372,10 +338,7 @@ impl World {
             _ => self.now + self.chance.below(50),
         };
         self.machine.tick(self.now);
-        assert!(
-            self.machine.next_tick().is_none_or(|at| at > self.now),
-            "a tick asks for itself"
-        );
+        self.ticked = true;
         if self.planted == Planted::PlaceReused && self.chance.one_in(20) {
             let slots = self
                 .crew
@@ -411,6 +374,9 @@ impl World {
             && self.machine.retry(self.now, ended)
         {
             self.law.retried(id);
+            if !self.policy.durable {
+                self.disk.apply(Op::Retry { id, at: self.now });
+            }
         }
     }
 
@@ -530,17 +496,5 @@ impl World {
             return Err(format!("1: {unfinished:?} are lost"));
         }
         Ok(())
-    }
-}
-
-fn death(cause: &str) -> Death {
-    Death {
-        cause: cause.into(),
-        pid: 1,
-        exit_code: None,
-        signal: Some(9),
-        peak_bytes: None,
-        limit_bytes: None,
-        last_output: "".into(),
     }
 }

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_executor::dispatcher::{Dispatcher, Hired, Mailbox, Order, Waited};
+use forebay_executor::dispatcher::{Dispatcher, Hired, Order, Waited};
+use forebay_executor::error::Error;
 use forebay_executor::id::RequestId;
 use forebay_executor::request::{Death, Lane, Options};
 use pyo3::IntoPyObjectExt;
@@ -69,7 +70,7 @@ impl PyDispatcher {
         py: Python<'py>,
         timeout: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
-        let Some(finished) = wait(py, self.core.finished(), timeout)? else {
+        let Some(finished) = wait(py, timeout, |left| self.core.finished().take(left))? else {
             return Ok(None);
         };
         let list = finished.into_iter().map(|one| {
@@ -93,7 +94,7 @@ impl PyDispatcher {
         py: Python<'py>,
         timeout: Option<f64>,
     ) -> PyResult<Option<Vec<Bound<'py, PyTuple>>>> {
-        let Some(orders) = wait(py, self.core.orders(), timeout)? else {
+        let Some(orders) = wait(py, timeout, |left| self.core.orders(left))? else {
             return Ok(None);
         };
         let orders = orders.into_iter().map(|order| order_of(py, order));
@@ -101,7 +102,7 @@ impl PyDispatcher {
     }
 
     fn orders_fileno(&self) -> RawFd {
-        self.core.orders().fileno()
+        self.core.orders_fileno()
     }
 
     #[pyo3(signature = (slot, connection, pid, pidfd, generation = 0))]
@@ -156,7 +157,7 @@ impl PyDispatcher {
         py: Python<'py>,
         timeout: Option<f64>,
     ) -> PyResult<Option<Vec<(u64, String, Bound<'py, PyBytes>)>>> {
-        let Some(asked) = wait(py, self.core.asked(), timeout)? else {
+        let Some(asked) = wait(py, timeout, |left| self.core.asked().take(left))? else {
             return Ok(None);
         };
         let asked = asked.into_iter().map(|one| {
@@ -281,17 +282,17 @@ impl PyDispatcher {
 /// Names that are remembered; a program submits a few.
 const NAMES_MAX: usize = 1_024;
 
-/// Wait for a mailbox without the GIL; run signal handlers when interrupted, then wait on.
+/// Wait without the GIL; run signal handlers when interrupted, then wait on.
 fn wait<T: Send>(
     py: Python<'_>,
-    mailbox: &Mailbox<T>,
     timeout: Option<f64>,
+    take: impl Fn(Option<Duration>) -> Result<Waited<T>, Error> + Send + Sync,
 ) -> PyResult<Option<Vec<T>>> {
     let allowed = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
     loop {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        match py.detach(|| mailbox.take(left)).map_err(executor)? {
+        match py.detach(|| take(left)).map_err(executor)? {
             Waited::Items(items) => return Ok(Some(items)),
             Waited::Closed => return Ok(None),
             Waited::Interrupted => py.check_signals()?,

@@ -1,0 +1,84 @@
+"""A server in a cgroup that is too small for what it is asked: nobody dies who need not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.executor.serving import RefusedError, Serving, until
+
+GROUPS = Path("/sys/fs/cgroup/memory")
+LIMIT = 400_000_000
+
+APP = """
+import time
+
+import forebay
+
+BASE = b"x" * 60_000_000      # what its imports would take, shared by all workers
+app = forebay.App("hungry")
+
+@app.request(memory="65MB")
+def eat(mb: int, seconds: float = 0.0) -> int:
+    taken = bytearray(mb * 1_000_000)
+    for place in range(0, len(taken), 4096):
+        taken[place] = 1
+    time.sleep(seconds)
+    return mb
+"""
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A memory cgroup of the first version."""
+    path = GROUPS / f"forebay-server-{os.getpid()}"
+    try:
+        path.mkdir()
+        (path / "memory.limit_in_bytes").write_text(str(LIMIT))
+    except OSError as error:
+        pytest.skip(f"no memory cgroup can be made here: {error.strerror}")
+    yield path
+    until(lambda: not (path / "cgroup.procs").read_text())
+    path.rmdir()
+
+
+def kills(group: Path) -> int:
+    """How often the kernel has ended a process of the cgroup."""
+    for line in (group / "memory.oom_control").read_text().splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill":
+            return int(value)
+    return 0
+
+
+def test_what_does_not_fit_waits_with_a_reason(tmp_path: Path, group: Path) -> None:
+    """Twelve requests of 60 MB in 400 MB: all end well, without a kill."""
+    with Serving(tmp_path, APP, group=group) as serving, serving.caller() as caller:
+        assert caller.ask("info")["figures"]["memory_limit_bytes"] <= LIMIT
+        ids = [caller.submit("eat", mb=60, seconds=0.2) for _ in range(12)]
+        reasons = set()
+        for id in ids:
+            told = caller.ask("status", id)
+            if told["status"] == "queued":
+                reasons.add(told["reason"].partition(":")[0])
+        assert reasons == {"waiting"}
+        assert [caller.wait(id) for id in ids] == [60] * 12
+        assert kills(group) == 0
+
+
+def test_forced_overruns_are_named_and_cost_only_themselves(tmp_path: Path, group: Path) -> None:
+    """The server is never the victim, and "signal 9" is not all that one is told."""
+    with Serving(tmp_path, APP, group=group) as serving, serving.caller() as caller:
+        for _ in range(5):
+            id = caller.submit("eat", mb=900)
+            with pytest.raises(RefusedError) as caught:
+                caller.wait(id)
+            told = caught.value.told
+            assert told["cause"] == "memory"
+            assert told["limit_bytes"] <= LIMIT
+            assert "for want of memory" in caller.ask("why", id)["reason"]
+            assert caller.run("eat", mb=1) == 1
+        assert caller.ask("info")["pid"] == serving.pid
