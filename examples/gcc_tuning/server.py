@@ -66,7 +66,7 @@ def _end(target: str | None) -> None:
     ):
         process = os.pidfd_open(client.info()["pid"])
         try:
-            client.ask("stop", 0.0)
+            client.stop(0.0)
             select.select([process], [], [], END_S)
         finally:
             os.close(process)

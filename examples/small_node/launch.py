@@ -1,4 +1,4 @@
-"""Launches on a small node: each takes 60 MB for two seconds, beside what is imported.
+"""Launches on a small node: each takes 60 MB for ten seconds, beside what is imported.
 
 `forebay serve examples/small_node/launch.py`, then `forebay submit launch --name job-1`.
 """
@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt  # what an application imports is paid for 
 import forebay
 
 MEGABYTES = 60
-SECONDS = 2.0
+SECONDS = 10.0
 
 app = forebay.App("launches")
 
