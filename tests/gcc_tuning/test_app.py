@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -18,6 +20,7 @@ from examples.gcc_tuning.server import local_server
 from examples.gcc_tuning.toolchain import program_names
 from examples.gcc_tuning.tune import tune as tune_here
 from forebay.executor import _local
+from tools.scenes import holdings
 
 NAMES = ("FOREBAY_STATE_DIR", "XDG_RUNTIME_DIR", "FOREBAY_EXECUTOR_IDLE_END")
 
@@ -82,6 +85,20 @@ def test_a_killed_compiler_costs_one_trial_and_its_log_names_the_signal(
     log = "".join(request.logs(follow=False))
     assert f"(process {killed[0]}) was killed by signal 9 (SIGKILL)" in log
     assert log.endswith(found.table() + "\n")
+
+
+@pytest.mark.parametrize("rounds", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_resets_leave_no_process_descriptor_or_file(client: forebay.Client, rounds: int) -> None:
+    """A server that lends for weeks is as small as on its first day."""
+    client.run(borrow, rounds=100)
+    told = client.info()
+    state = Path(told["state_dir"])
+    before = holdings(told["pid"], state)
+    client.run(borrow, rounds=rounds)
+    deadline = time.monotonic() + 10
+    while (after := holdings(told["pid"], state)) != before:  # a reset may still be under way
+        assert time.monotonic() < deadline, (before, after)
+        time.sleep(0.05)
 
 
 def leased(client: forebay.Client) -> list[Any]:
