@@ -62,8 +62,9 @@ bench: bench-setup  ## run every benchmark system beside its peers
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m benchmarks all
 
-node: bench-setup  ## run the executor on a small node and through a burst (needs control groups)
+node: bench-setup  ## what runs at once: lanes, a small node, a burst (needs control groups)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
+	@$(BIN)/python -m benchmarks.executor_lanes
 	@$(BIN)/python -m benchmarks.executor_node
 
 scenes:  ## play and record what the guides show (needs gcc and control groups)
