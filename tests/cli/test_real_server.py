@@ -28,6 +28,13 @@ import forebay
 app = forebay.App("scene")
 
 
+class Tool(forebay.Service):
+    pass
+
+
+app.service(Tool, min_idle=1)
+
+
 @app.request(lane="short")
 def answer(number: int = 1) -> int:
     """Say a number again."""
@@ -155,6 +162,15 @@ def test_an_edit_is_what_runs_next(shell: Shell) -> None:
     done = shell("run", "scene.py:answer")
     assert (done.code, done.out) == (2, "")
     assert "SyntaxError" in done.err
+
+
+def test_the_pool_of_a_server_is_looked_at_where_none_is_lent_alone(shell: Shell) -> None:
+    """Who serves an application sees its services by the same command, without a path."""
+    assert shell("run", "scene.py:answer").code == 0
+    until = time.monotonic() + 10
+    while not (listed := shell("pool", "ls", "--json").out):  # they are started meanwhile
+        assert time.monotonic() < until
+    assert json.loads(listed)["name"] == "Tool"
 
 
 def test_no_server_is_started_where_that_is_forbidden(shell: Shell) -> None:

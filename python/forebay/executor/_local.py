@@ -207,10 +207,11 @@ class _Start:
 
     def text(self) -> str:
         """What the user is told."""
-        minutes = find_configuration().executor.idle_end / 60
+        idle = find_configuration().executor.idle_end
+        after = f"{idle / 60:g} idle minutes" if idle >= 60 else f"{idle:g} idle seconds"
         return (
             f"started a local server for {self._home.target.text} (process {self.pid}); "
-            f"it ends after {minutes:g} idle minutes"
+            f"it ends after {after}"
         )
 
     def _failed(self) -> Error:
