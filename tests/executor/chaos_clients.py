@@ -111,7 +111,8 @@ class Submitter:
             )
             told.accepted[request.id] = label
         except BrokenError as error:
-            assert not keyed, f"one with an idempotency key is sent again by itself: {error}"
+            if keyed:
+                raise AssertionError("one with a key was not sent again by itself") from error
             if error.delivered == "no":
                 told.refused[label] = str(error)
             else:
@@ -124,7 +125,7 @@ class Submitter:
     def _hear(self) -> None:
         """The end of one that is under way, mostly the oldest."""
         one = self._chance.choice((0, 0, self._chance.randrange(len(self._open))))
-        label, request = self._open.pop(one)
+        _, request = self._open.pop(one)
         error = request.exception(COMES_BACK_S)
         told = self.told
         told.counts["ends told"] += 1
