@@ -133,8 +133,7 @@ class App:
                 with thousands of others.
             priority: higher runs first within the lane.
             timeout: seconds, or text such as "30s", that one attempt may run.
-            retries: further attempts where one failed or its worker died; with 0 it runs once at
-                most, and a death of its worker fails it.
+            retries: further attempts where one failed or its worker died; with 0 it runs once.
             backoff: seconds before the first further attempt, doubled before each one after it.
             backoff_max: the most that becomes of it.
             idempotent: it may run twice where nobody knows whether it ran.
