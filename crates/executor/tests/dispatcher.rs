@@ -190,3 +190,20 @@ fn a_worker_that_nobody_waits_for_is_sent_away() {
     dispatcher.worker_ready(5, hired).expect("told");
     assert_eq!(orders(&dispatcher), [Order::Stop { slot: 5 }]);
 }
+
+#[test]
+fn who_asks_while_it_is_closed_is_not_left_waiting() {
+    for _ in 0..200 {
+        let dispatcher = dispatcher(1);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while dispatcher.figures().is_ok() {}
+                tell.send(()).expect("somebody waits");
+            });
+            dispatcher.close();
+            let done = told.recv_timeout(PATIENCE);
+            done.expect("an answer, or that it is closed");
+        });
+    }
+}

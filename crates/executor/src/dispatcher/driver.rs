@@ -30,6 +30,7 @@ use crate::dispatcher::poll::{Poll, Ready, Source};
 use crate::dispatcher::recovery;
 use crate::dispatcher::settings::Settings;
 use crate::dispatcher::sides::Sides;
+use crate::dispatcher::unsent::Unsent;
 use crate::dispatcher::waiting::Waiting;
 use crate::dispatcher::workers::{Run, Worker, Workers};
 use crate::error::{Error, Result};
@@ -60,6 +61,7 @@ pub(super) struct Driver {
     pub sides: Sides,
     pub following: Following,
     pub nudges: Nudges,
+    pub unsent: Unsent,
     pub measures: Measures,
     pub files: Files,
     pub reloads: bool,
@@ -133,6 +135,7 @@ impl Driver {
             sides,
             following,
             nudges: Nudges::default(),
+            unsent: Unsent::default(),
             measures,
             files: Files::default(),
             reloads: settings.reload,
@@ -155,7 +158,6 @@ impl Driver {
             }
             self.turn();
         }
-        self.shared.close();
     }
 
     fn turn(&mut self) {
@@ -218,8 +220,10 @@ impl Driver {
             Source::Gauge => self.take_readings(),
             Source::SideDoor => self.let_sides_in(),
             Source::Files => self.look_at_files(),
-            Source::Side(place) => self.read_side(place),
-            Source::Output(place) => self.read_output(place),
+            Source::Side(place) => {
+                self.read_side(place);
+            }
+            Source::Output(place) => self.output_is_there(place),
         }
     }
 
@@ -234,7 +238,7 @@ impl Driver {
     }
 
     /// What a worker has replied.
-    fn read_worker(&mut self, slot: Slot) {
+    pub fn read_worker(&mut self, slot: Slot) {
         let mut replies = std::mem::take(&mut self.replies);
         self.workers.receive(slot, &mut replies);
         self.hear_out(slot, &replies);
@@ -251,7 +255,11 @@ impl Driver {
             // It connects before it takes its first run, and may have been heard on the other socket first.
             self.let_sides_in();
         }
-        self.empty_side(slot);
+        match self.workers.get(slot).and_then(Worker::serving) {
+            // It has begun the next one, and had nothing left in its pipe before it replied.
+            Some(serving) if !serving.is_idle() => self.read_side_of(slot),
+            _ => self.empty_side(slot),
+        }
         if let Some(worker) = self.workers.get_mut(slot) {
             worker.closing.clear();
         }
@@ -270,6 +278,7 @@ impl Driver {
             if let Some(outcome) = crate::dispatcher::reply::outcome_of(&reply) {
                 let worker = self.workers.get_mut(slot);
                 let peak = worker.and_then(Worker::peak_of_run);
+                self.workers.ended(slot, (id, attempt));
                 self.machine
                     .finished(self.now, slot, id, attempt, outcome, peak);
             }
@@ -323,6 +332,7 @@ impl Driver {
         }
         let now = Instant::now();
         self.clients.welcome(&self.poll, now);
+        self.sides.welcome(&self.poll, now);
         if self
             .keeping
             .as_mut()
@@ -355,6 +365,7 @@ impl Driver {
         let others = [
             self.workers.deadline(),
             self.clients.resumes(),
+            self.sides.resumes(),
             self.idleness.due(),
             self.nudges.deadline(),
             self.following.deadline(),
@@ -363,5 +374,12 @@ impl Driver {
         let others = others.into_iter().flatten();
         let others = others.map(|at| at.saturating_duration_since(now));
         others.chain(tick).min()
+    }
+}
+
+impl Drop for Driver {
+    /// Also where the thread panicked: whoever waits for it is told that it is gone.
+    fn drop(&mut self) {
+        self.shared.close();
     }
 }
