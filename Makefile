@@ -77,7 +77,7 @@ wheel: $(STAMPS)/group-build  ## build the abi3 wheel into dist/
 
 picture:  ## draw the README's picture from a real run of the demo
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-picture
-	@$(BIN)/python -m tools.picture docs/pictures/demo.svg --columns 104 --rows 66 \
+	@$(BIN)/python -m tools.picture docs/pictures/demo.svg --columns 104 --rows 78 \
 		--title 'make demo, four of its programs' -- \
 		$(BIN)/python -m examples.gcc_tuning --programs lz,matrix,shortest_paths,sorting
 
