@@ -115,7 +115,7 @@ impl Disk {
                 row.status = ending.status;
                 row.attempts = ending.attempts;
             }
-            Op::Peak { .. } | Op::Fired { .. } => {}
+            Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => {}
         }
     }
 
