@@ -82,7 +82,11 @@ impl Driver {
         let clock = Clock::new();
         let now = clock.now();
         let memory_limit = settings.policy.memory_limit;
-        let mut machine = Machine::new(settings.policy, now);
+        let mut policy = settings.policy;
+        if let Some(store) = &settings.store {
+            policy.result_bytes_max = store.result_bytes_max;
+        }
+        let mut machine = Machine::new(policy, now);
         let directory = settings
             .store
             .as_ref()
