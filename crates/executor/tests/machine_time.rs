@@ -242,7 +242,9 @@ fn durable(lane: Lane) -> Rig {
         ..Policy::default()
     });
     rig.workers_up(&[lane]);
-    rig.machine.install(0, "code".into(), &[hourly()]).unwrap();
+    rig.machine
+        .install(0, "code".into(), &[hourly()])
+        .expect("installed");
     rig
 }
 

@@ -225,9 +225,9 @@ impl Machine {
             peak_bytes: peak,
             outcome,
         });
-        entry.place = Place::Ending(Arc::clone(&ending));
+        entry.place = Place::Ending(ending);
         let id = entry.request.id;
-        self.write(now, key, Op::End { id, ending });
+        self.write_end(now, key, id);
     }
 
     /// A request's end is on disk.

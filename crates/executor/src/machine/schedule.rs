@@ -43,7 +43,7 @@ struct Schedule {
 /// The schedules of the newest code, and when each name last fired.
 #[derive(Debug, Default)]
 pub(super) struct Schedules {
-    schedules: Vec<Schedule>,
+    all: Vec<Schedule>,
     fired: HashMap<Arc<str>, Millis>,
     /// What the last server left: who is paused, and the newest unfinished request of each name.
     paused: HashSet<Arc<str>>,
@@ -85,10 +85,7 @@ impl Schedules {
                 );
                 Box::new(Refusal::invalid(&object, "a cron pattern", pattern, next))
             })?;
-            let before = self
-                .schedules
-                .iter()
-                .find(|one| one.name == definition.name);
+            let before = self.all.iter().find(|one| one.name == definition.name);
             let fired = self.fired.get(&definition.name).copied();
             schedules.push(Schedule {
                 name: Arc::clone(&definition.name),
@@ -106,13 +103,13 @@ impl Schedules {
                 said: String::new(),
             });
         }
-        self.schedules = schedules;
+        self.all = schedules;
         Ok(())
     }
 
     pub(super) fn restore(&mut self, now: Millis, fired: &[(Arc<str>, Millis)]) {
         self.fired.extend(fired.iter().cloned());
-        for schedule in &mut self.schedules {
+        for schedule in &mut self.all {
             if let Some(at) = self.fired.get(&schedule.name) {
                 schedule.next = schedule.cron.after(since(now, Some(*at)));
             }
@@ -132,7 +129,7 @@ impl Schedules {
 
     /// The request of a schedule was not written: its time comes again.
     pub(super) fn refused(&mut self, now: Millis, request: &Request, refusal: &Refusal) {
-        let mut all = self.schedules.iter_mut();
+        let mut all = self.all.iter_mut();
         let Some(schedule) = all.find(|one| one.last == Some(request.id)) else {
             return;
         };
@@ -147,13 +144,13 @@ impl Schedules {
 
     /// Whether the last time of a schedule is not to be written, since its request was refused.
     pub(super) fn take_back(&mut self, name: &str) -> bool {
-        let mut all = self.schedules.iter_mut();
+        let mut all = self.all.iter_mut();
         let schedule = all.find(|schedule| &*schedule.name == name);
         schedule.is_some_and(|schedule| std::mem::take(&mut schedule.refused))
     }
 
     pub(super) fn due(&self) -> Option<Millis> {
-        let going = self.schedules.iter().filter(|schedule| !schedule.paused);
+        let going = self.all.iter().filter(|schedule| !schedule.paused);
         going.filter_map(|schedule| schedule.next).min()
     }
 }
@@ -178,8 +175,8 @@ impl Machine {
         if self.schedules.due().is_none_or(|due| due > now) || self.draining {
             return;
         }
-        for place in 0..self.schedules.schedules.len() {
-            let schedule = &mut self.schedules.schedules[place];
+        for place in 0..self.schedules.all.len() {
+            let schedule = &mut self.schedules.all[place];
             if schedule.paused || schedule.next.is_none_or(|at| at > now) {
                 continue;
             }
@@ -197,7 +194,7 @@ impl Machine {
     }
 
     fn fire_one(&mut self, now: Millis, place: usize) {
-        let schedule = &self.schedules.schedules[place];
+        let schedule = &self.schedules.all[place];
         let submission = Submission {
             name: Arc::clone(&schedule.name),
             code: Arc::clone(&self.code),
@@ -207,19 +204,19 @@ impl Machine {
         };
         match self.submit(now, submission) {
             Ok(Submitted::New(id) | Submitted::Known(id)) => {
-                let schedule = &mut self.schedules.schedules[place];
+                let schedule = &mut self.schedules.all[place];
                 schedule.last = Some(id);
                 schedule.said.clear();
                 self.fired(now, place);
             }
-            Err(refusal) => self.schedules.schedules[place].come_again(now, &refusal),
+            Err(refusal) => self.schedules.all[place].come_again(now, &refusal),
         }
     }
 
     fn fired(&mut self, now: Millis, place: usize) {
-        let name = Arc::clone(&self.schedules.schedules[place].name);
+        let name = Arc::clone(&self.schedules.all[place].name);
         let before = self.schedules.fired.insert(Arc::clone(&name), now);
-        let schedule = &mut self.schedules.schedules[place];
+        let schedule = &mut self.schedules.all[place];
         (schedule.before, schedule.refused) = (before, false);
         if self.policy.durable {
             self.write(now, Key::MAX, Op::Fired { name, at: now });
@@ -228,7 +225,7 @@ impl Machine {
 
     /// The schedules of the newest code.
     pub fn schedules(&self) -> Vec<ScheduleSeen> {
-        let all = self.schedules.schedules.iter();
+        let all = self.schedules.all.iter();
         let seen = all.map(|schedule| ScheduleSeen {
             name: Arc::clone(&schedule.name),
             pattern: Arc::clone(&schedule.pattern),
@@ -245,7 +242,7 @@ impl Machine {
     /// Pauses a schedule, or lets it go on from `now`: times that passed while it was paused are not made up
     /// for. `false`: there is none of that name.
     pub fn set_schedule(&mut self, now: Millis, name: &str, paused: bool) -> bool {
-        let mut all = self.schedules.schedules.iter_mut();
+        let mut all = self.schedules.all.iter_mut();
         let Some(schedule) = all.find(|schedule| &*schedule.name == name) else {
             return false;
         };
