@@ -146,7 +146,7 @@ class App:
             cron: when the server submits it by itself, as in "*/5 * * * *"; it needs no arguments.
             ahead: how many further ones of this name a worker may be handed while it runs one, 0 to
                 64; for short and uniform work without `await`, which then costs half as much. One
-                that waits behind a long run comes back to the queue after 10 ms, unless that run
+                that waits behind a long run comes back to the queue after 25 ms, unless that run
                 is busy outside Python.
 
         Raises:
