@@ -72,6 +72,26 @@ fn every_worker_gets_one_before_any_gets_a_second() {
 }
 
 #[test]
+fn a_worker_beyond_the_cores_is_left_alone_while_runs_are_short() {
+    let mut rig = Rig::new(Policy {
+        cores_milli: 1_000,
+        ..policy(2)
+    });
+    rig.workers_up(&[Lane::Long]);
+    let first = rig.submit("f", ahead(1));
+    rig.commit_all();
+    let (slot, ..) = rig.dispatched()[0];
+    rig.succeed(slot, first, 1);
+    rig.commit_all();
+    rig.machine.hold(rig.now, Some("wait".into()));
+    submitted(&mut rig, 4, &ahead(2));
+    rig.machine.hold(rig.now, None);
+    let slots: Vec<Slot> = rig.dispatched().iter().map(|(slot, ..)| *slot).collect();
+    assert_eq!(slots[..3], [slots[0]; 3]);
+    assert_ne!(slots[3], slots[0], "what is left over does not wait");
+}
+
+#[test]
 fn nothing_is_handed_without_the_option_or_behind_another_name() {
     let mut rig = rig(1);
     submitted(&mut rig, 3, &Options::default());

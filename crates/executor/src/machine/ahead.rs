@@ -6,7 +6,8 @@
 //! before it begins the next, so that at its death the first one without an answer is the only one that may
 //! have begun.
 //!
-//! Waiting there must cost nobody anything. A request is handed only where nobody could take it at once, for so
+//! Waiting there must cost nobody anything. A request is handed only where nobody could take it at once (or whoever
+//! could would have to share its core with those that run such short ones), for so
 //! many runs as take `ahead_ms_max` by the mean of the lane; and what waits behind one run for longer than that
 //! is *recalled* as soon as somebody else could run it: its worker gives it back, unless it has begun it, and it is
 //! queued again. The span is longer than most runs that are worth handing, because on a loaded machine a worker gets
@@ -75,6 +76,23 @@ impl Machine {
         let takers = self.workers.iter().filter(may);
         let (slot, _) = takers.min_by_key(|(_, worker)| worker.runs.len())?;
         Some((key, slot))
+    }
+
+    /// Each core has a worker of this lane that runs something short: one more that is woken would take a core from
+    /// them, as one that is started would (`burst.rs`).
+    pub(super) fn is_crowded(&self, lane: Lane) -> bool {
+        let short = self.lanes[lane as usize]
+            .burst
+            .is_short(self.policy.burst_run_ms_min);
+        let busy = |worker: &Worker| worker.lane == lane && !worker.is_idle();
+        let cores = self.policy.cores() as usize;
+        short
+            && self
+                .workers
+                .iter()
+                .filter(|(_, worker)| busy(worker))
+                .count()
+                >= cores
     }
 
     /// It runs requests of this name alone, is to run more, and has not been at the first one for long.
