@@ -263,6 +263,9 @@ impl Machine {
         self.fail_doomed(now);
         self.staff(now);
         self.dispatch(now);
+        if self.is_open() {
+            self.recall_late(self.now);
+        }
     }
 
     fn status(entry: &entry::Entry) -> Status {

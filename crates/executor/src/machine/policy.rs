@@ -85,7 +85,7 @@ impl Default for Policy {
             guaranteed: [1, 1, 0],
             burst: true,
             burst_run_ms_min: 10,
-            ahead_ms_max: 10,
+            ahead_ms_max: 25,
             worker_idle_ms: 10_000,
             worker_uses_max: 100_000,
             worker_age_max_ms: 3_600_000,
