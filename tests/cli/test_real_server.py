@@ -222,6 +222,15 @@ def test_who_waits_follows_when_the_server_is_killed(shell: Shell) -> None:
     assert len(shell("ps", "--json").out.splitlines()) == 2
 
 
+def test_replay_prints_the_result_alone_on_stdout(shell: Shell) -> None:
+    """As `run` does; its output is on stderr."""
+    assert shell("run", "scene.py:answer", "--number", "4").code == 0
+    done = shell("replay", "@last")
+    assert (done.code, done.out, done.err) == (0, "4\n", "thinking of 4\n")
+    done = shell("replay", "@last", "--json")
+    assert json.loads(done.out) == {"schema": 1, "name": "answer", "result": 4}
+
+
 def test_a_target_that_is_no_application_leaves_no_server(shell: Shell) -> None:
     """It would be the one that was started last, which a bare name means."""
     assert shell("run", "scene.py:answer").code == 0

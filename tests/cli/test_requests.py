@@ -350,5 +350,6 @@ def test_replay_runs_the_request_here(
     capsys.readouterr()
     assert main(["replay", "--url", server.url, "@last"]) == 0
     shown = capsys.readouterr()
-    assert shown.out == "here\n5\n"
+    assert shown.out == "5\n"
+    assert "here\n" in shown.err
     assert "the code has changed since" in shown.err

@@ -260,6 +260,8 @@ def test_a_retry_that_is_refused_says_why(client: Client) -> None:
     request = client.submit("echo")
     with pytest.raises(ConfigError, match=f"not queued again: {request.id}: it succeeded"):
         request.retry()
+    with pytest.raises(ConfigError, match=f"not queued again: {request.id}: it succeeded"):
+        client.retry(request.id)  # one alone
 
 
 def test_the_log_comes_as_it_is_written(client: Client) -> None:

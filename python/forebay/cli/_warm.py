@@ -39,8 +39,8 @@ def run(options: argparse.Namespace) -> int:
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import ExitStack
 
-    from forebay.config import parse_seconds
     from forebay.cli._pool import lent_at
+    from forebay.config import parse_seconds
     from forebay.pool import SharedPool
 
     timeout = parse_seconds(options.timeout)

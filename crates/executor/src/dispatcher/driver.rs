@@ -94,13 +94,9 @@ impl Driver {
             .map(|config| recovery::open(config, &mut machine, now))
             .transpose()?;
         if let Some(keeping) = &keeping {
-            poll.watch(
-                &**keeping.store.answers(),
-                Source::Store,
-                nothing,
-                Ready::READ,
-            )
-            .map_err(system)?;
+            let answers = &**keeping.store.answers();
+            poll.watch(answers, Source::Store, nothing, Ready::READ)
+                .map_err(system)?;
         }
         let mut following = Following::default();
         following.logs = directory

@@ -349,3 +349,30 @@ fn a_claim_that_comes_again_behind_the_end_changes_nothing() {
     };
     assert_eq!((row.status, row.wake_at), (Status::Succeeded, None));
 }
+
+#[test]
+fn a_schedule_that_is_paused_comes_back_paused_with_its_last_time() {
+    let directory = Directory::new();
+    let (mut driven, recovery) = Driven::open(directory.path());
+    assert!(recovery.paused.is_empty());
+    let paused = |name: &str, paused| Op::Paused {
+        name: name.into(),
+        paused,
+    };
+    let fired = |name: &str, at| Op::Fired {
+        name: name.into(),
+        at,
+    };
+    driven.commit(vec![
+        paused("never fired", true),
+        fired("fired", 7),
+        paused("fired", true),
+        fired("fired", 8),
+        paused("goes on", true),
+        paused("goes on", false),
+    ]);
+    driven.store.close();
+    let (_driven, recovery) = Driven::open(directory.path());
+    assert_eq!(recovery.paused, ["fired".into(), "never fired".into()]);
+    assert_eq!(recovery.fired, [("fired".into(), 8)]);
+}
