@@ -32,7 +32,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos bench-setup bench node wheel picture clean
+.PHONY: help demo test lint soak chaos bench-setup bench node scenes wheel picture clean
 .PHONY: test-packages test-rust test-python lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -66,6 +66,11 @@ node: bench-setup  ## what runs at once: lanes, a small node, a burst (needs con
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m benchmarks.executor_lanes
 	@$(BIN)/python -m benchmarks.executor_node
+
+scenes:  ## play and record what the guides show (needs gcc and control groups)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
+	@$(BIN)/python -m tools.scenes environments
+	@$(BIN)/python -m tools.scenes small_node
 
 wheel: $(STAMPS)/group-build  ## build the abi3 wheel into dist/
 	$(BIN)/maturin build --release --locked --out dist

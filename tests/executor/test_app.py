@@ -87,6 +87,7 @@ def test_lane_is_long_unless_the_function_is_async():
         ({"concurrency_key": "value"}, "concurrency=N"),
         ({"concurrency": 1, "concurrency_key": "nothing"}, "concurrency_key='nothing'"),
         ({"cron": "often"}, "cron='often'"),
+        ({"ahead": 65}, "ahead=65"),
         ({"cron": "* * * * *"}, "'value'"),
         ({"name": "no spaces"}, "'no spaces'"),
     ],

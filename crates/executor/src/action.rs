@@ -29,7 +29,8 @@ pub enum Action {
     Refused(RequestId, Arc<Refusal>),
     /// A request's end is on disk: tell who waits.
     Ended(RequestId, Arc<Ending>),
-    /// A run begins. With `journal`, note it in the journal before the worker hears of it.
+    /// A run begins, or is handed to its worker to begin when those before it have ended. A worker hears of its runs
+    /// in the order of these. With `journal`, note it in the journal before the worker hears of it.
     Dispatch {
         slot: Slot,
         id: RequestId,
@@ -42,6 +43,13 @@ pub enum Action {
         id: RequestId,
         attempt: u32,
         step: Step,
+    },
+    /// Take back a run that was handed to a worker behind another one, unless it has begun:
+    /// `Machine::returned` where its worker gives it back, and nothing otherwise.
+    Recall {
+        slot: Slot,
+        id: RequestId,
+        attempt: u32,
     },
     /// Start a worker.
     Start { slot: Slot, lane: Lane },

@@ -14,6 +14,8 @@ pub const RETRIES_MAX: u32 = 1_000;
 pub const OPTION_TIME_MS_MAX: u64 = 10 * 366 * 86_400_000;
 /// Cores that one request may ask for (`cpu_max`).
 pub const CPU_MAX: u32 = 1_024;
+/// Requests that a worker may be handed while it runs one (`ahead_max`).
+pub const AHEAD_MAX: u32 = 64;
 /// One record of a side socket, its head included (`side_record_bytes_max`).
 ///
 /// A worker cuts its output into records of at most this size; well below the kernel's default for what a socket

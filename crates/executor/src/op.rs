@@ -15,6 +15,11 @@ pub enum Op {
         attempt: u32,
         at: Millis,
     },
+    /// A claimed run never began, and its number is given to the next one: the request is queued again.
+    Unclaim {
+        id: RequestId,
+        attempt: u32,
+    },
     /// A run ended without ending the request: it waits for its next one.
     Park {
         id: RequestId,

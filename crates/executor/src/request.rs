@@ -47,6 +47,8 @@ pub struct Options {
     pub memory_bytes: Option<u64>,
     /// Thousandths of a core.
     pub cpu_milli: u32,
+    /// Further ones of its name that a worker is handed while it still runs one.
+    pub ahead: u32,
     /// It waits until these have succeeded, and fails if one does not.
     pub after: Vec<RequestId>,
     /// It waits until then.
@@ -68,6 +70,7 @@ impl Default for Options {
             idempotency: None,
             memory_bytes: None,
             cpu_milli: 1_000,
+            ahead: 0,
             after: Vec::new(),
             not_before: None,
         }

@@ -3,7 +3,8 @@
 //! Each worker has one, beside the connection that its requests travel on, because an interrupt must not wait behind
 //! a call, and output must not wait for a result. A packet is a record, so there is no framing:
 //! `[u8 kind][u64 id][u32 attempt][payload]`, little-endian; the first one is `[u8 0][u32 slot][u64 nonce]` with the
-//! read end of the worker's output pipe.
+//! read end of the worker's output pipe. Recalls and what is returned name a call of the worker's connection instead of a
+//! request: its number tells the worker whether that call has begun, as calls begin in the order of their numbers.
 //! Nothing here blocks. Sources: unix(7), `SO_PEERCRED` and `SCM_RIGHTS`.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -30,6 +31,7 @@ const HELLO_BYTES: usize = 13;
 const HEAD_BYTES: usize = 13;
 const DESCRIPTORS_MAX: usize = 4;
 const INTERRUPT: u8 = 1;
+const RECALL: u8 = 2;
 
 /// Where workers connect their side sockets. Its file goes when it is dropped, except in a forked child.
 #[derive(Debug)]
@@ -145,6 +147,8 @@ pub enum Record<'a> {
         attempt: u32,
         map: &'a [u8],
     },
+    /// A call that was recalled has not begun, and will not.
+    Returned { call: u64 },
     /// For the log of the server.
     Warning {
         id: RequestId,
@@ -212,9 +216,21 @@ impl Side {
     /// # Errors
     /// `System`: the worker has gone.
     pub fn interrupt(&self, id: RequestId, attempt: u32) -> Result<bool> {
+        self.tell(INTERRUPT, id.0, attempt)
+    }
+
+    /// Name a call that is wanted back unless it has begun. False where the socket is full, as above.
+    ///
+    /// # Errors
+    /// `System`: the worker has gone.
+    pub fn recall(&self, call: u64) -> Result<bool> {
+        self.tell(RECALL, call, 0)
+    }
+
+    fn tell(&self, kind: u8, number: u64, attempt: u32) -> Result<bool> {
         let mut record = [0; HEAD_BYTES];
-        record[0] = INTERRUPT;
-        record[1..9].copy_from_slice(&id.0.to_le_bytes());
+        record[0] = kind;
+        record[1..9].copy_from_slice(&number.to_le_bytes());
         record[9..].copy_from_slice(&attempt.to_le_bytes());
         let mut control = SendAncillaryBuffer::default();
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -223,7 +239,7 @@ impl Side {
                 Ok(_) => return Ok(true),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(Error::system("send an interrupt")(errno)),
+                Err(errno) => return Err(Error::system("send to a side socket")(errno)),
             }
         }
     }
@@ -308,6 +324,7 @@ fn read(packet: &[u8]) -> Result<Record<'_>> {
             text: std::str::from_utf8(payload)
                 .map_err(|_| malformed("a warning that is not UTF-8"))?,
         },
+        4 => Record::Returned { call: id.0 },
         _ => return Err(malformed("a record of an unknown kind")),
     })
 }

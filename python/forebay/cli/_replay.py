@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from forebay.cli._parser import command, talking
@@ -94,7 +93,6 @@ def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
 
             pdb.post_mortem(own or error.__traceback__)
         return 1
-    sys.stdout.flush()
     say_value(value)
     return 0
 

@@ -15,6 +15,8 @@ SEGMENT_BYTES_MIN = 64 << 10
 """From here on a blob travels beside the head."""
 
 CANCELLED = b"\x91\x02"
+RETURNED = b"\x91\x03"
+"""To a call that was given back on the side socket."""
 NOTHING = b"\x92\x00\xc4\x01\xc0"
 """The result None."""
 

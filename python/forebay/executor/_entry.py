@@ -24,9 +24,19 @@ class Entry:
         name: the request's.
         takes_context: whether the function wants one.
         is_async: whether a call gives a coroutine.
+        is_handed: whether further ones may wait in the worker behind one that runs.
     """
 
-    __slots__ = ("_call", "_decode", "_plain", "definition", "is_async", "name", "takes_context")
+    __slots__ = (
+        "_call",
+        "_decode",
+        "_plain",
+        "definition",
+        "is_async",
+        "is_handed",
+        "name",
+        "takes_context",
+    )
 
     def __init__(self, definition: Definition) -> None:
         from msgspec import msgpack
@@ -34,6 +44,7 @@ class Entry:
         self.definition = definition
         self.name = definition.name
         self.is_async = definition.is_async
+        self.is_handed = definition.options.ahead > 0
         self.takes_context = definition.context is not None
         fields = definition.fields
         required = any(field.required for field in fields)

@@ -16,6 +16,9 @@ from forebay.pool._application import Application
 
 CODE = "0" * 16
 
+AHEAD = 8
+"""Calls that a worker is handed beyond the one that it runs."""
+
 
 def manifest(call: str) -> bytes:
     """What the dispatcher is told to know: one request, whose arguments nobody reads."""
@@ -25,6 +28,7 @@ def manifest(call: str) -> bytes:
         "parameters": [],
         "result": None,
         "retries": 0,
+        "ahead": AHEAD,
     }
     told = {"schema": 1, "app": "executor", "target": "", "code": CODE, "sources": []}
     return json.dumps(told | {"requests": [request], "definitions": {}, "services": []}).encode()

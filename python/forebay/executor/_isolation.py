@@ -12,6 +12,9 @@ import io
 import os
 import signal
 import sys
+import time
+from fcntl import ioctl
+from termios import FIONREAD
 from typing import Any
 
 getsignal: Any = sys.modules["_signal"].getsignal
@@ -38,6 +41,10 @@ _TIMERS = {
     int(signal.SIGVTALRM): signal.ITIMER_VIRTUAL,
     int(signal.SIGPROF): signal.ITIMER_PROF,
 }
+
+
+READER_PAUSES_S = (0.00005,) * 20 + (0.001,) * 999
+"""Between looks at a pipe that somebody is to read."""
 
 
 class Isolation:
@@ -101,6 +108,23 @@ class Isolation:
             self._reopen()
         except OSError:
             pass  # nobody reads it any more
+
+    def wait_for_reader(self) -> None:
+        """Wait until the server has read what was printed, for a second at most.
+
+        Where the next request begins at once, the server could not tell whose output it finds.
+        Nothing tells a writer that a pipe is empty, so one that is not is looked at again.
+        Cost: one system call where nothing was printed.
+        """
+        unread = bytearray(4)
+        for pause_s in READER_PAUSES_S:
+            try:
+                ioctl(self._outputs[0][1], FIONREAD, unread)
+            except OSError:
+                return
+            if not any(unread):
+                return
+            time.sleep(pause_s)
 
     def restore_output(self) -> None:
         """Put back descriptors 1 and 2, where a request has made them something else.

@@ -227,6 +227,11 @@ class Running:
     socket: str
     state: str
 
+    @property
+    def pool_socket(self) -> str:
+        """Where its services are lent."""
+        return os.fspath(Path(self.socket).with_suffix(".pool"))
+
 
 class Notice:
     """Says that a server runs, until it is closed or the process ends."""

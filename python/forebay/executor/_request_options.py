@@ -14,6 +14,7 @@ Lane = Literal["short", "long", "async"]
 LANES = ("short", "long", "async")
 RETRIES_MAX = 1000
 PRIORITY_MAX = 1_000_000
+AHEAD_MAX = 64
 CRON_FIELDS = (5, 6)
 """Minute, hour, day, month, weekday; with six, seconds before them."""
 
@@ -35,6 +36,7 @@ class RequestOptions:
         concurrency: how many may run at once; None: any number.
         concurrency_key: the parameter whose values are counted apart for that; None: all together.
         cron: when it is submitted by the server itself; None: never.
+        ahead: further ones that a worker may be handed while it runs one.
     """
 
     lane: Lane
@@ -49,6 +51,7 @@ class RequestOptions:
     concurrency: int | None
     concurrency_key: str | None
     cron: str | None
+    ahead: int
 
     @classmethod
     def checked(cls, what: str, *, is_async: bool, **given: Any) -> RequestOptions:
@@ -86,6 +89,7 @@ class RequestOptions:
             concurrency=concurrency,
             concurrency_key=key,
             cron=_cron(what, given["cron"]),
+            ahead=_ahead(what, given["ahead"], is_async=is_async),
         )
 
 
@@ -140,6 +144,16 @@ def _cpu(what: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 65536:
         raise ConfigError(f"{what}: cpu={value!r} is no number of cores above 0")
     return float(value)
+
+
+def _ahead(what: str, value: Any, *, is_async: bool) -> int:
+    ahead = _whole(what, "ahead", value, 0, AHEAD_MAX)
+    if ahead and is_async:
+        raise ConfigError(
+            f"{what}: ahead={ahead} is for functions made with `def`; a worker of the async lane "
+            "begins thousands at once, so leave it out"
+        )
+    return ahead
 
 
 def _cron(what: str, value: Any) -> str | None:

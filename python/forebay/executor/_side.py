@@ -11,11 +11,11 @@ import os
 import socket
 import struct
 
-HELLO, LOG, PROGRESS, WARNING = range(4)
+HELLO, LOG, PROGRESS, WARNING, RETURNED = range(5)
 """Kinds of records to the server."""
 
-INTERRUPT = 1
-"""The kind of a record from the server."""
+INTERRUPT, RECALL = 1, 2
+"""Kinds of records from the server."""
 
 RECORD_BYTES_MAX = 16 << 10
 """Of a record's payload; longer output is sent in parts."""
@@ -67,8 +67,20 @@ class Side:
         with contextlib.suppress(OSError):  # full, or gone: then the keeper ends this worker
             self._socket.send(record, 0 if wait else socket.MSG_DONTWAIT)
 
-    def interrupts(self) -> list[tuple[int, int]]:
-        """Take what the server wants ended: number and attempt of each. Never waits."""
+    def give_back(self, call: int) -> bool:
+        """Tell that a call which was recalled will not begin; False: nobody knows, so it must."""
+        try:
+            self._socket.send(_HEAD.pack(RETURNED, call, 0))
+        except OSError:
+            return False
+        return True
+
+    def interrupts(self, recalls: list[int] | None = None) -> list[tuple[int, int]]:
+        """Take what the server wants ended: number and attempt of each. Never waits.
+
+        Args:
+            recalls: gets the numbers of calls that it wants back.
+        """
         found = []
         while True:
             try:
@@ -80,6 +92,8 @@ class Side:
             kind, number, attempt = _HEAD.unpack(record)
             if kind == INTERRUPT:
                 found.append((number, attempt))
+            elif kind == RECALL and recalls is not None:
+                recalls.append(number)
         return found
 
     def close(self) -> None:

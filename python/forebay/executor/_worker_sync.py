@@ -7,6 +7,12 @@ request cancelled on its way here never runs.
 The server repeats the signal until it has an answer: one that comes between CPython's last look for
 signals and a system call that blocks is seen only once the next one ends that call.
 SIGTERM ends the worker while a request runs; an idle one ignores it.
+
+Further calls may lie in the connection's inbox behind the one that runs. They begin in the order of
+their numbers, each after the answer to the one before it, so that the server knows at this
+process's death which one had begun. A recall is a record with a call's number, and the same signal:
+where that call has not begun, the handler tells at once that it will not, and the loop passes it
+over when it comes to it.
 """
 
 from __future__ import annotations
@@ -53,6 +59,7 @@ class SyncLoop:
     __slots__ = (
         "_armed",
         "_base",
+        "_call_number",
         "_cancelled",
         "_connection",
         "_decode",
@@ -61,6 +68,7 @@ class SyncLoop:
         "_entries",
         "_isolation",
         "_leases",
+        "_returned",
         "_running",
         "_side",
     )
@@ -86,6 +94,10 @@ class SyncLoop:
         self._cancelled = False
         """Whether what runs was interrupted."""
         self._early: list[tuple[int, int]] = []
+        self._call_number = 0
+        """Of the call that has begun last."""
+        self._returned: set[int] = set()
+        """Calls that were given back, and lie in the inbox still."""
         self._dirty = False
         """Whether something ran since the garbage was collected."""
         signal.signal(signal.SIGTERM, self._on_terminate)
@@ -104,8 +116,12 @@ class SyncLoop:
         try:
             while (call := self._next()) is not None:
                 number, _, head, segments, *_ = call
+                self._call_number = number  # from here on it is not given back
                 method, arguments, _ = self._decode(head)
-                if method == "run":
+                if self._returned and number in self._returned:
+                    self._returned.remove(number)
+                    answer: _answers.Answer = (_answers.RETURNED, None)
+                elif method == "run":
                     answer = self._run(arguments, segments)
                 elif method == "call":
                     answer = self._call(arguments, segments)
@@ -136,13 +152,13 @@ class SyncLoop:
     def _run(self, arguments: list[Any], segments: Any) -> _answers.Answer:
         """Run one request; its answer. Whatever it does, what it changed is put back."""
         name, blob, id, attempt, timeout, traceparent = arguments
+        entry = self._entries.get(name)
         self._cancelled = False  # before it can be named
         self._running = (id, attempt)
         self._dirty = True
         try:
             if self._early and self._is_early():
                 return _answers.CANCELLED, None
-            entry = self._entries.get(name)
             if entry is None:
                 return _answers.failure(failure_of(unknown(name, self._entries)))
             if blob is None:
@@ -158,6 +174,8 @@ class SyncLoop:
             if self._leases:
                 end_leases(self._leases)
             self._isolation.restore()
+            if entry is not None and entry.is_handed:
+                self._isolation.wait_for_reader()  # what the next one prints is not this one's
 
     def _answer(self, entry: Entry, blob: Any, context: Context | None) -> _answers.Answer:
         try:
@@ -207,7 +225,11 @@ class SyncLoop:
     # Signal handlers: they run in the main thread, between two of its instructions.
 
     def _on_interrupt(self, *_: object) -> None:
-        asked = self._side.interrupts()
+        recalls: list[int] = []
+        asked = self._side.interrupts(recalls)
+        for number in recalls:
+            if number > self._call_number and self._side.give_back(number):
+                self._returned.add(number)
         running = self._running
         named = None if running is None else (number_of(running[0] or "0"), running[1])
         self._early = (self._early + [one for one in asked if one != named])[-EARLY_MAX:]

@@ -6,10 +6,11 @@ use crate::action::Action;
 use crate::dispatcher::command::Order;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::keeping::{Asker, Held};
+use crate::dispatcher::workers::Serving;
 use crate::id::RequestId;
 use crate::message;
 use crate::op::Op;
-use crate::request::{Blob, Status};
+use crate::request::{Blob, Lane, Status};
 use crate::store::Question;
 
 /// The name of pickled functions: `forebay.Executor` knows no other.
@@ -25,7 +26,7 @@ impl Driver {
                 journal,
             } => self.dispatch(Held { slot, id, attempt }, journal),
             Action::Store(op) => {
-                if let Op::Park { id, attempt, .. } = &op {
+                if let Op::Park { id, attempt, .. } | Op::Unclaim { id, attempt } = &op {
                     self.tell_status(*id, Status::Queued, *attempt);
                 }
                 if let Some(keeping) = &mut self.keeping {
@@ -69,6 +70,7 @@ impl Driver {
                 attempt,
                 step,
             } => self.interrupt(slot, (id, attempt), step),
+            Action::Recall { slot, id, attempt } => self.recall(slot, (id, attempt)),
             Action::Measure { slot } => self.measures.gauge.measure(slot),
         }
     }
@@ -81,27 +83,44 @@ impl Driver {
 
     /// A run begins: it is noted, its arguments are read where they are on disk, and its worker is told.
     fn dispatch(&mut self, run: Held, journal: bool) {
-        if let Some(keeping) = &mut self.keeping
-            && journal
-            && !keeping.note(run)
-        {
-            return;
-        }
-        self.read_and_begin(run);
-    }
-
-    /// The same for a run that is noted, or whose claim is on disk.
-    pub fn read_and_begin(&mut self, run: Held) {
-        if let Some(keeping) = &mut self.keeping
-            && keeping.is_on_disk(run.id)
-        {
-            return keeping.ask(run.id, Question::Arguments, Asker::Run(run));
+        if let Some(keeping) = &mut self.keeping {
+            if journal && !keeping.note(run) {
+                self.unsent.wait(run, false);
+                return;
+            }
+            if keeping.is_on_disk(run.id) {
+                self.unsent.wait(run, false);
+                keeping.ask(run.id, Question::Arguments, Asker::Run(run));
+                return;
+            }
+            if self.unsent.is_before(run.slot) {
+                self.unsent.wait(run, true);
+                keeping.waits(run);
+                return;
+            }
         }
         self.begin(run, None);
     }
 
+    /// A run has room in the journal now.
+    pub fn begin_noted(&mut self, run: Held) {
+        match &mut self.keeping {
+            Some(keeping) if keeping.is_on_disk(run.id) => {
+                keeping.ask(run.id, Question::Arguments, Asker::Run(run));
+            }
+            _ => self.begin_in_turn(run, None),
+        }
+    }
+
+    /// A run had to wait and need not any more: it begins, unless it is behind another one that has to.
+    pub fn begin_in_turn(&mut self, run: Held, arguments: Option<Blob>) {
+        for (run, arguments) in self.unsent.ready(run, arguments) {
+            self.begin(run, arguments.as_ref());
+        }
+    }
+
     /// Tell a worker to run a request; its arguments, if they had to be read.
-    pub fn begin(&mut self, run: Held, arguments: Option<&Blob>) {
+    fn begin(&mut self, run: Held, arguments: Option<&Blob>) {
         let Held { slot, id, attempt } = run;
         if let Some(keeping) = &mut self.keeping {
             keeping.begins((id, attempt));
@@ -128,7 +147,9 @@ impl Driver {
             })
         };
         self.tell_status(id, Status::Running, attempt);
-        if let Some(worker) = self.workers.get_mut(slot) {
+        if let Some(worker) = self.workers.get_mut(slot)
+            && (worker.lane == Lane::Async || worker.serving().is_none_or(Serving::is_idle))
+        {
             worker.begin();
         }
         if let Err(error) = self.workers.dispatch(slot, (id, attempt), message) {

@@ -30,6 +30,7 @@ use crate::dispatcher::poll::{Poll, Ready, Source};
 use crate::dispatcher::recovery;
 use crate::dispatcher::settings::Settings;
 use crate::dispatcher::sides::Sides;
+use crate::dispatcher::unsent::Unsent;
 use crate::dispatcher::waiting::Waiting;
 use crate::dispatcher::workers::{Run, Worker, Workers};
 use crate::error::{Error, Result};
@@ -60,6 +61,7 @@ pub(super) struct Driver {
     pub sides: Sides,
     pub following: Following,
     pub nudges: Nudges,
+    pub unsent: Unsent,
     pub measures: Measures,
     pub files: Files,
     pub reloads: bool,
@@ -137,6 +139,7 @@ impl Driver {
             sides,
             following,
             nudges: Nudges::default(),
+            unsent: Unsent::default(),
             measures,
             files: Files::default(),
             reloads: settings.reload,
@@ -224,7 +227,7 @@ impl Driver {
             Source::Side(place) => {
                 self.read_side(place);
             }
-            Source::Output(place) => self.read_output(place),
+            Source::Output(place) => self.output_is_there(place),
         }
     }
 
@@ -239,7 +242,7 @@ impl Driver {
     }
 
     /// What a worker has replied.
-    fn read_worker(&mut self, slot: Slot) {
+    pub fn read_worker(&mut self, slot: Slot) {
         let mut replies = std::mem::take(&mut self.replies);
         self.workers.receive(slot, &mut replies);
         self.hear_out(slot, &replies);
@@ -256,7 +259,11 @@ impl Driver {
             // It connects before it takes its first run, and may have been heard on the other socket first.
             self.let_sides_in();
         }
-        self.empty_side(slot);
+        match self.workers.get(slot).and_then(Worker::serving) {
+            // It has begun the next one, and had nothing left in its pipe before it replied.
+            Some(serving) if !serving.is_idle() => self.read_side_of(slot),
+            _ => self.empty_side(slot),
+        }
         if let Some(worker) = self.workers.get_mut(slot) {
             worker.closing.clear();
         }
@@ -275,6 +282,7 @@ impl Driver {
             if let Some(outcome) = crate::dispatcher::reply::outcome_of(&reply) {
                 let worker = self.workers.get_mut(slot);
                 let peak = worker.and_then(Worker::peak_of_run);
+                self.workers.ended(slot, (id, attempt));
                 self.machine
                     .finished(self.now, slot, id, attempt, outcome, peak);
             }

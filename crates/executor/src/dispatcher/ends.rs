@@ -80,6 +80,7 @@ impl Driver {
     pub fn bury(&mut self, slot: Slot, worker: &Worker) {
         self.measures.gauge.unwatch(slot);
         self.nudges.forget(slot);
+        self.unsent.forget(slot);
         if let Some(place) = worker.side {
             self.leave_side(place);
         }
@@ -98,6 +99,10 @@ impl Driver {
 
     /// End a run, and no other.
     pub fn interrupt(&mut self, slot: Slot, run: Run, step: Step) {
+        if step != Step::Exception {
+            // Its answer may be there, and the worker be at the next one, which is not to be hit.
+            self.read_worker(slot);
+        }
         let Some(serving) = self.workers.get(slot).and_then(|worker| worker.serving()) else {
             return;
         };

@@ -199,7 +199,7 @@ mod tests {
         std::fs::write(one.join("other.py"), "").unwrap();
         assert!(files.changed().is_empty());
         std::fs::write(one.join("tune.py"), "a = 2").unwrap();
-        assert_eq!(files.changed(), [path.clone()]);
+        assert_eq!(files.changed(), std::slice::from_ref(&path));
         symlink("two", directory.0.join("next")).unwrap();
         assert!(files.changed().is_empty());
         std::fs::rename(directory.0.join("next"), &current).unwrap();

@@ -198,6 +198,11 @@ impl Keeping {
         noted
     }
 
+    /// A run waits behind others of its worker.
+    pub fn waits(&mut self, run: Held) {
+        self.pending.insert((run.id, run.attempt));
+    }
+
     /// So many changes were answered: the runs that were held for that, and may begin.
     pub fn answered(&mut self, count: usize, on_disk: bool) -> Vec<Held> {
         self.answered += count as u64;

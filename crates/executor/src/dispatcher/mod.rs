@@ -34,6 +34,7 @@ mod sides;
 mod stored;
 mod streams;
 mod tail;
+mod unsent;
 mod waiting;
 mod workers;
 

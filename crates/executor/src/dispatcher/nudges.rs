@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::NUDGE_MS;
-use crate::dispatcher::workers::Run;
+use crate::dispatcher::workers::{Run, Worker};
 use crate::request::{Lane, Slot};
 use crate::sys;
 
@@ -17,6 +17,8 @@ struct Nudge {
     due: Instant,
     slot: Slot,
     run: Run,
+    /// The call of the run, where that is wanted back and not to be ended.
+    recall: Option<u64>,
     /// The side socket has taken the record that names the run.
     named: bool,
 }
@@ -36,16 +38,38 @@ impl Nudges {
     }
 }
 
-impl Driver {
-    /// Raise an exception in a run: name it on the side socket, and send the signal until it has ended.
-    pub fn nudge(&mut self, slot: Slot, run: Run) {
-        let nudge = Nudge {
+impl Nudge {
+    fn new(slot: Slot, run: Run, recall: Option<u64>) -> Self {
+        Self {
             due: Instant::now(),
             slot,
             run,
+            recall,
             named: false,
-        };
-        self.nudge_once(nudge);
+        }
+    }
+}
+
+impl Driver {
+    /// Raise an exception in a run: name it on the side socket, and send the signal until it has ended.
+    pub fn nudge(&mut self, slot: Slot, run: Run) {
+        self.nudge_once(Nudge::new(slot, run, None));
+    }
+
+    /// Ask for a run back that a worker was handed behind another one. The signal has it look at its side socket, and
+    /// does nothing to the one that runs.
+    pub fn recall(&mut self, slot: Slot, run: Run) {
+        let (id, attempt) = run;
+        let unsent = self.keeping.as_mut();
+        if unsent.is_some_and(|keeping| keeping.begins(run)) {
+            self.machine.returned(self.now, slot, id, attempt); // its worker never hears of it
+            return;
+        }
+        let serving = self.workers.get_mut(slot).and_then(Worker::serving_mut);
+        let call = serving.and_then(|serving| serving.recall(run));
+        if call.is_some() {
+            self.nudge_once(Nudge::new(slot, run, call));
+        }
     }
 
     /// Repeat what is due.
@@ -71,10 +95,16 @@ impl Driver {
         let Some(serving) = worker.serving().filter(|serving| serving.runs(nudge.run)) else {
             return; // it has ended
         };
+        if nudge.recall.is_some() && serving.has_begun(nudge.run) {
+            return;
+        }
         if !nudge.named {
             let (id, attempt) = nudge.run;
             let seat = side.and_then(|place| self.sides.get(place));
-            let told = seat.map(|seat| seat.side.interrupt(id, attempt));
+            let told = seat.map(|seat| match nudge.recall {
+                Some(call) => seat.side.recall(call),
+                None => seat.side.interrupt(id, attempt),
+            });
             nudge.named = matches!(told, Some(Ok(true)));
         }
         let signalled = lane != Lane::Async;

@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::message::WorkerReply;
 use crate::request::{Failure, Outcome};
 
-/// How the run ended, as its worker says; `None` where the worker is gone, whose death will say it.
+/// How the run ended, as its worker says; `None` where the worker is gone, whose death will say it, or has given the
+/// run back, which its side socket says.
 pub fn outcome_of(reply: &Reply) -> Option<Outcome> {
     let frame = match reply {
         Reply::Reply(frame) => frame,
@@ -19,17 +20,22 @@ pub fn outcome_of(reply: &Reply) -> Option<Outcome> {
         }
         Reply::Broken { .. } => return None,
     };
-    let outcome = read(frame);
-    Some(outcome.unwrap_or_else(|error| refused(&format!("its worker replied with {error}"))))
+    match read(frame) {
+        Ok(outcome) => outcome,
+        Err(error) => Some(refused(&format!("its worker replied with {error}"))),
+    }
 }
 
-fn read(frame: &Incoming) -> Result<Outcome> {
+fn read(frame: &Incoming) -> Result<Option<Outcome>> {
     let segment = frame.segments.first().map(Buffer::as_slice);
-    Ok(match WorkerReply::read(frame.head.as_slice(), segment)? {
-        WorkerReply::Succeeded(result) => Outcome::Succeeded(result.into()),
-        WorkerReply::Raised(described) => Outcome::Failed(Failure::Raised(described.into())),
-        WorkerReply::Cancelled => Outcome::Cancelled,
-    })
+    Ok(Some(
+        match WorkerReply::read(frame.head.as_slice(), segment)? {
+            WorkerReply::Succeeded(result) => Outcome::Succeeded(result.into()),
+            WorkerReply::Raised(described) => Outcome::Failed(Failure::Raised(described.into())),
+            WorkerReply::Cancelled => Outcome::Cancelled,
+            WorkerReply::Returned => return Ok(None),
+        },
+    ))
 }
 
 fn refused(why: &str) -> Outcome {

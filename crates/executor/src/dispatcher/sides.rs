@@ -13,6 +13,7 @@ use crate::dispatcher::limit::{
 };
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
 use crate::dispatcher::seats::Seats;
+use crate::dispatcher::workers::Worker;
 use crate::error::{Error, Result};
 use crate::id::RequestId;
 use crate::request::Slot;
@@ -174,7 +175,7 @@ impl Driver {
                 }
                 Ok(Received::End) | Err(_) => {
                     // Its last words lie in the pipe still.
-                    self.read_output(place);
+                    self.read_output(place, OUTPUT_BYTES_A_TURN);
                     self.leave_side(place);
                     more = false;
                     break;
@@ -195,6 +196,7 @@ impl Driver {
             Record::Log { id, attempt, bytes } if self.is_of(place, id, attempt) => {
                 self.log(id, bytes);
             }
+            Record::Returned { call } => self.take_returned(place, call),
             Record::Progress { id, attempt, map } if self.is_of(place, id, attempt) => {
                 self.progress(id, map);
             }
@@ -224,10 +226,42 @@ impl Driver {
         worker.is_some_and(|worker| worker.side == Some(place) && worker.runs((id, attempt)))
     }
 
+    /// A worker has given a run back.
+    fn take_returned(&mut self, place: Place, call: u64) {
+        let Some(slot) = self.sides.get(place).and_then(|seat| seat.slot) else {
+            return;
+        };
+        let serving = self.workers.get_mut(slot).and_then(Worker::serving_mut);
+        if let Some((id, attempt)) = serving.and_then(|serving| serving.returned(call)) {
+            self.machine.returned(self.now, slot, id, attempt);
+        }
+    }
+
+    /// A worker's pipe has something.
+    pub fn output_is_there(&mut self, place: Place) {
+        let seat = self.sides.get(place);
+        let slot = seat.as_ref().and_then(|seat| seat.slot);
+        let handed = slot.and_then(|slot| self.workers.get(slot));
+        let handed = handed.is_some_and(Worker::has_handed);
+        let Some(slot) = slot.filter(|_| handed) else {
+            return self.read_output(place, OUTPUT_BYTES_A_TURN);
+        };
+        // The pipe is empty whenever such a worker replies. So what is there before its replies are taken was written
+        // by whichever run is the first one after that.
+        let output = seat.and_then(|seat| seat.output.as_ref());
+        let there = output.and_then(|output| rustix::io::ioctl_fionread(output).ok());
+        self.read_worker(slot);
+        let there = there.map_or(OUTPUT_BYTES_A_TURN, |there| {
+            usize::try_from(there).unwrap_or(OUTPUT_BYTES_A_TURN)
+        });
+        // Nothing is there at the pipe's end, which the read then finds.
+        self.read_output(place, there.max(1));
+    }
+
     /// What a worker has written since: it belongs to what it runs, if that is one request.
-    pub fn read_output(&mut self, place: Place) {
+    fn read_output(&mut self, place: Place, bytes_max: usize) {
         let mut buffer = std::mem::take(&mut self.sides.buffer);
-        let mut left = OUTPUT_BYTES_A_TURN;
+        let mut left = bytes_max;
         while left > 0 {
             let Some(seat) = self.sides.seats.get_mut(place) else {
                 break;
@@ -235,7 +269,7 @@ impl Driver {
             let (Some(output), slot) = (&seat.output, seat.slot) else {
                 break;
             };
-            match rustix::io::read(output, &mut buffer[..]) {
+            match rustix::io::read(output, &mut buffer[..left.min(OUTPUT_READ_BYTES)]) {
                 Ok(count) if count > 0 => {
                     left = left.saturating_sub(count);
                     self.take_output(slot, &buffer[..count]);
@@ -273,7 +307,14 @@ impl Driver {
                     break;
                 }
             }
-            self.read_output(place);
+            self.read_output(place, OUTPUT_BYTES_A_TURN);
+        }
+    }
+
+    /// Take what a worker has said.
+    pub fn read_side_of(&mut self, slot: Slot) {
+        if let Some(place) = self.workers.get(slot).and_then(|worker| worker.side) {
+            self.read_side(place);
         }
     }
 

@@ -70,7 +70,7 @@ impl Driver {
             return;
         };
         for run in keeping.answered(count, on_disk) {
-            self.read_and_begin(run);
+            self.begin_noted(run);
         }
         if self
             .keeping
@@ -130,7 +130,7 @@ impl Driver {
     /// The arguments of a run were read, if it is still to begin.
     fn begin_found(&mut self, run: Held, found: Fetched) {
         match found {
-            Fetched::Arguments(arguments) => self.begin(run, Some(&arguments)),
+            Fetched::Arguments(arguments) => self.begin_in_turn(run, Some(arguments)),
             Fetched::Failed(why) => self.give_back(run, &why),
             _ => self.give_back(run, "its arguments are not in the store any more"),
         }
@@ -142,6 +142,9 @@ impl Driver {
         let Held { slot, id, attempt } = run;
         self.machine
             .finished(self.now, slot, id, attempt, outcome, None);
+        if self.unsent.is_before(slot) {
+            self.begin_in_turn(run, None); // it has ended; those behind it may begin
+        }
     }
 
     /// How a request ended that a submission comes after.

@@ -30,6 +30,8 @@ pub struct Serving {
     generation: u32,
     watched: Ready,
     running: ByNumber<u64, Run>,
+    /// Runs that were asked for back, by their calls, until it is known which came first.
+    recalled: ByNumber<u64, Run>,
     /// Nothing more comes from its socket.
     over: bool,
     /// Its socket ended first; the process has until then.
@@ -148,6 +150,7 @@ impl Workers {
             generation,
             watched: Ready::default(),
             running: ByNumber::default(),
+            recalled: ByNumber::default(),
             over: false,
             kill_at: None,
         };
@@ -174,6 +177,19 @@ impl Workers {
             serving.running.insert(call, run);
         }
         Ok(call.is_some())
+    }
+
+    /// A run of a worker has ended.
+    pub fn ended(&mut self, slot: Slot, run: Run) {
+        let Some(worker) = self.get_mut(slot) else {
+            return;
+        };
+        if let Some(serving) = worker.serving_mut() {
+            serving.ended(run);
+        }
+        if worker.lane != Lane::Async && worker.serving().is_some_and(|one| !one.is_idle()) {
+            worker.begin(); // the next one has
+        }
     }
 
     /// Tell a worker to leave.
@@ -369,13 +385,20 @@ impl Worker {
         runs || self.closing.contains(&run)
     }
 
-    /// What it runs, if that is one request: then what it writes is that one's.
+    /// What it runs, if that is one request: then what it writes is that one's. Of several that it has replied to and
+    /// whose output was not taken the last one: the pipe was empty before each of the others was replied to.
     pub fn only_run(&self) -> Option<Run> {
         if self.lane == Lane::Async {
             return None;
         }
-        let running = || self.serving()?.running.values().next().copied();
-        self.closing.first().copied().or_else(running)
+        let running = || self.serving()?.first().map(|(_, run)| run);
+        self.closing.last().copied().or_else(running)
+    }
+
+    /// It was handed further runs behind the one that it runs.
+    pub fn has_handed(&self) -> bool {
+        let running = self.serving().map_or(0, |serving| serving.running.len());
+        self.lane != Lane::Async && running > 1
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -391,6 +414,44 @@ impl Serving {
     /// Whether this run is the worker's.
     pub fn runs(&self, run: Run) -> bool {
         self.running.values().any(|&one| one == run)
+    }
+
+    /// The run that it has begun, where it begins one after the other, and its call.
+    fn first(&self) -> Option<(u64, Run)> {
+        let first = self.running.iter().min_by_key(|(call, _)| **call);
+        first.map(|(call, run)| (*call, *run))
+    }
+
+    /// Whether this run is the first one, as far as its replies say.
+    pub fn has_begun(&self, run: Run) -> bool {
+        self.first().is_some_and(|(_, first)| first == run)
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// The call of a run that waits behind another one and is wanted back.
+    pub fn recall(&mut self, run: Run) -> Option<u64> {
+        let mut running = self.running.iter();
+        let call = running.find(|(_, one)| **one == run).map(|(call, _)| *call);
+        let call = call.filter(|call| self.first().is_some_and(|(first, _)| first != *call))?;
+        self.recalled.insert(call, run);
+        Some(call)
+    }
+
+    /// A call was given back: the run that will not begin.
+    pub fn returned(&mut self, call: u64) -> Option<Run> {
+        let run = self.recalled.remove(&call)?;
+        self.running.remove(&call);
+        Some(run)
+    }
+
+    /// A run has ended: it was not given back.
+    pub fn ended(&mut self, run: Run) {
+        if !self.recalled.is_empty() {
+            self.recalled.retain(|_, one| *one != run);
+        }
     }
 
     /// It was killed for closing its socket: that is not done twice.

@@ -276,6 +276,29 @@ impl Machine {
         self.set_promise(slot, growth);
     }
 
+    /// A request that was handed to a worker begins: it may grow to what the one before it was admitted for.
+    pub(super) fn promise_next(&mut self, key: Key, slot: Slot) {
+        let Some(entry) = self.register.get(key) else {
+            return;
+        };
+        self.room.cores_milli[entry.lane() as usize] += entry.options().cpu_milli;
+        if self.policy.memory_limit.is_some()
+            && let Some(worker) = self.workers.get(slot)
+        {
+            let growth = worker.estimate.saturating_sub(worker.private);
+            self.set_promise(slot, growth);
+        }
+    }
+
+    /// Whether a request needs no more than what its worker's run was admitted for, as far as anybody knows.
+    pub(super) fn fits_behind(&self, key: Key, slot: Slot) -> bool {
+        if self.policy.memory_limit.is_none() {
+            return true;
+        }
+        let admitted = self.workers.get(slot).map_or(0, |worker| worker.estimate);
+        self.room.alone != Some(slot) && self.estimate(key).is_some_and(|need| need <= admitted)
+    }
+
     /// Takes back what `promise` counted.
     pub(super) fn unpromise(&mut self, key: Key, slot: Slot) {
         let Some(entry) = self.register.get(key) else {

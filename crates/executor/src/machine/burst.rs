@@ -33,7 +33,7 @@ impl Burst {
         self.began_at = now;
     }
 
-    /// A run took so long; `while_ms` is the least mean at which more workers help.
+    /// A run took so long; `while_ms` is the greatest mean that anybody asks about.
     pub(crate) fn ended(&mut self, now: Millis, took: u64, while_ms: u64) {
         let counted = took.min(OUTLIER * while_ms) * 16;
         self.mean_sixteenths = (self.mean_sixteenths * PAST + counted).div_ceil(PAST + 1);
@@ -58,6 +58,14 @@ impl Burst {
             self.left = if long || !lately { alive } else { 1 };
         }
         self.left > 0
+    }
+
+    /// How many runs of the mean take so long; none before one has ended.
+    pub(crate) fn runs_within(&self, span_ms: u64) -> u64 {
+        match self.ended_at {
+            Some(_) => span_ms * 16 / self.mean_sixteenths.max(1),
+            None => 0,
+        }
     }
 
     pub(crate) fn started(&mut self) {

@@ -37,7 +37,10 @@ impl Machine {
                 return Cancelled::Asked;
             }
             // The store's answer is on its way and finds the wish.
-            Place::Accepting { .. } | Place::Claiming { .. } | Place::Retrying => {
+            Place::Accepting { .. }
+            | Place::Claiming { .. }
+            | Place::Retrying
+            | Place::Unclaiming => {
                 entry.cancelled = true;
             }
             Place::After | Place::Until | Place::Keyed | Place::Named | Place::Ready => {
@@ -99,7 +102,11 @@ impl Machine {
             None => {
                 let step = Step::Exception;
                 run.stop = Some(Stop { reason, step });
-                self.step(now, key, step);
+                if run.handed {
+                    self.recall(key);
+                } else {
+                    self.step(now, key, step);
+                }
             }
         }
     }
@@ -163,7 +170,7 @@ impl Machine {
         self.step(now, key, step);
     }
 
-    fn step(&mut self, now: Millis, key: Key, step: Step) {
+    pub(super) fn step(&mut self, now: Millis, key: Key, step: Step) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };

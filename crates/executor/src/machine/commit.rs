@@ -63,6 +63,12 @@ impl Machine {
                     self.advance(now, key);
                 }
             }
+            Op::Unclaim { id, .. } => {
+                if let Some(entry) = self.register.same(key, id) {
+                    debug_assert!(matches!(entry.place, Place::Unclaiming));
+                    self.advance(now, key);
+                }
+            }
             Op::End { id, ending } => self.ended(now, key, id, &ending),
             Op::Park { .. } | Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => {}
         }

@@ -56,7 +56,7 @@ impl Machine {
     fn look(&mut self, now: Millis, lane: Lane) -> Looked {
         let slot = self.workers.open(lane);
         if slot.is_none() && !self.may_burst(now, lane) {
-            return Looked::Nothing;
+            return self.look_ahead(now, lane);
         }
         let turns = self.lanes[lane as usize].ready.submitters().min(LOOK);
         for turn in 0..turns {
@@ -81,7 +81,22 @@ impl Machine {
             self.give(now, lane, key, slot);
             return Looked::Again;
         }
-        Looked::Nothing
+        match slot {
+            Some(_) => Looked::Nothing,
+            None => self.look_ahead(now, lane),
+        }
+    }
+
+    /// No worker is free, and none starts for it: whether one that runs such a request takes the first one too.
+    fn look_ahead(&mut self, now: Millis, lane: Lane) -> Looked {
+        let Some((key, slot)) = self.behind(now, lane) else {
+            return Looked::Nothing;
+        };
+        if !self.turn_back(lane, 0, key) {
+            self.lanes[lane as usize].ready.take(0);
+            self.give(now, lane, key, slot);
+        }
+        Looked::Again
     }
 
     /// A request whose name is full waits for its name, not in front of the others.
@@ -160,8 +175,13 @@ impl Machine {
         let (lane, name) = (entry.lane(), entry.name);
         self.names.get_mut(name).running += 1;
         self.lanes[lane as usize].running += 1;
-        self.workers.change(slot, |worker| worker.runs.push(key));
-        self.promise(key, slot);
+        let behind = self.workers.change(slot, |worker| {
+            worker.runs.push(key);
+            lane != Lane::Async && worker.runs.len() > 1
+        });
+        if behind != Some(true) {
+            self.promise(key, slot);
+        }
     }
 
     /// Takes it from its worker again. The worker is free for the next one, unless it is to be replaced.
@@ -178,10 +198,18 @@ impl Machine {
             name.waiting.take(0)
         };
         self.lanes[lane as usize].running -= 1;
-        self.unpromise(key, slot);
+        if !self.is_handed(key) {
+            self.unpromise(key, slot);
+        }
         self.workers.change(slot, |worker| {
-            if let Some(place) = worker.runs.iter().rposition(|one| *one == key) {
-                worker.runs.swap_remove(place);
+            match worker.runs.iter().rposition(|one| *one == key) {
+                Some(place) if lane == Lane::Async => {
+                    worker.runs.swap_remove(place);
+                }
+                Some(place) => {
+                    worker.runs.remove(place);
+                }
+                None => {}
             }
             worker.idle_since = now;
         });
@@ -190,21 +218,32 @@ impl Machine {
         }
     }
 
-    /// Its worker hears of it.
+    /// Its worker hears of it, and begins it at once unless it runs another one.
     pub(super) fn start_run(&mut self, now: Millis, key: Key, slot: Slot, journal: bool) {
+        let first = self
+            .workers
+            .get(slot)
+            .and_then(|worker| worker.runs.first());
+        let is_first = first == Some(&key);
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
+        let lane = entry.lane();
+        let handed = lane != Lane::Async && !is_first;
         entry.place = Place::Running(Run {
             slot,
             began: now,
+            handed,
+            recalled: false,
             stop: None,
             peak: None,
         });
-        let lane = entry.lane();
-        let timeout = entry.options().timeout_ms;
-        let due = timeout.map(|span| now.saturating_add(span));
-        self.timers.set(key, &mut entry.due, due);
+        if !handed {
+            let timeout = entry.options().timeout_ms;
+            let due = timeout.map(|span| now.saturating_add(span));
+            self.timers.set(key, &mut entry.due, due);
+            self.lanes[lane as usize].burst.began(now);
+        }
         self.actions.push(Action::Dispatch {
             slot,
             id: entry.request.id,
@@ -212,6 +251,5 @@ impl Machine {
             journal,
         });
         self.workers.change(slot, |worker| worker.uses += 1);
-        self.lanes[lane as usize].burst.began(now);
     }
 }

@@ -31,6 +31,10 @@ pub(crate) struct Stop {
 pub(crate) struct Run {
     pub slot: Slot,
     pub began: Millis,
+    /// It lies in its worker's inbox behind another one, and has not begun (`ahead.rs`).
+    pub handed: bool,
+    /// Its worker was asked to give it back.
+    pub recalled: bool,
     pub stop: Option<Stop>,
     /// Most private bytes of its worker that were measured meanwhile.
     pub peak: Option<u64>,
@@ -49,6 +53,8 @@ pub(crate) enum Place {
     },
     /// An operator's retry is being committed.
     Retrying,
+    /// A worker has not begun it and will not: that its claim counts no more is being committed.
+    Unclaiming,
     /// It waits for other requests.
     After,
     /// It waits for a time: its back-off or its `not_before`.

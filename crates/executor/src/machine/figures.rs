@@ -33,7 +33,7 @@ pub(crate) struct Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneFigures {
     pub lane: Lane,
-    /// Waiting for a worker; parked ones are not among them.
+    /// Waiting for a worker, or handed to one behind another request; parked ones are not among them.
     pub ready: usize,
     pub running: u32,
     pub workers_starting: u32,
@@ -153,11 +153,15 @@ impl Machine {
             .workers
             .iter()
             .filter(|(_, worker)| worker.lane == lane);
+        let handed = mine.clone().filter(|_| lane != Lane::Async);
+        let handed: usize = handed
+            .map(|(_, worker)| worker.runs.len().saturating_sub(1))
+            .sum();
         let idle = mine.filter(|(_, worker)| worker.stage == Stage::Up && worker.is_idle());
         LaneFigures {
             lane,
-            ready: self.lanes[lane as usize].ready.len(),
-            running: self.lanes[lane as usize].running,
+            ready: self.lanes[lane as usize].ready.len() + handed,
+            running: self.lanes[lane as usize].running - u32::try_from(handed).unwrap_or_default(),
             workers_starting: row.starting,
             workers_up: row.alive - row.starting,
             workers_idle: u32::try_from(idle.count()).unwrap_or(u32::MAX),

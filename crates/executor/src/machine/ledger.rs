@@ -20,6 +20,7 @@ impl Written {
         match &self.op {
             Op::Accept(request) => Some(request.id),
             Op::Claim { id, .. }
+            | Op::Unclaim { id, .. }
             | Op::Park { id, .. }
             | Op::Retry { id, .. }
             | Op::End { id, .. } => Some(*id),

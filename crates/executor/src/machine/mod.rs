@@ -11,10 +11,12 @@
 //! ```
 //! A request is in one place, and each place has one list: the places' modules are `timers` (Until), `keys`
 //! (Keyed, Named), `queue` (Ready), `workers` (Running) and `ledger` (Accepting, Claiming, Ending).
+//! A request that its worker has not begun may come back from Running (`ahead`).
 //! The invariants are those of `docs/concepts/executor.md`; the simulation holds them after each event.
 
 mod accept;
 mod admission;
+mod ahead;
 mod audit;
 mod burst;
 mod cancel;
@@ -203,6 +205,7 @@ impl Machine {
     /// Nothing is dispatched and no submission taken any more; what runs goes on until it has ended.
     pub fn drain(&mut self, now: Millis) {
         self.draining = true;
+        self.recall_all();
         self.settle(now);
     }
 
@@ -228,6 +231,7 @@ impl Machine {
         }
         self.fire(now);
         self.end_idle(now);
+        self.recall_late(now);
         self.settle(now);
     }
 
@@ -237,6 +241,7 @@ impl Machine {
             self.timers.first(),
             self.idle_due(),
             self.starts_due(),
+            self.recall_due(),
             self.schedules.due().filter(|_| !self.draining),
         ];
         times.into_iter().flatten().min()

@@ -13,7 +13,7 @@ use super::why::seconds;
 use crate::action::Action;
 use crate::id::RequestId;
 use crate::op::Op;
-use crate::request::{Death, Ending, Failure, Millis, Outcome, Slot, Status};
+use crate::request::{Death, Ending, Failure, Lane, Millis, Outcome, Slot, Status};
 
 impl Machine {
     /// A worker has answered. Ignored where it is not the run that the slot has: it comes from before a death.
@@ -42,6 +42,7 @@ impl Machine {
         let peak = peak.max(run.peak);
         self.learn(now, key, slot, peak);
         self.release(now, key, slot);
+        self.begin_next(now, slot);
         self.note_time(now, key, &run);
         self.conclude(now, key, &run, outcome, peak);
         self.after_run(now, slot);
@@ -54,6 +55,7 @@ impl Machine {
             return;
         };
         let (runs, expelled) = (worker.runs.clone(), worker.expelled);
+        let alone = worker.lane != Lane::Async || runs.len() == 1;
         let death = match expelled {
             Some(expelled) => Death {
                 cause: "memory".into(),
@@ -64,10 +66,14 @@ impl Machine {
             None => death,
         };
         // A request of many in one worker is not blamed for the death, nor one that the guard ended within its estimate.
-        let blamed = runs.len() == 1 && expelled.is_none_or(|expelled| !expelled.within);
+        let blamed = alone && expelled.is_none_or(|expelled| !expelled.within);
         self.start_ended(now, slot, &death);
         for key in runs {
-            self.lost(now, key, slot, &death, blamed);
+            if self.is_handed(key) {
+                self.take_back(now, key, slot);
+            } else {
+                self.lost(now, key, slot, &death, blamed);
+            }
         }
         self.forget_worker(slot);
         self.settle(now);
@@ -268,7 +274,9 @@ impl Machine {
             };
             match self.register.get(key).map(|entry| &entry.place) {
                 // Its row is not on disk yet: when it is.
-                Some(Place::Accepting { .. } | Place::Retrying) => later.push((id, before)),
+                Some(Place::Accepting { .. } | Place::Retrying | Place::Unclaiming) => {
+                    later.push((id, before));
+                }
                 Some(Place::After | Place::Until | Place::Keyed | Place::Named | Place::Ready) => {
                     self.leave_list(now, key);
                     let outcome = Outcome::Failed(Failure::After(before));
@@ -284,6 +292,7 @@ impl Machine {
         if let Some(lane) = self.lane_of(key) {
             let took = now.saturating_sub(run.began);
             let while_ms = self.policy.burst_run_ms_min;
+            let while_ms = while_ms.max(self.policy.ahead_ms_max);
             self.lanes[lane as usize].burst.ended(now, took, while_ms);
         }
     }

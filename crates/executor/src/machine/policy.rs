@@ -32,6 +32,9 @@ pub struct Policy {
     pub burst: bool,
     /// Below this mean time of a lane's runs, more workers than cores do not help (`burst.rs`).
     pub burst_run_ms_min: u64,
+    /// A worker is handed requests for so long ahead, by the mean of its lane's runs; what waits behind one run for
+    /// longer is taken back (`ahead.rs`).
+    pub ahead_ms_max: u64,
     /// An idle burst worker ends after it.
     pub worker_idle_ms: u64,
     /// A worker is replaced after so many requests.
@@ -82,6 +85,7 @@ impl Default for Policy {
             guaranteed: [1, 1, 0],
             burst: true,
             burst_run_ms_min: 10,
+            ahead_ms_max: 10,
             worker_idle_ms: 10_000,
             worker_uses_max: 100_000,
             worker_age_max_ms: 3_600_000,

@@ -63,7 +63,7 @@ impl Machine {
         let (reason, next) = self.reason(now, key, entry);
         let mut decisions = vec![(entry.request.accepted_at, "accepted".to_owned())];
         decisions.extend_from_slice(entry.notes.list());
-        if let Some(run) = entry.run() {
+        if let Some(run) = entry.run().filter(|run| !run.handed) {
             let text = format!("run {} began in worker {}", entry.attempts, run.slot);
             decisions.push((run.began, text));
         }
@@ -81,9 +81,10 @@ impl Machine {
         let nothing = String::new();
         let options = entry.options();
         match &entry.place {
-            Place::Accepting { .. } | Place::Claiming { .. } | Place::Retrying => {
-                ("being written to the store".into(), nothing)
-            }
+            Place::Accepting { .. }
+            | Place::Claiming { .. }
+            | Place::Retrying
+            | Place::Unclaiming => ("being written to the store".into(), nothing),
             Place::After => (
                 format!(
                     "waiting: for {} of the requests it comes after",
@@ -119,6 +120,10 @@ impl Machine {
                 )
             }
             Place::Ready => self.ready_reason(now, key, entry),
+            Place::Running(run) if run.handed => (
+                format!("handed: worker {} runs others of its name first", run.slot),
+                nothing,
+            ),
             Place::Running(run) => {
                 let mut text = format!(
                     "running: for {} in worker {}",

@@ -146,7 +146,7 @@ impl Workers {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Worker)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Worker)> + Clone {
         let placed = (0..).zip(self.slots.iter());
         placed.filter_map(|(slot, worker)| Some((slot, worker.as_ref()?)))
     }

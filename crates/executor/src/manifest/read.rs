@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{Described, MANIFEST_SCHEMA, Manifest};
 use crate::error::{Error, Result};
-use crate::limit::{CPU_MAX, OPTION_TIME_MS_MAX, RETRIES_MAX};
+use crate::limit::{AHEAD_MAX, CPU_MAX, OPTION_TIME_MS_MAX, RETRIES_MAX};
 use crate::request::{Lane, Options};
 use crate::schema::{Compiler, Field, Set};
 
@@ -145,6 +145,7 @@ fn options(request: &Part<'_>, concurrency: Option<u32>) -> Result<Options> {
         idempotent: request.flag("idempotent")?,
         key_at_once: concurrency.unwrap_or(usual.key_at_once),
         memory_bytes: request.count("memory_bytes")?,
+        ahead: request.whole("ahead", 0, AHEAD_MAX)?.unwrap_or(0),
         cpu_milli: request
             .thousandths("cpu", u64::from(CPU_MAX) * 1_000)?
             .map_or(usual.cpu_milli, |milli| {

@@ -64,6 +64,7 @@ fn every_option_changes_what_it_names() {
         idempotency: Some("once".into()),
         memory_bytes: Some(1 << 30),
         cpu_milli: 250,
+        ahead: 0,
         after: vec![id(), id()],
         not_before: Some(1_500),
     };

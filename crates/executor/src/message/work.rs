@@ -24,6 +24,8 @@ pub enum WorkerReply<'a> {
     /// What the work raised, as the worker encoded it.
     Raised(&'a [u8]),
     Cancelled,
+    /// It was recalled before it began, which the worker has told on its side socket.
+    Returned,
 }
 
 /// `["run", [name, arguments, id, attempt, deadline in seconds, traceparent], nil]`.
@@ -87,9 +89,10 @@ impl<'a> WorkerReply<'a> {
             (0, 2) => Self::Succeeded(blob(&mut reader, segment)?),
             (1, 2) => Self::Raised(raised(&mut reader, segment)?),
             (2, 1) => Self::Cancelled,
+            (3, 1) => Self::Returned,
             _ => {
                 return Err(
-                    reader.malformed("a worker's reply is [0, result], [1, failure] or [2]")
+                    reader.malformed("a worker's reply is [0, result], [1, failure], [2] or [3]")
                 );
             }
         };
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_replies_are_told_apart() {
+    fn the_four_replies_are_told_apart() {
         let read = |head| WorkerReply::read(head, None).ok();
         assert_eq!(
             read(b"\x92\x00\xc4\x01\x07"),
@@ -142,6 +145,7 @@ mod tests {
             Some(WorkerReply::Raised(&[7]))
         );
         assert_eq!(read(b"\x91\x02"), Some(WorkerReply::Cancelled));
+        assert_eq!(read(b"\x91\x03"), Some(WorkerReply::Returned));
         for wrong in [
             &b"\x91\x00"[..],
             b"\x92\x00\x00",

@@ -61,7 +61,7 @@ pub(super) fn fold<'a>(ops: &'a [Op], steps: &mut Vec<Step<'a>>) {
                 }
                 _ => steps.push(Step::End(*id, ending, None)),
             },
-            Op::Park { id, .. } | Op::Retry { id, .. } => {
+            Op::Unclaim { id, .. } | Op::Park { id, .. } | Op::Retry { id, .. } => {
                 last.remove(id);
                 steps.push(Step::Other(op));
             }

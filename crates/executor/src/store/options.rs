@@ -37,6 +37,7 @@ pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
             u64::from(options.cpu_milli),
             u64::from(usual.cpu_milli),
         ),
+        ("ahead", u64::from(options.ahead), u64::from(usual.ahead)),
     ] {
         if value != default {
             key(&mut pairs, name);
@@ -87,6 +88,7 @@ pub(super) fn decode(stored: &[u8], options: &mut Options) -> crate::error::Resu
             "backoff_max_ms" => options.backoff_max_ms = reader.unsigned()?,
             "key_at_once" => options.key_at_once = small(&mut reader)?,
             "cpu_milli" => options.cpu_milli = small(&mut reader)?,
+            "ahead" => options.ahead = small(&mut reader)?,
             "timeout_ms" => options.timeout_ms = Some(reader.unsigned()?),
             "memory_bytes" => options.memory_bytes = Some(reader.unsigned()?),
             "not_before" => options.not_before = Some(reader.unsigned()?),
@@ -131,6 +133,7 @@ mod tests {
             key_at_once: 2,
             memory_bytes: Some(300_000_000),
             cpu_milli: 500,
+            ahead: 8,
             after: vec![RequestId(1), RequestId(u64::MAX)],
             not_before: Some(1_800_000_000_000),
             ..Options::default()

@@ -25,6 +25,8 @@ const CLAIM: &str = "UPDATE requests SET status = 1, attempts = ?2, claimed_at =
 const END: &str = "UPDATE requests SET status = ?2, attempts = ?3, deaths = deaths + ?4, \
     claimed_at = coalesce(?5, claimed_at), ended_at = ?6, wake_at = NULL, peak_bytes = ?7, result_kind = ?8, \
     result_bytes = ?9, failure = ?10, result = ?11 WHERE id = ?1";
+// `claimed_at` stays that of the run before, if there was one, as the end of the next one sets it.
+const UNCLAIM: &str = "UPDATE requests SET status = 0, attempts = ?2 - 1 WHERE id = ?1 AND attempts = ?2 AND ended_at IS NULL";
 const PARK: &str = "UPDATE requests SET status = 0, attempts = ?2, deaths = deaths + ?3, wake_at = ?4 \
     WHERE id = ?1 AND ended_at IS NULL";
 const RUN: &str = "INSERT OR REPLACE INTO runs(id, attempt, began_at, ended_at, failure) \
@@ -52,6 +54,7 @@ pub(super) struct Statements<'c> {
     accept: Statement<'c>,
     arguments: Statement<'c>,
     claim: Statement<'c>,
+    unclaim: Statement<'c>,
     end: Statement<'c>,
     park: Statement<'c>,
     run: Statement<'c>,
@@ -79,6 +82,7 @@ impl<'c> Statements<'c> {
             accept: prepare(ACCEPT)?,
             arguments: prepare("INSERT INTO arguments(id, blob) VALUES(?1, ?2)")?,
             claim: prepare(CLAIM)?,
+            unclaim: prepare(UNCLAIM)?,
             end: prepare(END)?,
             park: prepare(PARK)?,
             run: prepare(RUN)?,
@@ -188,6 +192,9 @@ impl<'c> Statements<'c> {
                 self.run
                     .execute(params![key(*id), attempt, time(now), told])
                     .map(drop)
+            }
+            Op::Unclaim { id, attempt } => {
+                self.unclaim.execute(params![key(*id), attempt]).map(drop)
             }
             Op::Retry { id, .. } => {
                 self.last_run.execute([key(*id)])?;

@@ -193,7 +193,9 @@ impl Writer {
         self.doubtful.clear();
         for op in &self.batch.ops {
             match op {
-                Op::Claim { id, attempt, .. } => self.journal.clear(*id, *attempt),
+                Op::Claim { id, attempt, .. } | Op::Unclaim { id, attempt } => {
+                    self.journal.clear(*id, *attempt);
+                }
                 Op::End { id, ending } => {
                     self.journal.clear(*id, ending.attempts);
                     if self.large(&ending.outcome).is_some() {

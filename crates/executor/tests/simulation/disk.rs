@@ -89,6 +89,13 @@ impl Disk {
                 row.status = Status::Running;
                 row.attempts = attempt;
             }
+            Op::Unclaim { id, attempt } => {
+                self.journal.remove(&(id, attempt));
+                let row = self.rows.get_mut(&id).expect("a row that is unclaimed");
+                assert!(!row.status.has_ended(), "{id} is unclaimed after its end");
+                row.status = Status::Queued;
+                row.attempts = attempt - 1;
+            }
             Op::Park {
                 id,
                 wake_at,

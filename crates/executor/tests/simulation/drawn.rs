@@ -5,6 +5,7 @@ use forebay_executor::machine::Policy;
 use forebay_executor::request::{Death, Lane, Millis, Options};
 
 use super::chance::Chance;
+use super::workers::AHEAD;
 
 pub const GB: u64 = 1_000_000_000;
 
@@ -20,6 +21,7 @@ pub fn policy(chance: &mut Chance) -> Policy {
         worker_idle_ms: 500,
         worker_uses_max: 5 + chance.below(50),
         worker_age_max_ms: 20_000,
+        ahead_ms_max: *chance.pick(&[20, 200, 2_000]),
         async_at_once: 4,
         exception_ms: 100,
         terminate_ms: 100,
@@ -45,6 +47,9 @@ pub fn options(chance: &mut Chance, now: Millis, submitted: u64, newest: &[Reque
         cpu_milli: *chance.pick(&[500, 1_000, 4_000]),
         ..Options::default()
     };
+    if chance.one_in(2) {
+        options.ahead = 1 + u32::try_from(chance.index(AHEAD)).unwrap_or(0);
+    }
     if chance.one_in(3) {
         options.retries = 1 + u32::try_from(chance.below(5)).unwrap_or(0);
     }

@@ -105,12 +105,26 @@ impl Law {
         })?;
         let options = &row.request.submission.options;
         let may_run_twice = options.retries > 0 || options.idempotent;
-        life.runs += 1;
         if !may_run_twice {
             let claimed = row.status == Status::Running && row.attempts == attempt;
             hold(journal || claimed, || {
                 format!("4: {id} runs before its claim is on disk or in the journal")
             })?;
+        }
+        Ok(())
+    }
+
+    /// A worker begins a run that it was handed.
+    pub fn begun(&mut self, id: RequestId, attempt: u32, disk: &Disk) -> Verdict {
+        let Some(row) = disk.rows.get(&id) else {
+            return Err(format!("1: {id} begins before its row is on disk"));
+        };
+        let options = &row.request.submission.options;
+        let may_run_twice = options.retries > 0 || options.idempotent;
+        let life = self.lives.entry(id).or_default();
+        hold(!life.ended, || format!("2: {id} begins after its end"))?;
+        life.runs += 1;
+        if !may_run_twice {
             hold(life.runs == 1 || life.power_lost, || {
                 format!("4: {id} may run once and runs again")
             })?;

@@ -6,6 +6,9 @@ use forebay_executor::action::Step;
 use forebay_executor::id::RequestId;
 use forebay_executor::request::{Lane, Slot};
 
+/// Requests that a worker may have behind the one that it runs.
+pub const AHEAD: usize = 3;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Succeeded,
@@ -20,6 +23,7 @@ pub enum Said {
     Failed(Slot),
     Finished(Slot, RequestId, u32, Ended),
     Gone(Slot),
+    Returned(Slot, RequestId, u32),
 }
 
 pub struct Process {
@@ -34,6 +38,8 @@ pub struct Process {
 pub struct Crew {
     pub processes: BTreeMap<Slot, Process>,
     said: VecDeque<Said>,
+    /// Runs that have begun since somebody looked.
+    begun: Vec<(RequestId, u32)>,
 }
 
 impl Crew {
@@ -88,13 +94,36 @@ impl Crew {
         if !process.up {
             return Err(format!("{id} goes to worker {slot}, which is not up"));
         }
-        if lane != Lane::Async && !process.runs.is_empty() && !process.dead {
+        if lane != Lane::Async && process.runs.len() > AHEAD && !process.dead {
             return Err(format!(
-                "5: {id} goes to worker {slot}, which runs {:?}",
+                "5: {id} goes to worker {slot}, which has {:?}",
                 process.runs
             ));
         }
         process.runs.push((id, attempt));
+        if (lane == Lane::Async || process.runs.len() == 1) && !process.dead {
+            self.begun.push((id, attempt));
+        }
+        Ok(())
+    }
+
+    /// The runs that have begun since the last time.
+    pub fn begun(&mut self) -> Vec<(RequestId, u32)> {
+        std::mem::take(&mut self.begun)
+    }
+
+    /// A run is wanted back; `heeds`: its worker gives it back unless it has begun it.
+    pub fn recall(&mut self, slot: Slot, run: (RequestId, u32), heeds: bool) -> Result<(), String> {
+        let Some(process) = self.processes.get_mut(&slot) else {
+            return Err(format!(
+                "5: {run:?} is recalled from place {slot}, where no worker is"
+            ));
+        };
+        let place = process.runs.iter().position(|one| *one == run);
+        if let Some(place) = place.filter(|place| *place > 0 && heeds && !process.dead) {
+            process.runs.remove(place);
+            self.said.push_back(Said::Returned(slot, run.0, run.1));
+        }
         Ok(())
     }
 
@@ -118,7 +147,11 @@ impl Crew {
             .get_mut(&slot)
             .filter(|process| !process.dead)
         {
-            let (id, attempt) = process.runs.swap_remove(place);
+            let (id, attempt) = process.runs.remove(place);
+            if process.lane != Lane::Async {
+                assert_eq!(place, 0, "only the first one has begun");
+                self.begun.extend(process.runs.first());
+            }
             self.said
                 .push_back(Said::Finished(slot, id, attempt, ended));
         }
@@ -152,12 +185,19 @@ impl Crew {
         };
         let place = process.runs.iter().position(|run| *run == (id, attempt));
         match (place, step) {
+            (Some(place), Step::Exception) if place > 0 && process.lane != Lane::Async => {
+                return Err(format!("3: {id} is interrupted before it has begun"));
+            }
             (Some(place), Step::Exception) if heeds => self.finish(slot, place, Ended::Cancelled),
             (_, Step::Exception) => {}
             // What has ended meanwhile leaves its worker to nobody else before the machine knows.
             (_, Step::Terminate | Step::Kill) => {
-                let others = process.runs.iter().any(|run| *run != (id, attempt));
-                if others && process.lane != Lane::Async {
+                // A driver looks for its answer first.
+                let first = process.runs.first().is_none_or(|run| *run == (id, attempt));
+                if place.is_none() && !first {
+                    return Ok(());
+                }
+                if !first && process.lane != Lane::Async {
                     return Err(format!(
                         "3: {id} is killed in worker {slot}, which runs another"
                     ));

@@ -33,6 +33,8 @@ pub struct World {
     code: u32,
     submitted: u64,
     newest: Option<Arc<Request>>,
+    /// Of the requests; where that is one, their lane is one too, as those are handed ahead.
+    names: &'static [&'static str],
     /// This step told the machine how much memory is taken.
     measured: bool,
     /// This step was a tick.
@@ -48,6 +50,7 @@ impl World {
         let mut chance = Chance::new(seed);
         let mut policy = policy(&mut chance);
         policy.durable = planted != Planted::Nothing || !chance.one_in(5);
+        let names = *chance.pick(&[&["a"][..], &["a", "b", "limited"], &["a", "b", "limited"]]);
         let mut world = Self {
             machine: Machine::new(policy.clone(), 0),
             chance,
@@ -61,6 +64,7 @@ impl World {
             code: 0,
             submitted: 0,
             newest: None,
+            names,
             measured: false,
             ticked: false,
             aloud: false,
@@ -110,6 +114,7 @@ impl World {
 
     /// Performs what the machine wants, and looks whether everything holds.
     fn settle(&mut self) -> Verdict {
+        self.look_at_begun()?;
         self.perform()?;
         let measured = std::mem::take(&mut self.measured);
         let asks_again = self.machine.next_tick().is_some_and(|at| at <= self.now);
@@ -177,6 +182,7 @@ impl World {
                 }
                 let lane = self.disk.rows[&id].request.submission.options.lane;
                 self.crew.begin(slot, lane, id, attempt)?;
+                self.look_at_begun()?;
                 self.send_twice(slot, lane, id, attempt)?;
             }
             Action::Interrupt {
@@ -187,6 +193,10 @@ impl World {
             } => {
                 let heeds = !self.chance.one_in(3);
                 self.crew.interrupt(slot, id, attempt, step, heeds)?;
+            }
+            Action::Recall { slot, id, attempt } => {
+                let heeds = !self.chance.one_in(3);
+                self.crew.recall(slot, (id, attempt), heeds)?;
             }
             Action::Start { slot, lane } => self.crew.start(slot, lane)?,
             Action::Stop { slot } => {
@@ -199,6 +209,13 @@ impl World {
             Action::Expel { slot, .. } => self.crew.kill(slot),
             Action::Accepted(_) | Action::Ended(..) | Action::File(..) | Action::Measure { .. } => {
             }
+        }
+        Ok(())
+    }
+
+    fn look_at_begun(&mut self) -> Verdict {
+        for (id, attempt) in self.crew.begun() {
+            self.law.begun(id, attempt, &self.disk)?;
         }
         Ok(())
     }
@@ -232,15 +249,20 @@ impl World {
             return;
         }
         let newest = &self.ids[self.ids.len().saturating_sub(20)..];
-        let options = options(&mut self.chance, self.now, self.submitted, newest);
+        let mut options = options(&mut self.chance, self.now, self.submitted, newest);
+        if self.names.len() == 1 {
+            options.lane = Lane::Long;
+            options.ahead = options.ahead.max(1);
+        }
         for id in &options.after {
             // As a driver does, which reads ended ones back from the store.
             if let Some(row) = self.disk.rows.get(id) {
                 self.machine.remember(*id, row.status);
             }
         }
+        let name = *self.chance.pick(self.names);
         let submission = Submission {
-            name: (*self.chance.pick(&["a", "b", "limited"])).into(),
+            name: name.into(),
             code: format!("code{}", self.code).into(),
             submitter: (*self.chance.pick(&["ann", "bob", "eve"])).into(),
             arguments: Vec::new().into(),
@@ -289,7 +311,8 @@ impl World {
                 let ended = *self
                     .chance
                     .pick(&[Ended::Succeeded, Ended::Succeeded, Ended::Raised]);
-                let place = self.chance.index(runs);
+                let is_async = self.crew.processes[&slot].lane == Lane::Async;
+                let place = if is_async { self.chance.index(runs) } else { 0 };
                 self.crew.finish(slot, place, ended);
             }
             19 if !all.is_empty() => self.crew.kill(*self.chance.pick(&all)),
@@ -307,6 +330,7 @@ impl World {
         }
         match said {
             Said::Ready(slot) => self.machine.worker_ready(now, slot),
+            Said::Returned(slot, id, attempt) => self.machine.returned(now, slot, id, attempt),
             Said::Failed(slot) => self.machine.worker_failed(now, slot, "no memory".into()),
             Said::Gone(slot) => {
                 if self.planted != Planted::DeathLost || !self.chance.one_in(10) {
