@@ -32,7 +32,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos bench-setup bench node wheel picture clean
+.PHONY: help demo test lint soak chaos bench-setup bench node scenes wheel picture clean
 .PHONY: test-packages test-rust test-python lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -67,12 +67,17 @@ node: bench-setup  ## what runs at once: lanes, a small node, a burst (needs con
 	@$(BIN)/python -m benchmarks.executor_lanes
 	@$(BIN)/python -m benchmarks.executor_node
 
+scenes:  ## play and record what the guides show (needs gcc and control groups)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
+	@$(BIN)/python -m tools.scenes environments
+	@$(BIN)/python -m tools.scenes small_node
+
 wheel: $(STAMPS)/group-build  ## build the abi3 wheel into dist/
 	$(BIN)/maturin build --release --locked --out dist
 
 picture:  ## draw the README's picture from a real run of the demo
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-picture
-	@$(BIN)/python -m tools.picture docs/pictures/demo.svg --columns 104 --rows 66 \
+	@$(BIN)/python -m tools.picture docs/pictures/demo.svg --columns 104 --rows 78 \
 		--title 'make demo, four of its programs' -- \
 		$(BIN)/python -m examples.gcc_tuning --programs lz,matrix,shortest_paths,sorting
 

@@ -17,6 +17,7 @@ from benchmarks import processes
 
 ROOT = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
+_PERIODS = ("periods", "throttled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,11 @@ class Cgroup:
         """Memory of its processes that no file backs."""
         name = "anon" if self._is_unified else "total_rss"
         return _field(self.memory / "memory.stat", name)
+
+    def stalled(self) -> float:
+        """Part of the periods so far in which its quota of the processor was used up."""
+        periods, stalled = (_field(self.cpu / "cpu.stat", f"nr_{it}") for it in _PERIODS)
+        return stalled / periods if periods else 0.0
 
     def end(self) -> None:
         """Kill what is in it, and remove it."""

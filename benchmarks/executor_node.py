@@ -33,6 +33,7 @@ BURST_BYTES, BURST_CORES = 16_000_000_000, float(os.cpu_count() or 1)
 REQUESTS, OVERRUNS = 30, 20
 MEGABYTES, SECONDS = 60, 2.0
 READY_S, END_S = 120.0, 600.0
+ENDED = ("succeeded", "failed", "dead")
 SETTLE_S = 5.0
 """After a burst, until idle burst workers have ended: `worker_idle` of the server."""
 LOOK_S = 0.05
@@ -48,16 +49,27 @@ def server(group: Cgroup, state: str) -> Iterator[tuple[Any, int]]:
         "XDG_RUNTIME_DIR": state,
         "FOREBAY_EXECUTOR_WORKER_IDLE": "1s",
     }
-    command = [sys.executable, "-m", "forebay.cli", "serve", str(APPLICATION)]
-    with subprocess.Popen(command, env=environment, preexec_fn=group.enter) as process:
+    command = [sys.executable, "-m", "forebay.cli", "serve", str(APPLICATION), "--json"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, preexec_fn=group.enter
+    ) as process:
         try:
-            os.environ.update(environment)
-            with forebay.Client(app=str(APPLICATION), start=False, timeout=READY_S) as client:
-                client.run("work", megabytes=1, seconds=0.0)  # the application is imported
+            url = f"unix://{_socket(process)}"
+            with forebay.Client(url, timeout=READY_S) as client:
                 yield client, process.pid
         finally:
             process.terminate()
             process.wait(END_S)
+
+
+def _socket(process: subprocess.Popen[bytes]) -> str:
+    """Where it serves, once the application is imported."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        told = json.loads(line)
+        if told["event"] == "ready":
+            return str(told["socket"])
+    raise RuntimeError(f"the server ended with status {process.wait()}")
 
 
 def spawned(at_once: int, group: Cgroup) -> dict[str, Any]:
@@ -96,7 +108,7 @@ def submitted(client: Any, group: Cgroup, *, megabytes: int = MEGABYTES) -> dict
     requests = [
         client.submit("work", megabytes=megabytes, seconds=SECONDS) for _ in range(REQUESTS)
     ]
-    peak = _watch(group, lambda: all(request.status() == "succeeded" for request in requests))
+    peak = _watch(group, lambda: all(request.status() in ENDED for request in requests))
     took = time.monotonic() - started
     rows = client.list(name="work", limit=REQUESTS)
     time.sleep(SETTLE_S)

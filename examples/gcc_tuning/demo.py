@@ -8,15 +8,16 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from rich.console import Console
 
 from . import act_one, act_two
-from .toolchain import program_names
+from .app import Program
 
 __all__ = ["main"]
 
-PROGRAMS = Path(__file__).resolve().parent / "programs"
+PROGRAMS: tuple[Program, ...] = get_args(Program)
 BUDGET = 80
 QUICK_BUDGET = 16
 BUDGET_MIN = 4
@@ -38,7 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console() if sys.stdout.isatty() else Console(width=120)
     names = _programs(options.programs)
     plan = act_two.Plan(
-        source_dir=PROGRAMS,
         programs=names,
         budget=options.budget or (QUICK_BUDGET if options.quick else BUDGET),
         seed=options.seed,
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m examples.gcc_tuning",
-        description="Watch warm services answer, then tune gcc's flags for size with them.",
+        description="Watch warm services answer, then tune gcc's flags by requests of a server.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -85,11 +85,13 @@ def _budget(text: str) -> int:
     return value
 
 
-def _programs(text: str | None) -> tuple[str, ...]:
-    known = program_names(PROGRAMS)
-    chosen = known if text is None else tuple(dict.fromkeys(text.split(",")))
-    unknown = [name for name in chosen if name not in known]
+def _programs(text: str | None) -> tuple[Program, ...]:
+    if text is None:
+        return PROGRAMS
+    known: dict[str, Program] = {name: name for name in PROGRAMS}
+    wanted = dict.fromkeys(text.split(","))
+    unknown = [name for name in wanted if name not in known]
     if unknown:
-        print(f"no program {unknown[0]!r}; there are: {', '.join(known)}", file=sys.stderr)
+        print(f"no program {unknown[0]!r}; there are: {', '.join(PROGRAMS)}", file=sys.stderr)
         raise SystemExit(2)
-    return chosen
+    return tuple(known[name] for name in wanted)

@@ -11,22 +11,24 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
-from .search import Search
+from .found import Found
 
 __all__ = ["plot"]
 
 
-def plot(searches: dict[str, Search], path: Path) -> Path:
+def plot(found: dict[str, Found], path: Path) -> Path:
     """Draw the best size of each program, relative to -Os, against the trials made.
 
     Returns:
         `path`, a PNG file; its folder is made if need be.
     """
     figure, axes = plt.subplots(figsize=(9, 5.2), layout="constrained")
-    for program, search in sorted(searches.items(), key=lambda item: _share(item[1])):
-        shares = [100 * size / search.base_bytes for size in search.history if size]
-        label = f"{program}: {search.base_bytes} to {search.best_bytes} B"
-        axes.step(range(1, len(shares) + 1), shares, where="post", label=label, linewidth=1.8)
+    for program, one in sorted(found.items(), key=lambda item: _share(item[1])):
+        steps = [*one.improved, (one.trials, one.best_bytes)]
+        shares = [100 * size / one.base_bytes for _, size in steps]
+        label = f"{program}: {one.base_bytes} to {one.best_bytes} B"
+        trials = [trial for trial, _ in steps]
+        axes.step(trials, shares, where="post", label=label, linewidth=1.8)
     axes.axhline(100, color="0.6", linewidth=1, linestyle="--")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("trials")
@@ -41,5 +43,5 @@ def plot(searches: dict[str, Search], path: Path) -> Path:
     return path
 
 
-def _share(search: Search) -> float:
-    return search.best_bytes / search.base_bytes if search.base_bytes else 1.0
+def _share(found: Found) -> float:
+    return found.best_bytes / found.base_bytes if found.base_bytes else 1.0

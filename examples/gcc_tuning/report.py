@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from .found import Found
 from .search import BASE
 from .toolchain import Toolchain
 from .tune import Tuning
@@ -49,7 +50,7 @@ def rows_of(tuning: Tuning, source_dir: Path) -> list[Row]:
     """Compile the best flags of each program again, without any cache, and tell what is true."""
     toolchain = Toolchain(source_dir)
     try:
-        return [_row(program, tuning, toolchain) for program in tuning.searches]
+        return [_row(found, toolchain) for found in tuning.found.values()]
     finally:
         toolchain.clean()
 
@@ -78,18 +79,17 @@ def save(rows: list[Row], path: Path) -> Path:
     return path
 
 
-def _row(program: str, tuning: Tuning, toolchain: Toolchain) -> Row:
-    search = tuning.searches[program]
-    again = toolchain.compile(program, search.best_flags)
-    same = again["outcome"] == "good" and again["bytes"] == search.best_bytes
+def _row(found: Found, toolchain: Toolchain) -> Row:
+    again = toolchain.compile(found.program, found.flags)
+    same = again["outcome"] == "good" and again["bytes"] == found.best_bytes
     return Row(
-        program=program,
-        base_bytes=search.base_bytes,
-        oz_bytes=toolchain.compile(program, ["-Oz"])["bytes"],
-        best_bytes=search.best_bytes,
-        flags=search.best_flags,
+        program=found.program,
+        base_bytes=found.base_bytes,
+        oz_bytes=toolchain.compile(found.program, ["-Oz"])["bytes"],
+        best_bytes=found.best_bytes,
+        flags=found.flags,
         check="good" if same else again["message"] or f"{again['bytes']} bytes now",
-        caught=len(search.history) - search.outcomes["good"] - search.outcomes["lost"],
+        caught=found.caught,
     )
 
 

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from .flags import Option
+from .found import Found, describe
 from .results import Result
 
 __all__ = ["BASE", "Search"]
@@ -59,6 +60,7 @@ class Search:
         self._random = random.Random(seed)
         self._choices = [option.flags() for option in options]
         self._best: Setting = {}
+        self._improved: list[tuple[int, int]] = []
         self._asked: Setting | None = None
         self._again: Setting | None = None
         self._left_out: list[list[int]] = []
@@ -98,7 +100,32 @@ class Search:
                 self._take(asked, result["bytes"])
         self.history.append(self.best_bytes)
 
+    def describe(self) -> str:
+        """Say in a few words how far it has come."""
+        return describe(self.base_bytes, self.best_bytes)
+
+    def found(self, program: str, losses: Sequence[str] = ()) -> Found:
+        """What it found so far.
+
+        Args:
+            program: whose flags it searched.
+            losses: why services were lost.
+        """
+        return Found(
+            program=program,
+            base_bytes=self.base_bytes,
+            best_bytes=self.best_bytes,
+            flags=self.best_flags,
+            trials=len(self.history),
+            improved=list(self._improved),
+            outcomes=dict(self.outcomes),
+            cached=self.cached,
+            losses=list(losses),
+        )
+
     def _take(self, asked: Setting, size: int) -> None:
+        if self.base_bytes == 0 or size < self.best_bytes:
+            self._improved.append((len(self.history) + 1, size))
         if self.base_bytes == 0:
             self.base_bytes = self.best_bytes = size
         shorter = len(asked) < len(self._best)

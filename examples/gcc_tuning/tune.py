@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from .backends import Backend
 from .flags import Option
+from .found import Found
 from .search import Search
 
 __all__ = ["TICK_SECONDS", "Tuning", "tune"]
@@ -20,24 +21,29 @@ TICK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What a run of `tune` found.
+    """What a run found.
 
     Attributes:
-        searches: by program, in the order given.
+        found: by program, in the order given.
         seconds: wall time of the whole run.
     """
 
-    searches: dict[str, Search]
+    found: dict[str, Found]
     seconds: float
 
     def __add__(self, other: Tuning) -> Tuning:
         """Join the results of two runs of different programs."""
-        return Tuning({**self.searches, **other.searches}, self.seconds + other.seconds)
+        return Tuning({**self.found, **other.found}, self.seconds + other.seconds)
+
+    @property
+    def saved_bytes(self) -> int:
+        """How much smaller all programs became together."""
+        return sum(one.base_bytes - one.best_bytes for one in self.found.values())
 
     @property
     def trials(self) -> int:
         """How many trials were made in all."""
-        return sum(len(search.history) for search in self.searches.values())
+        return sum(one.trials for one in self.found.values())
 
 
 class _Crew:
@@ -122,4 +128,5 @@ def tune(
         searches[program] = Search(options, budget=budget, seed=f"{seed} {program}")
     start = time.monotonic()
     _Crew(searches, make_backend).run(min(threads, len(searches)), tick)
-    return Tuning(searches, time.monotonic() - start)
+    found = {program: search.found(program) for program, search in searches.items()}
+    return Tuning(found, time.monotonic() - start)

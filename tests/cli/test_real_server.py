@@ -28,6 +28,13 @@ import forebay
 app = forebay.App("scene")
 
 
+class Tool(forebay.Service):
+    pass
+
+
+app.service(Tool, min_idle=1)
+
+
 @app.request(lane="short")
 def answer(number: int = 1) -> int:
     """Say a number again."""
@@ -41,6 +48,11 @@ def count(ctx: forebay.Context, to: int, pause: float = 0.05) -> int:
         print("at", at, flush=True)
         time.sleep(pause)
     return to
+
+
+@app.request(cron="0 3 1 1 *")
+def yearly() -> None:
+    return None
 
 
 @app.request()
@@ -152,6 +164,15 @@ def test_an_edit_is_what_runs_next(shell: Shell) -> None:
     assert "SyntaxError" in done.err
 
 
+def test_the_pool_of_a_server_is_looked_at_where_none_is_lent_alone(shell: Shell) -> None:
+    """Who serves an application sees its services by the same command, without a path."""
+    assert shell("run", "scene.py:answer").code == 0
+    until = time.monotonic() + 10
+    while not (listed := shell("pool", "ls", "--json").out):  # they are started meanwhile
+        assert time.monotonic() < until
+    assert json.loads(listed)["name"] == "Tool"
+
+
 def test_no_server_is_started_where_that_is_forbidden(shell: Shell) -> None:
     """Exit code 3; and one that could not import the application says why."""
     assert shell("ps").code == 3
@@ -199,6 +220,34 @@ def test_who_waits_follows_when_the_server_is_killed(shell: Shell) -> None:
     assert running.returncode == 7
     assert shell("result", "--app", "scene.py", waiting).out == "1\n"
     assert len(shell("ps", "--json").out.splitlines()) == 2
+
+
+def test_replay_prints_the_result_alone_on_stdout(shell: Shell) -> None:
+    """As `run` does; its output is on stderr."""
+    assert shell("run", "scene.py:answer", "--number", "4").code == 0
+    done = shell("replay", "@last")
+    assert (done.code, done.out, done.err) == (0, "4\n", "thinking of 4\n")
+    done = shell("replay", "@last", "--json")
+    assert json.loads(done.out) == {"schema": 1, "name": "answer", "result": 4}
+
+
+def test_a_target_that_is_no_application_leaves_no_server(shell: Shell) -> None:
+    """It would be the one that was started last, which a bare name means."""
+    assert shell("run", "scene.py:answer").code == 0
+    done = shell("run", "json:dumps")
+    assert (done.code, done.out) == (2, "")
+    assert "json:dumps is neither a forebay.App nor a request of one" in done.err
+    assert "Traceback" not in done.err
+    assert shell("run", "answer", "--number", "3").out == "3\n"
+
+
+def test_schedules_are_listed_and_rest(shell: Shell) -> None:
+    """When each was submitted last, and when it is next."""
+    assert shell("run", "scene.py:answer").code == 0
+    (line,) = shell("cron").out.splitlines()[1:]
+    assert re.fullmatch(r"yearly +0 3 1 1 \* +never +in \d+ [dhm].*", line)
+    (line,) = shell("cron", "pause", "yearly").out.splitlines()[1:]
+    assert line.endswith("paused")
 
 
 def test_replay_stops_in_the_debugger_where_it_raises(shell: Shell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,6 +77,15 @@ def test_arguments_are_read_as_the_manifest_types_them(forebay: Forebay) -> None
         (["echo", "--first", "x"], "argument --first: invalid int value: 'x'"),
         (["echo", "--frist", "1"], "did you mean '--first'?"),
         (["echo", "--mode", "fast"], "invalid choice: 'fast'"),
+        (["--timeout", "soon", "echo"], "argument --timeout: time 'soon': write a number"),
+        (
+            ["need", "--path", "x", "--timeout", "3x"],
+            "argument --timeout: time '3x': unknown unit 'x'",
+        ),
+        (["--priority", "9" * 20, "echo"], f"priority is {'9' * 20}; give a number from"),
+        (["--memory", f"{'9' * 20}GB", "echo"], "can't serialize ints"),
+        (["--submitter", "\udcff", "echo"], "surrogates not allowed"),
+        (["echo", "--second", "\udcff"], "surrogates not allowed"),
         (["need"], "the following arguments are required: --path"),
         (["echo", "--url", "unix:///x"], "give them before its name"),
         ([], "the name of a request is missing"),
@@ -132,6 +142,8 @@ def test_run_async_and_submit_print_the_id_alone(forebay: Forebay, client: Clien
         ("cancelled", 6, "was cancelled"),
         ("late", 1, "ran longer than the 2.5 s"),
         ("refuse", 5, "limit it is; do otherwise"),
+        ("full", 5, "store it is; do otherwise"),
+        ("vanish", 3, "the server went away before it said whether it had accepted the request"),
     ],
 )
 def test_the_exit_code_is_that_of_the_request(
@@ -155,12 +167,31 @@ def test_an_end_is_one_object_where_json_is_asked_for(forebay: Forebay) -> None:
     assert told(bad)["failure"]["kind"] == "raised"
 
 
+@pytest.mark.parametrize(("name", "code", "word"), [("full", 5, "store"), ("refuse", 5, "limit")])
+def test_a_refusal_is_one_object_too(forebay: Forebay, name: str, code: int, word: str) -> None:
+    """It has no id, because it never was."""
+    done = forebay("run", "--json", name)
+    assert done.code == code
+    assert (told(done)["status"], told(done)["error"]["code"]) == ("refused", word)
+    assert "id" not in told(done)
+
+
 def test_time_that_runs_out_leaves_the_request_and_says_how_to_go_on(forebay: Forebay) -> None:
     """Exit code 124."""
     done = forebay("run", "--timeout", "0.1", "hold")
     assert done.code == 124
     assert "000000000001 goes on; to wait: forebay wait 000000000001" in done.err
     assert forebay("result", "@last", "--timeout", "100ms").code == 124
+
+
+def test_a_server_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
+    """`--timeout` of any command; exit code 124."""
+    path = tmp_path / "deaf.sock"
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(path))
+        deaf.listen()
+        for words in (["ps"], ["show", "0a3"], ["cron"], ["status"], ["logs", "0a3"]):
+            assert main([*words, "--url", f"unix://{path}", "--timeout", "50ms"]) == 124, words
 
 
 def test_results_and_logs_are_asked_for_later(forebay: Forebay) -> None:
@@ -319,5 +350,6 @@ def test_replay_runs_the_request_here(
     capsys.readouterr()
     assert main(["replay", "--url", server.url, "@last"]) == 0
     shown = capsys.readouterr()
-    assert shown.out == "here\n5\n"
+    assert shown.out == "5\n"
+    assert "here\n" in shown.err
     assert "the code has changed since" in shown.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 
 import forebay
@@ -26,7 +27,7 @@ def _mark(ctx: forebay.Context, label: str) -> None:
 def once(ctx: forebay.Context, label: str, seconds: float = 0.0) -> str:
     """May run once."""
     _mark(ctx, label)
-    print(label, flush=True)
+    sys.stdout.write(f"{label}\n")
     time.sleep(seconds)
     return label
 

@@ -86,7 +86,10 @@ MANIFEST = {
             "doc": "",
             "parameters": [{"name": "path", "required": True, "schema": {"type": "string"}}],
         },
-        *({"name": name, "doc": "", "parameters": []} for name in ("hold", "refuse", *FAILURES)),
+        *(
+            {"name": name, "doc": "", "parameters": []}
+            for name in ("hold", "refuse", "full", "vanish", *FAILURES)
+        ),
     ],
 }
 FIGURES = {
@@ -197,6 +200,8 @@ class Peer:
         name, blob, options, token = args
         if name == "refuse":
             raise Refused("limit", limit="2", value="3", object="queue")
+        if name == "full":
+            raise Refused("store", object="requests.db")
         blob = bytes(segments[0]) if blob is None else blob
         if name == "vanish":
             os._exit(1)

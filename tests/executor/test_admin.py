@@ -97,7 +97,7 @@ class Live:
         return {"pruned": 1, "bytes": 2}
 
     def schedules(self) -> list[dict[str, Any]]:
-        return [{"name": "nightly", "cron": "0 3 * * *", "fired_at": BEGAN, "next_at": None}]
+        return [{"name": "nightly", "pattern": "0 3 * * *", "fired_at": BEGAN, "next_at": None}]
 
     def set_schedule(self, name: str, paused: bool) -> bool:
         self.asked.append(("set_schedule", name, paused))
@@ -361,7 +361,24 @@ class TestAnswers:
             ("status", (), "invalid"),
             ("status", ("zz",), "unknown"),
             ("status", (3.5,), "invalid"),
+            ("status", (2**64 - 1,), "invalid"),
+            ("status", (-1,), "invalid"),
             ("retry", ("not a list",), "invalid"),
+            ("list", (5,), "invalid"),
+            ("list", ({5: 1},), "invalid"),
+            ("list", ({"status": 5},), "invalid"),
+            ("list", ({"since": 1e300},), "invalid"),
+            ("list", ({"until": float("nan")},), "invalid"),
+            ("prune", (5,), "invalid"),
+            ("prune", ({"older": 5},), "invalid"),
+            ("prune", ({"older_s": "1d"},), "invalid"),
+            ("prune", ({"older_s": -1},), "invalid"),
+            ("prune", ({"status": 5},), "invalid"),
+            ("prune", ({"ids": 5},), "invalid"),
+            ("set_schedule", (5, True), "invalid"),
+            ("stop", ("soon",), "invalid"),
+            ("stop", (float("nan"),), "invalid"),
+            ("stop", (-1,), "invalid"),
         ],
     )
     def test_what_cannot_be_answered_is_refused(

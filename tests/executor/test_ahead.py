@@ -87,7 +87,7 @@ def test_a_death_is_one_requests_and_the_others_run_once(tmp_path: Path) -> None
         ids = [caller.taken(call) for call in begun]
         for one, id in enumerate(ids):
             if one % 10 == 3:
-                with pytest.raises(RefusedError, match="exit"):
+                with pytest.raises(RefusedError, match=r"exit"):
                     caller.wait(id)
             else:
                 assert caller.wait(id) == one

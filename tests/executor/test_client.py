@@ -124,6 +124,18 @@ def test_a_refusal_is_raised_by_whatever_asks_first(client: Client) -> None:
     assert (caught.value.limit, caught.value.value) == (2, 3)
     with pytest.raises(LimitError):
         request.result(timeout=20)
+    with pytest.raises(LimitError):  # and again
+        _ = request.id
+    assert request.status() == "refused"
+
+
+def test_what_a_full_disk_refuses_was_not_accepted(client: Client) -> None:
+    """Nobody has to look whether it was."""
+    request = client.submit("full")
+    assert isinstance(request.exception(timeout=20), BrokenError)
+    assert request.status() == "refused"
+    with pytest.raises(BrokenError):
+        _ = request.id
 
 
 def test_time_that_runs_out_leaves_the_request_running(client: Client) -> None:
@@ -248,6 +260,8 @@ def test_a_retry_that_is_refused_says_why(client: Client) -> None:
     request = client.submit("echo")
     with pytest.raises(ConfigError, match=f"not queued again: {request.id}: it succeeded"):
         request.retry()
+    with pytest.raises(ConfigError, match=f"not queued again: {request.id}: it succeeded"):
+        client.retry(request.id)  # one alone
 
 
 def test_the_log_comes_as_it_is_written(client: Client) -> None:
@@ -288,7 +302,16 @@ def test_options_travel_in_the_units_of_the_wire() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"lane": "wide"}, {"retries": -1}, {"after": "abc"}], ids=lambda one: next(iter(one))
+    "wrong",
+    [
+        {"lane": "wide"},
+        {"retries": -1},
+        {"after": "abc"},
+        {"priority": 10**20},
+        {"priority": "high"},
+        {"key_at_once": 0},
+    ],
+    ids=lambda one: next(iter(one)),
 )
 def test_wrong_options_are_refused_here(wrong: dict[str, Any]) -> None:
     """Before anything is sent."""

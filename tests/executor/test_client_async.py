@@ -104,6 +104,32 @@ def test_logs_and_progress_are_pushed(play: Play) -> None:
     play(test)
 
 
+def test_ended_requests_are_queued_again_or_removed(play: Play) -> None:
+    """As by the other client."""
+
+    async def test(client: AsyncClient) -> None:
+        request = await client.submit("echo")
+        await request.result()
+        with pytest.raises(ConfigError, match=f"not queued again: {request.id}: it succeeded"):
+            await client.retry(request.id)
+        assert (await client.prune(ids=request.id, dry_run=True))["pruned"] == 1
+        assert len(await client.list(status="succeeded")) == 1
+        await client.prune(status="succeeded")
+        assert await client.list() == []
+
+    play(test)
+
+
+def test_waiting_for_what_is_not_there_raises_its_own_error(play: Play) -> None:
+    """Not a group of errors."""
+
+    async def test(client: AsyncClient) -> None:
+        with pytest.raises(ConfigError):
+            await client.wait([await client.get("0" * 12), await client.submit("hold")], 20.0)
+
+    play(test)
+
+
 def test_waiting_goes_on_after_a_restart(play: Play, server: SmallServer) -> None:
     """An accepted request is not lost, and neither are those who wait for it."""
 

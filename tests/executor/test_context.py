@@ -66,6 +66,12 @@ def test_progress_by_hand(context: Context, ear: Ear):
     assert ear.told == [(0, 10, "", ""), (10, 10, "half", "")]
 
 
+def test_progress_of_a_number_is_a_mistake(context: Context):
+    """As other libraries have it; nothing would be told, and nobody would know why."""
+    with pytest.raises(TypeError, match="progress was given 3, which cannot be iterated"):
+        context.progress(3, 10)  # type: ignore[call-overload]
+
+
 def test_progress_is_told_ten_times_a_second_at_most(context: Context, ear: Ear):
     """A million steps are a few records."""
     started = time.monotonic()

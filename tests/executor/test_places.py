@@ -236,6 +236,18 @@ class TestNotice:
         assert newest() is None
         assert not path.exists()
 
+    @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+    def test_a_notice_where_others_may_write_counts_for_nothing(self, mode: int) -> None:
+        """Somebody else's could lead requests to a socket of theirs."""
+        make_private(runtime_root())
+        notice = Notice(runtime_root() / "app.json", told())
+        assert newest() is not None
+        runtime_root().chmod(mode)
+        assert newest() is None
+        runtime_root().chmod(0o700)
+        assert newest() is not None
+        notice.close()
+
     def test_a_server_takes_back_only_its_own_notice(self) -> None:
         """One that was replaced meanwhile must not hide its successor."""
         make_private(runtime_root())

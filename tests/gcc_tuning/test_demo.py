@@ -54,9 +54,14 @@ def processes_of(scratch: Path) -> Iterator[int]:
                 continue  # it ended meanwhile, or is another user's
 
 
-def assert_nothing_left(scratch: Path) -> None:
+def sockets_of(demo: subprocess.Popen[str]) -> list[Path]:
+    """Where the server of a demo had its sockets."""
+    return list(Path("/tmp").glob(f"gcc-tuning-{demo.pid}-*"))
+
+
+def assert_nothing_left(scratch: Path, demo: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 5
-    while left := (list(processes_of(scratch)) + os.listdir(scratch)):
+    while left := [*processes_of(scratch), *os.listdir(scratch), *sockets_of(demo)]:
         assert time.monotonic() < deadline, f"left behind: {left}"
         time.sleep(0.02)
 
@@ -87,7 +92,7 @@ def test_act_one_measures_and_explains(scratch: Path) -> None:
     for words in ("cold:", "warm:", "SIGKILL", "hung, given up at 1 s"):
         assert words in text
     assert text.count("the next service answered") == 2
-    assert_nothing_left(scratch)
+    assert_nothing_left(scratch, process)
 
 
 @pytest.mark.timeout(120)
@@ -100,6 +105,7 @@ def test_act_two_ends_with_a_table_a_picture_and_the_flags(scratch: Path, tmp_pa
     assert process.returncode == 0, text
     assert "on purpose" in text
     assert "one trial lost" in text
+    assert "was killed by signal 9 (SIGKILL)" in text.partition("$ forebay logs")[2]
     assert "thread pool and subprocess" in text
     assert str(output / "bytes_against_trials.png") in text
     assert (output / "bytes_against_trials.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -107,7 +113,7 @@ def test_act_two_ends_with_a_table_a_picture_and_the_flags(scratch: Path, tmp_pa
     assert [row["program"] for row in rows] == ["lz", "hash_table"]
     assert all(row["check"] == "good" for row in rows)
     assert all(row["best_bytes"] <= row["base_bytes"] for row in rows)
-    assert_nothing_left(scratch)
+    assert_nothing_left(scratch, process)
 
 
 MOMENTS = [("one", "Act one"), ("one", "the next"), ("two", "/40"), ("two", "The same")]
@@ -126,7 +132,7 @@ def stop(scratch: Path, number: signal.Signals, act: str, words: str) -> None:
     assert process.returncode == 128 + number, rest
     assert rest.splitlines()[-1] == f"stopped by {number.name}; nothing is left behind"
     assert "Traceback" not in rest
-    assert_nothing_left(scratch)
+    assert_nothing_left(scratch, process)
 
 
 @pytest.mark.timeout(120)

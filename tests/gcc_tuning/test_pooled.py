@@ -213,5 +213,5 @@ def test_six_of_eight_programs_beat_os(seed: int) -> None:
         programs, lambda: LocalBackend(PROGRAMS, cache), options=options_of(), budget=80, seed=seed,
         threads=2,
     )  # fmt: skip
-    better = [s for s in tuning.searches.values() if 0 < s.best_bytes < s.base_bytes]
+    better = [one for one in tuning.found.values() if 0 < one.best_bytes < one.base_bytes]
     assert len(better) >= 6

@@ -190,3 +190,44 @@ fn a_worker_that_nobody_waits_for_is_sent_away() {
     dispatcher.worker_ready(5, hired).expect("told");
     assert_eq!(orders(&dispatcher), [Order::Stop { slot: 5 }]);
 }
+
+#[test]
+fn who_asks_while_it_is_closed_is_not_left_waiting() {
+    for _ in 0..200 {
+        let dispatcher = dispatcher(1);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while dispatcher.figures().is_ok() {}
+                tell.send(()).expect("somebody waits");
+            });
+            dispatcher.close();
+            let done = told.recv_timeout(PATIENCE);
+            done.expect("an answer, or that it is closed");
+        });
+    }
+}
+
+#[test]
+fn a_death_that_is_told_late_does_not_take_the_next_worker_away() {
+    let dispatcher = dispatcher(1);
+    submit(&dispatcher, 1);
+    let slot = started(&dispatcher);
+    let (hired, worker) = hired(getpid());
+    dispatcher.worker_ready(slot, hired).expect("told");
+    let before = Death {
+        cause: "signal".into(),
+        pid: 7,
+        exit_code: None,
+        signal: Some(9),
+        peak_bytes: None,
+        limit_bytes: None,
+        last_output: "".into(),
+    };
+    dispatcher.worker_died(slot, before).expect("told");
+    std::thread::scope(|scope| {
+        scope.spawn(|| echo(&worker));
+        assert_eq!(finished(&dispatcher, 1)[0].end, End::Result);
+        dispatcher.close();
+    });
+}

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from forebay.cli._exit import code_of_end, error_text
+from forebay.cli._exit import NEVER_BEGUN, code_of_end, error_text
 from forebay.cli._output import note, say, say_json
 from forebay.errors import Error, RemoteError
 
@@ -64,9 +64,9 @@ def say_value(value: Any) -> None:
 
 
 def _report_json(request: Request, status: str, error: Error | None) -> None:
-    told: dict[str, Any] = {"id": request.id, "status": status}
-    if status != "refused":
-        told |= request.show()
+    told: dict[str, Any] = {"status": status}
+    if status not in NEVER_BEGUN:
+        told = {"id": request.id, **told, **request.show()}
         told.pop("schema", None)
     if error is None:
         told["result"] = request.result()

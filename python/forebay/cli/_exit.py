@@ -47,6 +47,9 @@ _CODES: tuple[tuple[type[Error], int, str], ...] = (
 """Exit code and word of an error; the first class that fits decides."""
 
 
+NEVER_BEGUN = ("refused", "unknown")
+"""What a handle says of a request that has no end: the server never had it, or is gone."""
+
 _REFUSALS = {"unknown": (NO_SUCH_THING, "no_such_thing"), "store": (REFUSED, "store")}
 """Of what a server refuses, where the class of the error does not say it."""
 
@@ -64,7 +67,7 @@ def code_of_end(status: str, error: Error | None) -> int:
         return CANCELLED
     if status == "dead" or isinstance(error, DiedError):
         return DIED
-    return code_of(error) if status == "refused" else FAILED
+    return code_of(error) if status in NEVER_BEGUN else FAILED
 
 
 def _told(error: Error) -> tuple[int, str]:
@@ -78,7 +81,7 @@ def error_text(error: Error, *, as_json: bool) -> str:
 
     message = str(error)
     if not as_json:
-        return f"forebay: {message}"
+        return "\n".join([f"forebay: {message}", *getattr(error, "__notes__", ())])
     # Every message of ours ends with the next step, behind its last semicolon.
     _, _, advice = message.rpartition("; ")
     told: dict[str, Any] = {

@@ -11,9 +11,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.cli._ending import report
-from forebay.cli._exit import CANCELLED, INTERRUPTED, TERMINATED, TIMED_OUT
+from forebay.cli._exit import CANCELLED, INTERRUPTED, TERMINATED, TIMED_OUT, error_text
 from forebay.cli._output import note
-from forebay.cli._session import seconds, tell
+from forebay.cli._session import tell
 from forebay.errors import DeadlineError, Error
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def watch(
         with shown:
             for thread in threads:
                 thread.start()
-            _Waiter(requests, seconds(options)).join()
+            _Waiter(requests, options.timeout).join()
             until = time.monotonic() + LAST_WORDS_S
             for thread in threads:
                 thread.join(max(0.0, until - time.monotonic()))
@@ -95,7 +95,10 @@ def watch(
         say_how_to_go_on(requests, options)
         return TERMINATED
     except DeadlineError:
-        note(f"forebay: --timeout {options.timeout} has run out")
+        over = DeadlineError(
+            f"--timeout has run out after {options.timeout:g} s", timeout=options.timeout
+        )
+        note(error_text(over, as_json=options.json))
         say_how_to_go_on(requests, options)
         return TIMED_OUT
     finally:

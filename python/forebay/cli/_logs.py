@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
+from forebay.cli._output import put, say_json
 from forebay.cli._parser import command, talking
 from forebay.cli._session import session
 
@@ -50,9 +50,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _print(piece: str, id_: str, *, as_json: bool) -> None:
     if as_json:
-        from forebay.cli._output import say_json
-
         say_json({"id": id_, "text": piece})
     else:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+        put(piece)

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from forebay.cli._commands import COMMANDS
 from forebay.cli._exit import INTERRUPTED, code_of, error_text
-from forebay.cli._output import note
+from forebay.cli._output import note, spell_out
 from forebay.cli._parser import Parser
 from forebay.errors import Error
 
@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    spell_out()
     try:
         return _run(given)
     except Error as error:

@@ -1,12 +1,19 @@
-"""What commands print: results on stdout, everything else on stderr."""
+"""What commands print: results on stdout, everything else on stderr.
+
+A stream may be closed, and take no letters beyond ASCII; what it cannot take is then spelt out.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
+
+from forebay.errors import Error
 
 SCHEMA = 1
 """Of the JSON: members are added, never renamed."""
@@ -23,16 +30,54 @@ _COLORS = {
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
+class OutputError(Error):
+    """A result could not be written; what was done is done."""
+
+
+def spell_out() -> None:
+    """From now on, write letters that the streams cannot take as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def say(text: str) -> None:
     """Print a line of a result, at once."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    put(f"{text}\n")
+
+
+def put(text: str) -> None:
+    """Print a piece of a result, at once; nobody reads it where stdout is closed.
+
+    Raises:
+        OutputError: it cannot be written, and nothing else will be.
+        BrokenPipeError: whoever read it has enough.
+    """
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stdout = None  # the interpreter would try again while it ends
+        raise OutputError(
+            f"the output cannot be written: {error.strerror}; make room, or write it elsewhere"
+        ) from error
 
 
 def note(text: str) -> None:
     """Print a line that is no result."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    murmur(f"{text}\n")
+
+
+def murmur(text: str) -> None:
+    """Print a piece of what is no result; where it cannot be written it is lost."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 def say_json(members: dict[str, Any]) -> None:
@@ -51,11 +96,17 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value, str_keys=True)
 
 
-def wants_color(choice: str, stream: TextIO) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody looks at it; one that is closed is None."""
+    return stream is not None and stream.isatty()
+
+
+def wants_color(choice: str, stream: TextIO | None) -> bool:
     """Whether to color: as `--color` says, else on a terminal unless NO_COLOR is set."""
     if choice != "auto":
         return choice == "always"
-    return not os.environ.get("NO_COLOR") and stream.isatty() and os.environ.get("TERM") != "dumb"
+    dumb = os.environ.get("TERM") == "dumb"
+    return not dumb and not os.environ.get("NO_COLOR") and is_terminal(stream)
 
 
 def colored(text: str, color: str, *, on: bool) -> str:

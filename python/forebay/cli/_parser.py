@@ -84,6 +84,20 @@ def common(parser: Parser, *, path: bool = True) -> None:
         )
 
 
+def seconds(text: str) -> float:
+    """A time on the command line; a number alone is of seconds.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    from forebay.config import parse_seconds
+
+    try:
+        return parse_seconds(float(text) if text.replace(".", "", 1).isdecimal() else text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def talking(parser: Parser) -> None:
     """Options of commands that speak to a server."""
     parser.add_argument("--url", help="of the server: unix:///path (default: FOREBAY_URL)")
@@ -93,7 +107,9 @@ def talking(parser: Parser) -> None:
         help="whose server: tune.py:app, package.module:app (default: FOREBAY_APP, forebay.toml,"
         " the server that was started last)",
     )
-    parser.add_argument("--timeout", metavar="TIME", help="give up after so long, such as 30s")
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="TIME", help="give up after so long, such as 30s"
+    )
     common(parser, path=False)
     parser.add_argument("--quiet", action="store_true", help="print results only")
     parser.add_argument("-v", "--verbose", action="count", default=0, help="log what happens")

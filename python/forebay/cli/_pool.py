@@ -29,7 +29,8 @@ def add(commands: Any) -> None:
     parser: Parser = commands.add_parser(
         "pool",
         help=COMMANDS["pool"].summary,
-        description="Look at the shared pool that `forebay serve` lends from, and change it.",
+        description="Look at the pool that `forebay serve` lends from, alone or for an application,"
+        " and change it.",
         examples=EXAMPLES,
     )
     parts = parser.add_subparsers(metavar="PART", dest="part", required=True)
@@ -53,9 +54,32 @@ def _part(parts: Any, name: str, summary: str, run: Any) -> Parser:
 def _with_pool(options: argparse.Namespace, run: Any) -> int:
     from forebay.pool import SharedPool
 
-    with SharedPool(options.path) as pool:
+    with SharedPool(lent_at(options.path)) as pool:
         run(pool, options)
     return 0
+
+
+def lent_at(path: str | None) -> str | None:
+    """The socket of the pool that is meant: `--path`, `FOREBAY_POOL_PATH`, or who lends now.
+
+    Where no `forebay serve` lends alone, the server of the application that was started last does.
+    """
+    import os
+
+    from forebay.executor._places import newest
+    from forebay.pool._shared_path import VARIABLE, shared_path
+
+    if path is not None or VARIABLE in os.environ or _answers(os.fspath(shared_path())):
+        return path
+    found = newest()
+    return None if found is None else found.pool_socket
+
+
+def _answers(path: str) -> bool:
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == 0
 
 
 def list_kinds(pool: SharedPool, options: argparse.Namespace) -> None:

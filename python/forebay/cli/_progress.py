@@ -10,7 +10,7 @@ import time
 from types import TracebackType
 from typing import Any, Final
 
-from forebay.cli._output import SCHEMA, note
+from forebay.cli._output import SCHEMA, is_terminal, murmur, note
 from forebay.cli._units import duration
 
 __all__ = ["Display", "display"]
@@ -30,7 +30,7 @@ def display(options: argparse.Namespace) -> Display:
         return Display()
     if choice == "json":
         return JsonDisplay()
-    if choice == "auto" and sys.stderr.isatty():
+    if choice == "auto" and is_terminal(sys.stderr):
         try:
             from forebay.cli._bars import BarDisplay
         except ImportError:
@@ -56,8 +56,7 @@ class Display:
     def write(self, text: str) -> None:
         """Show a piece of a log."""
         with self._lock:
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            murmur(text)
 
     def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
         """Show what a request tells of itself."""

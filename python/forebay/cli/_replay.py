@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from typing import Any
 
+from forebay.cli._output import say_json
 from forebay.cli._parser import command, talking
 from forebay.cli._session import session, tell
 
@@ -81,11 +83,13 @@ def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
     types = {field.name: field.annotation for field in definition.fields}
     arguments = {name: decode(encode(value), types.get(name, Any)) for name, value in given.items()}
     try:
-        value = _decorated(definition)(**arguments)
-        if definition.is_async:
-            import asyncio
+        # Its output is no result; a debugger speaks to whoever sits there, on both.
+        with contextlib.nullcontext() if options.pdb else contextlib.redirect_stdout(sys.stderr):
+            value = _decorated(definition)(**arguments)
+            if definition.is_async:
+                import asyncio
 
-            value = asyncio.run(value)
+                value = asyncio.run(value)
     except Exception as error:
         own = error.__traceback__ and error.__traceback__.tb_next
         traceback.print_exception(type(error), error, own)
@@ -94,8 +98,10 @@ def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
 
             pdb.post_mortem(own or error.__traceback__)
         return 1
-    sys.stdout.flush()
-    say_value(value)
+    if options.json:
+        say_json({"name": definition.name, "result": value})
+    else:
+        say_value(value)
     return 0
 
 

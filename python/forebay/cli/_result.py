@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from forebay.cli._parser import command, talking
-from forebay.cli._session import seconds, session
+from forebay.cli._session import session
 
 EXAMPLES = """\
   forebay result @last
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     """Print it."""
     from forebay.cli._ending import report
 
-    with session(options) as client:
+    with session(options, waits=True) as client:
         request = client.get(options.id)
-        request.exception(seconds(options))
+        request.exception(options.timeout)
         return report(request, options)

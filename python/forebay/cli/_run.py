@@ -53,7 +53,7 @@ def run(parser: Parser, options: argparse.Namespace) -> int:
     if help_wanted(parser, options) or show_request_help(options, "run", own):
         return 0
     settle(options)
-    with session(options, start=not options.no_start) as client:
+    with session(options, start=not options.no_start, waits=True) as client:
         request = submit(client, options, "run", own)
         if options.leave:
             if options.json:

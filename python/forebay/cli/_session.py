@@ -17,12 +17,15 @@ CALL_S = 30.0
 
 
 @contextmanager
-def session(options: argparse.Namespace, *, start: bool = False) -> Iterator[Client]:
+def session(
+    options: argparse.Namespace, *, start: bool = False, waits: bool = False
+) -> Iterator[Client]:
     """A client of the server that the options mean.
 
     Args:
         options: of the command.
         start: whether a server may be started.
+        waits: whether the command waits for requests: `--timeout` is about that, not about calls.
     """
     from forebay.executor import Client
 
@@ -33,7 +36,7 @@ def session(options: argparse.Namespace, *, start: bool = False) -> Iterator[Cli
         options.url,
         app=options.app,
         start=start,
-        timeout=CALL_S,
+        timeout=CALL_S if waits or options.timeout is None else options.timeout,
         told=lambda text: tell(options, f"forebay: {text}"),
     )
     with client:
@@ -62,16 +65,6 @@ def tell(options: argparse.Namespace, text: str) -> None:
     """Print a line that is no result, unless that is not wanted."""
     if not options.quiet:
         note(text)
-
-
-def seconds(options: argparse.Namespace) -> float | None:
-    """What `--timeout` says."""
-    if options.timeout is None:
-        return None
-    from forebay.config import parse_seconds
-
-    text = options.timeout
-    return parse_seconds(float(text) if text.replace(".", "", 1).isdigit() else text)
 
 
 def log(options: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from forebay.cli._output import say_json
 from forebay.cli._parser import command, talking
-from forebay.cli._session import seconds, session, tell
+from forebay.cli._session import session, tell
 
 EXAMPLES = """\
   forebay stop                     when what runs has ended; what waits stays on disk
@@ -32,11 +32,11 @@ def run(options: argparse.Namespace) -> int:
     from forebay.errors import BrokenError
 
     drain = None if options.drain is None else parse_seconds(options.drain)
-    with session(options) as client:
+    with session(options, waits=True) as client:
         info = client.info()
         client.stop(drain)
         tell(options, f"forebay: process {info.get('pid')} ends when what runs has ended")
-        gone = client.wait_gone(seconds(options) or LONGEST_S)
+        gone = client.wait_gone(options.timeout or LONGEST_S)
     if not gone:
         raise BrokenError(
             f"process {info.get('pid')} still drains; it ends by itself, or with: forebay stop"

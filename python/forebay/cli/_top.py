@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.cli._output import colored, say, say_json, table, wants_color
+from forebay.cli._output import colored, is_terminal, say, say_json, table, wants_color
 from forebay.cli._parser import command, talking
 from forebay.cli._ps import listing
 from forebay.cli._session import session
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     with session(options) as client:
         if options.json:
             say_json(client.ask("top"))
-        elif options.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+        elif options.once or not (is_terminal(sys.stdout) and is_terminal(sys.stdin)):
             say(picture(client.ask("top"), color=color))
         else:
             _watch(client, color=color)

@@ -36,6 +36,6 @@ def run(options: argparse.Namespace) -> int:
     from forebay.cli._ending import end_line
     from forebay.cli._following import watch
 
-    with session(options) as client:
+    with session(options, waits=True) as client:
         requests = [client.get(one) for one in options.ids]
         return watch(requests, options, logs=False, ended=lambda one: end_line(one, options))

@@ -39,12 +39,13 @@ def run(options: argparse.Namespace) -> int:
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import ExitStack
 
+    from forebay.cli._pool import lent_at
     from forebay.config import parse_seconds
     from forebay.pool import SharedPool
 
     timeout = parse_seconds(options.timeout)
     service = service_class(options.target)
-    with SharedPool(options.path) as pool:
+    with SharedPool(lent_at(options.path)) as pool:
         stats = pool.stats()
         limit = min(stats["max_size"], stats["leases_max"])
         if not 1 <= options.number <= limit:

@@ -17,7 +17,14 @@ import msgspec
 
 from forebay.errors import Error
 from forebay.executor._ids import text_of
-from forebay.executor._refused import Refused, invalid, unknown
+from forebay.executor._refused import (
+    Refused,
+    checked_list,
+    checked_map,
+    checked_seconds,
+    invalid,
+    unknown,
+)
 from forebay.executor._rows import STATUSES, Row, Rows, rfc3339, shown, unfinished
 from forebay.executor._why import why_ended, why_told
 
@@ -29,7 +36,10 @@ REASONS_MAX = 100
 """Requests of one listing that are asked for their reason."""
 
 IDS_MAX = 1000
-"""Requests that one `retry` may name."""
+"""Requests that one `retry` or `prune` may name."""
+
+RULE = ("older_s", "status", "ids", "dry_run")
+"""What a `prune` may say."""
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
@@ -175,18 +185,18 @@ class Admin:
 
     def schedules(self) -> dict[str, Any]:
         """Requests that run by the clock, and when they did last."""
-        told = self._dispatcher.schedules()
-        times = ("fired_at", "next_at")
-        return {
-            "schema": SCHEMA,
-            "schedules": [
-                {key: rfc3339(it) if key in times else it for key, it in schedule.items()}
-                for schedule in told
-            ],
-        }
+        told = [
+            {key: rfc3339(it) if key in ("fired_at", "next_at") else it for key, it in one.items()}
+            for one in self._dispatcher.schedules()
+        ]
+        # It is called what the application calls it.
+        schedules = [{"name": one.pop("name"), "cron": one.pop("pattern"), **one} for one in told]
+        return {"schema": SCHEMA, "schedules": schedules}
 
     def set_schedule(self, name: str, paused: bool) -> dict[str, Any]:
         """Let a schedule rest, or go on."""
+        if not isinstance(name, str):
+            raise invalid("schedule", "its name", name)
         if not self._dispatcher.set_schedule(name, bool(paused)):
             raise unknown("schedule", name, "see: forebay cron")
         return self.schedules()
@@ -211,7 +221,7 @@ class Admin:
 
     def stop(self, drain_s: float | None = None) -> dict[str, Any]:
         """End once what runs has ended, at most `drain_s` seconds from now."""
-        self._house.stop(drain_s)
+        self._house.stop(None if drain_s is None else checked_seconds("drain_s", drain_s))
         return {"schema": SCHEMA, "stopping": True}
 
     # About requests.
@@ -259,7 +269,7 @@ class Admin:
         before: object = None,
     ) -> dict[str, Any]:
         """A page of requests, the newest first."""
-        rows, more = self._rows.page(filters or {}, limit, before)
+        rows, more = self._rows.page({} if filters is None else filters, limit, before)
         return {"schema": SCHEMA, "requests": self._shown(rows), "more": more}
 
     def arguments(self, id: object) -> dict[str, Any]:
@@ -276,18 +286,23 @@ class Admin:
 
     def retry(self, ids: list[Any]) -> list[dict[str, Any]]:
         """Queue ended requests again."""
-        if not isinstance(ids, list) or len(ids) > IDS_MAX:
-            raise invalid("ids", f"a list of at most {IDS_MAX} ids", ids)
-        return self._dispatcher.retry([self._rows.resolve(it) for it in ids])
+        named = checked_list("ids", ids, IDS_MAX)
+        return self._dispatcher.retry([self._rows.resolve(it) for it in named])
 
     def prune(self, rule: dict[str, Any] | None = None) -> dict[str, Any]:
         """Give ended requests up, with their results and logs."""
-        rule = dict(rule or {})
-        for word in rule.get("status") or ():
+        rule = {} if rule is None else dict(checked_map("rule", rule))
+        for name in rule:
+            if name not in RULE:
+                raise invalid("rule", f"any of {', '.join(RULE)}", name)
+        for word in checked_list("status", rule.get("status") or [], len(STATUSES)):
             if word not in STATUSES[2:]:
                 raise invalid("status", f"one of {', '.join(STATUSES[2:])}", word)
+        if rule.get("older_s") is not None:
+            rule["older_s"] = checked_seconds("older_s", rule["older_s"])
         if rule.get("ids"):
-            rule["ids"] = [self._rows.resolve(it) for it in rule["ids"]]
+            named = checked_list("ids", rule["ids"], IDS_MAX)
+            rule["ids"] = [self._rows.resolve(it) for it in named]
         return {"schema": SCHEMA, **self._dispatcher.prune(rule)}
 
     def _shown(self, rows: list[Row]) -> list[Row]:

@@ -123,9 +123,8 @@ class App:
         """Make a function a request, which stays callable and importable as it was.
 
         Its parameters and its result are data: JSON types, bytes, datetime, dataclasses, msgspec
-        structs and numpy arrays. A parameter that is annotated with `forebay.Context` is not an
-        argument: it gets the context of the run.
-        Generators are refused: a request has one result, and `ctx.progress` tells how far it is.
+        structs and numpy arrays. A parameter annotated with `forebay.Context` gets the context of
+        the run. Generators are refused: a request has one result; `ctx.progress` tells how far.
 
         Args:
             name: under which it is submitted; default: the function's.
@@ -134,8 +133,7 @@ class App:
                 with thousands of others.
             priority: higher runs first within the lane.
             timeout: seconds, or text such as "30s", that one attempt may run.
-            retries: further attempts where one failed or its worker died. With 0 it runs once at
-                most, and a death of its worker fails it.
+            retries: further attempts where one failed or its worker died; with 0 it runs once.
             backoff: seconds before the first further attempt, doubled before each one after it.
             backoff_max: the most that becomes of it.
             idempotent: it may run twice where nobody knows whether it ran.
@@ -144,15 +142,13 @@ class App:
             concurrency: how many may run at once.
             concurrency_key: name of a parameter; its values are counted apart for `concurrency`.
             cron: when the server submits it by itself, as in "*/5 * * * *"; it needs no arguments.
-            ahead: how many further ones of this name a worker may be handed while it runs one, 0 to
-                64; for short and uniform work without `await`, which then costs half as much. One
-                that waits behind a long run comes back to the queue after 25 ms, unless that run
-                is busy outside Python.
+            ahead: how many further ones of its name a worker may be handed while it runs one, 0 to
+                64; for short work without `await`, which then costs half as much. One behind a run
+                of more than 25 ms is queued again, unless that run is busy outside Python.
 
         Raises:
             ConfigError: an option is wrong, the name is taken, or a parameter is annotated with
-                what is no data; the message names the parameter and says what is allowed. Where an
-                annotation names what is defined further below, it is checked at first use.
+                what is no data; an annotation that names what is defined below is checked at use.
         """
         if callable(name):
             raise ConfigError("write @app.request() with its parentheses")

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
+from forebay.errors import BrokenError, ClosedError, ProtocolError
 from forebay.executor._async_request import AsyncRequest
 from forebay.executor._call import Target, application_of, bind, name_of, options_of, result_type
 from forebay.executor._client import ID_CHARS, ONCE, Rows
 from forebay.executor._links import Links
+from forebay.executor._questions import check_retried, filters, ids_of, prune_rule
 from forebay.executor._wire import Message, message, submission, value_of
 
 if TYPE_CHECKING:
@@ -129,16 +130,21 @@ class AsyncClient:
         before: str | None = None,
     ) -> Rows:
         """What the server knows of its requests; arguments as of `Client.list`."""
-        statuses = [status] if isinstance(status, str) else status
-        given = {"status": statuses, "name": name, "submitter": submitter}
-        filters = {key: value for key, value in given.items() if value is not None}
-        listed: Rows = (await self.ask("list", filters, limit, before))["requests"]
+        listed: Rows = (await self.ask("list", filters(status, name, submitter), limit, before))[
+            "requests"
+        ]
         return listed
 
     async def wait(
         self, requests: Iterable[AsyncRequest], timeout: float | None = None
     ) -> tuple[Requests, Requests]:
-        """Wait until all have ended, well or not; those that have, and those that have not."""
+        """Wait until all have ended, well or not; those that have, and those that have not.
+
+        Raises:
+            BrokenError: the server is gone and did not come back.
+
+        Cancellation: safe; the requests go on.
+        """
         requests = list(requests)
         ended: set[AsyncRequest] = set()
 
@@ -152,17 +158,29 @@ class AsyncClient:
                     group.create_task(watch(request))
         except TimeoutError:
             pass
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         return (
             [one for one in requests if one in ended],
             [one for one in requests if one not in ended],
         )
 
-    async def retry(self, ids: Sequence[str]) -> None:
-        """Queue ended requests again; errors as of `Client.retry`."""
-        refused = [one for one in await self.ask("retry", list(ids)) if one.get("refused")]
-        if refused:
-            told = "; ".join(f"{one['id']}: {one['refused']}" for one in refused)
-            raise ConfigError(f"not queued again: {told}")
+    async def retry(self, ids: str | Sequence[str]) -> None:
+        """Queue ended requests again; arguments and errors as of `Client.retry`."""
+        check_retried(await self.ask("retry", ids_of(ids)))
+
+    async def prune(
+        self,
+        *,
+        older_s: float | None = None,
+        status: str | Sequence[str] | None = None,
+        ids: str | Sequence[str] | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Remove ended requests; arguments as of `Client.prune`."""
+        rule = prune_rule(older_s, status, ids, dry_run=dry_run)
+        done: dict[str, Any] = await self.ask("prune", rule)
+        return done
 
     async def info(self) -> dict[str, Any]:
         """What the server is and how it is."""
@@ -174,6 +192,10 @@ class AsyncClient:
         timeout = self.timeout if timeout is None else timeout
         values = await self._send(message(method, args), timeout, repeatable=method not in ONCE)
         return values[1] if len(values) == 2 else values[1:]
+
+    async def stop(self, drain: float | None = None) -> None:
+        """Have the server end; arguments as of `Client.stop`."""
+        await self.ask("stop", drain)
 
     async def aclose(self) -> None:
         """Close the connection; what awaits an answer gets ClosedError. Idempotent, never waits."""

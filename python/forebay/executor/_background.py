@@ -10,8 +10,8 @@ from typing import Any
 
 from forebay.configuration import find_configuration
 from forebay.errors import BusyError, Error
-from forebay.executor._local import BUSY, FAILED, READY, home_of
-from forebay.executor._server import Server
+from forebay.executor._local import BUSY, FAILED, READY, UNFIT, home_of
+from forebay.executor._server import Server, UnfitError
 
 PIPE = 3
 """The inherited descriptor."""
@@ -38,6 +38,9 @@ def main() -> None:
         server.run()
     except BusyError:
         _say(BUSY)
+    except UnfitError as error:
+        _say(UNFIT, error.reason)
+        sys.exit(1)
     except Error as error:
         _log.error("%s", error)
         _say(FAILED, str(error))
@@ -53,7 +56,7 @@ def _report(event: str, facts: dict[str, Any]) -> None:
 def _say(word: bytes, text: str = "") -> None:
     """Say it to who waits, where somebody does, and only once."""
     with contextlib.suppress(OSError):
-        os.write(PIPE, word + b" " + text.encode() + b"\n")
+        os.write(PIPE, word + b" " + text.encode(errors="replace") + b"\n")
         os.close(PIPE)
 
 

@@ -58,7 +58,7 @@ def bind(
         kwargs = {**_positional(target, args, kwargs, names), **kwargs}
     try:
         return encode(kwargs)
-    except (TypeError, OverflowError) as error:
+    except (TypeError, OverflowError, UnicodeEncodeError) as error:
         raise ConfigError(f"request {name_of(target)!r}: {error}") from error
 
 

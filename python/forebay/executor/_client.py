@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ConfigError, DeadlineError, Error, ProtocolError
+from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError
 from forebay.executor._call import Target, application_of, bind, name_of, options_of, result_type
 from forebay.executor._links import Links
 from forebay.executor._outstanding import Outstanding
+from forebay.executor._questions import check_retried, filters, ids_of, prune_rule
 from forebay.executor._request import Request
 from forebay.executor._wire import Answers, submission, value_of
 
@@ -160,10 +161,7 @@ class Client:
             limit: at most so many.
             before: only those older than this id, for the next page.
         """
-        statuses = [status] if isinstance(status, str) else status
-        given = {"status": statuses, "name": name, "submitter": submitter}
-        filters = {key: value for key, value in given.items() if value is not None}
-        listed: Rows = self.ask("list", filters, limit, before)["requests"]
+        listed: Rows = self.ask("list", filters(status, name, submitter), limit, before)["requests"]
         return listed
 
     def wait(
@@ -186,23 +184,23 @@ class Client:
                 ended.append(request)
         return ended, others
 
-    def retry(self, ids: Sequence[str]) -> None:
+    def retry(self, ids: str | Sequence[str]) -> None:
         """Queue requests again that failed, were cancelled or were set aside.
+
+        Args:
+            ids: of them, or of one; 1,000 at most.
 
         Raises:
             ConfigError: one of them is in no such state; the others were queued.
         """
-        refused = [one for one in self.ask("retry", list(ids)) if one.get("refused")]
-        if refused:
-            told = "; ".join(f"{one['id']}: {one['refused']}" for one in refused)
-            raise ConfigError(f"not queued again: {told}")
+        check_retried(self.ask("retry", ids_of(ids)))
 
     def prune(
         self,
         *,
         older_s: float | None = None,
-        status: Sequence[str] | None = None,
-        ids: Sequence[str] | None = None,
+        status: str | Sequence[str] | None = None,
+        ids: str | Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
         """Remove ended requests with their results and logs; returns how many, and the bytes.
@@ -213,7 +211,7 @@ class Client:
             ids: only these.
             dry_run: only count them.
         """
-        rule = {"older_s": older_s, "status": status, "ids": ids, "dry_run": dry_run}
+        rule = prune_rule(older_s, status, ids, dry_run=dry_run)
         done: dict[str, Any] = self.ask("prune", rule)
         return done
 

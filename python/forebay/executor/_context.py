@@ -20,6 +20,10 @@ OUTSIDE = "local"
 """The id of a request that was called directly, outside of a server."""
 
 
+_ITERATED_BY = ("__iter__", "__aiter__", "__getitem__")
+"""What `for` and `async for` need one of."""
+
+
 class Reporter(Protocol):
     """What a context needs of the worker that runs the request."""
 
@@ -136,10 +140,18 @@ class Context:
             message: stands beside the bar; its attribute `message` may be changed on the way.
             unit: what is counted, as in "files".
 
+        Raises:
+            TypeError: `iterable` is none, as the number in `ctx.progress(3, 10)`.
+
         Example: `for path in ctx.progress(paths, unit="files"): ...`
         """
         from forebay.executor import _progress
 
+        if iterable is not None and not any(hasattr(iterable, it) for it in _ITERATED_BY):
+            raise TypeError(
+                f"progress was given {iterable!r:.100}, which cannot be iterated; give it what is"
+                " gone through, or progress(total=...) and call its advance()"
+            )
         kind = _progress.AsyncProgress if hasattr(iterable, "__aiter__") else _progress.Progress
         return kind(self, iterable, total, message=message, unit=unit)
 

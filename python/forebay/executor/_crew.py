@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import DiedError, Error
+from forebay.executor._blame import without_own_lines
 from forebay.executor._errand import Errand
 from forebay.executor._oom import OomWitness
 from forebay.executor._sources import code_of
@@ -304,8 +305,10 @@ class Crew:
             if death is not None:
                 self._forget(post)
                 if death.signal == signal.SIGKILL and self._witness.was_killed():
-                    peak = max(death.peak_bytes or 0, self._witness.freed_bytes() or 0)
-                    death = death._replace(cause="memory", peak_bytes=peak or None)
+                    death = death._replace(cause="memory")
+                elif death.cause == "signal":
+                    # It counts what was shared: told only where memory is the matter.
+                    death = death._replace(peak_bytes=None)
                 self._dispatcher.worker_died(post.slot, *death)
 
     def _end_overdue(self) -> None:
@@ -375,7 +378,7 @@ class Crew:
             self._load_at = time.monotonic() + min(LOAD_PAUSE_MAX_S, 0.1 * 2.0**self._setbacks)
             _log.warning("the application was not imported and is tried again: %s", reason)
         if not temporary or self._setbacks >= PATIENCE:
-            self._tell_unfit(reason)
+            self._tell_unfit(without_own_lines(reason))
 
     def _tell_unfit(self, reason: str) -> None:
         """What cannot be imported holds everything up, unless an older version goes on to serve."""

@@ -8,6 +8,7 @@ the other one waits for it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forebay.configuration import Configuration, find_configuration
-from forebay.errors import BrokenError, ConfigError, DeadlineError
+from forebay.errors import BrokenError, ConfigError, DeadlineError, Error
 from forebay.executor._places import (
     Places,
     StateLock,
@@ -45,7 +46,7 @@ LOOK_S = 0.02
 CONNECT_S = 5.0
 """Longest time for a Unix socket to take a connection; it takes microseconds."""
 
-READY, BUSY, FAILED = b"ready", b"busy", b"failed"
+READY, BUSY, FAILED, UNFIT = b"ready", b"busy", b"failed", b"unfit"
 """What a server in the background says of its start, once, to the pipe that it was given."""
 
 _started: list[int] = []
@@ -173,7 +174,7 @@ class _Start:
         _put_aside(home.places.log)
         self._log_from = home.places.log.stat().st_size if home.places.log.exists() else 0
         self._said = b""
-        read, write = os.pipe2(os.O_CLOEXEC)
+        read, write = map(_above_streams, os.pipe2(os.O_CLOEXEC))
         try:
             self.pid = _spawn(home, write)
         except BaseException:
@@ -189,7 +190,7 @@ class _Start:
         """Until it says something, or another server is waited for in its place.
 
         Raises:
-            BrokenError: it has failed.
+            BrokenError: it has failed. ConfigError: the application cannot be imported.
         """
         if self._pipe < 0:
             time.sleep(LOOK_S)  # another one was quicker: that one is waited for
@@ -199,21 +200,24 @@ class _Start:
             return
         data = os.read(self._pipe, 4096)
         self._said += data
-        if not data or data.endswith(b"\n"):
+        if not data:
             self.close()
             if not self._said.startswith((READY, BUSY)):
                 raise self._failed()
 
     def text(self) -> str:
         """What the user is told."""
-        minutes = find_configuration().executor.idle_end / 60
+        idle = find_configuration().executor.idle_end
+        after = f"{idle / 60:g} idle minutes" if idle >= 60 else f"{idle:g} idle seconds"
         return (
             f"started a local server for {self._home.target.text} (process {self.pid}); "
-            f"it ends after {minutes:g} idle minutes"
+            f"it ends after {after}"
         )
 
-    def _failed(self) -> BrokenError:
+    def _failed(self) -> Error:
         text = self._said.partition(b" ")[2].decode(errors="replace").strip()
+        if self._said.startswith(UNFIT):
+            return ConfigError(f"the application cannot be used: {text}")
         tail = _tail(self._home.places.log, self._log_from)
         return BrokenError(
             f"the local server of {self._home.target.text} did not start"
@@ -228,6 +232,15 @@ class _Start:
             os.close(pipe)
 
 
+def _above_streams(descriptor: int) -> int:
+    """The descriptor, moved where it took the place of a stream that this process has closed."""
+    if descriptor > 2:
+        return descriptor
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return moved
+
+
 def _spawn(home: Home, write: int) -> int:
     """Start the process: a session of its own, so that no Ctrl-C of ours ends it."""
     package = str(Path(__file__).resolve().parents[2])
@@ -239,7 +252,6 @@ def _spawn(home: Home, write: int) -> int:
         (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
-    # Above the three, or the opens would overwrite it.
     if write != 3:
         actions.append((os.POSIX_SPAWN_DUP2, write, 3))
     else:

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from forebay.config import parse_bytes, parse_seconds
 from forebay.errors import ConfigError
+from forebay.executor._request_options import LANES, PRIORITY_MAX, RETRIES_MAX
 
 if TYPE_CHECKING:
     from forebay.executor._request import Request
 
 __all__ = ["Submit"]
 
-_LANES: Final = ("short", "long", "async")
+_WHOLE: Final = {
+    "priority": (-PRIORITY_MAX, PRIORITY_MAX),
+    "retries": (0, RETRIES_MAX),
+    "key_at_once": (1, 2**31 - 1),
+}
+"""Least and most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +78,12 @@ class Submit:
     """For whom; submitters share the workers fairly."""
 
     def __post_init__(self) -> None:
-        if self.lane is not None and self.lane not in _LANES:
-            raise ConfigError(f"lane {self.lane!r} is none; choose one of {', '.join(_LANES)}")
-        for name in ("retries", "key_at_once"):
+        if self.lane is not None and self.lane not in LANES:
+            raise ConfigError(f"lane {self.lane!r} is none; choose one of {', '.join(LANES)}")
+        for name, (low, high) in _WHOLE.items():
             value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ConfigError(f"{name} is {value}; give a number, 0 or more")
+            if value is not None and (not isinstance(value, int) or not low <= value <= high):
+                raise ConfigError(f"{name} is {value!r}; give a number from {low} to {high}")
         if isinstance(self.after, str):
             raise ConfigError(f"after is {self.after!r}; give a list of ids")
 

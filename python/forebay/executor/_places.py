@@ -227,6 +227,11 @@ class Running:
     socket: str
     state: str
 
+    @property
+    def pool_socket(self) -> str:
+        """Where its services are lent."""
+        return os.fspath(Path(self.socket).with_suffix(".pool"))
+
 
 class Notice:
     """Says that a server runs, until it is closed or the process ends."""
@@ -248,23 +253,40 @@ class Notice:
 
 
 def running() -> list[Running]:
-    """The servers of this user that run, the newest first. Notices of others are removed."""
+    """The servers of this user that run, the newest first. Notices of ended ones are removed."""
+    root = runtime_root()
+    if not _is_private(root):
+        return []
     try:
-        names = os.listdir(runtime_root())
+        names = os.listdir(root)
     except OSError:
         return []
-    found = [_read(runtime_root() / name) for name in names if name.endswith(".json")]
+    found = [_read(root / name) for name in names if name.endswith(".json")]
     return sorted((it for it in found if it), key=lambda it: it.started_at, reverse=True)
 
 
 def running_at(places: Places) -> Running | None:
     """The server of an application that runs and is ready; None: there is none."""
-    return _read(places.notice)
+    return _read(places.notice) if _is_private(places.notice.parent) else None
 
 
 def newest() -> Running | None:
     """The server that was started last, which a bare name means; None: none runs."""
     return next(iter(running()), None)
+
+
+def _is_private(directory: Path) -> bool:
+    """Whether nobody but this user can have put anything there.
+
+    Without XDG_RUNTIME_DIR it is in /tmp under a name that anybody can guess: a notice of another
+    user's would lead requests, with their arguments, to a socket of theirs.
+    """
+    try:
+        found = os.lstat(directory)
+    except OSError:
+        return False
+    mine = found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return mine and stat.S_ISDIR(found.st_mode)
 
 
 def _read(path: Path) -> Running | None:

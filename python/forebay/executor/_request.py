@@ -64,6 +64,8 @@ class Request:
             said so.
         """
         if self._id is None:
+            if self._error is not None:
+                raise self._error
             assert self._sent is not None  # without one there is an id from the beginning
             self._id = self._client._outstanding.accepted(self._sent)
         return self._id
@@ -191,7 +193,8 @@ class Request:
             _, self._id, status, payload = value_of(answer, sent.channel.name)
         except Error as refused:
             self._error = refused
-            self._status = "unknown" if isinstance(refused, BrokenError) else "refused"
+            maybe = isinstance(refused, BrokenError) and refused.delivered != "no"
+            self._status = "unknown" if maybe else "refused"
         else:
             self._learn(status, payload)
         self._sent = None

@@ -13,7 +13,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from forebay.executor._ids import span_of, text_of
-from forebay.executor._refused import Refused, invalid, unknown
+from forebay.executor._refused import (
+    Refused,
+    checked_list,
+    checked_map,
+    checked_seconds,
+    invalid,
+    unknown,
+)
 
 STATUSES: Final = ("queued", "running", "succeeded", "failed", "cancelled", "dead")
 LANES: Final = ("short", "long", "async")
@@ -24,6 +31,12 @@ PAGE_MAX = 1000
 """Requests of one answer; a client asks for the next page with `before`."""
 
 AMBIGUOUS_SHOWN = 5
+
+NUMBER_MAX = 2**63 - 1
+"""Of SQLite."""
+
+MOMENT_MAX_S = 253_402_300_799
+"""The end of the year 9999, behind which Python has no dates."""
 
 _COLUMNS: Final = (
     "id",
@@ -76,7 +89,7 @@ class Rows:
         Raises:
             Refused: nothing, or more than one thing, is called that.
         """
-        if isinstance(text, int) and not isinstance(text, bool):
+        if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= NUMBER_MAX:
             return text
         if not isinstance(text, str):
             raise invalid("id", "the 12 characters of an id, or their beginning", text)
@@ -125,7 +138,7 @@ class Rows:
         limit = PAGE_DEFAULT if limit is None else limit
         if not isinstance(limit, int) or not 1 <= limit <= PAGE_MAX:
             raise invalid("limit", f"a number between 1 and {PAGE_MAX}", limit)
-        clauses, values = _conditions(filters)
+        clauses, values = _conditions(checked_map("filters", filters))
         if before is not None:
             clauses.append("id < ?")
             values.append(self.resolve(before))
@@ -172,7 +185,8 @@ def _conditions(filters: dict[str, Any]) -> tuple[list[str], list[Any]]:
         if value is None:
             continue
         if name == "status":
-            numbers = [_status(word) for word in ([value] if isinstance(value, str) else value)]
+            words = [value] if isinstance(value, str) else value
+            numbers = [_status(word) for word in checked_list("status", words, len(STATUSES))]
             clauses.append(f"status IN ({', '.join('?' * len(numbers))})")
             values += numbers
         elif name in ("name", "submitter"):
@@ -195,7 +209,7 @@ def _status(word: object) -> int:
 
 def _milliseconds(name: str, value: object) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return int(value * 1000)
+        return int(checked_seconds(name, value, MOMENT_MAX_S) * 1000)
     try:
         at = datetime.fromisoformat(str(value))
     except ValueError:

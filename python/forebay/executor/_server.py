@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import _core
 from forebay.config import ExecutorConfig, PoolConfig
-from forebay.errors import Error, InternalError
+from forebay.errors import ConfigError, Error, InternalError
 from forebay.executor._admin import Admin
 from forebay.executor._crew import Crew
 from forebay.executor._places import Notice, Places, Running, StateLock, make_private, places_of
@@ -46,6 +46,18 @@ _log = logging.getLogger(__name__)
 
 Report = Callable[[str, dict[str, Any]], None]
 """Gets what happens: "ready", "loaded", "unfit", "changed", "draining", "ended", and its facts."""
+
+
+class UnfitError(ConfigError):
+    """The application of a server in the background cannot be imported, and nothing waits for it.
+
+    Attributes:
+        reason: the traceback.
+    """
+
+    def __init__(self, target: str, reason: str) -> None:
+        super().__init__(f"{target} cannot be imported: {reason}")
+        self.reason = reason
 
 
 def _say_nothing(event: str, facts: dict[str, Any]) -> None:
@@ -107,6 +119,7 @@ class Server:
         Raises:
             BusyError: another server has the state of this application.
             ConfigError: a directory cannot be used, or a setting is wrong.
+            UnfitError: it ends when idle, nothing waits, and there is nothing to serve.
             Error: the store cannot be opened; the message says why.
             InternalError: a part of the server ended by its own fault.
         """
@@ -119,6 +132,8 @@ class Server:
             self._serve(dispatcher)
             number = next((it for it in signals if it != signal.SIGHUP), 0)
         self._report("ended", {})
+        if isinstance(self._fault, UnfitError):
+            raise self._fault
         if self._fault is not None:
             raise InternalError(f"the server ended by a fault: {self._fault!r}") from self._fault
         return number
@@ -311,11 +326,18 @@ class Server:
         """The application cannot be imported.
 
         Requests wait, and further ones are refused, unless an older version `serves` on.
+        A server in the background that never was of use would only be in the way: it ends.
         """
         _log.error("%s cannot be imported: %s", self._target.text, reason)
+        if self._ends_when_idle and not self._fit.is_set() and not self._has_requests():
+            self.broken(UnfitError(self._target.text, reason))
+            return
         self._report("unfit", {"reason": reason, "serves": serves})
         self._fit.set()
         self._wake()
+
+    def _has_requests(self) -> bool:
+        return self._dispatcher is not None and self._dispatcher.figures()["unfinished"] > 0
 
     def changed(self, paths: list[str]) -> None:
         """Sources changed that are not loaded by themselves."""
@@ -333,7 +355,7 @@ class Server:
             self.stop(0.0)
 
     def broken(self, error: BaseException) -> None:
-        """Without a crew nothing starts any more."""
+        """End at once: without a crew, or an application, nothing starts any more."""
         self._fault = error
         self._over.set()
         self._wake()

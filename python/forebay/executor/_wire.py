@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import msgpack
 
 from forebay._core import Connection
-from forebay.errors import ProtocolError, remote_error
+from forebay.errors import ConfigError, ProtocolError, remote_error
 from forebay.executor._wire_errors import refusal_error
 from forebay.rpc import Channel
 from forebay.rpc._codec import BY_NUMBER, Segments
@@ -37,10 +37,17 @@ _decode = msgpack.Decoder().decode
 def submission(
     method: str, name: str, arguments: bytes, options: dict[str, Any] | None, token: int | None
 ) -> Message:
-    """The message of a `submit` or `run`."""
-    if len(arguments) < BLOB_BYTES_MAX:
-        return _encode((method, (name, arguments, options, token), None)), None
-    return _encode((method, (name, None, options, token), None)), [arguments]
+    """The message of a `submit` or `run`.
+
+    Raises:
+        ConfigError: the name or an option does not travel: a number beyond 64 bits, half a letter.
+    """
+    small = len(arguments) < BLOB_BYTES_MAX
+    call = method, (name, arguments if small else None, options, token), None
+    try:
+        return _encode(call), None if small else [arguments]
+    except (TypeError, OverflowError, UnicodeEncodeError) as error:
+        raise ConfigError(f"request {name!r}: its options {options}: {error}") from error
 
 
 def message(method: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Message:

@@ -146,4 +146,4 @@ def _number(text: Any) -> Any:
         return text
     if not text:
         return None
-    return int(text) if text.isdigit() else text
+    return int(text) if text.isdecimal() else text

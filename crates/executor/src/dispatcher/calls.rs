@@ -4,7 +4,7 @@ use forebay_transport::{Buffer, Call as Received};
 
 use crate::dispatcher::answers::plain;
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::keeping::{Asker, Late};
+use crate::dispatcher::keeping::{Asker, Keeping, Late};
 use crate::dispatcher::limit::CALLS_PER_CLIENT_MAX;
 use crate::dispatcher::poll::Place;
 use crate::dispatcher::stored::unknown;
@@ -25,8 +25,12 @@ impl Driver {
         if self.reloads && !input.calls.is_empty() {
             self.look_at_files();
         }
+        let called = !input.calls.is_empty();
         for call in input.calls {
             self.take_call(place, call);
+        }
+        if called && self.keeping.as_ref().is_some_and(Keeping::is_behind) {
+            self.clients.pause(place);
         }
         for call in input.cancelled {
             let client = self.clients.get_mut(place);

@@ -38,6 +38,8 @@ pub struct Client {
     pub place: Place,
     watched: Ready,
     touched: bool,
+    /// Nothing more is taken from it for now.
+    paused: bool,
     /// An answer came while it had not taken more than so much of those before.
     behind: bool,
     /// Calls that are not answered.
@@ -67,6 +69,7 @@ pub struct Clients {
     seats: Seats<Client>,
     touched: Vec<Place>,
     again: Vec<Place>,
+    paused: Vec<Place>,
 }
 
 impl Clients {
@@ -157,6 +160,29 @@ impl Clients {
         std::mem::take(&mut self.again)
     }
 
+    /// Take nothing more from a client until all go on: it waits where its kernel's buffers are full.
+    pub fn pause(&mut self, place: Place) {
+        let Some(client) = self.seats.get_mut(place) else {
+            return;
+        };
+        if !std::mem::replace(&mut client.paused, true) {
+            self.paused.push(place);
+        }
+        self.again.retain(|one| *one != place);
+        self.touch(place);
+    }
+
+    /// All go on.
+    pub fn resume(&mut self) {
+        for place in std::mem::take(&mut self.paused) {
+            if let Some(client) = self.seats.get_mut(place) {
+                client.paused = false;
+                self.again.push(place);
+            }
+            self.touch(place);
+        }
+    }
+
     /// Whether somebody has more than a turn's worth.
     pub fn has_more(&self) -> bool {
         !self.again.is_empty()
@@ -232,6 +258,7 @@ impl Clients {
                 continue;
             }
             let (read, write) = client.connection.wants().unwrap_or_default();
+            let read = read && !client.paused;
             client.watch(poll, Ready { read, write });
         }
         behind
@@ -266,6 +293,7 @@ impl Clients {
             place,
             watched: Ready::default(),
             touched: false,
+            paused: false,
             behind: false,
             open: ByNumber::default(),
             tokens: HashMap::new(),
@@ -293,8 +321,10 @@ impl Client {
     /// A call is answered, or was given up.
     pub fn close(&mut self, call: u64) -> Option<Open> {
         let open = self.open.remove(&call)?;
-        if let Open::Request(_, Some(token)) = open {
-            self.tokens.remove(&token);
+        if let Open::Request(id, Some(token)) = open
+            && self.tokens.get(&token) == Some(&id)
+        {
+            self.tokens.remove(&token); // unless a later submission has it
         }
         Some(open)
     }

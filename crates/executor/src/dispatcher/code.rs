@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use forebay_transport::Call as Received;
 
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::limit::PARKED_MAX;
+use crate::dispatcher::limit::{PARKED_BYTES_MAX, PARKED_MAX};
 use crate::dispatcher::poll::Place;
 use crate::error::{Refusal, Result};
 use crate::machine::Definition;
@@ -33,17 +33,22 @@ pub struct Code {
     gate: Gate,
     /// Submissions that wait, in their order.
     parked: VecDeque<(Place, Received)>,
+    parked_bytes: usize,
     nobody: Arc<str>,
 }
 
 impl Code {
     /// Whether a submission waits until the code is loaded.
     pub fn is_loading(&self) -> bool {
-        self.gate == Gate::Loading && self.parked.len() < PARKED_MAX
+        self.gate == Gate::Loading
+            && self.parked.len() < PARKED_MAX
+            && self.parked_bytes < PARKED_BYTES_MAX
     }
 
     /// Have a submission wait.
     pub fn park(&mut self, client: Place, call: Received) {
+        let segments = call.segments.iter().map(|one| one.as_slice().len());
+        self.parked_bytes += call.head.as_slice().len() + segments.sum::<usize>();
         self.parked.push_back((client, call));
     }
 
@@ -130,6 +135,7 @@ impl Driver {
 
     fn open(&mut self, gate: Gate) {
         self.code.gate = gate;
+        self.code.parked_bytes = 0;
         for (client, call) in std::mem::take(&mut self.code.parked) {
             self.take_call(client, call);
         }

@@ -10,7 +10,6 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use forebay_transport::call::Outcome as Reply;
-use rustix::io::Errno;
 
 use crate::action::Action;
 use crate::dispatcher::Shared;
@@ -76,15 +75,16 @@ pub(super) struct Driver {
 
 impl Driver {
     pub fn new(settings: Settings, shared: Arc<Shared>) -> Result<Self> {
-        let system = |errno: Errno| Error::system("epoll")(errno);
-        let poll = Poll::new().map_err(system)?;
-        let nothing = Ready::default();
-        poll.watch(&shared.commands, Source::Commands, nothing, Ready::READ)
-            .map_err(system)?;
+        let poll = Poll::new().map_err(Error::system("epoll_create"))?;
+        poll.watch_for_good(&shared.commands, Source::Commands)?;
         let clock = Clock::new();
         let now = clock.now();
         let memory_limit = settings.policy.memory_limit;
-        let mut machine = Machine::new(settings.policy, now);
+        let mut policy = settings.policy;
+        if let Some(store) = &settings.store {
+            policy.result_bytes_max = store.result_bytes_max;
+        }
+        let mut machine = Machine::new(policy, now);
         let directory = settings
             .store
             .as_ref()
@@ -94,13 +94,7 @@ impl Driver {
             .map(|config| recovery::open(config, &mut machine, now))
             .transpose()?;
         if let Some(keeping) = &keeping {
-            poll.watch(
-                &**keeping.store.answers(),
-                Source::Store,
-                nothing,
-                Ready::READ,
-            )
-            .map_err(system)?;
+            poll.watch_for_good(&**keeping.store.answers(), Source::Store)?;
         }
         let mut following = Following::default();
         following.logs = directory
@@ -158,7 +152,6 @@ impl Driver {
             }
             self.turn();
         }
-        self.shared.close();
     }
 
     fn turn(&mut self) {
@@ -221,7 +214,9 @@ impl Driver {
             Source::Gauge => self.take_readings(),
             Source::SideDoor => self.let_sides_in(),
             Source::Files => self.look_at_files(),
-            Source::Side(place) => self.read_side(place),
+            Source::Side(place) => {
+                self.read_side(place);
+            }
             Source::Output(place) => self.output_is_there(place),
         }
     }
@@ -331,6 +326,7 @@ impl Driver {
         }
         let now = Instant::now();
         self.clients.welcome(&self.poll, now);
+        self.sides.welcome(&self.poll, now);
         if self
             .keeping
             .as_mut()
@@ -363,6 +359,7 @@ impl Driver {
         let others = [
             self.workers.deadline(),
             self.clients.resumes(),
+            self.sides.resumes(),
             self.idleness.due(),
             self.nudges.deadline(),
             self.following.deadline(),
@@ -371,5 +368,12 @@ impl Driver {
         let others = others.into_iter().flatten();
         let others = others.map(|at| at.saturating_duration_since(now));
         others.chain(tick).min()
+    }
+}
+
+impl Drop for Driver {
+    /// Also where the thread panicked: whoever waits for it is told that it is gone.
+    fn drop(&mut self) {
+        self.shared.close();
     }
 }

@@ -1,12 +1,12 @@
 //! What the dispatcher has given to the store, and what it asked it.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use crate::dispatcher::hash::{ByNumber, Numbers};
-use crate::dispatcher::limit::STORE_AGAIN_MS;
+use crate::dispatcher::limit::{STORE_AGAIN_MS, WRITING_BYTES_MAX};
 use crate::dispatcher::streams::{Key, What};
 use crate::dispatcher::waiting::Waiter;
 use crate::dispatcher::workers::Run;
@@ -65,6 +65,9 @@ pub struct Keeping {
     /// Bytes of arguments that are held, by request.
     bytes: ByNumber<RequestId, usize>,
     held_bytes: usize,
+    /// Bytes of arguments that are on their way to the disk alone, each with the change that has them.
+    writing: VecDeque<(u64, usize)>,
+    writing_bytes: usize,
     queue_bytes_max: usize,
     /// Idempotency keys of requests that are kept.
     keys: ByNumber<RequestId, Arc<str>>,
@@ -77,7 +80,13 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    pub fn new(store: Store, on_disk: Vec<RequestId>, known: &[(Arc<str>, RequestId)]) -> Self {
+    /// What the last server left: `held` are the bytes of the arguments that were read, `on_disk` who has none here.
+    pub fn new(
+        store: Store,
+        held: Vec<(RequestId, usize)>,
+        on_disk: Vec<RequestId>,
+        known: &[(Arc<str>, RequestId)],
+    ) -> Self {
         let queue_bytes_max = usize::try_from(store.config().queue_bytes_max);
         let known = known.iter().map(|(key, id)| (*id, Arc::clone(key)));
         Self {
@@ -89,8 +98,10 @@ impl Keeping {
             last: 0,
             on_disk: on_disk.into_iter().collect(),
             leaving: ByNumber::default(),
-            bytes: ByNumber::default(),
-            held_bytes: 0,
+            held_bytes: held.iter().map(|(_, bytes)| bytes).sum(),
+            bytes: held.into_iter().collect(),
+            writing: VecDeque::new(),
+            writing_bytes: 0,
             queue_bytes_max: queue_bytes_max.unwrap_or(usize::MAX),
             keys: known.collect(),
             pending: HashSet::new(),
@@ -101,11 +112,11 @@ impl Keeping {
 
     /// Add a change to the batch of this turn.
     pub fn add(&mut self, op: Op) {
+        self.given += 1;
         let op = match op {
             Op::Accept(request) => Op::Accept(self.complete(request)),
             other => other,
         };
-        self.given += 1;
         self.batch.push(op);
     }
 
@@ -132,6 +143,16 @@ impl Keeping {
             self.held_bytes += bytes;
             self.bytes.insert(id, bytes);
         }
+    }
+
+    /// The arguments of a request stay on the disk alone, where they are.
+    pub fn stays(&mut self, id: RequestId) {
+        self.on_disk.insert(id);
+    }
+
+    /// Whether as much as may be is on its way to the disk.
+    pub fn is_behind(&self) -> bool {
+        self.writing_bytes > WRITING_BYTES_MAX
     }
 
     /// A request has ended, or was refused.
@@ -185,6 +206,12 @@ impl Keeping {
     /// So many changes were answered: the runs that were held for that, and may begin.
     pub fn answered(&mut self, count: usize, on_disk: bool) -> Vec<Held> {
         self.answered += count as u64;
+        while let Some((at, bytes)) = self.writing.front()
+            && *at <= self.answered
+        {
+            self.writing_bytes -= bytes;
+            self.writing.pop_front();
+        }
         if !on_disk {
             // The claim of any of them may be among what failed: only the journal lets them begin.
             let again = Duration::from_millis(STORE_AGAIN_MS);
@@ -229,6 +256,8 @@ impl Keeping {
             return request;
         };
         self.on_disk.insert(request.id);
+        self.writing.push_back((self.given, arguments.len()));
+        self.writing_bytes += arguments.len();
         let mut whole = Request::clone(&request);
         whole.submission.arguments = arguments;
         Arc::new(whole)

@@ -28,12 +28,18 @@ pub const HALF_DEAD_MS: u64 = 1_000;
 pub const DEATH_TOLD_MS: u64 = 5_000;
 /// A store that took nothing is tried again after so long.
 pub const STORE_AGAIN_MS: u64 = 1_000;
+/// Bytes of arguments on their way to the disk; above it clients that call are not read until some are there.
+pub const WRITING_BYTES_MAX: usize = 64 << 20;
 /// Submissions that wait for the code that is being loaded; beyond it they are checked against the last one.
 pub const PARKED_MAX: usize = 10_000;
+/// And their bytes.
+pub const PARKED_BYTES_MAX: usize = 64 << 20;
 /// Workers whose side sockets are open; each holds two descriptors.
 pub const SIDES_MAX: usize = 4_096;
 /// Records of one worker in one turn: it may talk without end.
 pub const RECORDS_A_TURN: usize = 64;
+/// Turns' worth of its records that are read before the end of a run: more than its socket's buffer holds.
+pub const RECORD_TURNS_AT_END: usize = 32;
 /// Output of one worker that is read at once, which is what a pipe holds.
 pub const OUTPUT_READ_BYTES: usize = 64 << 10;
 /// And in one turn.

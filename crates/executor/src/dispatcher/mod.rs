@@ -95,6 +95,8 @@ impl Shared {
     /// Nobody is told anything any more.
     pub fn close(&self) {
         self.commands.close();
+        // What was told behind the last look is dropped, and with it what its owners wait for.
+        drop(self.commands.drain(&mut Vec::new()));
         self.orders.close();
         self.asked.close();
         self.finished.close();

@@ -21,6 +21,9 @@ pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<K
     for (id, status) in before(&reader, &recovery.restored)? {
         machine.remember(id, status);
     }
+    let held = recovery.restored.iter();
+    let held = held.map(|one| (one.request.id, one.request.submission.arguments.len()));
+    let held = held.collect();
     machine.restore(
         now,
         recovery.restored,
@@ -28,10 +31,13 @@ pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<K
         &recovery.fired,
         recovery.last,
     );
+    for name in recovery.paused {
+        machine.remember_paused(name);
+    }
     for (key, id) in &recovery.known {
         machine.remember_idempotency(key.clone(), *id);
     }
-    Ok(Keeping::new(store, recovery.on_disk, &recovery.known))
+    Ok(Keeping::new(store, held, recovery.on_disk, &recovery.known))
 }
 
 /// How the requests ended that unfinished ones come after.

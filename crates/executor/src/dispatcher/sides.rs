@@ -2,12 +2,14 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{
-    ACCEPTS_A_TURN, OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORDS_A_TURN, SIDES_MAX,
+    ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORD_TURNS_AT_END,
+    RECORDS_A_TURN, SIDES_MAX,
 };
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
 use crate::dispatcher::seats::Seats;
@@ -29,6 +31,8 @@ pub struct Seat {
 /// All of them, and the door.
 pub struct Sides {
     door: Option<SideDoor>,
+    /// No descriptor was left: the door is closed until then.
+    resumes: Option<Instant>,
     seats: Seats<Seat>,
     /// Those who have not said yet who they are.
     strangers: Vec<Place>,
@@ -40,6 +44,7 @@ impl Default for Sides {
     fn default() -> Self {
         Self {
             door: None,
+            resumes: None,
             seats: Seats::default(),
             strangers: Vec::new(),
             desk: Desk::default(),
@@ -67,12 +72,22 @@ impl Sides {
 
     fn accept(&mut self, poll: &Poll) {
         for _ in 0..ACCEPTS_A_TURN {
-            // Where no descriptor is left, or no place, the worker waits or is turned away: it works without a side.
-            let Some(Ok(Some(side))) = self.door.as_ref().map(SideDoor::accept) else {
+            let Some(door) = &self.door else {
                 return;
             };
+            let side = match door.accept() {
+                Ok(Some(side)) => side,
+                Ok(None) => return,
+                Err(_) => {
+                    // No descriptor is left, and nobody says when there is one again: the worker waits.
+                    poll.forget(door, Source::SideDoor, Ready::READ);
+                    let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
+                    self.resumes = Instant::now().checked_add(pause);
+                    return;
+                }
+            };
             if self.seats.len() >= SIDES_MAX {
-                continue;
+                continue; // it works without a side
             }
             let place = self.seats.add(|place| Seat {
                 side,
@@ -91,6 +106,21 @@ impl Sides {
             }
             self.strangers.push(place);
         }
+    }
+
+    /// Let workers in again, if a pause was made that is over.
+    pub fn welcome(&mut self, poll: &Poll, now: Instant) {
+        if let (Some(door), true) = (&self.door, self.resumes.is_some_and(|at| at <= now)) {
+            let watched = poll.watch(door, Source::SideDoor, Ready::default(), Ready::READ);
+            // Where the kernel watches nothing more either, the pause goes on.
+            let again = now.checked_add(Duration::from_millis(ACCEPT_PAUSE_MS));
+            self.resumes = again.filter(|_| watched.is_err());
+        }
+    }
+
+    /// When workers are let in again.
+    pub fn resumes(&self) -> Option<Instant> {
+        self.resumes
     }
 
     fn remove(&mut self, poll: &Poll, place: Place) {
@@ -128,25 +158,32 @@ impl Driver {
         }
     }
 
-    /// A worker has something to tell.
-    pub fn read_side(&mut self, place: Place) {
+    /// A worker has something to tell. True: it may have more.
+    pub fn read_side(&mut self, place: Place) -> bool {
         let mut desk = std::mem::take(&mut self.sides.desk);
+        let mut more = true;
         for _ in 0..RECORDS_A_TURN {
             let Some(seat) = self.sides.seats.get_mut(place) else {
+                more = false;
                 break;
             };
             match seat.side.receive(&mut desk) {
                 Ok(Received::Record(record)) => self.take_record(place, record),
-                Ok(Received::Nothing) => break,
+                Ok(Received::Nothing) => {
+                    more = false;
+                    break;
+                }
                 Ok(Received::End) | Err(_) => {
                     // Its last words lie in the pipe still.
                     self.read_output(place, OUTPUT_BYTES_A_TURN);
                     self.leave_side(place);
+                    more = false;
                     break;
                 }
             }
         }
         self.sides.desk = desk;
+        more
     }
 
     fn take_record(&mut self, place: Place, record: Record<'_>) {
@@ -264,7 +301,12 @@ impl Driver {
     pub fn empty_side(&mut self, slot: Slot) {
         let side = self.workers.get(slot).and_then(|worker| worker.side);
         if let Some(place) = side {
-            self.read_side(place);
+            // Many runs of one worker talk at once: one that never stops holds up its own end for so long.
+            for _ in 0..RECORD_TURNS_AT_END {
+                if !self.read_side(place) {
+                    break;
+                }
+            }
             self.read_output(place, OUTPUT_BYTES_A_TURN);
         }
     }

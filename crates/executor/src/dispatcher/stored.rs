@@ -1,7 +1,5 @@
 //! What the store answers.
 
-use std::sync::Arc;
-
 use crate::dispatcher::answers::plain;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::keeping::{Asker, Held, Late, Told};
@@ -9,7 +7,7 @@ use crate::dispatcher::waiting::Waiter;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::message;
-use crate::request::{Blob, Failure, Outcome};
+use crate::request::{Failure, Outcome};
 use crate::store::{Answer, Fetched, Payload, PruneRule, Pruned, Question};
 
 const NO_STORE: &str = "requests are kept nowhere: the server has no state directory";
@@ -42,6 +40,7 @@ impl Driver {
                 self.machine.not_committed(self.now, count, &why, permanent);
                 self.begin_held(count, false);
             }
+            Answer::Filed(id) => self.machine.filed(self.now, id),
             Answer::Fetched { ticket, id, found } => self.take_found(ticket, id, found),
             Answer::Pruned { ticket, done } => {
                 let asker = self
@@ -72,6 +71,13 @@ impl Driver {
         };
         for run in keeping.answered(count, on_disk) {
             self.begin_noted(run);
+        }
+        if self
+            .keeping
+            .as_ref()
+            .is_some_and(|keeping| !keeping.is_behind())
+        {
+            self.clients.resume();
         }
     }
 
@@ -181,14 +187,22 @@ impl Driver {
             Fetched::Failed(why) => return Err(unreadable(id, &why).to_string()),
             _ => return Err(unknown(id).to_string()),
         };
-        let arguments: Blob = Arc::clone(&row.request.submission.arguments);
-        if !row.status.has_ended() || !self.machine.retry(self.now, row.restored()) {
+        let ended = row.status.has_ended();
+        let mut again = row.restored();
+        let submission = &mut again.request.submission;
+        let bytes = submission.arguments.len();
+        let keeping = self.keeping.as_ref();
+        let parted = keeping.and_then(|keeping| keeping.part(submission));
+        if !ended || !self.machine.retry(self.now, again) {
             return Err(format!(
                 "request {id} has not ended; wait for it, or cancel it"
             ));
         }
         if let Some(keeping) = &mut self.keeping {
-            keeping.took(id, arguments.len(), None);
+            match parted {
+                Some(_) => keeping.stays(id),
+                None => keeping.took(id, bytes, None),
+            }
         }
         Ok(())
     }

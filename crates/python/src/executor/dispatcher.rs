@@ -23,6 +23,9 @@ use crate::error::{broken, executor};
 use crate::sys::descriptor::take;
 use crate::transport::Connection;
 
+/// A call for the main thread: its ticket, its method and its arguments in msgpack.
+type AskedSeen<'py> = (u64, String, Bound<'py, PyBytes>);
+
 /// The thread that queues requests and gives them to workers.
 ///
 /// Any thread may call any method. What waits lets go of the GIL, and returns for a signal after its handlers ran.
@@ -156,7 +159,7 @@ impl PyDispatcher {
         &self,
         py: Python<'py>,
         timeout: Option<f64>,
-    ) -> PyResult<Option<Vec<(u64, String, Bound<'py, PyBytes>)>>> {
+    ) -> PyResult<Option<Vec<AskedSeen<'py>>>> {
         let Some(asked) = wait(py, timeout, |left| self.core.asked().take(left))? else {
             return Ok(None);
         };

@@ -16,12 +16,14 @@ pub struct PyStoreReader(Reader);
 #[pymethods]
 impl PyStoreReader {
     #[new]
+    #[allow(clippy::needless_pass_by_value)] // as PyO3 extracts it
     fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
         let reader = py.detach(|| Reader::open(&directory));
         reader.map(Self).map_err(error::store)
     }
 
     /// The rows of a query, at most `rows_max` of them, as tuples.
+    #[allow(clippy::needless_pass_by_value)] // as PyO3 extracts it
     fn query<'py>(
         &self,
         py: Python<'py>,

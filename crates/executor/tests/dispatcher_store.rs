@@ -1,0 +1,303 @@
+//! The dispatcher with a store, as one client and one worker of its sockets see it.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_executor::dispatcher::{Dispatcher, Hired, Order, Settings, Waited};
+use forebay_executor::id::RequestId;
+use forebay_executor::machine::Policy;
+use forebay_executor::message::{Reader, Value, Writer};
+use forebay_executor::store::StoreConfig;
+use forebay_transport::call::{Outcome, Taker};
+use forebay_transport::connection::Outgoing;
+use forebay_transport::{Codec, Connection, Head, Options as Ends, Role, unix};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketType, connect, send, sendmsg, socket,
+};
+use rustix::pipe::pipe;
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const MANIFEST: &str = r#"{"schema":1,"app":"tests","target":"tests.py:app","code":"0123456789abcdef",
+"sources":[],"submitter":null,"requests":[{"name":"echo","doc":"","lane":"async","parameters":[
+{"name":"value","doc":"","required":true,"annotation":"Any","schema":{}}]}],"definitions":{},"services":[]}"#;
+
+fn deadline() -> Option<Instant> {
+    Instant::now().checked_add(PATIENCE)
+}
+
+/// A directory of a test's own, removed at its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let name = format!("forebay-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a directory");
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn dispatcher(directory: &Path, change: impl FnOnce(&mut StoreConfig)) -> Dispatcher {
+    let policy = Policy {
+        workers_max: 1,
+        guaranteed: [0; 3],
+        burst_run_ms_min: 0,
+        memory_limit: None,
+        cores_milli: 4_000,
+        durable: true,
+        ..Policy::default()
+    };
+    let mut store = StoreConfig::new(directory.join("state"));
+    change(&mut store);
+    let dispatcher = Dispatcher::start(Settings {
+        policy,
+        store: Some(store),
+        socket: Some(directory.join("s")),
+        side_socket: Some(directory.join("side")),
+        ..Settings::default()
+    })
+    .expect("a dispatcher");
+    dispatcher.install(MANIFEST.as_bytes()).expect("installed");
+    dispatcher
+}
+
+/// A client, which sends everything before it reads anything.
+struct Client(Connection);
+
+impl Client {
+    fn new(directory: &Path) -> Self {
+        let socket = unix::connect(&directory.join("s"), Some(PATIENCE)).expect("connected");
+        let ends = Ends::new(Role::Caller, "the server");
+        Self(Connection::new(socket, ends).expect("a connection"))
+    }
+
+    fn call(&self, method: &str, arguments: &[u8]) -> u64 {
+        let mut head = Writer::default();
+        head.array(3).text(method).raw(arguments).nil();
+        let head = head.into_bytes();
+        let outgoing = Outgoing {
+            codec: Codec::Msgpack,
+            one_way: false,
+            remaining: None,
+            generation: 0,
+            head: Head::Borrowed(&head),
+            segments: Vec::new(),
+        };
+        self.0.start(outgoing, Taker::Thread).expect("sent")
+    }
+
+    fn submit(&self, method: &str, number: u64) -> u64 {
+        let mut value = Writer::default();
+        value.map(1).text("value").unsigned(number);
+        self.send(method, &value.into_bytes())
+    }
+
+    fn submit_bytes(&self, bytes: usize) -> u64 {
+        let mut value = Writer::default();
+        value.map(1).text("value").binary(&vec![7; bytes]);
+        self.send("submit", &value.into_bytes())
+    }
+
+    fn send(&self, method: &str, blob: &[u8]) -> u64 {
+        let mut arguments = Writer::default();
+        arguments.array(4).text("echo").binary(blob).nil().nil();
+        self.call(method, &arguments.into_bytes())
+    }
+
+    /// The head of an answer.
+    fn answer(&self, call: u64) -> Vec<u8> {
+        match self.0.wait(call, deadline()).expect("an answer") {
+            Outcome::Reply(frame) => frame.head.as_slice().to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The worker that the dispatcher wants: this process, at the end of a pair.
+fn worker(dispatcher: &Dispatcher) -> Connection {
+    let (slot, _) = wanted(dispatcher);
+    hire(dispatcher, slot)
+}
+
+/// The place and the nonce of the worker that is to be started.
+fn wanted(dispatcher: &Dispatcher) -> (u32, u64) {
+    match dispatcher.orders(Some(PATIENCE)).expect("polled") {
+        Waited::Items(orders) => match orders[..] {
+            [Order::Start { slot, nonce, .. }] => (slot, nonce),
+            ref other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn hire(dispatcher: &Dispatcher, slot: u32) -> Connection {
+    let (ours, theirs) = unix::pair().expect("a pair");
+    let caller = Connection::new(ours, Ends::new(Role::Caller, "a worker")).expect("ours");
+    let worker = Connection::new(theirs, Ends::new(Role::Server, "the server")).expect("theirs");
+    let pidfd: OwnedFd = pidfd_open(getpid(), PidfdFlags::empty()).expect("it lives");
+    let hired = Hired {
+        connection: Arc::new(caller),
+        pid: getpid().as_raw_nonzero().get(),
+        pidfd,
+        generation: 0,
+    };
+    dispatcher.worker_ready(slot, hired).expect("told");
+    worker
+}
+
+/// Answer a run with its arguments.
+fn echo(worker: &Connection) {
+    echo_after(worker, |_| ());
+}
+
+/// Do something of a request, then answer its run with its arguments.
+fn echo_after(worker: &Connection, work: impl FnOnce(RequestId)) {
+    let call = worker.next_call(deadline()).expect("open").expect("a call");
+    let mut reader = Reader::new(call.head.as_slice());
+    reader.array().expect("a call");
+    assert_eq!(reader.text().expect("a method"), "run");
+    reader.array().expect("arguments");
+    reader.text().expect("a name");
+    let Ok(Value::Bin(blob)) = reader.value() else {
+        panic!("no blob");
+    };
+    work(reader.text().expect("an id").parse().expect("an id"));
+    let mut reply = Writer::default();
+    reply.array(2).unsigned(0).binary(blob);
+    let head = reply.into_bytes();
+    worker
+        .reply(call.id, Codec::Msgpack, Head::Borrowed(&head), Vec::new())
+        .expect("answered");
+}
+
+/// The number that a run was given and has returned.
+fn returned(head: &[u8]) -> u64 {
+    let mut reader = Reader::new(head);
+    assert_eq!(reader.array().expect("an answer"), 4);
+    assert_eq!(reader.value().expect("a kind"), Value::Int(0));
+    reader.value().expect("an id");
+    assert_eq!(reader.text().expect("a status"), "succeeded");
+    let Ok(Value::Bin(blob)) = reader.value() else {
+        panic!("no result");
+    };
+    let mut reader = Reader::new(blob);
+    assert_eq!(reader.map_or_nil().expect("arguments"), Some(1));
+    reader.text().expect("a parameter");
+    match reader.value().expect("a value") {
+        Value::Int(number) => number.unsigned_abs(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_run_that_waited_for_room_in_the_journal_gets_its_arguments_from_the_disk() {
+    const RUNS: u64 = 200;
+    let directory = Directory::new("noted");
+    let dispatcher = dispatcher(&directory.0, |store| {
+        (store.queue_bytes_max, store.journal_entries) = (0, 16);
+    });
+    let client = Client::new(&directory.0);
+    let calls: Vec<u64> = (0..RUNS).map(|n| client.submit("run", n)).collect();
+    let worker = worker(&dispatcher);
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..RUNS).for_each(|_| echo(&worker)));
+        for (number, call) in (0..).zip(calls) {
+            assert_eq!(returned(&client.answer(call)), number);
+        }
+    });
+}
+
+/// Hand over what is sent until the dispatcher takes nothing more: how many requests it has then.
+fn taken(client: &Client, dispatcher: &Dispatcher) -> usize {
+    let (mut seen, mut looks) = ((usize::MAX, usize::MAX), 0);
+    while looks < 100 {
+        client.0.flush().expect("open");
+        let unfinished = dispatcher.figures().expect("open").unfinished;
+        let now = (client.0.outbox_bytes(), unfinished);
+        looks = if now == seen { looks + 1 } else { 0 };
+        seen = now;
+    }
+    seen.1
+}
+
+#[test]
+fn a_store_that_is_slow_holds_up_who_submits_and_not_the_memory() {
+    const EACH: usize = 60_000;
+    const MANY: usize = 3_000;
+    let directory = Directory::new("slow");
+    let dispatcher = dispatcher(&directory.0, |store| store.queue_bytes_max = 0);
+    let path = directory.0.join("state").join("requests.db");
+    let writer = rusqlite::Connection::open(path).expect("opens");
+    writer.execute_batch("BEGIN IMMEDIATE").expect("locked");
+    let client = Client::new(&directory.0);
+    let calls: Vec<u64> = (0..MANY).map(|_| client.submit_bytes(EACH)).collect();
+    let taken = taken(&client, &dispatcher);
+    assert!(taken * EACH > 64 << 20, "as much as may be: {taken}");
+    assert!(taken * EACH < 80 << 20, "and not all: {taken}");
+    writer.execute_batch("COMMIT").expect("let go");
+    for call in calls {
+        let head = client.answer(call);
+        let mut reader = Reader::new(&head);
+        assert_eq!(reader.array().expect("an answer"), 2);
+        assert_eq!(reader.value().expect("a kind"), Value::Int(0));
+    }
+}
+
+/// The side socket of a worker that has said who it is, and the write end of its output.
+fn side(directory: &Path, slot: u32, nonce: u64) -> (OwnedFd, OwnedFd) {
+    let side = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    let path = SocketAddrUnix::new(directory.join("side")).expect("an address");
+    connect(&side, &path).expect("connected");
+    let (reading, writing) = pipe().expect("a pipe");
+    let hello = [&[0][..], &slot.to_le_bytes(), &nonce.to_le_bytes()].concat();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [reading.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    let hello = [IoSlice::new(&hello)];
+    sendmsg(&side, &hello, &mut control, SendFlags::empty()).expect("said");
+    (side, writing)
+}
+
+#[test]
+fn all_that_a_request_says_before_its_reply_is_in_its_log() {
+    const LINES: usize = 200;
+    let directory = Directory::new("lines");
+    let dispatcher = dispatcher(&directory.0, |_| ());
+    let client = Client::new(&directory.0);
+    let first = client.submit("run", 0);
+    let (slot, nonce) = wanted(&dispatcher);
+    let (side, _output) = side(&directory.0, slot, nonce);
+    let worker = hire(&dispatcher, slot);
+    for (number, call) in std::iter::once(first)
+        .chain((1..10).map(|number| client.submit("run", number)))
+        .enumerate()
+    {
+        let mut asked = RequestId(0);
+        echo_after(&worker, |id| {
+            asked = id;
+            for line in 0..LINES {
+                let text = format!("line {line}\n");
+                let head = [&[1][..], &id.0.to_le_bytes(), &1_u32.to_le_bytes()].concat();
+                let record = [&head[..], text.as_bytes()].concat();
+                send(&side, &record, SendFlags::empty()).expect("said");
+            }
+        });
+        assert_eq!(returned(&client.answer(call)), number as u64);
+        let log = directory.0.join("state/logs").join(format!("{asked}.log"));
+        let log = std::fs::read_to_string(log).expect("a log");
+        assert_eq!(log.lines().count(), LINES, "of request {number}");
+    }
+}

@@ -1,0 +1,29 @@
+"""What an application's author is shown of a failed import: the application's part of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+__all__ = ["without_own_lines"]
+
+PACKAGE: Final = f"{Path(__file__).resolve().parents[1]}/"
+
+_FRAME: Final = re.compile(r'  File "([^"]+)", line \d+')
+_HEAD_ALONE: Final = re.compile(r"^Traceback \(most recent call last\):\n(?=\S)", re.MULTILINE)
+
+
+def without_own_lines(text: str) -> str:
+    """A text with tracebacks in it, without the frames of this package."""
+    kept: list[str] = []
+    is_own = False
+    for line in text.splitlines():
+        frame = _FRAME.match(line)
+        if frame is not None:
+            is_own = frame[1].startswith(PACKAGE)
+        elif not line.startswith("    "):  # neither a line of source nor the marks below it
+            is_own = False
+        if not is_own:
+            kept.append(line)
+    return _HEAD_ALONE.sub("", "\n".join(kept))

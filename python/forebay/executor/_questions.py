@@ -1,0 +1,50 @@
+"""What both clients ask a server about its requests, in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from forebay.errors import ConfigError
+
+__all__ = ["check_retried", "filters", "ids_of", "prune_rule"]
+
+
+def filters(
+    status: str | Sequence[str] | None, name: str | None, submitter: str | None
+) -> dict[str, Any]:
+    """What a listing leaves out, of what was given."""
+    given = {"status": _words(status), "name": name, "submitter": submitter}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def prune_rule(
+    older_s: float | None,
+    status: str | Sequence[str] | None,
+    ids: str | Sequence[str] | None,
+    *,
+    dry_run: bool,
+) -> dict[str, Any]:
+    """Which ended requests are to go."""
+    return {"older_s": older_s, "status": _words(status), "ids": _words(ids), "dry_run": dry_run}
+
+
+def ids_of(ids: str | Sequence[str]) -> list[str]:
+    """Ids, where one alone is no list of letters."""
+    return [ids] if isinstance(ids, str) else list(ids)
+
+
+def check_retried(answers: list[dict[str, Any]]) -> None:
+    """Look at what became of each request that was to be queued again.
+
+    Raises:
+        ConfigError: one of them was not; the message names each that was not, and why.
+    """
+    refused = [one for one in answers if one.get("refused")]
+    if refused:
+        told = "; ".join(f"{one['id']}: {one['refused']}" for one in refused)
+        raise ConfigError(f"not queued again: {told}")
+
+
+def _words(given: str | Sequence[str] | None) -> list[str] | None:
+    return None if given is None else ids_of(given)
