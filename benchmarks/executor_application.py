@@ -12,7 +12,8 @@ app = forebay.App("bench")
 MEMORY = "10MB"
 
 
-@app.request(lane="short", memory=MEMORY)
+# ahead: the process pools hand their workers calls ahead, too.
+@app.request(lane="short", memory=MEMORY, ahead=8)
 def noop(index: int) -> int:
     """Return the number."""
     return index

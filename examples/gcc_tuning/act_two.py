@@ -63,7 +63,8 @@ def run(console: Console, plan: Plan) -> None:
     console.print(
         f"Act two: tuning gcc for size, {len(options)} options, {count}.", highlight=False
     )
-    with local_server(lambda line: _say(console, f"  {line}")) as client:
+    here = f"{Path.cwd()}/"
+    with local_server(lambda line: _say(console, f"  {line.replace(here, '')}")) as client:
         times = client.run(borrow)
         tuning, local = _rounds(console, plan, client)
     for program, found in tuning.found.items():

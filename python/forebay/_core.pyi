@@ -339,6 +339,11 @@ class Connection:
 
         A call is `(id, codec, head, segments, remaining, one_way, stream)`, remaining in seconds.
         """
+    def rest(self) -> None:
+        """Take calls without looking for the next one from now on, as a worker does.
+
+        Neither before a sleep nor while calls are queued: a cancel of a queued call is found later.
+        """
     def next_work(self) -> _Call | None:
         """Wait for a call, or until a stream that runs need not wait: then None."""
     def take_granted(self) -> list[int]:

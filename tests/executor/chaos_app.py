@@ -28,7 +28,6 @@ def once(ctx: forebay.Context, label: str, seconds: float = 0.0) -> str:
     """May run once."""
     _mark(ctx, label)
     sys.stdout.write(f"{label}\n")
-    sys.stdout.flush()
     time.sleep(seconds)
     return label
 

@@ -24,33 +24,36 @@ CAUSES = ("signal", "server", "unknown")
 
 @dataclass(frozen=True)
 class Store:
-    """What a server left on disk, read without it."""
+    """What a server left on disk, read without it.
+
+    Attributes:
+        ends: by id; None for a request that has not ended.
+        orphans: files of results that belong to no row.
+    """
 
     ends: dict[str, End | None]
-    files: set[str]
+    orphans: set[str]
 
     @classmethod
     def read(cls, state: Path) -> Store:
-        """All requests; None for one that has not ended."""
+        """All requests, and the files beside them."""
         with sqlite3.connect(f"file:{state / 'requests.db'}?mode=ro", uri=True) as database:
             rows = database.execute(
                 "SELECT id, status, result_kind, result, failure FROM requests"
             ).fetchall()
         database.close()
-        ends = {}
+        ends: dict[str, End | None] = {}
+        orphans = {path.name for path in (state / "results").iterdir()}
         for number, status, kind, result, failure in rows:
             id_ = text_of(number)
             if kind == 1 and result is None:
-                result = _file(state, number).read_bytes()
+                result = (state / "results" / id_).read_bytes()
+                orphans.remove(id_)
             value = msgpack.decode(result) if kind == 1 else None
             cause = json.loads(failure).get("cause") if failure else None
             ended = STATUSES[status] not in ("queued", "running")
             ends[id_] = End(STATUSES[status], value, cause) if ended else None
-        return cls(ends, {path.name for path in (state / "results").iterdir()})
-
-
-def _file(state: Path, number: int) -> Path:
-    return state / "results" / text_of(number)
+        return cls(ends, orphans)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Verdict:
     def of(cls, told: list[Told], store: Store, marks: str) -> Verdict:
         """Compare what clients were told, what the store has and which runs there were."""
         counts: Counter[str] = Counter()
-        wrong: list[str] = []
+        wrong = [f"a file of nobody's result: {name}" for name in sorted(store.orphans)]
         runs: dict[str, list[tuple[str, int]]] = defaultdict(list)
         for line in marks.splitlines():
             label, id_, attempt = line.split()

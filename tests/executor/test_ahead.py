@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.executor.serving import RefusedError, Serving
+from tests.executor.serving import Caller, RefusedError, Serving
 
 PATIENCE_S = 20.0
 
@@ -43,10 +43,10 @@ def work(number: int, path: str = "", do: str = "", out: str = "") -> int:
 """
 
 
-def warm(caller: object) -> None:
+def warm(caller: Caller) -> None:
     """Until it is known that they are short, nothing is handed."""
     for number in range(3):
-        assert caller.run("work", number=number) == number  # type: ignore[attr-defined]
+        assert caller.run("work", number=number) == number
 
 
 def test_each_one_has_its_own_output(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_each_one_has_its_own_output(tmp_path: Path) -> None:
 def test_nothing_waits_behind_a_long_one(tmp_path: Path) -> None:
     """What was handed comes back, and runs where there is room."""
     gate = tmp_path / "gate"
-    settings = {"workers_max": 2, "short_workers": 0, "long_workers": 1}
-    with Serving(tmp_path, APP, **settings) as serving, serving.caller() as caller:
+    serving = Serving(tmp_path, APP, workers_max=2, short_workers=0, long_workers=1)
+    with serving, serving.caller() as caller:
         warm(caller)
         long = caller.begin("work", number=0, do=f"wait {gate}")
         begun = [caller.begin("work", number=one) for one in range(1, 20)]
@@ -87,7 +87,7 @@ def test_a_death_is_one_requests_and_the_others_run_once(tmp_path: Path) -> None
         ids = [caller.taken(call) for call in begun]
         for one, id in enumerate(ids):
             if one % 10 == 3:
-                with pytest.raises(RefusedError, match=r"exit"):
+                with pytest.raises(RefusedError, match="exit"):
                     caller.wait(id)
             else:
                 assert caller.wait(id) == one
@@ -136,11 +136,12 @@ def test_a_call_may_wait_for_one_that_was_submitted_after_it(tmp_path: Path) -> 
             path = str(tmp_path / f"made {round}")
             shorts = [executor.submit(abs, one) for one in range(30)]
             waits = executor.submit(wait_for, path)
-            makes = [executor.submit(abs, one) for one in range(10)]
-            makes.append(executor.submit(touch, path))
+            others = [executor.submit(abs, one) for one in range(10)]
+            made = executor.submit(touch, path)
             assert waits.result(PATIENCE_S) == path
             assert [one.result(PATIENCE_S) for one in shorts] == list(range(30))
-            assert makes[-1].result(PATIENCE_S) == path
+            assert [one.result(PATIENCE_S) for one in others] == list(range(10))
+            assert made.result(PATIENCE_S) == path
 
 
 def test_a_call_that_computes_outside_python_is_waited_for() -> None:

@@ -235,6 +235,20 @@ def test_an_import_whose_template_is_killed_is_tried_again(
         crew.close()
 
 
+def test_an_import_whose_worker_is_killed_is_tried_again(
+    scribe: Scribe, source: Path, tmp_path: Path
+) -> None:
+    """A server refused every submission until the next edit, though nothing was wrong with it."""
+    source.write_text(f"die {tmp_path / 'deaths'}")
+    crew = crew_of(scribe, source)
+    crew.start()
+    try:
+        assert scribe.hear("loaded")[0]["text"].startswith("die")
+        assert len((tmp_path / "deaths").read_text()) == 5
+    finally:
+        crew.close()
+
+
 def test_services_are_warmed_by_a_worker_that_ends(crew: Crew, scribe: Scribe) -> None:
     """The server itself never imports what could start them."""
     before = children()

@@ -45,41 +45,6 @@ def test_each_kill_is_told_once(tmp_path: Path, cgroup: str, counter: str) -> No
     assert not witness.was_killed()
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "files", "expected"),
-    [
-        ("0::/a\n", {"a/memory.max": "750", "a/memory.current": "150"}, 600),
-        ("0::/a\n", {"a/memory.max": "max", "a/memory.current": "150"}, None),
-        (
-            "4:memory:/a\n",
-            {"memory/a/memory.limit_in_bytes": "750", "memory/a/memory.usage_in_bytes": "50"},
-            700,
-        ),
-        (
-            "4:memory:/a\n",
-            {
-                "memory/a/memory.limit_in_bytes": f"{2**63 - 4096}",
-                "memory/a/memory.usage_in_bytes": "5",
-            },
-            None,
-        ),
-        ("", {}, None),
-    ],
-)
-def test_what_the_victim_had_is_what_is_free_since(
-    tmp_path: Path, cgroup: str, files: dict[str, str], expected: int | None
-) -> None:
-    """A request that takes 600 MB at once is not told to have used two."""
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text(cgroup)
-    for name, text in files.items():
-        path = tmp_path / "cgroups" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    witness = OomWitness(tmp_path / "proc", tmp_path / "cgroups")
-    assert witness.freed_bytes() == expected
-
-
 def test_where_the_kernel_tells_nothing_nothing_is_claimed(tmp_path: Path) -> None:
     """A wrong cause is worse than none."""
     assert not OomWitness(tmp_path, tmp_path).was_killed()

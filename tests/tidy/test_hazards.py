@@ -1,15 +1,17 @@
-"""The page of hazards names tests that exist."""
+"""The pages of hazards name tests that exist."""
 
 from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.tidy.tree import ROOT, complain, text
 
-PAGE = ROOT / "docs/concepts/transport/hazards.md"
+HAZARDS = {"transport": 31, "executor": 32}
+"""How many each page is to have: a row is not lost in a merge."""
+
 NAMED = re.compile(r"`([\w/.]+\.(?:py|rs))::(\w+)`")
-HAZARDS = 31
-"""How many the page is to have: a row is not lost in a merge."""
 
 
 def exists(path: str, name: str) -> bool:
@@ -21,12 +23,12 @@ def exists(path: str, name: str) -> bool:
     return re.search(rf"\b{keyword} {name}\b", text(file)) is not None
 
 
-def test_every_hazard_is_shown_by_a_test_that_exists():
+@pytest.mark.parametrize("system", HAZARDS)
+def test_every_hazard_is_shown_by_a_test_that_exists(system: str):
     """A reader who doubts a row can run it."""
-    rows = [line for line in text(PAGE).splitlines() if line.startswith("| ")][1:]
-    assert len(rows) == HAZARDS
+    page = text(ROOT / f"docs/concepts/{system}/hazards.md")
+    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == HAZARDS[system]
     wrong = [row for row in rows if not NAMED.search(row)]
-    wrong += [
-        f"{path}::{name}" for path, name in NAMED.findall(text(PAGE)) if not exists(path, name)
-    ]
+    wrong += [f"{path}::{name}" for path, name in NAMED.findall(page) if not exists(path, name)]
     complain(wrong, next_step="Name the test that shows it, or write one.")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::op::Op;
-use crate::request::{Ending, Lane, Slot};
+use crate::request::{Blob, Ending, Lane, Slot};
 
 /// How hard a run is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,8 @@ pub enum Step {
 pub enum Action {
     /// Write it; `Machine::committed` answers for each, in their order.
     Store(Op),
+    /// Make a file of a result, beside the commits; `Machine::filed` answers.
+    File(RequestId, Blob),
     /// A submission is on disk: tell who submitted.
     Accepted(RequestId),
     /// A submission is not on disk and will not be: tell who submitted; nobody else knows of it.

@@ -47,6 +47,11 @@ pub enum Op {
         name: Arc<str>,
         at: Millis,
     },
+    /// A schedule fires no more, or again.
+    Paused {
+        name: Arc<str>,
+        paused: bool,
+    },
 }
 
 /// An unfinished request as the store has it.

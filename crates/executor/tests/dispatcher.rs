@@ -207,3 +207,27 @@ fn who_asks_while_it_is_closed_is_not_left_waiting() {
         });
     }
 }
+
+#[test]
+fn a_death_that_is_told_late_does_not_take_the_next_worker_away() {
+    let dispatcher = dispatcher(1);
+    submit(&dispatcher, 1);
+    let slot = started(&dispatcher);
+    let (hired, worker) = hired(getpid());
+    dispatcher.worker_ready(slot, hired).expect("told");
+    let before = Death {
+        cause: "signal".into(),
+        pid: 7,
+        exit_code: None,
+        signal: Some(9),
+        peak_bytes: None,
+        limit_bytes: None,
+        last_output: "".into(),
+    };
+    dispatcher.worker_died(slot, before).expect("told");
+    std::thread::scope(|scope| {
+        scope.spawn(|| echo(&worker));
+        assert_eq!(finished(&dispatcher, 1)[0].end, End::Result);
+        dispatcher.close();
+    });
+}

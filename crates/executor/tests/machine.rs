@@ -131,6 +131,19 @@ fn what_keeps_killing_its_worker_is_set_aside_and_a_retry_brings_it_back() {
 }
 
 #[test]
+fn the_end_of_a_keeper_is_blamed_on_no_request() {
+    let mut rig = Rig::new(no_store());
+    rig.workers_up(&[Lane::Long]);
+    let id = rig.submit("work", options(|options| options.retries = 10));
+    for attempt in 1..=3 {
+        rig.run_until_dispatched(id, attempt);
+        let slot = rig.machine.standing(id).unwrap().slot.unwrap();
+        rig.machine.worker_gone(rig.now, slot, death("server"));
+    }
+    rig.run_until_dispatched(id, 4);
+}
+
+#[test]
 fn what_cannot_be_committed_is_refused_or_written_again() {
     let mut rig = Rig::new(durable());
     rig.workers_up(&[Lane::Long]);

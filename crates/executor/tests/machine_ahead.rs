@@ -14,7 +14,8 @@ fn policy(workers: u32) -> Policy {
     Policy {
         guaranteed: [0, workers, 0],
         cores_milli: 1_000 * workers,
-        workers_max: workers,
+        workers_max: workers + 1,
+        ahead_ms_max: 10,
         ..Policy::default()
     }
 }
@@ -68,6 +69,26 @@ fn every_worker_gets_one_before_any_gets_a_second() {
     assert!(why(&rig, ids[0]).starts_with("running"));
     assert!(why(&rig, ids[4]).starts_with("handed: worker"));
     assert!(why(&rig, ids[6]).starts_with("waiting"));
+}
+
+#[test]
+fn a_worker_beyond_the_cores_is_left_alone_while_runs_are_short() {
+    let mut rig = Rig::new(Policy {
+        cores_milli: 1_000,
+        ..policy(2)
+    });
+    rig.workers_up(&[Lane::Long]);
+    let first = rig.submit("f", ahead(1));
+    rig.commit_all();
+    let (slot, ..) = rig.dispatched()[0];
+    rig.succeed(slot, first, 1);
+    rig.commit_all();
+    rig.machine.hold(rig.now, Some("wait".into()));
+    submitted(&mut rig, 4, &ahead(2));
+    rig.machine.hold(rig.now, None);
+    let slots: Vec<Slot> = rig.dispatched().iter().map(|(slot, ..)| *slot).collect();
+    assert_eq!(slots[..3], [slots[0]; 3]);
+    assert_ne!(slots[3], slots[0], "what is left over does not wait");
 }
 
 #[test]
@@ -165,16 +186,41 @@ fn what_waits_behind_a_long_run_is_recalled_once_and_queued_when_it_comes_back()
     rig.machine.returned(rig.now, slot, ids[1], 1);
     rig.commit_all();
     assert!(why(&rig, ids[1]).starts_with("waiting"));
-    assert!(rig.dispatched().is_empty(), "the long run is long still");
+    let runs = rig.start_and_dispatch();
+    assert_eq!(runs.len(), 1);
+    assert_ne!(runs[0].0, slot);
+    assert_eq!((runs[0].1, runs[0].2), (ids[1], 1));
     rig.succeed(slot, ids[0], 1);
-    let runs = rig.dispatched();
-    assert_eq!(
-        runs.len(),
-        1,
-        "its worker has begun what it was not asked for in time"
-    );
-    assert_eq!(runs[0], (slot, ids[1], 1));
+    // Its worker has begun what it was not asked for in time.
     assert!(why(&rig, ids[2]).starts_with("running"));
+}
+
+#[test]
+fn nothing_is_recalled_while_nobody_else_could_run_it() {
+    let mut rig = Rig::new(Policy {
+        workers_max: 2,
+        ..policy(2)
+    });
+    rig.workers_up(&[Lane::Long]);
+    let first = rig.submit("f", ahead(1));
+    rig.commit_all();
+    let (slot, ..) = rig.dispatched()[0];
+    rig.succeed(slot, first, 1);
+    rig.commit_all();
+    let ids = submitted(&mut rig, 3, &ahead(8));
+    let runs = rig.dispatched();
+    let busy: Vec<_> = runs.iter().filter(|run| run.0 == runs[2].0).collect();
+    let free = runs
+        .iter()
+        .find(|run| run.0 != runs[2].0)
+        .expect("the other worker");
+    rig.now += 100;
+    rig.machine.tick(rig.now);
+    assert_eq!(recalled(&rig.take()), []);
+    assert_eq!(rig.machine.next_tick(), None);
+    rig.succeed(free.0, free.1, 1);
+    assert_eq!(recalled(&rig.take()), [busy[1].1]);
+    assert_eq!(busy[1].1, ids[2]);
 }
 
 #[test]

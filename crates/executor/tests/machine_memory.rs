@@ -198,6 +198,29 @@ fn a_short_request_does_not_wait_for_the_cores_of_long_ones() {
 }
 
 #[test]
+fn who_waits_behind_others_is_told_what_the_first_of_them_waits_for() {
+    let mut rig = rig(policy());
+    rig.submit_as("ann", "Long", hint(600));
+    assert_eq!(rig.start_and_dispatch().len(), 1);
+    let waiting: Vec<_> = (0..3)
+        .map(|_| rig.submit_as("ann", "Long", hint(600)))
+        .collect();
+    rig.start_and_dispatch();
+    let told = |id| rig.machine.why(rig.now, id).unwrap().reason;
+    let first = told(waiting[0]);
+    let need = first.strip_prefix("waiting: ").unwrap();
+    assert!(need.starts_with("needs 6"), "{first}");
+    assert_eq!(
+        told(waiting[1]),
+        format!("waiting: 1 request of its submitter comes first; the first of them: {need}")
+    );
+    assert_eq!(
+        told(waiting[2]),
+        format!("waiting: 2 requests of its submitter come first; the first of them: {need}")
+    );
+}
+
+#[test]
 fn a_large_request_is_overtaken_for_a_while_and_then_comes_first() {
     let mut rig = rig(policy());
     let small = rig.submit_as("ann", "Long", hint(300));

@@ -160,3 +160,41 @@ fn idempotency_keys_of_unfinished_and_of_kept_requests_are_known() {
         "it was pruned"
     );
 }
+
+#[test]
+fn the_end_of_a_large_result_is_written_behind_its_file_and_its_worker_goes_on() {
+    let mut rig = Rig::new(Policy {
+        guaranteed: [0, 1, 0],
+        burst: false,
+        result_bytes_max: 10,
+        ..Policy::default()
+    });
+    rig.workers_up(&[Lane::Long]);
+    let first = rig.submit("Long", Options::default());
+    rig.commit_all();
+    let runs = rig.dispatched();
+    let [(slot, _, _)] = runs[..] else {
+        panic!("{runs:?}");
+    };
+    let second = rig.submit("Long", Options::default());
+    rig.commit_all();
+    let result = Outcome::Succeeded(vec![7; 11].into());
+    rig.machine.finished(0, slot, first, 1, result, None);
+    let actions = rig.take();
+    let filed = |action: &Action| matches!(action, Action::File(id, _) if *id == first);
+    let ended = |action: &Action| matches!(action, Action::Store(Op::End { .. }));
+    let begun = |action: &Action| matches!(action, Action::Dispatch { id, .. } if *id == second);
+    assert!(actions.iter().any(filed) && !actions.iter().any(ended));
+    assert!(actions.iter().any(begun), "{actions:?}");
+    rig.commit_all();
+    assert_eq!(rig.ended(first), None);
+    rig.machine
+        .finished(0, slot, second, 1, Outcome::Cancelled, None);
+    rig.commit_all();
+    assert!(rig.ended(second).is_some() && !rig.machine.is_idle());
+    rig.machine.filed(0, first);
+    assert_eq!(rig.ended(first), None, "not before its commit");
+    rig.commit_all();
+    assert_eq!(rig.ended(first), Some(Status::Succeeded));
+    assert!(rig.machine.is_idle());
+}

@@ -5,6 +5,7 @@ mod rig;
 use forebay_executor::action::{Action, Step};
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Cancelled, Definition, Policy, SCHEDULE_SUBMITTER};
+use forebay_executor::op::{Op, Restored};
 use forebay_executor::request::{Failure, Lane, Options, Outcome, Status};
 
 use rig::{Rig, death, definition, options};
@@ -225,4 +226,100 @@ fn a_time_missed_while_no_server_ran_is_made_up_for() {
     rig.machine.tick(10 * HOUR);
     let unfinished = rig.machine.figures(10 * HOUR).unfinished;
     assert_eq!(unfinished, 1);
+}
+
+fn hourly() -> Definition {
+    Definition {
+        cron: Some("@hourly".into()),
+        ..definition("hourly", Options::default())
+    }
+}
+
+fn durable(lane: Lane) -> Rig {
+    let mut rig = Rig::new(Policy {
+        guaranteed: [0, 1, 1],
+        burst: false,
+        ..Policy::default()
+    });
+    rig.workers_up(&[lane]);
+    rig.machine
+        .install(0, "code".into(), &[hourly()])
+        .expect("installed");
+    rig
+}
+
+#[test]
+fn a_time_whose_request_the_store_refuses_comes_again() {
+    let mut rig = durable(Lane::Long);
+    rig.now = HOUR;
+    rig.machine.tick(rig.now);
+    let given = rig.store_ops();
+    rig.machine.not_committed(HOUR, given, "full", false);
+    let seen = rig.machine.schedules().remove(0);
+    assert_eq!((seen.fired_at, seen.last), (None, None));
+    assert!(seen.said.contains("full"), "{}", seen.said);
+    // Refused at once, as long as the store is down.
+    rig.machine.tick(HOUR + 1_000);
+    assert_eq!(rig.machine.figures(HOUR + 1_000).unfinished, 0);
+    rig.machine.retry_store(HOUR + 1_500);
+    rig.machine.tick(HOUR + 2_000);
+    rig.commit_all();
+    let seen = rig.machine.schedules().remove(0);
+    assert_eq!(seen.fired_at, Some(HOUR + 2_000));
+    assert_eq!(rig.machine.figures(HOUR + 2_000).unfinished, 1);
+    assert_eq!(seen.next_at, Some(2 * HOUR));
+}
+
+#[test]
+fn what_a_schedule_left_unfinished_at_a_restart_is_not_submitted_beside() {
+    let mut before = durable(Lane::Long);
+    before.machine.tick(HOUR);
+    let id = before.machine.schedules()[0].last.expect("a request");
+    let restored = Restored {
+        request: (**before.machine.request(id).expect("unfinished")).clone(),
+        status: Status::Queued,
+        attempts: 0,
+        deaths: 0,
+        wake_at: None,
+        rebooted: false,
+    };
+    let mut rig = rig(Lane::Long);
+    let fired = [("hourly".into(), HOUR)];
+    rig.machine.restore(HOUR, vec![restored], &[], &fired, id);
+    rig.machine
+        .install(HOUR, "code".into(), &[hourly()])
+        .unwrap();
+    rig.machine.tick(2 * HOUR);
+    assert_eq!(rig.machine.schedules()[0].skipped, 1);
+}
+
+#[test]
+fn a_schedule_stays_paused_over_installs_and_restarts() {
+    let mut rig = durable(Lane::Long);
+    assert!(rig.machine.set_schedule(0, "hourly", true));
+    let written = rig.take().into_iter().any(|action| {
+        matches!(action, Action::Store(Op::Paused { name, paused: true }) if &*name == "hourly")
+    });
+    assert!(written);
+    rig.machine.install(0, "more".into(), &[hourly()]).unwrap();
+    assert!(rig.machine.schedules()[0].paused);
+
+    let mut later = Rig::new(Policy::default());
+    later.machine.remember_paused("hourly".into());
+    later
+        .machine
+        .install(0, "code".into(), &[hourly()])
+        .unwrap();
+    assert!(later.machine.schedules()[0].paused);
+    assert_eq!(later.machine.next_tick(), None);
+}
+
+#[test]
+fn a_time_that_a_wrong_clock_noted_does_not_silence_a_schedule() {
+    let mut rig = rig(Lane::Long);
+    let fired = [("hourly".into(), 1_000_000 * HOUR)];
+    rig.machine
+        .restore(0, Vec::new(), &[], &fired, RequestId(9));
+    rig.machine.install(0, "code".into(), &[hourly()]).unwrap();
+    assert_eq!(rig.machine.schedules()[0].next_at, Some(HOUR));
 }

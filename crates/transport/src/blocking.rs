@@ -101,7 +101,7 @@ impl Connection {
         if state.reader != Reader::Nobody {
             return Err(self.busy("somebody else takes its calls"));
         }
-        if state.inbox.queued() > 0 {
+        if state.inbox.queued() > 0 && !state.look.is_off() {
             // A cancel may lie in the socket behind the queued calls.
             state.receive();
         }

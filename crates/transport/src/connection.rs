@@ -264,6 +264,14 @@ impl Connection {
         self.step(|state| state.corked = true)
     }
 
+    /// Take calls without looking for the next one from now on, neither before a sleep nor while calls are queued.
+    ///
+    /// For a worker whose calls come at the pace of a disk: looking only takes a core from whoever makes them. A cancel
+    /// of a queued call is found once the queue is empty.
+    pub fn rest(&self) -> Result<()> {
+        self.step(|state| state.look.turn_off())
+    }
+
     /// Hand queued bytes to the kernel; true when nothing waits any more.
     pub fn flush(&self) -> Result<bool> {
         self.step(|state| {

@@ -21,24 +21,42 @@ pub struct Look {
     misses: u32,
     /// Sleeps since then without a look.
     passed_over: u32,
+    /// Never, whatever became of them.
+    off: bool,
 }
 
 impl Look {
     /// Whether to look this time.
     pub fn is_worth_it(self) -> bool {
-        self.misses < LOOK_MISSES_MAX || self.passed_over >= LOOK_AGAIN
+        !self.off && (self.misses < LOOK_MISSES_MAX || self.passed_over >= LOOK_AGAIN)
+    }
+
+    /// Look no more.
+    pub fn turn_off(&mut self) {
+        self.off = true;
+    }
+
+    pub fn is_off(self) -> bool {
+        self.off
     }
 
     /// Note a look that found something.
     pub fn hit(&mut self) {
-        *self = Self::default();
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        *self = Self {
+            off: self.off,
+            ..Self::default()
+        };
     }
 
     /// Note a sleep, and whether it came after a look.
     pub fn slept(&mut self, looked: bool, time: Duration) {
         if time.as_millis() >= u128::from(LOOK_IDLE_MS) {
             // Nobody wanted anything: that says nothing about calls that follow each other.
-            *self = Self::default();
+            self.forget();
         } else if looked {
             self.misses += 1;
             self.passed_over = 0;
@@ -100,6 +118,15 @@ impl LongLook {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_was_turned_off_stays_off() {
+        let mut look = Look::default();
+        look.turn_off();
+        look.hit();
+        look.slept(false, Duration::from_secs(9));
+        assert!(look.is_off() && !look.is_worth_it());
+    }
 
     #[test]
     fn long_looks_that_find_nothing_in_time_become_rare() {

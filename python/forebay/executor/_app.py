@@ -123,28 +123,26 @@ class App:
         """Make a function a request, which stays callable and importable as it was.
 
         Its parameters and its result are data: JSON types, bytes, datetime, dataclasses, msgspec
-        structs and numpy arrays. A parameter annotated with `forebay.Context` gets the context of
-        the run. Generators are refused: a request has one result; `ctx.progress` tells how far.
+        structs, numpy arrays. A parameter annotated with `forebay.Context` gets that of the run.
 
         Args:
             name: under which it is submitted; default: the function's.
-            lane: "short" (workers are kept for it, so that it never waits behind long ones) or
-                "long"; default: "long", and "async" for an `async def`, which shares one process
-                with thousands of others.
+            lane: "short" (it never waits behind long ones) or "long"; default: "long", and "async"
+                for an `async def`, which shares one process with thousands of others.
             priority: higher runs first within the lane.
-            timeout: seconds, or text such as "30s", that one attempt may run.
+            timeout: seconds that one attempt may run, or text such as "30s".
             retries: further attempts where one failed or its worker died; with 0 it runs once.
-            backoff: seconds before the first further attempt, doubled before each one after it.
+            backoff: seconds before the second attempt, doubled before each further one.
             backoff_max: the most that becomes of it.
             idempotent: it may run twice where nobody knows whether it ran.
             memory: private memory that it needs, as in "100MB"; default: what was measured.
             cpu: cores that it uses.
-            concurrency: how many may run at once.
-            concurrency_key: name of a parameter; its values are counted apart for `concurrency`.
+            concurrency: how many may run at once, for each value of `concurrency_key`.
+            concurrency_key: name of a parameter.
             cron: when the server submits it by itself, as in "*/5 * * * *"; it needs no arguments.
             ahead: how many further ones of its name a worker may be handed while it runs one, 0 to
                 64; for short work without `await`, which then costs half as much. One behind a run
-                of more than 10 ms is queued again, unless that run is busy outside Python.
+                of more than 25 ms is queued again, unless that run is busy outside Python.
 
         Raises:
             ConfigError: an option is wrong, the name is taken, or a parameter is annotated with

@@ -305,8 +305,10 @@ class Crew:
             if death is not None:
                 self._forget(post)
                 if death.signal == signal.SIGKILL and self._witness.was_killed():
-                    peak = max(death.peak_bytes or 0, self._witness.freed_bytes() or 0)
-                    death = death._replace(cause="memory", peak_bytes=peak or None)
+                    death = death._replace(cause="memory")
+                elif death.cause == "signal":
+                    # It counts what was shared: told only where memory is the matter.
+                    death = death._replace(peak_bytes=None)
                 self._dispatcher.worker_died(post.slot, *death)
 
     def _end_overdue(self) -> None:

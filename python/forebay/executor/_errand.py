@@ -10,12 +10,15 @@ from forebay.errors import ConfigError, DiedError, Error
 from forebay.executor._squad import Squad, Worker
 from forebay.pool._setback import BLAMELESS, TRIES
 
+KILLED = (*BLAMELESS, "signal", "out_of_memory")
+"""Deaths that say nothing about the application: an errand runs no code of its requests."""
+
 
 @dataclass(slots=True)
 class Errand:
     """A worker that is forked for one call, and ended when it has answered.
 
-    Where its template or its keeper is killed meanwhile, another worker is sent.
+    Where it, its template or its keeper is killed meanwhile, another worker is sent.
 
     Attributes:
         squad: whose worker runs it.
@@ -23,7 +26,7 @@ class Errand:
         args: of the method.
         done: called with the answer.
         failed: called with what went wrong, the application's traceback where its import failed,
-            and whether trying again later may help: keeper or template were killed.
+            and whether trying again later may help: something was killed.
     """
 
     squad: Squad
@@ -76,10 +79,10 @@ class Errand:
             if reason is None:
                 return False
         self.leave()
-        blameless = isinstance(reason, DiedError) and reason.cause in BLAMELESS
-        if blameless and self._tries < TRIES:
+        killed = isinstance(reason, DiedError) and reason.cause in KILLED
+        if killed and self._tries < TRIES:
             return not self.begin()
-        self.failed(_text(reason), blameless)
+        self.failed(_text(reason), killed)
         return True
 
     def leave(self) -> None:

@@ -11,12 +11,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_PAIRS = (
-    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ("memory.max", "memory.current"),
-)
-"""Limit and use of a cgroup, in both versions."""
-
 
 class OomWitness:
     """Tells kills of the OOM killer from others, among the processes of one cgroup.
@@ -39,23 +33,6 @@ class OomWitness:
             return False
         self._told += 1
         return True
-
-    def freed_bytes(self) -> int | None:
-        """About what a process had that the kernel has ended now; None where nobody knows.
-
-        The cgroup was at its limit then, with nothing left to reclaim: what is free since was the
-        process's. A reading of its own may be older than its growth.
-        """
-        for path in self._counters:
-            for limit, usage in _PAIRS:
-                try:
-                    allowed = int((path.parent / limit).read_text())
-                    used = int((path.parent / usage).read_text())
-                except (OSError, ValueError):  # "max"
-                    continue
-                # Without a limit the first version says almost 2**63.
-                return max(0, allowed - used) if allowed < 1 << 60 else None
-        return None
 
     def _count(self) -> int:
         """Kills so far, from the first counter that there is; 0 where the kernel tells none."""

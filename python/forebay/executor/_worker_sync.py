@@ -114,6 +114,7 @@ class SyncLoop:
         """
         sys.unraisablehook = self._on_unraisable
         try:
+            self._connection.rest()
             while (call := self._next()) is not None:
                 number, _, head, segments, *_ = call
                 self._call_number = number  # from here on it is not given back

@@ -33,6 +33,11 @@ impl Driver {
                     keeping.add(op);
                 }
             }
+            Action::File(id, result) => {
+                if let Some(keeping) = &self.keeping {
+                    keeping.store.file(id, result);
+                }
+            }
             Action::Ended(id, ending) => {
                 self.let_go(id);
                 self.end_following(id, ending.status, ending.attempts);

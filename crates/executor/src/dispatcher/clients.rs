@@ -321,8 +321,10 @@ impl Client {
     /// A call is answered, or was given up.
     pub fn close(&mut self, call: u64) -> Option<Open> {
         let open = self.open.remove(&call)?;
-        if let Open::Request(_, Some(token)) = open {
-            self.tokens.remove(&token);
+        if let Open::Request(id, Some(token)) = open
+            && self.tokens.get(&token) == Some(&id)
+        {
+            self.tokens.remove(&token); // unless a later submission has it
         }
         Some(open)
     }

@@ -10,7 +10,6 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use forebay_transport::call::Outcome as Reply;
-use rustix::io::Errno;
 
 use crate::action::Action;
 use crate::dispatcher::Shared;
@@ -76,15 +75,16 @@ pub(super) struct Driver {
 
 impl Driver {
     pub fn new(settings: Settings, shared: Arc<Shared>) -> Result<Self> {
-        let system = |errno: Errno| Error::system("epoll")(errno);
-        let poll = Poll::new().map_err(system)?;
-        let nothing = Ready::default();
-        poll.watch(&shared.commands, Source::Commands, nothing, Ready::READ)
-            .map_err(system)?;
+        let poll = Poll::new().map_err(Error::system("epoll_create"))?;
+        poll.watch_for_good(&shared.commands, Source::Commands)?;
         let clock = Clock::new();
         let now = clock.now();
         let memory_limit = settings.policy.memory_limit;
-        let mut machine = Machine::new(settings.policy, now);
+        let mut policy = settings.policy;
+        if let Some(store) = &settings.store {
+            policy.result_bytes_max = store.result_bytes_max;
+        }
+        let mut machine = Machine::new(policy, now);
         let directory = settings
             .store
             .as_ref()
@@ -94,13 +94,7 @@ impl Driver {
             .map(|config| recovery::open(config, &mut machine, now))
             .transpose()?;
         if let Some(keeping) = &keeping {
-            poll.watch(
-                &**keeping.store.answers(),
-                Source::Store,
-                nothing,
-                Ready::READ,
-            )
-            .map_err(system)?;
+            poll.watch_for_good(&**keeping.store.answers(), Source::Store)?;
         }
         let mut following = Following::default();
         following.logs = directory

@@ -14,6 +14,10 @@ use crate::request::{Death, Outcome, Slot};
 impl Driver {
     /// The crew says how a worker ended.
     pub fn worker_died(&mut self, slot: Slot, death: Death) {
+        let serving = self.workers.get(slot).and_then(Worker::serving);
+        if serving.is_some_and(|serving| death.pid != 0 && serving.pid != death.pid) {
+            return; // of the worker before, whose end counted as unknown when nobody had told it for long
+        }
         self.hear_last_words(slot);
         let Some(worker) = self.workers.remove(&self.poll, slot) else {
             return;

@@ -8,6 +8,8 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
+use crate::error::Error;
+
 /// Events of one turn.
 const EVENTS_MAX: usize = 256;
 const GENERATION_BITS: u32 = 24;
@@ -90,6 +92,16 @@ impl Poll {
             (true, false) => epoll::add(&self.epoll, descriptor, data, flags_of(wanted)),
             (false, false) => epoll::modify(&self.epoll, descriptor, data, flags_of(wanted)),
         }
+    }
+
+    /// Watch what is read from for as long as this lives.
+    pub fn watch_for_good(
+        &self,
+        descriptor: impl AsFd,
+        source: Source,
+    ) -> crate::error::Result<()> {
+        self.watch(descriptor, source, Ready::default(), Ready::READ)
+            .map_err(Error::system("epoll_ctl"))
     }
 
     /// Watch a descriptor no more, which may be gone already.

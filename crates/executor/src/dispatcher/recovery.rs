@@ -31,6 +31,9 @@ pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<K
         &recovery.fired,
         recovery.last,
     );
+    for name in recovery.paused {
+        machine.remember_paused(name);
+    }
     for (key, id) in &recovery.known {
         machine.remember_idempotency(key.clone(), *id);
     }

@@ -40,6 +40,7 @@ impl Driver {
                 self.machine.not_committed(self.now, count, &why, permanent);
                 self.begin_held(count, false);
             }
+            Answer::Filed(id) => self.machine.filed(self.now, id),
             Answer::Fetched { ticket, id, found } => self.take_found(ticket, id, found),
             Answer::Pruned { ticket, done } => {
                 let asker = self

@@ -6,9 +6,12 @@
 //! before it begins the next, so that at its death the first one without an answer is the only one that may
 //! have begun.
 //!
-//! Waiting there must cost nobody anything. A request is handed only where nobody could take it at once, for so
+//! Waiting there must cost nobody anything. A request is handed only where nobody could take it at once (or whoever
+//! could would have to share its core with those that run such short ones), for so
 //! many runs as take `ahead_ms_max` by the mean of the lane; and what waits behind one run for longer than that
-//! is *recalled*: its worker gives it back, unless it has begun it, and it is queued again for whoever is free.
+//! is *recalled* as soon as somebody else could run it: its worker gives it back, unless it has begun it, and it is
+//! queued again. The span is longer than most runs that are worth handing, because on a loaded machine a worker gets
+//! its core late, and what looks like a long run is none.
 //! Only the worker knows which of the two came first, so nothing is taken back before it says so, or has died.
 //! What comes back is in no list until that is committed: the number of its run is used again, and no change
 //! that is still on its way may then be taken for one of the new run.
@@ -73,6 +76,23 @@ impl Machine {
         let takers = self.workers.iter().filter(may);
         let (slot, _) = takers.min_by_key(|(_, worker)| worker.runs.len())?;
         Some((key, slot))
+    }
+
+    /// Each core has a worker of this lane that runs something short: one more that is woken would take a core from
+    /// them, as one that is started would (`burst.rs`).
+    pub(super) fn is_crowded(&self, lane: Lane) -> bool {
+        let short = self.lanes[lane as usize]
+            .burst
+            .is_short(self.policy.burst_run_ms_min);
+        let busy = |worker: &Worker| worker.lane == lane && !worker.is_idle();
+        let cores = self.policy.cores() as usize;
+        short
+            && self
+                .workers
+                .iter()
+                .filter(|(_, worker)| busy(worker))
+                .count()
+                >= cores
     }
 
     /// It runs requests of this name alone, is to run more, and has not been at the first one for long.
@@ -169,17 +189,32 @@ impl Machine {
         }
     }
 
-    /// Asks for what waits behind a run that takes long.
+    /// Asks for what waits behind a run that takes long, where somebody else could run it.
     pub(super) fn recall_late(&mut self, now: Millis) {
-        let late = self.handing().filter(|(_, due)| *due <= now);
+        let late = self.helped().filter(|(_, due)| *due <= now);
         let late: Vec<Slot> = late.map(|(slot, _)| slot).collect();
         for slot in late {
             self.recall_behind(slot);
         }
     }
 
+    /// Some worker that runs one request at a time has nothing to do.
+    pub(super) fn is_open(&self) -> bool {
+        let sync = [Lane::Short, Lane::Long];
+        sync.iter().any(|lane| self.workers.open(*lane).is_some())
+    }
+
     pub(super) fn recall_due(&self) -> Option<Millis> {
-        self.handing().map(|(_, due)| due).min()
+        self.helped().map(|(_, due)| due).min()
+    }
+
+    /// Of the workers that hold requests those of whose lane another one is free, or may be started.
+    fn helped(&self) -> impl Iterator<Item = (Slot, Millis)> + '_ {
+        let more = self.policy.burst && self.workers.alive() < self.policy.workers_max;
+        self.handing().filter(move |(slot, _)| {
+            let lane = self.workers.get(*slot).map(|worker| worker.lane);
+            more || lane.is_some_and(|lane| self.workers.open(lane).is_some())
+        })
     }
 
     /// Workers that hold requests behind the one that they run, and when those are to be recalled.

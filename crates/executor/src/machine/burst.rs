@@ -60,6 +60,11 @@ impl Burst {
         self.left > 0
     }
 
+    /// Runs were so short lately that more workers than cores do not help.
+    pub(crate) fn is_short(&self, while_ms: u64) -> bool {
+        self.ended_at.is_some() && self.mean_sixteenths < while_ms * 16
+    }
+
     /// How many runs of the mean take so long; none before one has ended.
     pub(crate) fn runs_within(&self, span_ms: u64) -> u64 {
         match self.ended_at {

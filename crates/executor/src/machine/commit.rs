@@ -70,7 +70,7 @@ impl Machine {
                 }
             }
             Op::End { id, ending } => self.ended(now, key, id, &ending),
-            Op::Park { .. } | Op::Peak { .. } | Op::Fired { .. } => {}
+            Op::Park { .. } | Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => {}
         }
     }
 
@@ -120,6 +120,8 @@ impl Machine {
                         self.ledger.keep(written);
                     }
                 }
+                // Of a submission that was refused, which comes again.
+                Op::Fired { name, .. } if self.schedules.take_back(name) => {}
                 _ => self.ledger.keep(written),
             }
         }
@@ -144,6 +146,7 @@ impl Machine {
             return;
         };
         self.forget_idempotency(&entry);
+        self.schedules.refused(now, &entry.request, &refusal);
         self.counts.refused += 1;
         self.doomed
             .extend(entry.dependents.iter().map(|one| (*one, id)));

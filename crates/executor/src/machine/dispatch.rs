@@ -58,6 +58,9 @@ impl Machine {
         if slot.is_none() && !self.may_burst(now, lane) {
             return self.look_ahead(now, lane);
         }
+        if slot.is_some() && self.is_crowded(lane) && self.look_ahead(now, lane) == Looked::Again {
+            return Looked::Again;
+        }
         let turns = self.lanes[lane as usize].ready.submitters().min(LOOK);
         for turn in 0..turns {
             let Some(key) = self.lanes[lane as usize].ready.head(turn) else {

@@ -24,7 +24,7 @@ impl Written {
             | Op::Park { id, .. }
             | Op::Retry { id, .. }
             | Op::End { id, .. } => Some(*id),
-            Op::Peak { .. } | Op::Fired { .. } => None,
+            Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => None,
         }
     }
 }

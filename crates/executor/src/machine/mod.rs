@@ -26,6 +26,7 @@ mod dispatch;
 mod entry;
 mod estimate;
 mod figures;
+mod filing;
 mod guard;
 mod keys;
 mod ledger;
@@ -39,7 +40,7 @@ mod timers;
 mod why;
 mod workers;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 pub use cancel::Cancelled;
@@ -118,6 +119,8 @@ pub struct Machine {
     room: admission::Room,
     ledger: Ledger,
     actions: Vec<Action>,
+    /// Requests that have ended and whose results become files first.
+    filing: HashSet<RequestId>,
     /// Requests that are to fail because one that they waited for did not succeed.
     doomed: Vec<(RequestId, RequestId)>,
     /// Why nothing is dispatched.
@@ -147,6 +150,7 @@ impl Machine {
             room: admission::Room::default(),
             ledger: Ledger::default(),
             actions: Vec::new(),
+            filing: HashSet::new(),
             doomed: Vec::new(),
             hold: None,
             draining: false,
@@ -210,6 +214,7 @@ impl Machine {
         self.lanes.iter().all(|lane| lane.running == 0)
             && self.ledger.in_flight() == 0
             && self.ledger.kept() == 0
+            && self.filing.is_empty()
     }
 
     /// Time has passed.
@@ -258,6 +263,9 @@ impl Machine {
         self.fail_doomed(now);
         self.staff(now);
         self.dispatch(now);
+        if self.is_open() {
+            self.recall_late(self.now);
+        }
     }
 
     fn status(entry: &entry::Entry) -> Status {

@@ -65,8 +65,10 @@ impl Machine {
             },
             None => death,
         };
-        // A request of many in one worker is not blamed for the death, nor one that the guard ended within its estimate.
-        let blamed = alone && expelled.is_none_or(|expelled| !expelled.within);
+        // A request of many in one worker is not blamed for the death, nor one that the guard ended within its estimate,
+        // nor one whose worker ended with its keeper.
+        let blamed =
+            alone && expelled.is_none_or(|expelled| !expelled.within) && &*death.cause != "server";
         self.start_ended(now, slot, &death);
         for key in runs {
             if self.is_handed(key) {
@@ -223,9 +225,9 @@ impl Machine {
             peak_bytes: peak,
             outcome,
         });
-        entry.place = Place::Ending(Arc::clone(&ending));
+        entry.place = Place::Ending(ending);
         let id = entry.request.id;
-        self.write(now, key, Op::End { id, ending });
+        self.write_end(now, key, id);
     }
 
     /// A request's end is on disk.

@@ -62,6 +62,8 @@ pub struct Policy {
     pub overtaken_ms_max: u64,
     /// `false`: there is no store, and what it would have committed counts as committed at once.
     pub durable: bool,
+    /// Results above it are files, which are written before the end of their request.
+    pub result_bytes_max: u64,
     /// Little memory or few cores: no guaranteed workers beyond the first.
     pub low_resource: bool,
     /// Where the jitter of back-offs begins.
@@ -83,7 +85,7 @@ impl Default for Policy {
             guaranteed: [1, 1, 0],
             burst: true,
             burst_run_ms_min: 10,
-            ahead_ms_max: 10,
+            ahead_ms_max: 25,
             worker_idle_ms: 10_000,
             worker_uses_max: 100_000,
             worker_age_max_ms: 3_600_000,
@@ -98,6 +100,7 @@ impl Default for Policy {
             lane_weights: [4, 2, 2],
             overtaken_ms_max: 10_000,
             durable: true,
+            result_bytes_max: u64::MAX,
             low_resource: false,
             seed: 1,
         }

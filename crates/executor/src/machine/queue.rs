@@ -130,6 +130,12 @@ impl Fair {
         self.turns.iter().position(|one| one == line)
     }
 
+    /// Which of a submitter's own comes first.
+    pub(crate) fn first_of(&self, submitter: &Arc<str>) -> Option<Key> {
+        let line = *self.index.get(submitter)?;
+        self.lines[line].waiting.first().map(|rank| rank.key)
+    }
+
     /// How many of the same submitter stand before it; looks at no more than `most`.
     pub(crate) fn before(&self, submitter: &Arc<str>, rank: Rank, most: usize) -> usize {
         let Some(&line) = self.index.get(submitter) else {

@@ -52,7 +52,7 @@ impl Machine {
         fired: &[(Arc<str>, Millis)],
         last: RequestId,
     ) {
-        self.schedules.restore(fired);
+        self.schedules.restore(now, fired);
         self.last = self.last.max(last);
         for (name, code, peaks) in learnt {
             let index = self.names.index(name);

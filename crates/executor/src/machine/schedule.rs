@@ -3,7 +3,7 @@
 //! A time that passed while no server ran is made up for once, however many were missed. A time at which the
 //! last request of the schedule has not ended is skipped, and counted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::cron::Cron;
@@ -18,6 +18,10 @@ use crate::request::{Millis, Options, Request, Submission};
 pub const SUBMITTER: &str = "cron";
 /// Their arguments: an empty map of msgpack.
 const NO_ARGUMENTS: &[u8] = &[0x80];
+/// A time whose request was refused comes again after so long.
+const AGAIN_MS: Millis = 1_000;
+/// A time of a schedule that lies further ahead than this is of a clock that was wrong.
+const AHEAD_MS_MAX: Millis = 3_600_000;
 
 #[derive(Debug)]
 struct Schedule {
@@ -29,14 +33,21 @@ struct Schedule {
     paused: bool,
     skipped: u64,
     last: Option<RequestId>,
+    /// When it fired before the last time.
+    before: Option<Millis>,
+    /// The request of its last time was refused, after that time was given to the store.
+    refused: bool,
     said: String,
 }
 
 /// The schedules of the newest code, and when each name last fired.
 #[derive(Debug, Default)]
 pub(super) struct Schedules {
-    schedules: Vec<Schedule>,
+    all: Vec<Schedule>,
     fired: HashMap<Arc<str>, Millis>,
+    /// What the last server left: who is paused, and the newest unfinished request of each name.
+    paused: HashSet<Arc<str>>,
+    last: HashMap<Arc<str>, RequestId>,
 }
 
 /// One schedule, as a person sees it.
@@ -74,32 +85,33 @@ impl Schedules {
                 );
                 Box::new(Refusal::invalid(&object, "a cron pattern", pattern, next))
             })?;
-            let before = self
-                .schedules
-                .iter()
-                .find(|one| one.name == definition.name);
+            let before = self.all.iter().find(|one| one.name == definition.name);
             let fired = self.fired.get(&definition.name).copied();
             schedules.push(Schedule {
                 name: Arc::clone(&definition.name),
                 pattern: Arc::clone(pattern),
                 cron,
                 options: Arc::clone(&definition.options),
-                next: cron.after(fired.unwrap_or(now)),
-                paused: before.is_some_and(|before| before.paused),
+                next: cron.after(since(now, fired)),
+                paused: self.paused.contains(&definition.name),
                 skipped: before.map_or(0, |before| before.skipped),
-                last: before.and_then(|before| before.last),
+                last: before
+                    .and_then(|before| before.last)
+                    .or_else(|| self.last.get(&definition.name).copied()),
+                before: None,
+                refused: false,
                 said: String::new(),
             });
         }
-        self.schedules = schedules;
+        self.all = schedules;
         Ok(())
     }
 
-    pub(super) fn restore(&mut self, fired: &[(Arc<str>, Millis)]) {
+    pub(super) fn restore(&mut self, now: Millis, fired: &[(Arc<str>, Millis)]) {
         self.fired.extend(fired.iter().cloned());
-        for schedule in &mut self.schedules {
+        for schedule in &mut self.all {
             if let Some(at) = self.fired.get(&schedule.name) {
-                schedule.next = schedule.cron.after(*at);
+                schedule.next = schedule.cron.after(since(now, Some(*at)));
             }
         }
     }
@@ -110,19 +122,51 @@ impl Schedules {
         if &*submission.submitter != SUBMITTER {
             return;
         }
-        if let Some(schedule) = self
-            .schedules
-            .iter_mut()
-            .find(|one| one.name == submission.name)
-        {
-            schedule.last = schedule.last.max(Some(request.id));
-        }
+        let last = self.last.entry(Arc::clone(&submission.name));
+        let last = last.or_insert(request.id);
+        *last = request.id.max(*last);
+    }
+
+    /// The request of a schedule was not written: its time comes again.
+    pub(super) fn refused(&mut self, now: Millis, request: &Request, refusal: &Refusal) {
+        let mut all = self.all.iter_mut();
+        let Some(schedule) = all.find(|one| one.last == Some(request.id)) else {
+            return;
+        };
+        schedule.last = None;
+        schedule.refused = true;
+        schedule.come_again(now, refusal);
+        match schedule.before {
+            Some(before) => self.fired.insert(Arc::clone(&schedule.name), before),
+            None => self.fired.remove(&schedule.name),
+        };
+    }
+
+    /// Whether the last time of a schedule is not to be written, since its request was refused.
+    pub(super) fn take_back(&mut self, name: &str) -> bool {
+        let mut all = self.all.iter_mut();
+        let schedule = all.find(|schedule| &*schedule.name == name);
+        schedule.is_some_and(|schedule| std::mem::take(&mut schedule.refused))
     }
 
     pub(super) fn due(&self) -> Option<Millis> {
-        let going = self.schedules.iter().filter(|schedule| !schedule.paused);
+        let going = self.all.iter().filter(|schedule| !schedule.paused);
         going.filter_map(|schedule| schedule.next).min()
     }
+}
+
+impl Schedule {
+    fn come_again(&mut self, now: Millis, refusal: &Refusal) {
+        self.said = refusal.to_string();
+        self.next = Some(now.saturating_add(AGAIN_MS));
+    }
+}
+
+/// From when on the times of a schedule count.
+fn since(now: Millis, fired: Option<Millis>) -> Millis {
+    fired
+        .filter(|at| *at <= now.saturating_add(AHEAD_MS_MAX))
+        .unwrap_or(now)
 }
 
 impl Machine {
@@ -131,8 +175,8 @@ impl Machine {
         if self.schedules.due().is_none_or(|due| due > now) || self.draining {
             return;
         }
-        for place in 0..self.schedules.schedules.len() {
-            let schedule = &mut self.schedules.schedules[place];
+        for place in 0..self.schedules.all.len() {
+            let schedule = &mut self.schedules.all[place];
             if schedule.paused || schedule.next.is_none_or(|at| at > now) {
                 continue;
             }
@@ -150,7 +194,7 @@ impl Machine {
     }
 
     fn fire_one(&mut self, now: Millis, place: usize) {
-        let schedule = &self.schedules.schedules[place];
+        let schedule = &self.schedules.all[place];
         let submission = Submission {
             name: Arc::clone(&schedule.name),
             code: Arc::clone(&self.code),
@@ -160,18 +204,20 @@ impl Machine {
         };
         match self.submit(now, submission) {
             Ok(Submitted::New(id) | Submitted::Known(id)) => {
-                let schedule = &mut self.schedules.schedules[place];
+                let schedule = &mut self.schedules.all[place];
                 schedule.last = Some(id);
                 schedule.said.clear();
                 self.fired(now, place);
             }
-            Err(refusal) => self.schedules.schedules[place].said = refusal.to_string(),
+            Err(refusal) => self.schedules.all[place].come_again(now, &refusal),
         }
     }
 
     fn fired(&mut self, now: Millis, place: usize) {
-        let name = Arc::clone(&self.schedules.schedules[place].name);
-        self.schedules.fired.insert(Arc::clone(&name), now);
+        let name = Arc::clone(&self.schedules.all[place].name);
+        let before = self.schedules.fired.insert(Arc::clone(&name), now);
+        let schedule = &mut self.schedules.all[place];
+        (schedule.before, schedule.refused) = (before, false);
         if self.policy.durable {
             self.write(now, Key::MAX, Op::Fired { name, at: now });
         }
@@ -179,7 +225,7 @@ impl Machine {
 
     /// The schedules of the newest code.
     pub fn schedules(&self) -> Vec<ScheduleSeen> {
-        let all = self.schedules.schedules.iter();
+        let all = self.schedules.all.iter();
         let seen = all.map(|schedule| ScheduleSeen {
             name: Arc::clone(&schedule.name),
             pattern: Arc::clone(&schedule.pattern),
@@ -196,14 +242,30 @@ impl Machine {
     /// Pauses a schedule, or lets it go on from `now`: times that passed while it was paused are not made up
     /// for. `false`: there is none of that name.
     pub fn set_schedule(&mut self, now: Millis, name: &str, paused: bool) -> bool {
-        let mut all = self.schedules.schedules.iter_mut();
+        let mut all = self.schedules.all.iter_mut();
         let Some(schedule) = all.find(|schedule| &*schedule.name == name) else {
             return false;
         };
         if schedule.paused && !paused {
             schedule.next = schedule.cron.after(now);
         }
-        schedule.paused = paused;
+        if std::mem::replace(&mut schedule.paused, paused) == paused {
+            return true;
+        }
+        let name = Arc::clone(&schedule.name);
+        if paused {
+            self.schedules.paused.insert(Arc::clone(&name));
+        } else {
+            self.schedules.paused.remove(&name);
+        }
+        if self.policy.durable {
+            self.write(now, Key::MAX, Op::Paused { name, paused });
+        }
         true
+    }
+
+    /// A schedule that was paused when the last server ended.
+    pub fn remember_paused(&mut self, name: Arc<str>) {
+        self.schedules.paused.insert(name);
     }
 }

@@ -1,12 +1,13 @@
 //! What a person is told about one unfinished request: why it waits, and what was decided so far.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::Machine;
 use super::dispatch::LOOK;
 use super::entry::{Entry, Place};
 use super::queue::Rank;
-use crate::request::{Millis, Status};
+use crate::request::{Lane, Millis, Status};
 
 /// Notes that are kept of one request; the first ones and the newest.
 const NOTES_MAX: usize = 16;
@@ -148,18 +149,7 @@ impl Machine {
         let submitter = &entry.request.submission.submitter;
         let before = queue.before(submitter, Rank::of(&entry.request, key), BEFORE_MAX);
         if before > 0 {
-            let more = if before == BEFORE_MAX {
-                "at least "
-            } else {
-                ""
-            };
-            let others = queue.submitters() - 1;
-            return (
-                format!(
-                    "waiting: {more}{before} requests of its submitter come first, and {others} other submitters take turns"
-                ),
-                "raise its priority".into(),
-            );
+            return self.behind_others(lane, submitter, before);
         }
         if let Err(blocked) = self.fits(key, self.workers.open(lane)) {
             return (format!("waiting: {}", blocked.text()), blocked.next());
@@ -192,5 +182,32 @@ impl Machine {
             ),
             String::new(),
         )
+    }
+
+    /// The reason of a request that others of its submitter come before: how many, and what holds the first of them.
+    fn behind_others(&self, lane: Lane, submitter: &Arc<str>, before: usize) -> (String, String) {
+        let queue = &self.lanes[lane as usize].ready;
+        let mut text = match before {
+            1 => "waiting: 1 request of its submitter comes first".to_owned(),
+            BEFORE_MAX => {
+                format!("waiting: at least {before} requests of its submitter come first")
+            }
+            _ => format!("waiting: {before} requests of its submitter come first"),
+        };
+        match queue.submitters() - 1 {
+            0 => {}
+            1 => text.push_str(", and 1 other submitter takes turns"),
+            others => {
+                let _ = write!(text, ", and {others} other submitters take turns");
+            }
+        }
+        let first = queue.first_of(submitter);
+        match first.map(|first| self.fits(first, self.workers.open(lane))) {
+            Some(Err(blocked)) => {
+                let _ = write!(text, "; the first of them: {}", blocked.text());
+                (text, blocked.next())
+            }
+            _ => (text, "raise its priority".into()),
+        }
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn fold<'a>(ops: &'a [Op], steps: &mut Vec<Step<'a>>) {
                 last.remove(id);
                 steps.push(Step::Other(op));
             }
-            Op::Peak { .. } | Op::Fired { .. } => steps.push(Step::Other(op)),
+            Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => steps.push(Step::Other(op)),
         }
     }
 }

@@ -59,6 +59,7 @@ pub use schema::VERSION;
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Op;
+use crate::request::Blob;
 use inbox::Inbox;
 
 /// What the store tells whoever drives it. Commits are told in their order, fetches in theirs.
@@ -74,6 +75,8 @@ pub enum Answer {
         /// Trying again does not help before somebody has acted; what is written next is tried all the same.
         permanent: bool,
     },
+    /// The answer to a [`Store::file`]: its file is on disk, or is tried again with its end.
+    Filed(RequestId),
     /// The answer to a [`Store::fetch`].
     Fetched {
         ticket: u64,
@@ -120,6 +123,7 @@ impl Store {
         let config = Arc::new(config);
         let journal = Arc::new(journal);
         let (writes, reads) = (Arc::new(Inbox::new()), Arc::new(Inbox::new()));
+        let filed = Arc::new(results::Filed::default());
         // Not bounded: there are at most as many answers as changes and questions that the one who drains it has
         // given, and those have limits of their own (`queued_max`).
         let answers = Arc::new(Queue::new(usize::MAX)?);
@@ -129,6 +133,7 @@ impl Store {
             Arc::clone(&writes),
             Arc::clone(&reads),
             Arc::clone(&answers),
+            Arc::clone(&filed),
         );
         let reading = reading::Reading::new(
             Arc::clone(&config),
@@ -136,6 +141,7 @@ impl Store {
             Arc::clone(&reads),
             Arc::clone(&writes),
             Arc::clone(&answers),
+            filed,
         );
         let threads = vec![
             inbox::thread("forebay-store", move || writing.run(connection))?,
@@ -157,6 +163,13 @@ impl Store {
         if !ops.is_empty() {
             self.writes.push(writer::Message::Ops(ops));
         }
+    }
+
+    /// Make a file of a large result, before its end is given to [`Store::write`]: no commit waits for it then.
+    ///
+    /// Never blocks. An end that is given without it has its file made by the writer, in front of its commit.
+    pub fn file(&self, id: RequestId, result: Blob) {
+        self.reads.push(reading::Message::File { id, result });
     }
 
     /// Read a request; the answer carries the ticket. Sees what was answered as committed before this call.

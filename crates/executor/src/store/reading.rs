@@ -17,6 +17,7 @@ use super::reader::Reader;
 use super::recovery::wall_clock;
 use super::{results, writer};
 use crate::id::RequestId;
+use crate::request::Blob;
 
 /// A request whose row was read stays for so long: whoever read it may retry it (`prune_grace`).
 const GRACE: Duration = Duration::from_secs(60);
@@ -28,6 +29,11 @@ pub(super) enum Message {
         id: RequestId,
         question: Question,
         ticket: u64,
+    },
+    /// A result that becomes a file.
+    File {
+        id: RequestId,
+        result: Blob,
     },
     Prune {
         rule: PruneRule,
@@ -45,6 +51,7 @@ pub(super) struct Reading {
     inbox: Arc<Inbox<Message>>,
     writes: Arc<Inbox<writer::Message>>,
     answers: Arc<Queue<Answer>>,
+    filed: Arc<results::Filed>,
     /// The first is the one that is followed.
     plans: VecDeque<Plan>,
     /// What the writer was asked to remove.
@@ -63,6 +70,7 @@ impl Reading {
         inbox: Arc<Inbox<Message>>,
         writes: Arc<Inbox<writer::Message>>,
         answers: Arc<Queue<Answer>>,
+        filed: Arc<results::Filed>,
     ) -> Self {
         let orphans = results::Orphans::new(&config.directory);
         Self {
@@ -71,6 +79,7 @@ impl Reading {
             inbox,
             writes,
             answers,
+            filed,
             plans: VecDeque::new(),
             asked: HashMap::new(),
             spared: VecDeque::new(),
@@ -111,6 +120,15 @@ impl Reading {
                 }
                 let found = fetch(&self.connection, &self.config.directory, id, question);
                 self.tell(Answer::Fetched { ticket, id, found });
+            }
+            Message::File { id, result } => {
+                let directory = &self.config.directory;
+                let written = results::write(directory, id, &result);
+                // Where it fails, the writer tries once more with the end, and says why.
+                if written.and_then(|()| results::sync(directory)).is_ok() {
+                    self.filed.add(id);
+                }
+                self.tell(Answer::Filed(id));
             }
             Message::Prune { rule, ticket } => {
                 self.plans.push_back(Plan::new(rule, ticket));

@@ -27,6 +27,8 @@ pub struct Recovery {
     pub learnt: Vec<Learnt>,
     /// The last time of each schedule for which a request was submitted.
     pub fired: Vec<(Arc<str>, Millis)>,
+    /// Schedules that are paused.
+    pub paused: Vec<Arc<str>>,
     /// Idempotency keys of ended requests that are kept; those of the unfinished are in their options.
     pub known: Vec<(Arc<str>, RequestId)>,
     /// The largest id that was ever given.
@@ -47,6 +49,7 @@ pub(super) fn recover(
     let mut recovery = Recovery {
         learnt: learnt(connection, &mut interned).map_err(failed("cannot read the peaks"))?,
         fired: fired(connection).map_err(failed("cannot read the schedules"))?,
+        paused: paused(connection).map_err(failed("cannot read the schedules"))?,
         known: known(connection).map_err(failed("cannot read the idempotency keys"))?,
         last: last(connection).map_err(failed("cannot read the last id"))?,
         restored: Vec::new(),
@@ -149,13 +152,20 @@ fn learnt(connection: &Connection, interned: &mut Interned) -> rusqlite::Result<
 }
 
 fn fired(connection: &Connection) -> rusqlite::Result<Vec<(Arc<str>, Millis)>> {
-    let mut statement = connection.prepare("SELECT name, fired_at FROM schedules")?;
+    let mut statement =
+        connection.prepare("SELECT name, fired_at FROM schedules WHERE fired_at > 0")?;
     let rows = statement.query_map([], |row| {
         Ok((
             Arc::from(row.get_ref(0)?.as_str()?),
             row.get::<_, i64>(1)?.cast_unsigned(),
         ))
     })?;
+    rows.collect()
+}
+
+fn paused(connection: &Connection) -> rusqlite::Result<Vec<Arc<str>>> {
+    let mut statement = connection.prepare("SELECT name FROM schedules WHERE paused")?;
+    let rows = statement.query_map([], |row| Ok(Arc::from(row.get_ref(0)?.as_str()?)))?;
     rows.collect()
 }
 

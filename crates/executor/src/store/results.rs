@@ -1,9 +1,11 @@
 //! Results that are too large for the database: files of their own.
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions, ReadDir};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OptionalExtension};
@@ -46,6 +48,29 @@ pub(super) fn write(directory: &Path, id: RequestId, result: &[u8]) -> io::Resul
         let _ = std::fs::remove_file(&unfinished);
     }
     written
+}
+
+/// The results that are on disk, and whose ends are not yet.
+#[derive(Debug, Default)]
+pub(super) struct Filed(Mutex<HashSet<RequestId>>);
+
+impl Filed {
+    pub fn add(&self, id: RequestId) {
+        self.lock().insert(id);
+    }
+
+    pub fn has(&self, id: RequestId) -> bool {
+        self.lock().contains(&id)
+    }
+
+    pub fn remove(&self, id: RequestId) {
+        self.lock().remove(&id);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<RequestId>> {
+        // Nothing of a caller runs under the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Make the names of the results last.

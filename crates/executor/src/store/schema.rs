@@ -9,7 +9,10 @@ use super::directory::DATABASE;
 use super::error::{Result, StoreError};
 
 /// What makes version n of version n - 1, at place n - 1. What was released is never changed.
-const MIGRATIONS: [&str; 1] = [include_str!("migration_1.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("migration_1.sql"),
+    include_str!("migration_2.sql"),
+];
 /// The version that this code reads and writes.
 #[allow(clippy::cast_possible_wrap)] // a handful
 pub const VERSION: i64 = MIGRATIONS.len() as i64;
@@ -121,7 +124,7 @@ mod tests {
         .unwrap_err()
         .to_string();
         assert!(
-            error.contains("version 7") && error.contains("up to 1"),
+            error.contains("version 7") && error.contains(&format!("up to {VERSION}")),
             "{error}"
         );
         assert!(error.contains("/state/requests.db"), "{error}");

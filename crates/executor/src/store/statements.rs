@@ -41,6 +41,10 @@ const TRIM_PEAKS: &str = "DELETE FROM peaks WHERE name = ?1 AND code = ?2 AND ro
 /// The largest id outlives its request, so that no id is given twice.
 const KEEP_LAST: &str = "INSERT INTO facts(name, value) SELECT 'last', max(id) FROM requests WHERE true \
     ON CONFLICT(name) DO UPDATE SET value = max(value, excluded.value)";
+const FIRED: &str = "INSERT INTO schedules(name, fired_at) VALUES(?1, ?2) \
+    ON CONFLICT(name) DO UPDATE SET fired_at = excluded.fired_at";
+const PAUSED: &str = "INSERT INTO schedules(name, fired_at, paused) VALUES(?1, 0, ?2) \
+    ON CONFLICT(name) DO UPDATE SET paused = excluded.paused";
 const NOTE_BOOT: &str = "INSERT OR REPLACE INTO facts(name, value) VALUES('boot', ?1)";
 
 /// What a writer does to the database. They belong to its connection.
@@ -60,6 +64,7 @@ pub(super) struct Statements<'c> {
     peak: Statement<'c>,
     trim_peaks: Statement<'c>,
     fired: Statement<'c>,
+    paused: Statement<'c>,
     keep_last: Statement<'c>,
     note_boot: Statement<'c>,
     delete: [Statement<'c>; 3],
@@ -86,7 +91,8 @@ impl<'c> Statements<'c> {
             free_key: prepare(FREE_KEY)?,
             peak: prepare("INSERT INTO peaks(name, code, bytes, at) VALUES(?1, ?2, ?3, ?4)")?,
             trim_peaks: prepare(TRIM_PEAKS)?,
-            fired: prepare("INSERT OR REPLACE INTO schedules(name, fired_at) VALUES(?1, ?2)")?,
+            fired: prepare(FIRED)?,
+            paused: prepare(PAUSED)?,
             keep_last: prepare(KEEP_LAST)?,
             note_boot: prepare(NOTE_BOOT)?,
             delete: [
@@ -196,6 +202,7 @@ impl<'c> Statements<'c> {
             }
             Op::Peak { name, code, bytes } => self.peak(name, code, *bytes, now),
             Op::Fired { name, at } => self.fired.execute(params![name, time(*at)]).map(drop),
+            Op::Paused { name, paused } => self.paused.execute(params![name, paused]).map(drop),
             // They are steps of their own.
             Op::Accept(_) | Op::Claim { .. } | Op::End { .. } => Ok(()),
         }

@@ -62,6 +62,7 @@ pub(super) struct Writer {
     inbox: Arc<Inbox<Message>>,
     reads: Arc<Inbox<reading::Message>>,
     answers: Arc<Queue<Answer>>,
+    filed: Arc<results::Filed>,
     /// Taken from the inbox and not dealt with yet.
     taken: VecDeque<Message>,
     batch: Batch,
@@ -80,6 +81,7 @@ impl Writer {
         inbox: Arc<Inbox<Message>>,
         reads: Arc<Inbox<reading::Message>>,
         answers: Arc<Queue<Answer>>,
+        filed: Arc<results::Filed>,
     ) -> Self {
         Self {
             config,
@@ -87,6 +89,7 @@ impl Writer {
             inbox,
             reads,
             answers,
+            filed,
             taken: VecDeque::new(),
             batch: Batch::default(),
             doubtful: Vec::new(),
@@ -193,7 +196,12 @@ impl Writer {
                 Op::Claim { id, attempt, .. } | Op::Unclaim { id, attempt } => {
                     self.journal.clear(*id, *attempt);
                 }
-                Op::End { id, ending } => self.journal.clear(*id, ending.attempts),
+                Op::End { id, ending } => {
+                    self.journal.clear(*id, ending.attempts);
+                    if self.large(&ending.outcome).is_some() {
+                        self.filed.remove(*id);
+                    }
+                }
                 _ => {}
             }
         }
@@ -261,7 +269,7 @@ impl Writer {
         }
     }
 
-    /// Have the large results of the batch on disk before its rows.
+    /// Have the large results of the batch on disk before its rows, where they are not already.
     fn write_files(&self) -> Result<(), Failed> {
         let mut any = false;
         for op in &self.batch.ops {
@@ -271,6 +279,9 @@ impl Writer {
             let Some(result) = self.large(&ending.outcome) else {
                 continue;
             };
+            if self.filed.has(*id) {
+                continue;
+            }
             results::write(&self.config.directory, *id, result)?;
             any = true;
         }
@@ -466,6 +477,7 @@ mod tests {
             Arc::new(Inbox::new()),
             Arc::new(Inbox::new()),
             Arc::new(Queue::new(16).unwrap()),
+            Arc::default(),
         );
         let mut statements = Statements::prepare(&connection).unwrap();
         // The disk has it, and the sync said that it failed.

@@ -122,7 +122,7 @@ impl Disk {
                 row.status = ending.status;
                 row.attempts = ending.attempts;
             }
-            Op::Peak { .. } | Op::Fired { .. } => {}
+            Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => {}
         }
     }
 

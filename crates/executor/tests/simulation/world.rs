@@ -207,7 +207,8 @@ impl World {
                 self.crew.kill(slot);
             }
             Action::Expel { slot, .. } => self.crew.kill(slot),
-            Action::Accepted(_) | Action::Ended(..) | Action::Measure { .. } => {}
+            Action::Accepted(_) | Action::Ended(..) | Action::File(..) | Action::Measure { .. } => {
+            }
         }
         Ok(())
     }

@@ -349,3 +349,71 @@ fn a_claim_that_comes_again_behind_the_end_changes_nothing() {
     };
     assert_eq!((row.status, row.wake_at), (Status::Succeeded, None));
 }
+
+#[test]
+fn a_schedule_that_is_paused_comes_back_paused_with_its_last_time() {
+    let directory = Directory::new();
+    let (mut driven, recovery) = Driven::open(directory.path());
+    assert!(recovery.paused.is_empty());
+    let paused = |name: &str, paused| Op::Paused {
+        name: name.into(),
+        paused,
+    };
+    let fired = |name: &str, at| Op::Fired {
+        name: name.into(),
+        at,
+    };
+    driven.commit(vec![
+        paused("never fired", true),
+        fired("fired", 7),
+        paused("fired", true),
+        fired("fired", 8),
+        paused("goes on", true),
+        paused("goes on", false),
+    ]);
+    driven.store.close();
+    let (_driven, recovery) = Driven::open(directory.path());
+    assert_eq!(recovery.paused, ["fired".into(), "never fired".into()]);
+    assert_eq!(recovery.fired, [("fired".into(), 8)]);
+}
+
+#[test]
+fn a_large_result_that_is_slow_to_write_holds_up_no_commit() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::with(StoreConfig {
+        result_bytes_max: 1_000,
+        ..given::config(directory.path())
+    });
+    driven.commit(vec![accept(1), accept(2), claim(1, 1), claim(2, 1)]);
+    // Whoever opens it waits until somebody reads.
+    let file = directory
+        .path()
+        .join("results")
+        .join(RequestId(1).to_string());
+    let slow = file.with_extension("new");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &slow, rustix::fs::FileType::Fifo, mode, 0).expect("made");
+    let large = blob(vec![3; 5_000]);
+    driven.store.file(RequestId(1), large.clone());
+    driven.commit(vec![end(2)]);
+    assert_eq!(std::fs::read(&slow).expect("read"), &*large);
+    // A pipe cannot be synced: the writer makes the file with the end.
+    assert!(matches!(driven.answer(), Answer::Filed(RequestId(1))));
+    assert!(!file.exists());
+    let succeeded = Outcome::Succeeded(large.clone());
+    driven.commit(vec![end_with(1, Status::Succeeded, succeeded.clone())]);
+    assert_eq!(std::fs::read(&file).expect("a file"), &*large);
+
+    // One that is made is not made again.
+    driven.commit(vec![accept(3), claim(3, 1)]);
+    driven.store.file(RequestId(3), large.clone());
+    assert!(matches!(driven.answer(), Answer::Filed(RequestId(3))));
+    let file = directory
+        .path()
+        .join("results")
+        .join(RequestId(3).to_string());
+    assert_eq!(std::fs::read(&file).expect("a file"), &*large);
+    std::fs::write(&file, b"as it was").expect("changed");
+    driven.commit(vec![end_with(3, Status::Succeeded, succeeded)]);
+    assert_eq!(std::fs::read(&file).expect("a file"), b"as it was");
+}

@@ -9,6 +9,18 @@ use rustix::process::{
 
 use crate::death::Cause;
 use crate::error::{Error, Result};
+use crate::sys::reap;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// `Exit` or `Signal`.
+    pub how: Cause,
+    /// Exit code or number of the signal.
+    pub code: i32,
+    /// The most memory that it had in use, with what it shared.
+    pub peak_bytes: u64,
+}
 
 /// A child of the keeper, leader of its own session and group.
 #[derive(Debug)]
@@ -42,17 +54,22 @@ impl Process {
         let _ = kill_process_group(self.pid, Signal::KILL);
     }
 
-    /// Reap it if it has ended: exit or signal, and its number.
-    pub fn reap(&self) -> Option<(Cause, i32)> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    /// Reap it if it has ended.
+    pub fn reap(&self) -> Option<Ended> {
         // What the leader left in its group goes with it, while the leader's id is still taken.
         if self.has_ended() {
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
-        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok()??;
-        Some(match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => (Cause::Exit, code),
-            (None, signal) => (Cause::Signal, signal.unwrap_or(0)),
+        let reaped = reap(&self.pidfd)?;
+        let how = if reaped.exited {
+            Cause::Exit
+        } else {
+            Cause::Signal
+        };
+        Some(Ended {
+            how,
+            code: reaped.code,
+            peak_bytes: reaped.peak_bytes,
         })
     }
 

@@ -11,7 +11,7 @@ use crate::clock::wait_of;
 use crate::death::{Cause, Death};
 use crate::keeper::cgroup::Group;
 use crate::keeper::output::Output;
-use crate::keeper::process::Process;
+use crate::keeper::process::{Ended, Process};
 use crate::keeper::scratch::Directory;
 use crate::keeper::watch::Watch;
 use crate::readiness::report;
@@ -109,17 +109,19 @@ impl Service {
     }
 
     /// Its death, given how its process ended.
-    pub fn death(&mut self, (how, code): (Cause, i32)) -> Death {
+    pub fn death(&mut self, ended: Ended) -> Death {
         self.output.drain();
         let pid = self
             .process
             .as_ref()
             .map_or(0, |process| process.pid.as_raw_nonzero().get());
-        let (peak_bytes, limit_bytes) = self.memory();
+        let (peak_bytes, limit_bytes) = self.memory(ended);
         Death {
-            cause: self.ending.unwrap_or_else(|| self.cause_of(how, code)),
+            cause: self
+                .ending
+                .unwrap_or_else(|| self.cause_of(ended.how, ended.code)),
             pid,
-            code,
+            code: ended.code,
             peak_bytes,
             limit_bytes,
             text: self.output.text(),
@@ -127,11 +129,18 @@ impl Service {
     }
 
     /// The most memory that it used, and what it was allowed.
-    fn memory(&self) -> (u64, u64) {
+    ///
+    /// Without a cgroup it is told where the kernel's OOM killer may have ended it, whose counter lies elsewhere.
+    fn memory(&self, ended: Ended) -> (u64, u64) {
         if self.ending == Some(Cause::Memory) {
             return (self.private_bytes, self.deadlines.private_bytes_max);
         }
-        let peak = self.group.as_ref().map_or(0, Group::peak_bytes);
+        let killed = self.ending.is_none() && ended.how == Cause::Signal;
+        let peak = match &self.group {
+            Some(group) => group.peak_bytes(),
+            None if killed && ended.code == Signal::KILL.as_raw() => ended.peak_bytes,
+            None => 0,
+        };
         (peak, self.deadlines.limits.memory_bytes)
     }
 

@@ -7,6 +7,7 @@ mod exec;
 mod fork;
 mod group;
 mod page;
+mod reap;
 
 pub use collapse::collapse_heap;
 pub use descriptors::{close_inherited, descriptors_max, raise_open_files};
@@ -14,3 +15,4 @@ pub use exec::{Program, spawn};
 pub use fork::{Forked, Hooks, fork_sibling};
 pub use group::kill_group;
 pub use page::{Cell, Page};
+pub use reap::reap;

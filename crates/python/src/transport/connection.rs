@@ -282,6 +282,11 @@ impl Connection {
         }
     }
 
+    /// Take calls without looking for the next one from now on, as a worker does.
+    fn rest(&self, py: Python<'_>) -> PyResult<()> {
+        self.core.rest().map_err(|e| transport_error(py, &e, None))
+    }
+
     /// Wait for a call, or until a stream that runs need not wait: then `None`.
     fn next_work<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match retry(py, || self.core.next_work()).map_err(|stop| raise(py, stop, None))? {

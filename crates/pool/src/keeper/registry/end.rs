@@ -7,7 +7,7 @@ use super::spare::end_spares;
 use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::Error;
-use crate::keeper::process::Process;
+use crate::keeper::process::{Ended, Process};
 use crate::keeper::service::Service;
 use crate::keeper::template::Running;
 use crate::keeper::{Poller, deadline, report_of};
@@ -62,7 +62,7 @@ impl Registry {
         let Some(running) = template.running.take_if(|running| running.serial == serial) else {
             return;
         };
-        let Some((how, code)) = running.process.reap() else {
+        let Some(Ended { how, code, .. }) = running.process.reap() else {
             template.running = Some(running);
             return;
         };
