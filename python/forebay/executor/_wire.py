@@ -132,6 +132,7 @@ class Answers(Channel):
         if type(outcome) is not tuple:
             return read(outcome, None)
         raised, number, head, segments = outcome
+        self._check_codec(number)
         if raised:
-            raise remote_error(*BY_NUMBER[number].decode(head, segments or None))
+            raise remote_error(*BY_NUMBER[MSGPACK].decode(head, segments or None))
         return read(head, segments)

@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from forebay._core import Connection
-from forebay.errors import BusyError, remote_error
-from forebay.rpc._codec import BY_NUMBER, by_name
+from forebay.errors import BusyError, ProtocolError, remote_error
+from forebay.rpc._codec import BY_NUMBER, MSGPACK, by_name
 from forebay.rpc._stream import CREDIT, Stream
 
 if TYPE_CHECKING:
@@ -374,10 +374,23 @@ class Channel:
         if type(outcome) is not tuple:
             return self._decode(outcome, None)
         raised, number, head, segments = outcome
+        self._check_codec(number)
         value = BY_NUMBER[number].decode(head, segments or None)
         if raised:
             raise remote_error(*value)
         return value
+
+    def _check_codec(self, number: int) -> None:
+        """See that the peer has answered with data, or as it was asked to.
+
+        A pickle runs what its maker has put into it: who speaks msgpack with a peer, because it
+        may be another's, must not be made to open one.
+        """
+        if number not in (MSGPACK.number, self._number):
+            raise ProtocolError(
+                f"{self.name} answered in codec {number} where {self._number} was asked for",
+                peer=self.name,
+            )
 
     def _refuse_bound(self) -> NoReturn:
         raise BusyError(
