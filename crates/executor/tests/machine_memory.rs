@@ -85,6 +85,26 @@ fn an_unknown_request_runs_alone_until_it_levels_off_and_teaches_its_name() {
 }
 
 #[test]
+fn an_unknown_request_begins_beside_one_that_never_ends_where_half_is_free() {
+    let mut rig = rig(policy());
+    let endless = rig.submit("Long", hint(100));
+    assert_eq!(rig.start_and_dispatch().len(), 1);
+    let unknown = rig.submit("Other", Options::default());
+    assert_eq!(rig.start_and_dispatch().len(), 1);
+    assert!(rig.machine.standing(unknown).unwrap().slot.is_some());
+
+    let third = rig.submit("Third", Options::default());
+    assert!(rig.start_and_dispatch().is_empty(), "one at a time");
+    rig.machine.machine_measured(rig.now, 400 * MB, 0.0);
+    rig.succeed(1, unknown, 1);
+    assert!(rig.start_and_dispatch().is_empty(), "too little is free");
+    let why = rig.machine.why(rig.now, third).unwrap();
+    assert!(why.reason.contains("nobody knows its need"), "{why:?}");
+    rig.succeed(0, endless, 1);
+    assert_eq!(rig.start_and_dispatch().len(), 1);
+}
+
+#[test]
 fn the_end_of_the_first_run_teaches_its_peak_and_that_is_stored() {
     let mut rig = rig(Policy {
         durable: true,

@@ -3,7 +3,8 @@
 //! A request is admitted while resident + what the running may still grow by + its own estimate is within
 //! the limit. What counts is private memory: pages shared with the template are resident anyway.
 //! Where nothing synchronous runs, one is admitted whatever it needs. A long request whose name has no
-//! estimate runs alone in its lane until it has ended or stopped growing; a short one is taken to need
+//! estimate begins where nothing else of its lane runs, or half of the limit is free, and no other one begins
+//! until it has ended or stopped growing; a short one is taken to need
 //! `short_unknown_bytes`, since it must not wait for long ones to end. Requests of the async lane are many
 //! in one worker, which is measured as a whole.
 
@@ -15,6 +16,8 @@ use crate::request::{Lane, Millis, Slot};
 
 /// The part of the limit that the long lane leaves to a short request, at most.
 const KEPT_PART: u64 = 8;
+/// The part of the limit that is to be free for a request of which nobody knows the need, while others run.
+const UNKNOWN_PART: u64 = 2;
 
 /// What is taken now.
 #[derive(Debug, Default)]
@@ -198,7 +201,10 @@ impl Machine {
         match self.estimate(key) {
             Some(estimate) => self.fits_memory(lane, estimate, slot, limit),
             None if long == 0 => self.fits_memory(lane, self.room.base(&self.policy), slot, limit),
-            None => Err(Blocked::Unknown { running: long }),
+            // Beside others only where there is plenty: those may run for ever.
+            None => self
+                .fits_memory(lane, limit / UNKNOWN_PART, slot, limit)
+                .map_err(|_| Blocked::Unknown { running: long }),
         }
     }
 
