@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from pathlib import Path
 
@@ -84,36 +83,5 @@ def test_what_may_run_again_does(tmp_path: Path, notes: Path) -> None:
             assert told["attempts"] == 2
             (lost,) = told["runs"]
             assert lost["failure"]["cause"] == "server"
-    finally:
-        serving.close()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_nothing_is_lost_or_doubled_over_many_kills(tmp_path: Path, notes: Path) -> None:
-    """Kills at random moments while requests come in: each accepted one ends, none runs twice."""
-    chance = random.Random(7)
-    accepted: dict[str, Path] = {}
-    serving = Serving(tmp_path, APP, long_workers=2, workers_max=3)
-    try:
-        for round_ in range(8):
-            serving.start()
-            with serving.caller() as caller:
-                calls = {}
-                for index in range(60):
-                    path = notes / f"{round_}-{index}"
-                    calls[caller.begin("mark", path=str(path))] = path
-                until_ = time.monotonic() + chance.uniform(0.0, 0.2)
-                for call, path in calls.items():
-                    if time.monotonic() > until_:
-                        break
-                    accepted[caller.taken(call)] = path
-                serving.kill()
-        serving.start()
-        with serving.caller() as caller:
-            for id, path in accepted.items():
-                cause = cause_of(caller, id)
-                assert cause in (None, "server")
-                assert runs(path) in ((1,) if cause is None else (0, 1))
     finally:
         serving.close()
