@@ -223,6 +223,8 @@ def test_statistics_add_up() -> None:
         "mapped_bytes_peak": 64 * MIB,
         "waste_bytes": 64 * MIB - 600,
         "blocks": len(kept),
+        "quarantined_blocks": 0,
+        "quarantined_bytes": 0,
         "chunks": 1,
         "allocations": 4,
     }

@@ -97,12 +97,13 @@ def test_a_truncated_direction_leaves_the_other_one_open(run: Run):
 
 
 def test_a_held_wire_is_a_peer_that_hangs(run: Run):
-    """Senders wait at their high mark, receivers for ever."""
+    """Senders wait once the kernel takes no more, receivers for ever."""
 
     async def main() -> None:
         async with connection_pair(there=Wire(hold_at=0)) as (one, other):
             sending = asyncio.create_task(fill(one))
-            while one.metrics()["outbox_bytes"] < 512 << 10:  # noqa: ASYNC110 - nobody announces it
+            # The kernel takes what its buffers hold, which differs from machine to machine.
+            while not one.metrics()["outbox_bytes"]:  # noqa: ASYNC110 - nobody announces it
                 await asyncio.sleep(0.001)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(other.recv(), 0.05)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::ProtFlags;
 
+use crate::ground::Ground;
 use crate::sys::Mapping;
 
 /// One piece of a region. Its memory lives until the chunk and all of its blocks are gone.
@@ -16,24 +17,30 @@ pub(crate) struct Chunk {
     /// The allocator's name for it.
     pub(crate) root: u32,
     pub(crate) bytes: u64,
-    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) ground: Arc<Ground>,
     descriptor: OwnedFd,
 }
 
-/// Memory that has no number yet.
+/// A chunk that the allocator does not have yet.
 #[derive(Debug)]
 pub(crate) struct Fresh {
-    mapping: Mapping,
+    pub(crate) id: u32,
+    pub(crate) bytes: u64,
+    pub(crate) ground: Arc<Ground>,
     descriptor: OwnedFd,
-    bytes: u64,
 }
 
 impl Fresh {
-    /// Get `bytes` of zeroed memory from the kernel, a multiple of the page size.
+    /// Get `bytes` of zeroed memory from the kernel, a multiple of the page size, for chunk `id` of `region`.
     ///
     /// The order matters: `F_SEAL_FUTURE_WRITE` leaves the mapping that exists writable, and refuses every later one.
     /// On failure: the name of the system call and its error; nothing is left behind.
-    pub(crate) fn new(name: &str, bytes: u64) -> Result<Self, (&'static str, io::Error)> {
+    pub(crate) fn new(
+        name: &str,
+        region: u64,
+        id: u32,
+        bytes: u64,
+    ) -> Result<Self, (&'static str, io::Error)> {
         let at =
             |call: &'static str| move |error: rustix::io::Errno| (call, io::Error::from(error));
         let length =
@@ -50,24 +57,26 @@ impl Fresh {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         fcntl_add_seals(&descriptor, seals).map_err(at("fcntl(F_ADD_SEALS)"))?;
         Ok(Self {
-            mapping,
-            descriptor,
+            id,
             bytes,
+            ground: Arc::new(Ground::new(region, id, mapping, length)),
+            descriptor,
         })
     }
 
-    /// Make it the chunk `id` with the allocator's `root`.
-    pub(crate) fn into_chunk(self, id: u32, root: u32) -> Chunk {
+    /// Make it a chunk with the allocator's `root`.
+    pub(crate) fn into_chunk(self, root: u32) -> Chunk {
         let Self {
-            mapping,
-            descriptor,
+            id,
             bytes,
+            ground,
+            descriptor,
         } = self;
         Chunk {
             id,
             root,
             bytes,
-            mapping: Arc::new(mapping),
+            ground,
             descriptor,
         }
     }
@@ -88,7 +97,9 @@ mod tests {
 
     #[test]
     fn a_chunk_cannot_be_resized_written_by_descriptor_or_sealed_further() {
-        let chunk = Fresh::new("test", 8192).expect("memory").into_chunk(0, 0);
+        let chunk = Fresh::new("test", 1, 0, 8192)
+            .expect("memory")
+            .into_chunk(0);
         assert_eq!(ftruncate(&chunk.descriptor, 4096), Err(Errno::PERM));
         assert_eq!(ftruncate(&chunk.descriptor, 16384), Err(Errno::PERM));
         assert_eq!(rustix::io::write(&chunk.descriptor, b"x"), Err(Errno::PERM));
@@ -101,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_chunk_that_the_kernel_refuses_names_the_call() {
-        let (call, error) = Fresh::new("test", 1 << 62).expect_err("no machine has it");
+        let (call, error) = Fresh::new("test", 1, 0, 1 << 62).expect_err("no machine has it");
         assert!(["ftruncate", "mmap"].contains(&call), "{call}: {error}");
     }
 }

@@ -11,6 +11,13 @@ pub(crate) const LARGE_BYTES: u64 = 64 << 10;
 /// Size of a chunk unless a block needs more: untouched pages are free, descriptors and mappings are not.
 const CHUNK_BYTES: u64 = 64 << 20;
 
+/// What may be in quarantine is a quarter of the limit unless set:
+/// operations that were given up must not take the memory of those that are wanted.
+const QUARANTINE_SHARE: u64 = 4;
+
+/// Who may be told of a region's chunks; each is called for each chunk.
+pub(crate) const REGISTRARS_MAX: usize = 64;
+
 const NAME_BYTES_MAX: usize = 100;
 
 /// What a region is made from.
@@ -19,6 +26,7 @@ pub struct Config {
     pub(crate) name: String,
     pub(crate) limit_bytes: u64,
     pub(crate) chunk_bytes: u64,
+    pub(crate) quarantine_bytes_max: u64,
 }
 
 impl Config {
@@ -28,6 +36,7 @@ impl Config {
             name: name.into(),
             limit_bytes,
             chunk_bytes: CHUNK_BYTES,
+            quarantine_bytes_max: limit_bytes / QUARANTINE_SHARE,
         }
     }
 
@@ -35,6 +44,14 @@ impl Config {
     #[must_use]
     pub fn chunk_bytes(mut self, bytes: u64) -> Self {
         self.chunk_bytes = bytes;
+        self
+    }
+
+    /// Refuse allocations while more than so much is in [quarantine](crate::Lease::quarantine);
+    /// a quarter of the limit unless set.
+    #[must_use]
+    pub fn quarantine_bytes_max(mut self, bytes: u64) -> Self {
+        self.quarantine_bytes_max = bytes;
         self
     }
 

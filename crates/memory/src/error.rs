@@ -50,6 +50,43 @@ pub enum Error {
         /// The limit in bytes.
         limit: u64,
     },
+    /// More than the limit `quarantine_bytes_max` waits for operations that were given up.
+    #[error(
+        "arena {arena:?}: cannot allocate {asked} bytes while {quarantined} bytes in {blocks} blocks are in quarantine, \
+         because the kernel or a peer may still write them; quarantine_bytes_max is {limit}; \
+         wait for their operations to end, or make the arena larger"
+    )]
+    Quarantine {
+        /// The arena's name.
+        arena: String,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes in quarantine.
+        quarantined: u64,
+        /// Blocks in quarantine.
+        blocks: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The limit `registrars_max` is reached.
+    #[error(
+        "arena {arena:?} has {limit} registrars, which is registrars_max: detach one that is done"
+    )]
+    Registrars {
+        /// The arena's name.
+        arena: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// A registrar that is being told of a chunk asked for what would tell it of another one.
+    #[error(
+        "arena {arena:?}: a registrar that is told of a chunk can neither get a new chunk nor attach nor detach; \
+         do it on another thread, or before"
+    )]
+    Nested {
+        /// The arena's name.
+        arena: String,
+    },
     /// The reference is from before a free, or names what never was.
     #[error(
         "arena {arena:?}: {reference} names no live block; it was freed after the reference was taken"

@@ -4,15 +4,16 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use crate::error::Error;
+use crate::ground::Ground;
 use crate::reference::Reference;
 use crate::region::Inner;
-use crate::sys::{self, Mapping};
+use crate::sys;
 
 /// An allocation. Dropped by its last lease, it goes back to its region.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) region: Arc<Inner>,
-    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) ground: Arc<Ground>,
     pub(crate) reference: Reference,
     /// The allocator's name for it.
     pub(crate) node: u32,
@@ -27,7 +28,7 @@ impl Block {
 
     #[allow(clippy::cast_possible_truncation)]
     pub(crate) fn start(&self) -> NonNull<u8> {
-        self.mapping
+        self.ground
             .at(self.reference.offset as usize, self.length())
     }
 }
@@ -48,6 +49,10 @@ pub struct Lease(Arc<Block>);
 impl Lease {
     pub(crate) fn new(block: Arc<Block>) -> Self {
         Self(block)
+    }
+
+    pub(crate) fn region(&self) -> &Inner {
+        &self.0.region
     }
 
     /// Address of the first byte: 64-byte aligned, 4096-byte aligned for blocks of 64 KiB or more.
@@ -89,7 +94,7 @@ impl Lease {
 
     /// Something that tells when the chunk is gone, without keeping it.
     pub fn chunk_mark(&self) -> ChunkMark {
-        ChunkMark(Arc::downgrade(&self.0.mapping))
+        ChunkMark(Arc::downgrade(&self.0.ground))
     }
 
     /// Check that this process owns the block.
@@ -104,7 +109,7 @@ impl Lease {
 
 /// Tells whether a chunk is still mapped by its owner.
 #[derive(Clone, Debug)]
-pub struct ChunkMark(Weak<Mapping>);
+pub struct ChunkMark(Weak<Ground>);
 
 impl ChunkMark {
     /// Whether its region has given it up; nothing will ever lie in it again.

@@ -32,6 +32,9 @@
 //!    So a reference from before a free is refused always, not only until a counter comes round.
 //! 4. *Bookkeeping is private*: no lock, list or length lies in memory that another process maps.
 //! 5. *One owner*: a forked child inherits the mapping but not the right; all calls refuse it, and its drops change nothing.
+//! 6. *Whoever makes chunks known to others hears in time*: of each before its first block is handed out,
+//!    and of its end before it is unmapped. See [`Registrar`].
+//! 7. *What others may still write is not handed out*: a block in [quarantine](Lease::quarantine) is kept and counted.
 //!
 //! # Map
 //!
@@ -39,9 +42,13 @@
 //! |---|---|
 //! | `heap` | the allocator, sans-I/O: two-level segregated fit over any number of chunks |
 //! | `chunk` | a memfd, mapped, then sealed against shrinking, growing, further writable maps and further seals |
+//! | `ground` | a chunk's memory, and who must hear before it is unmapped |
 //! | `region` | what a caller sees, under one lock |
-//! | `state` | what lies under the lock: chunks, allocator, live blocks, the named limit `arena_bytes_max` |
+//! | `growth` | getting a further chunk with the lock let go |
+//! | `state` | what lies under the lock: chunks, allocator, live blocks, the limits `arena_bytes_max` and `quarantine_bytes_max` |
+//! | `registrar` | who is told of chunks |
 //! | `lease` | a block and the handles that keep it |
+//! | `quarantine` | a block that somebody else may still write |
 //! | `window` | another process's chunk, mapped for reading |
 //! | `process` | telling a forked child from the owner without a system call |
 //! | `sys` | `mmap`, `munmap`, `madvise` and raw bytes: all the `unsafe` there is |
@@ -53,11 +60,15 @@
 mod chunk;
 mod config;
 mod error;
+mod ground;
+mod growth;
 mod heap;
 mod lease;
 mod process;
+mod quarantine;
 mod reference;
 mod region;
+mod registrar;
 mod state;
 mod stats;
 mod sys;
@@ -66,7 +77,10 @@ mod window;
 pub use config::Config;
 pub use error::Error;
 pub use lease::{ChunkMark, Lease};
+pub use process::epoch;
+pub use quarantine::Quarantined;
 pub use reference::Reference;
 pub use region::Region;
+pub use registrar::{ChunkMemory, Registrar};
 pub use stats::Stats;
 pub use window::Window;

@@ -1,16 +1,17 @@
 //! A region: what a caller sees of chunks, allocator and blocks; all of it under one lock and one limit.
 //!
-//! One lock per region, held for bookkeeping and for the system calls that map a chunk, never for a call into other code.
-//! Memory is unmapped after the lock is let go.
+//! One lock per region, held for bookkeeping alone: never for a system call on a chunk, nor for a call into other code.
+//! Chunks are mapped and unmapped, and [registrars](Registrar) told, with the lock let go.
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::lease::{Block, Lease};
 use crate::process;
 use crate::reference::Reference;
+use crate::registrar::Registrar;
 use crate::state::State;
 use crate::stats::Stats;
 
@@ -23,6 +24,8 @@ pub(crate) struct Inner {
     owner: u32,
     epoch: u64,
     state: Mutex<State>,
+    /// Signalled when the turn to get a chunk ends, and when the region is closed.
+    pub(crate) turns: Condvar,
 }
 
 /// Memory that this process owns and others may map for reading.
@@ -54,23 +57,27 @@ impl Region {
             owner,
             epoch,
             state: Mutex::new(state),
+            turns: Condvar::new(),
         })))
     }
 
     /// Allocate `bytes`, at a cache line, or at a page from 64 KiB up. What they hold is undefined.
     ///
-    /// Cost: a lock and a search in constant time; a chunk is mapped when no free piece fits.
+    /// Cost: a lock and a search in constant time; when no free piece fits, a chunk is mapped, and registrars are told of it.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`] when the limit leaves no room, [`Error::System`] when the kernel refuses a chunk,
+    /// [`Error::Full`] when the limit leaves no room, [`Error::Quarantine`] when too much may still be written by others,
+    /// [`Error::System`] when the kernel refuses a chunk, [`Error::Nested`] for a registrar that would need one,
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn allocate(&self, bytes: usize) -> Result<Lease, Error> {
         let inner = &self.0;
-        let mut state = inner.lock_open()?;
-        let (block, gone) = state.allocate(inner, bytes as u64)?;
-        drop(state);
-        drop(gone);
+        let bytes = bytes as u64;
+        let found = inner.lock_open()?.allocate(inner, bytes)?;
+        let block = match found {
+            Some(block) => block,
+            None => inner.grow(bytes)?,
+        };
         Ok(Lease::new(block))
     }
 
@@ -112,6 +119,28 @@ impl Region {
         self.0.share_chunk(chunk)
     }
 
+    /// Tell `registrar` of the chunks that exist, and of all that come and go.
+    ///
+    /// It is kept until the region is closed and the last chunk that it was told of is gone, or until it is detached.
+    /// The same one attached again is told nothing new.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Registrars`] when there are too many, [`Error::Nested`] from within a registrar,
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn attach(&self, registrar: Arc<dyn Registrar>) -> Result<(), Error> {
+        self.0.attach(registrar)
+    }
+
+    /// Tell `registrar` of the end of all chunks, as far as it is concerned, and let go of it. Idempotent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Nested`] from within a registrar, [`Error::Forked`].
+    pub fn detach(&self, registrar: &Arc<dyn Registrar>) -> Result<(), Error> {
+        self.0.detach(registrar)
+    }
+
     /// Unmap the chunks in which nothing is allocated; returns how many bytes that gave back.
     ///
     /// # Errors
@@ -134,8 +163,11 @@ impl Region {
         state.closed = true;
         let gone = state.take_empty();
         let blocks = state.live();
+        // Each chunk that is left has those that it must tell.
+        let registrars = state.registrars.take();
         drop(state);
-        drop(gone);
+        self.0.turns.notify_all();
+        drop((gone, registrars));
         Ok(blocks)
     }
 
@@ -191,6 +223,19 @@ impl Inner {
         drop(gone);
     }
 
+    pub(crate) fn enter_quarantine(&self, reference: Reference) {
+        // Forked or poisoned: the guard keeps the block all the same.
+        if let Ok(mut state) = self.lock() {
+            state.enter_quarantine(reference);
+        }
+    }
+
+    pub(crate) fn leave_quarantine(&self, reference: Reference) {
+        if let Ok(mut state) = self.lock() {
+            state.leave_quarantine(reference);
+        }
+    }
+
     pub(crate) fn share_chunk(&self, chunk: u32) -> Result<OwnedFd, Error> {
         let state = self.lock_open()?;
         let found = state.chunks.iter().find(|at| at.id == chunk);
@@ -217,21 +262,30 @@ impl Inner {
         })
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
         self.check_owner()?;
-        self.state.lock().map_err(|_| Error::Poisoned {
-            arena: self.config.name.clone(),
-        })
+        self.state.lock().map_err(|_| self.poisoned())
     }
 
-    fn lock_open(&self) -> Result<MutexGuard<'_, State>, Error> {
+    pub(crate) fn lock_open(&self) -> Result<MutexGuard<'_, State>, Error> {
         let state = self.lock()?;
+        self.check_open(&state)?;
+        Ok(state)
+    }
+
+    pub(crate) fn check_open(&self, state: &State) -> Result<(), Error> {
         if state.closed {
             return Err(Error::Closed {
                 arena: self.config.name.clone(),
             });
         }
-        Ok(state)
+        Ok(())
+    }
+
+    pub(crate) fn poisoned(&self) -> Error {
+        Error::Poisoned {
+            arena: self.config.name.clone(),
+        }
     }
 }
 

@@ -4,14 +4,17 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
 
 use crate::chunk::{Chunk, Fresh};
 use crate::config::{LARGE_BYTES, PAGE_BYTES};
 use crate::error::Error;
+use crate::ground::Ground;
 use crate::heap::{Effort, GRANULE_BYTES, Grant, Heap};
 use crate::lease::Block;
 use crate::reference::Reference;
 use crate::region::Inner;
+use crate::registrar::Registrars;
 use crate::stats::Stats;
 
 /// Chunks are a multiple of a huge page where the limit leaves room for it.
@@ -46,8 +49,14 @@ pub(crate) struct State {
     chunks_made: u32,
     /// Live blocks by generation.
     blocks: HashMap<u64, Weak<Block>, BuildHasherDefault<GenerationHasher>>,
+    /// How many guards keep a block in quarantine, by generation.
+    quarantine: HashMap<u64, u32, BuildHasherDefault<GenerationHasher>>,
+    /// Told of each chunk.
+    pub(crate) registrars: Registrars,
+    /// Who has the turn to get a chunk.
+    pub(crate) turn: Option<ThreadId>,
     pub(crate) closed: bool,
-    /// `blocks`, `chunks` and `waste_bytes` are filled in when somebody asks.
+    /// `blocks`, `quarantined_blocks`, `chunks` and `waste_bytes` are filled in when somebody asks.
     stats: Stats,
 }
 
@@ -58,6 +67,9 @@ impl State {
             chunks: Vec::new(),
             chunks_made: 0,
             blocks: HashMap::default(),
+            quarantine: HashMap::default(),
+            registrars: Registrars::new(),
+            turn: None,
             closed: false,
             stats: Stats {
                 limit_bytes,
@@ -66,24 +78,24 @@ impl State {
         }
     }
 
-    /// Allocate `length` bytes and make a block of them.
+    /// Allocate `length` bytes where there is room, and make a block of them; `None` without a further chunk.
     ///
-    /// Returns the chunks that were given up for it too, to be unmapped without the lock.
+    /// A quick search first, then one that looks everywhere.
     pub(crate) fn allocate(
         &mut self,
         inner: &Arc<Inner>,
         length: u64,
-    ) -> Result<(Arc<Block>, Vec<Chunk>), Error> {
-        let align = if length >= LARGE_BYTES {
-            PAGE_BYTES
-        } else {
-            GRANULE_BYTES
+    ) -> Result<Option<Arc<Block>>, Error> {
+        if self.stats.quarantined_bytes > inner.config.quarantine_bytes_max {
+            return Err(self.quarantine_full(inner, length));
+        }
+        let align = align_of(length);
+        let heap = &mut self.heap;
+        let grant = match heap.allocate(length, align, Effort::Quick) {
+            None => heap.allocate(length, align, Effort::Full),
+            grant => grant,
         };
-        let (grant, gone) = match self.heap.allocate(length, align, Effort::Quick) {
-            Some(grant) => (grant, Vec::new()),
-            None => self.allocate_hard(inner, length, align)?,
-        };
-        Ok((self.adopt(inner, grant, length), gone))
+        Ok(grant.map(|grant| self.adopt(inner, grant, length)))
     }
 
     /// Give a block's memory back; returns the chunks that nobody needs any more.
@@ -111,62 +123,86 @@ impl State {
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             blocks: self.blocks.len() as u64,
+            quarantined_blocks: self.quarantine.len() as u64,
             chunks: self.chunks.len() as u64,
             waste_bytes: self.stats.mapped_bytes - self.stats.live_bytes,
             ..self.stats
         }
     }
 
-    /// Allocate where a quick search found nothing: look everywhere, then map a chunk, trading empty ones for it.
-    fn allocate_hard(
+    /// How large a chunk to map for a block, after empty ones were given up for it if they had to be.
+    pub(crate) fn make_room(
         &mut self,
         inner: &Inner,
         bytes: u64,
-        align: u64,
-    ) -> Result<(Grant, Vec<Chunk>), Error> {
-        if let Some(grant) = self.heap.allocate(bytes, align, Effort::Full) {
-            return Ok((grant, Vec::new()));
-        }
+    ) -> (Result<u64, Error>, Vec<Chunk>) {
         let mut gone = Vec::new();
         if self.room() < bytes.max(1) {
             gone = self.take_empty();
         }
         if self.room() < bytes.max(1) {
-            return Err(self.full(inner, bytes));
+            return (Err(self.full(inner, bytes)), gone);
         }
         let wanted = bytes.max(inner.config.chunk_bytes).max(1);
         let chunk_bytes = wanted
             .checked_next_multiple_of(CHUNK_ALIGN_BYTES)
             .unwrap_or(wanted)
             .min(self.room());
-        self.map(inner, chunk_bytes)?;
+        (Ok(chunk_bytes), gone)
+    }
+
+    /// The number of the next chunk. Never again the same one: peers remember chunks by it.
+    pub(crate) fn next_chunk(&self) -> u32 {
+        self.chunks_made
+    }
+
+    /// Give a fresh chunk, which has the next number, to the allocator, and make the block in it that it was mapped for.
+    pub(crate) fn settle(&mut self, inner: &Arc<Inner>, fresh: Fresh, length: u64) -> Arc<Block> {
+        debug_assert_eq!(fresh.id, self.chunks_made, "one at a time");
+        let bytes = fresh.bytes;
+        let root = self.heap.add(fresh.id, bytes);
+        self.chunks.push(fresh.into_chunk(root));
+        self.chunks_made += 1;
+        self.stats.mapped_bytes += bytes;
+        self.stats.mapped_bytes_peak = self.stats.mapped_bytes_peak.max(self.stats.mapped_bytes);
         let grant = self
             .heap
-            .allocate(bytes, align, Effort::Full)
+            .allocate(length, align_of(length), Effort::Full)
             .expect("a fresh chunk has room for its block");
-        Ok((grant, gone))
+        self.adopt(inner, grant, length)
+    }
+
+    /// The memory of all chunks, which stays mapped while it is held.
+    pub(crate) fn grounds(&self) -> Vec<Arc<Ground>> {
+        let grounds = self.chunks.iter().map(|chunk| Arc::clone(&chunk.ground));
+        grounds.collect()
+    }
+
+    /// Count a block as one that somebody else may still write.
+    pub(crate) fn enter_quarantine(&mut self, reference: Reference) {
+        let guards = self.quarantine.entry(reference.generation).or_default();
+        *guards += 1;
+        if *guards == 1 {
+            self.stats.quarantined_bytes += reference.length;
+        }
+    }
+
+    /// Take one guard's word that nobody writes the block; the last one's counts.
+    pub(crate) fn leave_quarantine(&mut self, reference: Reference) {
+        let Some(guards) = self.quarantine.get_mut(&reference.generation) else {
+            debug_assert!(false, "{reference} is not in quarantine");
+            return;
+        };
+        *guards -= 1;
+        if *guards == 0 {
+            self.quarantine.remove(&reference.generation);
+            self.stats.quarantined_bytes -= reference.length;
+        }
     }
 
     /// What the limit still allows to map, in whole pages.
     fn room(&self) -> u64 {
         (self.stats.limit_bytes - self.stats.mapped_bytes) / PAGE_BYTES * PAGE_BYTES
-    }
-
-    fn map(&mut self, inner: &Inner, bytes: u64) -> Result<(), Error> {
-        let arena = &inner.config.name;
-        let fresh = Fresh::new(arena, bytes).map_err(|(call, source)| Error::System {
-            arena: arena.clone(),
-            call,
-            bytes,
-            source,
-        })?;
-        let root = self.heap.add(self.chunks_made, bytes);
-        self.chunks.push(fresh.into_chunk(self.chunks_made, root));
-        // Never again the same number: peers remember chunks by it.
-        self.chunks_made += 1;
-        self.stats.mapped_bytes += bytes;
-        self.stats.mapped_bytes_peak = self.stats.mapped_bytes_peak.max(self.stats.mapped_bytes);
-        Ok(())
     }
 
     /// Make a block of what the allocator granted.
@@ -187,7 +223,7 @@ impl State {
             .expect("granted from a chunk that is here");
         let block = Arc::new(Block {
             region: Arc::clone(inner),
-            mapping: Arc::clone(&self.chunks[at].mapping),
+            ground: Arc::clone(&self.chunks[at].ground),
             reference: Reference {
                 region: inner.id,
                 chunk,
@@ -227,5 +263,24 @@ impl State {
             blocks: self.blocks.len() as u64,
             limit: self.stats.limit_bytes,
         }
+    }
+
+    fn quarantine_full(&self, inner: &Inner, asked: u64) -> Error {
+        Error::Quarantine {
+            arena: inner.config.name.clone(),
+            asked,
+            quarantined: self.stats.quarantined_bytes,
+            blocks: self.quarantine.len() as u64,
+            limit: inner.config.quarantine_bytes_max,
+        }
+    }
+}
+
+/// Where a block of that size may begin.
+fn align_of(length: u64) -> u64 {
+    if length >= LARGE_BYTES {
+        PAGE_BYTES
+    } else {
+        GRANULE_BYTES
     }
 }

@@ -18,6 +18,10 @@ pub struct Stats {
     pub waste_bytes: u64,
     /// Live blocks.
     pub blocks: u64,
+    /// Of them, those that somebody else may still write, after whoever asked for it has given up.
+    pub quarantined_blocks: u64,
+    /// Asked for by blocks in quarantine; part of `live_bytes`.
+    pub quarantined_bytes: u64,
     /// Chunks, which is also the number of descriptors and of mappings.
     pub chunks: u64,
     /// Allocations since the region was made; also the last generation that was given.

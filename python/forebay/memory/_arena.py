@@ -26,6 +26,8 @@ class Arena(_core.Arena):
 
     Nothing is mapped before the first allocation; then the arena grows by chunks of 64 MiB,
     or larger for larger blocks, up to its limit. Untouched pages of a chunk take no memory.
+    A block that the kernel may still write after its operation was given up stays in quarantine;
+    while more than a quarter of the arena is there, allocations are refused.
     A forked child may not use its parent's arena and gets `StaleError`; it makes one of its own.
 
     Threads: any. `with` closes at the end. See `close` for what happens to memory in use.

@@ -154,7 +154,7 @@ fn resident(stat: &str, version: Version) -> u64 {
 }
 
 /// The number behind a name at the beginning of a line.
-pub(super) fn field(text: &str, name: &str) -> Option<u64> {
+fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let rest = line.strip_prefix(name)?.strip_prefix([' ', '\t'])?;
         rest.split_ascii_whitespace().next()?.parse().ok()

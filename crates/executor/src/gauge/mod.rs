@@ -21,11 +21,11 @@ use forebay_wake::Queue;
 pub use cgroup::Host;
 pub use limits::Limits;
 pub use memory::{Machine, Memory};
-pub use process::{private_bytes, set_oom_score};
 
 use crate::error::{Error, Result};
 use crate::limit::{GAUGE_BUSY_MS, GAUGE_IDLE_MS, GAUGE_SHARE};
 use crate::request::Slot;
+use process::private_bytes;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,9 +1,9 @@
-//! One process: what it has for itself, and whether the kernel ends it first.
+//! What one process has for itself.
 
 use std::fs;
-use std::io::Write;
 
-use crate::error::{Error, Result};
+use forebay_pool::keeper;
+use rustix::process::Pid;
 
 /// Private bytes of a process: what would come back if it ended. `None` where it is gone.
 ///
@@ -11,20 +11,8 @@ use crate::error::{Error, Result};
 /// not shared by a file, by `statm`; pages that a fork shares with its template count there, so that is too much
 /// rather than too little. Sources: proc(5). Cost: 70 us for a small process, 12 us by `statm`.
 pub fn private_bytes(pid: i32) -> Option<u64> {
-    match fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) {
-        // One that has ended and is not yet waited for has no memory, and an empty file.
-        Ok(text) if text.is_empty() => None,
-        Ok(text) => Some(sum_private(&text)),
-        Err(_) => own_pages(&fs::read_to_string(format!("/proc/{pid}/statm")).ok()?),
-    }
-}
-
-fn sum_private(text: &str) -> u64 {
-    let names = ["Private_Clean:", "Private_Dirty:", "Private_Hugetlb:"];
-    let kib = names
-        .iter()
-        .filter_map(|name| super::memory::field(text, name));
-    kib.sum::<u64>() * 1024
+    keeper::private_bytes(Pid::from_raw(pid)?)
+        .or_else(|| own_pages(&fs::read_to_string(format!("/proc/{pid}/statm")).ok()?))
 }
 
 fn own_pages(statm: &str) -> Option<u64> {
@@ -37,26 +25,9 @@ fn own_pages(statm: &str) -> Option<u64> {
     (resident > 0).then(|| pages * rustix::param::page_size() as u64)
 }
 
-/// Have the kernel end this process before others when memory is out: 0 to 1,000. It is never lowered.
-///
-/// # Errors
-/// `System`: it is gone, or another user's.
-pub fn set_oom_score(pid: i32, score: i32) -> Result<()> {
-    let path = format!("/proc/{pid}/oom_score_adj");
-    let failed = || Error::system(format!("raise {path}"));
-    let now = fs::read_to_string(&path).map_err(failed())?;
-    if now.trim().parse().is_ok_and(|now: i32| now >= score) {
-        return Ok(());
-    }
-    let file = fs::OpenOptions::new().write(true).open(&path);
-    let written = file.and_then(|mut file| file.write_all(score.to_string().as_bytes()));
-    written.map_err(failed())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::WORKER_OOM_SCORE;
     use std::process::{Child, Command};
 
     struct Sleeper(Child);
@@ -79,13 +50,6 @@ mod tests {
     }
 
     #[test]
-    fn private_pages_are_summed_and_shared_ones_are_not() {
-        let text = "00400000-7fff [rollup]\nRss: 900 kB\nShared_Dirty: 300 kB\n\
-                    Private_Clean: 8 kB\nPrivate_Dirty: 100 kB\nPrivate_Hugetlb: 2048 kB\n";
-        assert_eq!(sum_private(text), (8 + 100 + 2048) * 1024);
-    }
-
-    #[test]
     fn statm_gives_what_no_file_shares() {
         let page = rustix::param::page_size() as u64;
         assert_eq!(own_pages("900 300 100 1 0 50 0\n"), Some(200 * page));
@@ -104,14 +68,5 @@ mod tests {
         assert_eq!(private_bytes(sleeper.pid()), None, "a zombie has none");
         sleeper.0.wait().expect("killed");
         assert_eq!(private_bytes(sleeper.pid()), None);
-    }
-
-    #[test]
-    fn the_score_is_raised_and_never_lowered() {
-        let sleeper = Sleeper::start();
-        let score = || fs::read_to_string(format!("/proc/{}/oom_score_adj", sleeper.pid()));
-        set_oom_score(sleeper.pid(), WORKER_OOM_SCORE).expect("raised");
-        set_oom_score(sleeper.pid(), 100).expect("left");
-        assert_eq!(score().expect("read").trim(), "500");
     }
 }

@@ -45,6 +45,7 @@ use crate::error::{Error, Result};
 use crate::sys::{Page, close_inherited, raise_open_files};
 use crate::wire::{Event, Report, Request};
 use deadline::Deadlines;
+pub use memory::private_bytes;
 use poller::{Poller, Token};
 use registry::Registry;
 

@@ -1,0 +1,129 @@
+//! How a region gets a further chunk, or a further registrar: one thread at a time, which has the *turn*.
+//!
+//! The turn is a note under the region's lock, not a lock: its holder maps memory and calls registrars with nothing held,
+//! so that blocks of the chunks that are there come and go meanwhile.
+//! It makes three things true.
+//!
+//! - A registrar hears of each chunk once: none comes to the list while a chunk is announced, and the other way round.
+//! - No block of a chunk is handed out before all registrars have heard of it, because the allocator has it only then.
+//! - What the limit left when the turn began is there at its end: only its holder takes room.
+//!
+//! Chunks that are given up for room are unmapped before the new one is mapped:
+//! a limit of the system on locked memory, such as the limit of the arena, counts only one of them.
+use std::sync::{Arc, MutexGuard};
+use std::thread;
+
+use crate::chunk::Fresh;
+use crate::config::REGISTRARS_MAX;
+use crate::error::Error;
+use crate::lease::Block;
+use crate::region::Inner;
+use crate::registrar::Registrar;
+use crate::state::State;
+
+/// Ends the turn when it is dropped, by a panic too.
+struct Turn<'a>(&'a Inner);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // Poisoned or forked: all calls refuse.
+        if let Ok(mut state) = self.0.lock() {
+            state.turn = None;
+        }
+        self.0.turns.notify_all();
+    }
+}
+
+/// Whether a turn is for an open region alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Open,
+    Any,
+}
+
+impl Inner {
+    /// Map a chunk with room for a block of `length` bytes, unless another thread has made room, and make the block.
+    pub(crate) fn grow(self: &Arc<Self>, length: u64) -> Result<Arc<Block>, Error> {
+        let (_turn, mut state) = self.take_turn(Of::Open)?;
+        if let Some(block) = state.allocate(self, length)? {
+            return Ok(block);
+        }
+        let (room, gone) = state.make_room(self, length);
+        let registrars = state.registrars.clone();
+        let chunk = state.next_chunk();
+        drop(state);
+        drop(gone);
+        let fresh = self.map(chunk, room?)?;
+        for registrar in registrars.iter() {
+            fresh.ground.tell(registrar);
+        }
+        // Closed meanwhile: the chunk goes, and everybody hears of it.
+        let mut state = self.lock_open()?;
+        Ok(state.settle(self, fresh, length))
+    }
+
+    pub(crate) fn attach(&self, registrar: Arc<dyn Registrar>) -> Result<(), Error> {
+        let (_turn, mut state) = self.take_turn(Of::Open)?;
+        if state.registrars.contains(&registrar) {
+            return Ok(());
+        }
+        if state.registrars.len() == REGISTRARS_MAX {
+            return Err(Error::Registrars {
+                arena: self.config.name.clone(),
+                limit: REGISTRARS_MAX,
+            });
+        }
+        let told = Arc::clone(&registrar);
+        state.registrars.add(registrar);
+        let grounds = state.grounds();
+        drop(state);
+        for ground in grounds {
+            ground.tell(&told);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn detach(&self, registrar: &Arc<dyn Registrar>) -> Result<(), Error> {
+        let (_turn, mut state) = self.take_turn(Of::Any)?;
+        let gone = state.registrars.remove(registrar);
+        let grounds = state.grounds();
+        drop(state);
+        for ground in grounds {
+            ground.tell_end(registrar);
+        }
+        drop(gone);
+        Ok(())
+    }
+
+    /// Wait until no other thread has the turn, and take it. The guard goes before the turn does.
+    fn take_turn(&self, of: Of) -> Result<(Turn<'_>, MutexGuard<'_, State>), Error> {
+        let me = thread::current().id();
+        let mut state = self.lock()?;
+        loop {
+            if of == Of::Open {
+                self.check_open(&state)?;
+            }
+            match state.turn {
+                None => break,
+                Some(holder) if holder == me => {
+                    return Err(Error::Nested {
+                        arena: self.config.name.clone(),
+                    });
+                }
+                Some(_) => state = self.turns.wait(state).map_err(|_| self.poisoned())?,
+            }
+        }
+        state.turn = Some(me);
+        Ok((Turn(self), state))
+    }
+
+    fn map(&self, chunk: u32, bytes: u64) -> Result<Fresh, Error> {
+        let arena = &self.config.name;
+        Fresh::new(arena, self.id, chunk, bytes).map_err(|(call, source)| Error::System {
+            arena: arena.clone(),
+            call,
+            bytes,
+            source,
+        })
+    }
+}

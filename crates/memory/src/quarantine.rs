@@ -1,0 +1,39 @@
+//! Keeping a block that somebody else may still write, such as the kernel for a read whose waiter has gone.
+//!
+//! Source: a cancelled disk read is carried out all the same, and a ring that was closed with reads in flight
+//! wrote half of their buffers afterwards (DESIGN.md, decision 14).
+use crate::lease::Lease;
+use crate::reference::Reference;
+
+/// Keeps a block whoever else lets go of it, and has it counted as not to be relied on.
+///
+/// Drop it when nobody can write the block any more, on any thread.
+/// Several of one block count once.
+#[must_use = "dropping it says that nobody writes the block any more"]
+#[derive(Debug)]
+pub struct Quarantined(Lease);
+
+impl Quarantined {
+    /// The block's name.
+    pub fn reference(&self) -> Reference {
+        self.0.reference()
+    }
+}
+
+impl Lease {
+    /// Put the block into quarantine for as long as the result lives.
+    ///
+    /// While more than the limit `quarantine_bytes_max` is there, [`Region::allocate`](crate::Region::allocate) refuses.
+    /// This itself never does: what the kernel writes, it writes.
+    pub fn quarantine(&self) -> Quarantined {
+        self.region().enter_quarantine(self.reference());
+        Quarantined(self.clone())
+    }
+}
+
+impl Drop for Quarantined {
+    fn drop(&mut self) {
+        // Before the lease goes: a block that is counted is a live one.
+        self.0.region().leave_quarantine(self.0.reference());
+    }
+}
