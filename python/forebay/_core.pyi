@@ -3,8 +3,9 @@
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Generator, Iterable, Sequence
 from os import PathLike
+from pathlib import Path
 from selectors import SelectorKey
-from typing import Any, Self, final
+from typing import Any, Final, Self, final
 
 from typing_extensions import Buffer as _HasBuffer
 from typing_extensions import disjoint_base
@@ -12,7 +13,15 @@ from typing_extensions import disjoint_base
 from forebay.memory import Reference
 
 __all__ = [
+    "OUTBOX_BYTES_HIGH",
+    "OUTBOX_BYTES_LOW",
+    "STALL_BYTES_MIN",
+    "TOKEN_BYTES_MAX",
     "Arena",
+    "BlockBatch",
+    "BlockFile",
+    "BlockPort",
+    "BlockQueue",
     "Borrower",
     "Buffer",
     "Connection",
@@ -46,6 +55,7 @@ __all__ = [
     "limit_process",
     "process_has_room",
     "process_metrics",
+    "record_checksums",
     "run_keeper",
     "sweep_lent",
 ]
@@ -103,6 +113,133 @@ class Rows:
     def __new__(cls, windows: list[tuple[Window, int]], spans: list[tuple[int, int]]) -> Rows: ...
     def read(self, targets: list[Any]) -> None:
         """Copy each span into one of `targets`, writable contiguous buffers of all its rows."""
+
+# --- blockio: documented in crates/python/src/blockio ---
+
+@disjoint_base
+class BlockQueue:
+    """Carries out batches of operations."""
+
+    def __new__(
+        cls,
+        *,
+        batch_limit: int,
+        concurrency_limit: int,
+        engine: str,
+        threads: int,
+        quarantine_bytes_max: int,
+    ) -> Self: ...
+    @property
+    def engine(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+    def attach(self, arena: Arena) -> None: ...
+    def run(
+        self,
+        operations: Any,
+        files: BlockFile | Iterable[BlockFile],
+        buffer: Any,
+        *,
+        exact: bool = False,
+        return_errors: bool = False,
+        results: Any = None,
+    ) -> Any: ...
+    def start(
+        self,
+        port: BlockPort,
+        ticket: int,
+        operations: Any,
+        files: BlockFile | Iterable[BlockFile],
+        buffer: Any,
+        *,
+        exact: bool = False,
+        return_errors: bool = False,
+        results: Any = None,
+    ) -> BlockBatch: ...
+    def port(self, hand_over: bool) -> BlockPort: ...
+    def close(self) -> int: ...
+    def stats(self) -> dict[str, Any]: ...
+
+@disjoint_base
+class BlockFile:
+    """A file whose blocks are read and written in batches."""
+
+    def __new__(
+        cls, path: str | PathLike[str], mode: str, direct: bool, queue: BlockQueue
+    ) -> Self: ...
+    @property
+    def path(self) -> Path: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def direct(self) -> bool: ...
+    @property
+    def writable(self) -> bool: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def alignment(self) -> tuple[int, int]: ...
+    @property
+    def queue(self) -> BlockQueue: ...
+    def read_many(
+        self,
+        offsets: Any,
+        out: Any,
+        *,
+        lengths: Any = None,
+        exact: bool = False,
+        return_errors: bool = False,
+        results: Any = None,
+    ) -> Any: ...
+    def write_many(
+        self,
+        offsets: Any,
+        data: Any,
+        *,
+        lengths: Any = None,
+        exact: bool = False,
+        return_errors: bool = False,
+        results: Any = None,
+    ) -> Any: ...
+    def read(self, offset: int, out: Any, *, exact: bool = False) -> int: ...
+    def write(self, offset: int, data: Any, *, exact: bool = False) -> int: ...
+    def fsync(self) -> None: ...
+    def fdatasync(self) -> None: ...
+    def start(
+        self,
+        port: BlockPort,
+        ticket: int,
+        method: str,
+        offsets: Any = None,
+        memory: Any = None,
+        *,
+        lengths: Any = None,
+        exact: bool = False,
+        return_errors: bool = False,
+        results: Any = None,
+    ) -> BlockBatch: ...
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+
+@final
+class BlockBatch:
+    """A batch in flight on a port, or done."""
+
+    @property
+    def done(self) -> bool: ...
+    def result(self) -> Any: ...
+
+@final
+class BlockPort:
+    """Where batches are handed over, and where their ends are heard of: one wake-up for many."""
+
+    def fileno(self) -> int: ...
+    def turn(self) -> list[int]: ...
+    def detach(self, ticket: int, batch: BlockBatch) -> None: ...
+    def drain(self, timeout: float) -> tuple[int, list[int]]: ...
+    def close(self) -> None: ...
 
 # --- executor: documented in crates/executor/src/dispatcher ---
 
@@ -182,7 +319,12 @@ class Dispatcher:
         """Have every thread that waits in `orders`, `calls` or `finished` return."""
     def close(self) -> None: ...
 
-# --- transport ---
+# --- transport; what is written in capitals: documented in crates/transport/src/limit.rs ---
+
+OUTBOX_BYTES_HIGH: Final[int]
+OUTBOX_BYTES_LOW: Final[int]
+STALL_BYTES_MIN: Final[int]
+TOKEN_BYTES_MAX: Final[int]
 
 @disjoint_base
 class Selector:
@@ -1190,4 +1332,19 @@ def run_keeper(control: int, page: int, client: int, scratch: str | PathLike[str
         page: the page of words.
         client: the pidfd of the client.
         scratch: the directory under which services get their own.
+    """
+
+def record_checksums(records: _HasBuffer, record_bytes: int, stride_bytes: int) -> bytes:
+    """The CRC-32C of each record of a run of records, as one little-endian u32 each.
+
+    Args:
+        records: any contiguous buffer; nobody writes it meanwhile.
+        record_bytes: of each record, without what follows it, 1 or more.
+        stride_bytes: from the start of one to the start of the next, at least `record_bytes`.
+
+    Returns:
+        Four bytes for each whole record, in their order.
+
+    Raises:
+        ConfigError: a record is empty or longer than the stride.
     """

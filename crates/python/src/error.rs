@@ -1,5 +1,6 @@
 //! Errors of the core as exceptions of `forebay.errors`: one function per crate, by what the caller can do.
 #![allow(clippy::needless_pass_by_value)] // errors come by value, so that `map_err` takes these functions as they are
+use forebay_blockio::Error as Blockio;
 use forebay_executor::error::Error as Executor;
 use forebay_executor::store::StoreError as Store;
 use forebay_memory::Error as Memory;
@@ -9,6 +10,44 @@ use pyo3::exceptions::{PyInterruptedError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use rustix::io::Errno;
+
+/// The exception for an error of block I/O; a failed operation is none, see [`block`].
+pub(crate) fn blockio(error: Blockio) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Blockio::Config { .. } | Blockio::Operation { .. } | Blockio::Unavailable { .. } => {
+            config(message)
+        }
+        Blockio::Open { source, .. } => {
+            PyOSError::new_err((source.raw_os_error().unwrap_or(0), message))
+        }
+        Blockio::Closed => plain("ClosedError", message),
+        Blockio::Forked { .. } => stale(message),
+        Blockio::Thread { .. } => busy(message),
+        Blockio::Quarantine { value, limit } => raise("LimitError", message, |py| {
+            [("limit", limit), ("value", value)].into_py_dict(py)
+        }),
+        Blockio::System { source, .. } => {
+            let cause = PyOSError::new_err((source.raw_os_error().unwrap_or(0), message.clone()));
+            let broken = broken(message);
+            Python::attach(|py| broken.set_cause(py, Some(cause)));
+            broken
+        }
+        Blockio::Memory(error) => memory(error),
+        Blockio::Wake(error) => wake(error),
+        // `Interrupted`, whose exception is the signal handler's own, and what a later version of the crate may add.
+        _ => internal(message),
+    }
+}
+
+/// `BlockError`: operation `index` of a batch failed.
+pub(crate) fn block(message: String, index: usize, errno: i32) -> PyErr {
+    raise("BlockError", message, |py| {
+        let attributes = [("index", index)].into_py_dict(py)?;
+        attributes.set_item("errno", errno)?;
+        Ok(attributes)
+    })
+}
 
 /// The exception for an error of the executor.
 pub(crate) fn executor(error: Executor) -> PyErr {
@@ -40,12 +79,20 @@ pub(crate) fn memory(error: Memory) -> PyErr {
         Memory::Full { limit, asked, .. } => raise("LimitError", message, |py| {
             [("limit", limit), ("value", asked)].into_py_dict(py)
         }),
+        Memory::Quarantine {
+            limit, quarantined, ..
+        } => raise("LimitError", message, |py| {
+            [("limit", limit), ("value", quarantined)].into_py_dict(py)
+        }),
+        Memory::Registrars { limit, .. } => raise("LimitError", message, |py| {
+            [("limit", limit), ("value", limit + 1)].into_py_dict(py)
+        }),
         Memory::Stale { .. } | Memory::Forked { .. } => stale(message),
         Memory::Closed { .. } => plain("ClosedError", message),
         Memory::System { .. } => raise("BrokenError", message, |py| {
             [("delivered", "no")].into_py_dict(py)
         }),
-        // `Poisoned`, and what a later version of the crate may add.
+        // `Poisoned`, `Nested` (no registrar is Python), and what a later version of the crate may add.
         _ => internal(message),
     }
 }
@@ -170,11 +217,17 @@ pub(crate) fn closed(message: String) -> PyErr {
 /// The builtin `OSError` of a number, in the words of `os.strerror`.
 pub(crate) fn system(py: Python<'_>, errno: Errno) -> PyErr {
     let number = errno.raw_os_error();
-    let text = py
-        .import("os")
-        .and_then(|os| os.call_method1("strerror", (number,)))
-        .map(Bound::unbind);
-    text.map_or_else(|error| error, |text| PyOSError::new_err((number, text)))
+    match strerror(py, number) {
+        Ok(text) => PyOSError::new_err((number, text)),
+        Err(error) => error,
+    }
+}
+
+/// What `os.strerror` says.
+pub(crate) fn strerror(py: Python<'_>, number: i32) -> PyResult<String> {
+    py.import("os")?
+        .call_method1("strerror", (number,))?
+        .extract()
 }
 
 /// `BrokenError`: the system failed, and nothing was done.

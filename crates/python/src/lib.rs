@@ -1,5 +1,6 @@
 //! The extension module `forebay._core`: one file per system, no algorithm.
 
+mod blockio;
 mod error;
 mod executor;
 mod memory;
@@ -11,10 +12,11 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
-    use super::{Bound, PyModule, PyResult, executor, memory, pool, transport};
+    use super::{Bound, PyModule, PyResult, blockio, executor, memory, pool, transport};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        blockio::register(module)?;
         executor::register(module)?;
         memory::register(module)?;
         pool::register(module)?;

@@ -26,6 +26,13 @@ pub(crate) struct Arena {
     region: Region,
 }
 
+impl Arena {
+    /// The core's handle.
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+}
+
 #[pymethods]
 impl Arena {
     #[new]
@@ -44,6 +51,7 @@ impl Arena {
     ///
     /// Raises:
     ///     LimitError: `arena_bytes_max` leaves no room; `.limit` is the limit, `.value` the size asked for.
+    ///         Or more than a quarter of it (`quarantine_bytes_max`) is in quarantine; `.value` is how much.
     ///     ConfigError: the size is negative.
     ///     ClosedError: the arena is closed.
     ///     StaleError: this is a forked child of the arena's owner.
@@ -134,7 +142,9 @@ impl Arena {
     /// Returns:
     ///     `limit_bytes` (on `mapped_bytes`), `live_bytes` (asked for by live blocks) and `live_bytes_peak`,
     ///     `mapped_bytes` (size of all chunks) and `mapped_bytes_peak`, `waste_bytes` (mapped and not asked for),
-    ///     `blocks`, `chunks`, `allocations` (since the arena was made).
+    ///     `blocks`, `chunks`, `allocations` (since the arena was made);
+    ///     `quarantined_blocks` and `quarantined_bytes` of them are live blocks that the kernel or a peer may still write,
+    ///     although whoever asked for it has given up.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.region.stats().map_err(error::memory)?;
         [
@@ -145,6 +155,8 @@ impl Arena {
             ("mapped_bytes_peak", stats.mapped_bytes_peak),
             ("waste_bytes", stats.waste_bytes),
             ("blocks", stats.blocks),
+            ("quarantined_blocks", stats.quarantined_blocks),
+            ("quarantined_bytes", stats.quarantined_bytes),
             ("chunks", stats.chunks),
             ("allocations", stats.allocations),
         ]
@@ -164,8 +176,8 @@ impl Arena {
     }
 
     /// The number that references carry, drawn at random.
-    #[getter]
-    fn region(&self) -> u64 {
+    #[getter(region)]
+    fn region_id(&self) -> u64 {
         self.region.id()
     }
 

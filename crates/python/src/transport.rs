@@ -20,12 +20,17 @@ mod wait;
 
 pub use connection::Connection;
 
+use forebay_transport::limit;
 use pyo3::prelude::*;
 
 use crate::sys::frame::Frame;
 
-/// Add the classes and functions to the module.
+/// Add the classes, functions and limits to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("OUTBOX_BYTES_HIGH", limit::OUTBOX_BYTES_HIGH)?;
+    module.add("OUTBOX_BYTES_LOW", limit::OUTBOX_BYTES_LOW)?;
+    module.add("STALL_BYTES_MIN", limit::STALL_BYTES_MIN)?;
+    module.add("TOKEN_BYTES_MAX", limit::TOKEN_BYTES_MAX)?;
     gather::register(module)?;
     module.add_function(wrap_pyfunction!(budget::limit_process, module)?)?;
     module.add_function(wrap_pyfunction!(budget::process_has_room, module)?)?;

@@ -4,6 +4,7 @@
 //! [`inbox`], [`credit`], [`outbox`].
 //! Acting ones are thin: [`connection`] steps without blocking, `blocking` waits, [`unix`] opens.
 //! The design note, with invariants and the table of failures, is `docs/concepts/transport.md`.
+#![cfg(not(loom))] // `tests/loom.rs` includes what it checks
 
 pub mod admission;
 mod blocking;
@@ -22,7 +23,6 @@ pub mod lending;
 pub mod limit;
 pub mod look;
 pub mod messages;
-#[cfg(not(loom))] // it needs the queue as it ships, with its descriptor
 pub mod native;
 pub mod outbox;
 pub mod preface;

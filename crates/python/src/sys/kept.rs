@@ -1,19 +1,33 @@
 //! Python buffers that threads without the interpreter read, and let go without waiting for it.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::lent::Lent;
+use super::loan::Loan;
+
+/// Buffers that may be let go without the interpreter.
+#[expect(dead_code, reason = "kept to be dropped")]
+pub enum LetGo {
+    Lent(Lent),
+    Loan(Arc<Loan>),
+}
 
 /// What was let go and waits for a thread that has the interpreter.
-static LET_GO: Mutex<Vec<Lent>> = Mutex::new(Vec::new());
+static LET_GO: Mutex<Vec<LetGo>> = Mutex::new(Vec::new());
 /// The main thread has been asked to see to it.
 static ASKED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// This thread has the interpreter, and lets go on purpose.
+    static ATTACHED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// An export of a Python buffer. Dropping it never waits for the GIL: the export ends a moment later.
 pub struct Kept(ManuallyDrop<Lent>);
@@ -34,22 +48,37 @@ impl Drop for Kept {
     fn drop(&mut self) {
         // SAFETY: the value is not used again; nobody else takes it out.
         let lent = unsafe { ManuallyDrop::take(&mut self.0) };
-        LET_GO
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(lent);
-        if !ASKED.swap(true, Ordering::AcqRel) {
-            // SAFETY: may be called by any thread, with or without the GIL, while there is an interpreter; the
-            // callback takes no argument. A refusal (32 calls wait) leaves it to the next `end_exports`.
-            let asked = unsafe {
-                ffi::Py_IsInitialized() != 0
-                    && ffi::Py_AddPendingCall(Some(called), std::ptr::null_mut()) == 0
-            };
-            if !asked {
-                ASKED.store(false, Ordering::Release);
-            }
+        let_go(LetGo::Lent(lent));
+    }
+}
+
+/// Drop buffers where the interpreter may be used: at once inside of [`drop_attached`], else a moment later.
+pub fn let_go(buffers: LetGo) {
+    if ATTACHED.get() {
+        return drop(buffers);
+    }
+    LET_GO
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(buffers);
+    if !ASKED.swap(true, Ordering::AcqRel) {
+        // SAFETY: may be called by any thread, with or without the GIL, while there is an interpreter; the
+        // callback takes no argument. A refusal (32 calls wait) leaves it to the next `end_exports`.
+        let asked = unsafe {
+            ffi::Py_IsInitialized() != 0
+                && ffi::Py_AddPendingCall(Some(called), std::ptr::null_mut()) == 0
+        };
+        if !asked {
+            ASKED.store(false, Ordering::Release);
         }
     }
+}
+
+/// Drop what holds buffers, which end at once.
+pub fn drop_attached<T>(_: Python<'_>, holder: T) {
+    let before = ATTACHED.replace(true);
+    drop(holder);
+    ATTACHED.set(before);
 }
 
 /// Run by the main thread between two of its instructions, with the GIL.

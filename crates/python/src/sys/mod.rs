@@ -7,5 +7,6 @@ pub mod frame;
 pub mod given;
 pub mod kept;
 pub mod lent;
+pub mod loan;
 
 pub use fork::HOOKS;

@@ -1,0 +1,172 @@
+//! What an event loop uses: a descriptor to watch, and turns that do what can be done without waiting.
+//!
+//! Short batches go to a ring of the loop's thread; its completions make the descriptor readable, one wake-up for all of them.
+//! Batches longer than the queue's `batch_limit`, and all where there is no such ring, are handed over:
+//! the loop would have to wake for every few of their operations, and be free to. Their ends come to the same descriptor.
+use std::os::fd::{AsFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Timespec;
+
+use crate::batch::Batch;
+use crate::completion::{Completions, Finished};
+use crate::error::Error;
+use crate::flight::Keeper;
+use crate::loop_ring::LoopRing;
+use crate::queue::{BlockQueue, Shared};
+
+/// Batches of one event loop that may have ended without its having looked.
+const FINISHED_MAX: usize = 1 << 20;
+
+/// One event loop's way to a queue. Not for other threads, which are refused where it has a ring.
+pub struct Port {
+    queue: BlockQueue,
+    shared: Arc<Shared>,
+    completions: Arc<Completions>,
+    /// Batches that were handed over, and whose ends have not come.
+    handed: u64,
+    ring: Option<Box<LoopRing>>,
+    /// Batches of the ring that ended while another one was submitted.
+    unseen: Vec<Finished>,
+}
+
+impl Port {
+    /// A port with a ring of the calling thread.
+    pub(crate) fn ring(queue: BlockQueue, shared: &Arc<Shared>) -> Result<Self, Error> {
+        let mut port = Self::handed(queue, shared)?;
+        let ring = LoopRing::new(shared, port.completions.as_fd())?;
+        port.ring = Some(Box::new(ring));
+        Ok(port)
+    }
+
+    /// A port that hands everything over.
+    pub(crate) fn handed(queue: BlockQueue, shared: &Arc<Shared>) -> Result<Self, Error> {
+        Ok(Self {
+            queue,
+            shared: Arc::clone(shared),
+            completions: Arc::new(Completions::new(FINISHED_MAX)?),
+            handed: 0,
+            ring: None,
+            unseen: Vec::new(),
+        })
+    }
+
+    /// The descriptor that is readable when [`Port::turn`] is due. The port owns it.
+    pub fn fileno(&self) -> RawFd {
+        self.completions.fileno()
+    }
+
+    /// Submit a batch. `Some` gives `keeper` back: it is done already, as reads from the page cache are.
+    ///
+    /// A ticket is one batch's among all that are in flight on the queue, those of other ports included.
+    ///
+    /// # Errors
+    ///
+    /// As [`BlockQueue::submit`]; [`Error::Thread`] for another thread than the one that made the port.
+    pub fn submit(
+        &mut self,
+        batch: Batch,
+        keeper: Keeper,
+        ticket: u64,
+    ) -> Result<Option<Keeper>, Error> {
+        self.shared.check_open()?;
+        match &mut self.ring {
+            Some(ring) if batch.count() <= self.shared.config.batch_limit as usize => {
+                ring.admit(batch, keeper, ticket)?;
+                self.go(ticket)
+            }
+            ring => {
+                if let Some(ring) = ring {
+                    ring.check()?;
+                }
+                self.queue
+                    .submit(batch, keeper, ticket, &self.completions)?;
+                self.handed += 1;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Have the ring go on; returns the keeper of the batch `ticket` if it has ended.
+    fn go(&mut self, ticket: u64) -> Result<Option<Keeper>, Error> {
+        let Some(ring) = &mut self.ring else {
+            return Ok(None);
+        };
+        let more = ring.go(&mut self.unseen);
+        let at = self.unseen.iter().position(|one| one.ticket == ticket);
+        let ours = at.and_then(|at| self.unseen.swap_remove(at).keeper);
+        if !self.unseen.is_empty() || matches!(more, Ok(true)) {
+            self.wake();
+        }
+        more.map(|_| ours)
+    }
+
+    /// Do what can be done without waiting, and append the batches that have ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`]; [`Error::System`] when completions cannot be collected any more.
+    pub fn turn(&mut self, finished: &mut Vec<Finished>) -> Result<(), Error> {
+        if let Some(ring) = &self.ring {
+            ring.check()?;
+        }
+        // Clears the descriptor, so it comes before the ring is looked at.
+        self.handed -= self.completions.drain(finished)? as u64;
+        finished.append(&mut self.unseen);
+        if let Some(ring) = &mut self.ring
+            && ring.go(finished)?
+        {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    /// Nobody waits for the batch any more; its end comes when the kernel has let go of its memory.
+    pub fn detach(&mut self, ticket: u64) {
+        if let Some(ring) = &mut self.ring {
+            ring.detach(ticket);
+            self.wake(); // it may have nothing in flight, and then its end is there now
+        }
+        if self.handed > 0 {
+            self.queue.detach(ticket);
+        }
+    }
+
+    /// Cancel what is on the ring, and wait for all that is in flight, at most `timeout`.
+    ///
+    /// Returns what is left then: operations of the ring, which are given up for good with the port, and batches handed over.
+    /// All that ended is appended to `finished`.
+    pub fn drain(&mut self, timeout: Duration, finished: &mut Vec<Finished>) -> u64 {
+        let deadline = Instant::now() + timeout;
+        finished.append(&mut self.unseen);
+        let ring = &mut self.ring;
+        let flying = ring
+            .as_mut()
+            .map_or(0, |ring| ring.drain(deadline, finished));
+        while self.handed > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || !await_readable(&self.completions, left) {
+                break;
+            }
+            self.handed -= self
+                .completions
+                .drain(finished)
+                .map_or(0, |count| count as u64);
+        }
+        flying + self.handed
+    }
+
+    /// Make the descriptor readable.
+    fn wake(&self) {
+        _ = rustix::io::write(&*self.completions, &1_u64.to_ne_bytes());
+    }
+}
+
+fn await_readable(completions: &Completions, timeout: Duration) -> bool {
+    let timeout = Timespec::try_from(timeout).ok();
+    let mut watched = [PollFd::new(completions, PollFlags::IN)];
+    // A signal ends the wait early, and the caller looks at the time again.
+    !matches!(poll(&mut watched, timeout.as_ref()), Ok(0))
+}

@@ -1,0 +1,75 @@
+//! An I/O thread whose ring is gone.
+//!
+//! The one test of this file, because it looks for the ring among all descriptors of the process.
+mod engine;
+mod sys;
+
+use std::collections::HashSet;
+use std::fs;
+
+use engine::{Engine, Folder, await_into, pattern, read, special};
+use forebay_blockio::{Error, Files, Mode};
+use rustix::io::Errno;
+use sys::{Loan, put_over};
+
+/// Descriptors that are rings.
+fn rings() -> HashSet<i32> {
+    let all = fs::read_dir("/proc/self/fd").expect("every Linux has it");
+    let rings = all.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let target = fs::read_link(entry.path()).ok()?;
+        let is_ring = target.to_str()?.contains("[io_uring]");
+        is_ring.then(|| entry.file_name().to_str()?.parse().ok())?
+    });
+    rings.collect()
+}
+
+/// Whoever waits for a read is told, what the kernel may still write is never used again, and further batches are refused.
+#[test]
+fn what_was_in_flight_fails_and_keeps_its_memory() {
+    let folder = Folder::new();
+    let pipe = folder.pipe();
+    let file = folder.file(&pattern(4096), false);
+    let null = special("/dev/null", Mode::Read);
+    let engine = Engine::io_thread();
+    let before = rings();
+    let [waiting, after] = [(); 2].map(|()| Loan::new(&[read(0, 0, 4)], 4));
+    let first = engine.submit(
+        waiting.batch(Files::One(pipe.file.clone()), false),
+        waiting.keeper(),
+    );
+    // What was handed over later has ended, so the kernel has it.
+    engine.run(after.batch(Files::One(file.clone()), false));
+    for ring in rings().difference(&before) {
+        put_over(*ring, &null);
+    }
+    // The thread waits with the ring that it had; what comes now wakes it.
+    let second = engine.submit(after.batch(Files::One(file.clone()), false), after.keeper());
+    let mut finished = Vec::new();
+    await_into(&engine.done, 2, &mut finished);
+    let mut tickets: Vec<_> = finished.iter().map(|one| one.ticket).collect();
+    tickets.sort_unstable();
+    assert_eq!(tickets, [first, second]);
+    let lost = i64::from(-Errno::OPNOTSUPP.raw_os_error());
+    assert_eq!(waiting.results(), [lost]);
+    assert_eq!(after.results(), [lost]);
+    drop(finished);
+    assert_eq!(waiting.owners(), 2, "the kernel may still write it");
+    assert_eq!(after.owners(), 1, "the kernel has never had it");
+    assert_eq!(engine.queue.stats().leaked_operations, 1);
+
+    let refused = engine.queue.submit(
+        after.batch(Files::One(file), false),
+        after.keeper(),
+        3,
+        &engine.done,
+    );
+    let refused = refused.expect_err("the thread has ended");
+    assert!(matches!(refused, Error::System { .. }), "{refused:?}");
+    assert!(
+        refused.to_string().contains("make another queue"),
+        "{refused}"
+    );
+    assert_eq!(after.owners(), 1);
+    assert_eq!(engine.queue.close(), 1, "it is still lost");
+}

@@ -1,0 +1,174 @@
+//! Python arrays as a loan takes them: those that fit as they are, others through `forebay.blockio._arrays`.
+use forebay_blockio::Operation;
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use crate::error;
+use crate::sys::loan::{Loan, Place, Want};
+
+/// What numpy calls the fields of an operation, see `forebay.blockio.OPERATION`.
+const OPERATION_FORMAT: &str = "T{Q:offset:Q:buffer_offset:I:length:H:file:B:kind:B:flags:}";
+
+/// What an array of items holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Items {
+    Offsets,
+    Lengths,
+    Operations,
+}
+
+impl Items {
+    /// The function of `forebay.blockio._arrays` that makes one of anything.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Offsets => "offsets",
+            Self::Lengths => "lengths",
+            Self::Operations => "operations",
+        }
+    }
+
+    fn place(self) -> Place {
+        match self {
+            Self::Offsets | Self::Operations => Place::Items,
+            Self::Lengths => Place::Lengths,
+        }
+    }
+
+    /// Whether the values of the loan are of this kind, and where they should be.
+    fn fits(self, loan: &Loan) -> bool {
+        let place = self.place();
+        let format = loan.format(place);
+        match self {
+            Self::Offsets => {
+                is_one_of(format, b"QLql")
+                    && loan.is_row_of::<u64>(place)
+                    && loan.lent::<u64>(place).is_some()
+            }
+            Self::Lengths => {
+                is_one_of(format, b"ILil")
+                    && loan.is_row_of::<u32>(place)
+                    && loan.lent::<u32>(place).is_some()
+            }
+            Self::Operations => {
+                let bytes = matches!(format, b"B" | b"b" | b"c") && loan.is_row_of::<u8>(place);
+                let whole = is_operation(format) && loan.is_row_of::<Operation>(place);
+                (bytes || whole) && loan.lent::<Operation>(place).is_some()
+            }
+        }
+    }
+}
+
+/// A single native or little-endian code of `struct`. `L` is 4 or 8 bytes; the caller looks at the size.
+fn is_one_of(format: &[u8], codes: &[u8]) -> bool {
+    match format {
+        [code] | [b'@' | b'=' | b'<', code] => codes.contains(code),
+        _ => false,
+    }
+}
+
+/// Whether a format is that of `OPERATION`; `L` and `Q` are the same to numpy here.
+fn is_operation(format: &[u8]) -> bool {
+    let written = format.iter().filter(|code| !b"@=<".contains(code));
+    let known = OPERATION_FORMAT.bytes();
+    written
+        .map(|&code| if code == b'L' { b'Q' } else { code })
+        .eq(known)
+}
+
+/// Have the loan hold `object` as items, as it is where it fits.
+pub(super) fn take_items(loan: &mut Loan, items: Items, object: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = object.py();
+    if loan.take(items.place(), object, Want::Values).is_ok() {
+        if items.fits(loan) {
+            return Ok(());
+        }
+        loan.give_up(items.place(), py);
+    }
+    let made = py
+        .import("forebay.blockio._arrays")?
+        .call_method1(items.name(), (object,))?;
+    loan.take(items.place(), &made, Want::Values)?;
+    if items.fits(loan) {
+        return Ok(());
+    }
+    let name = items.name();
+    Err(error::config(format!(
+        "{name} cannot be used as they are; give a C-contiguous array"
+    )))
+}
+
+/// Have the loan hold the batch's buffer.
+pub(super) fn take_memory(
+    loan: &mut Loan,
+    object: &Bound<'_, PyAny>,
+    written: Option<bool>,
+) -> PyResult<()> {
+    let want = match written {
+        Some(true) | None => Want::WritableBytes,
+        Some(false) => Want::Bytes,
+    };
+    let mut taken = loan.take(Place::Memory, object, want);
+    if taken.is_err() && written.is_none() {
+        taken = loan.take(Place::Memory, object, Want::Bytes);
+    }
+    taken.map_err(|refused| {
+        let wanted = match written {
+            Some(true) => "give a writable C-contiguous buffer to read into",
+            _ => "give a C-contiguous buffer",
+        };
+        unfit(object, &refused, wanted)
+    })
+}
+
+/// Have the loan hold where the results go; return the array: the caller's, or a new one.
+pub(super) fn take_results<'py>(
+    py: Python<'py>,
+    loan: &mut Loan,
+    given: Option<&Bound<'py, PyAny>>,
+    count: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = match given {
+        Some(array) => array.clone(),
+        None => new_results(py, count)?,
+    };
+    loan.take(Place::Results, &array, Want::WritableValues)
+        .map_err(|refused| unfit(&array, &refused, "give a writable int64 array"))?;
+    let format = loan.format(Place::Results);
+    let room = loan.results().map(|results| results.count());
+    let fits = is_one_of(format, b"ql") && loan.is_row_of::<i64>(Place::Results);
+    if fits && room == Some(count) {
+        return Ok(array);
+    }
+    let format = String::from_utf8_lossy(format).into_owned();
+    let bytes = loan.bytes(Place::Results);
+    Err(error::config(format!(
+        "results has {bytes} bytes of format {format:?} and {} dimensions; give a C-contiguous int64 array of {count} numbers",
+        loan.dimensions(Place::Results)
+    )))
+}
+
+fn new_results(py: Python<'_>, count: usize) -> PyResult<Bound<'_, PyAny>> {
+    static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let new = NEW.get_or_try_init(py, || {
+        py.import("forebay.blockio._arrays")?
+            .getattr("new_results")
+            .map(Bound::unbind)
+    })?;
+    new.bind(py).call1((count,))
+}
+
+/// `ConfigError` for memory that is not what is needed; what has no memory at all stays a `TypeError`.
+fn unfit(object: &Bound<'_, PyAny>, refused: &PyErr, wanted: &str) -> PyErr {
+    let py = object.py();
+    if !refused.is_instance_of::<PyBufferError>(py) && !refused.is_instance_of::<PyValueError>(py) {
+        return refused.clone_ref(py);
+    }
+    match object.get_type().name() {
+        Ok(kind) => error::config(format!(
+            "this {kind} cannot be used ({}); {wanted}",
+            refused.value(py)
+        )),
+        Err(_) => PyTypeError::new_err("this object cannot be used"),
+    }
+}

@@ -1,0 +1,37 @@
+//! Checksums of the records of a batch.
+#![allow(clippy::doc_markdown)] // the comments are Python docstrings
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::error;
+use crate::sys::lent::Lent;
+
+/// The CRC-32C of each record of a run of records, as one little-endian u32 each.
+///
+/// Args:
+///     records: any contiguous buffer; nobody writes it meanwhile.
+///     record_bytes: of each record, without what follows it, 1 or more.
+///     stride_bytes: from the start of one to the start of the next, at least `record_bytes`.
+///
+/// Returns:
+///     Four bytes for each whole record, in their order.
+///
+/// Raises:
+///     ConfigError: a record is empty or longer than the stride.
+///
+/// Threads: any; the GIL is not held. Cost: about 0.7 nanoseconds a byte. Source: RFC 3720, B.4.
+#[pyfunction]
+pub(super) fn record_checksums<'py>(
+    records: &Bound<'py, PyAny>,
+    record_bytes: usize,
+    stride_bytes: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let py = records.py();
+    let records = Lent::new(records)?;
+    let sums = py.detach(|| {
+        let sums = forebay_blockio::record_checksums(records.as_ref(), record_bytes, stride_bytes);
+        sums.map(|sums| sums.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
+    });
+    let sums = sums.map_err(|refused| error::config(refused.to_string()))?;
+    Ok(PyBytes::new(py, &sums))
+}
