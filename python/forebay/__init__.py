@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from forebay._lazy import lazy
 
 if TYPE_CHECKING:
+    from forebay.blockio import BlockFile, RecordFile
     from forebay.errors import (
         BlockError,
         BrokenError,
@@ -60,6 +61,7 @@ __all__ = [
     "Arena",
     "AsyncClient",
     "BlockError",
+    "BlockFile",
     "BrokenError",
     "Buffer",
     "BusyError",
@@ -86,6 +88,7 @@ __all__ = [
     "NullPool",
     "PortFile",
     "ProtocolError",
+    "RecordFile",
     "RemoteError",
     "Reset",
     "Service",
@@ -104,6 +107,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "blockio": ("BlockFile", "RecordFile"),
         "executor": ("App", "AsyncClient", "Client", "Context", "Executor", "Submit"),
         "memory": ("Arena", "Buffer"),
         "pool": (

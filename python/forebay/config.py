@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from forebay.errors import ConfigError
 
-__all__ = ["ExecutorConfig", "PoolConfig", "parse_bytes", "parse_seconds"]
+__all__ = ["BlockioConfig", "ExecutorConfig", "PoolConfig", "parse_bytes", "parse_seconds"]
 
 _BYTES: Final = {
     "B": 1,
@@ -301,7 +301,58 @@ class ExecutorConfig:
         return cls(**{name: value for name, value in settings.items() if value is not None})
 
 
+_BLOCKIO_COUNTS: Final = ("batch_limit", "concurrency_limit", "threads")
+_BLOCKIO_ENDS: Final = {"batch_limit": 1 << 15, "concurrency_limit": 1 << 16, "threads": 1025}
+"""What a ring takes and holds; threads beyond a thousand only wait for each other."""
+ENGINES: Final = ("auto", "ring", "threads")
+"""What carries out block operations; "auto" is a ring where the kernel allows one."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockioConfig:
+    """Settings of a queue of block operations. Sizes are bytes or counts."""
+
+    batch_limit: int = 64
+    """Operations that one system call hands to the kernel; most disks do 64 at once."""
+
+    concurrency_limit: int = 192
+    """Operations in flight per ring: two batches are under way while a third is filled."""
+
+    engine: str = "auto"
+    """"ring" (io_uring) or "threads"; "auto" takes a ring where the kernel allows one."""
+
+    threads: int = 32
+    """Operations in flight where there is no ring; twice as many read a disk 5 % faster."""
+
+    quarantine_bytes_max: int = 64 << 20
+    """Memory of cancelled operations that the kernel may still write; above it none begin."""
+
+    def __post_init__(self) -> None:
+        for name in _BLOCKIO_COUNTS:
+            value, end = getattr(self, name), _BLOCKIO_ENDS[name]
+            if value < 1:
+                raise ConfigError(f"{name} is {value}; give 1 or more")
+            if value >= end:
+                raise ConfigError(f"{name} is {value}; give less than {end}")
+        if self.batch_limit > self.concurrency_limit:
+            raise ConfigError(
+                f"batch_limit is {self.batch_limit}; give at most concurrency_limit"
+                f" ({self.concurrency_limit})"
+            )
+        if self.engine not in ENGINES:
+            raise ConfigError(f"engine is {self.engine!r}; give one of {', '.join(ENGINES)}")
+        if not 0 <= self.quarantine_bytes_max < 1 << 63:
+            raise ConfigError(
+                f"quarantine_bytes_max is {self.quarantine_bytes_max}; give bytes, 0 or more"
+            )
+
+
 KINDS: Final[dict[str, dict[str, str]]] = {
+    "blockio": {
+        **dict.fromkeys(_BLOCKIO_COUNTS, "count"),
+        "engine": "word",
+        "quarantine_bytes_max": "size",
+    },
     "pool": {
         **dict.fromkeys(_POOL_COUNTS, "count"),
         **dict.fromkeys(_POOL_TIMES, "time"),

@@ -27,7 +27,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from forebay.config import KINDS, ExecutorConfig, PoolConfig, parse_bytes, parse_seconds
+from forebay.config import (
+    KINDS,
+    BlockioConfig,
+    ExecutorConfig,
+    PoolConfig,
+    parse_bytes,
+    parse_seconds,
+)
 from forebay.errors import ConfigError
 
 __all__ = ["Configuration", "Setting", "find_configuration"]
@@ -38,7 +45,11 @@ GENERAL: Final = ("app", "url", "state_dir", "log_level", "token", "token_file")
 SECRET: Final = ("token",)
 """Never shown."""
 
-_CONFIGS: Final[dict[str, Any]] = {"pool": PoolConfig, "executor": ExecutorConfig}
+_CONFIGS: Final[dict[str, Any]] = {
+    "pool": PoolConfig,
+    "executor": ExecutorConfig,
+    "blockio": BlockioConfig,
+}
 
 _OTHER_VARIABLES: Final = frozenset({"FOREBAY_CONFIG", "FOREBAY_POOL_PATH", "FOREBAY_POOL_CGROUP"})
 """Variables that are no setting."""
@@ -85,6 +96,11 @@ class Configuration:
     def executor(self) -> ExecutorConfig:
         """The settings of a server that runs requests."""
         return ExecutorConfig(**self._of("executor"))
+
+    @property
+    def blockio(self) -> BlockioConfig:
+        """The settings of a queue of block operations."""
+        return BlockioConfig(**self._of("blockio"))
 
     def shown(self) -> Iterator[Setting]:
         """The settings as they may be printed: a secret is stars."""
@@ -283,4 +299,7 @@ def _speaks_of_us(project: Path) -> bool:
 def _users(environment: Mapping[str, str]) -> Path | None:
     base = environment.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     path = Path(base) / "forebay" / "forebay.toml"
-    return path if path.is_file() else None
+    try:
+        return path if path.is_file() else None
+    except PermissionError:
+        return None  # another user's home, as for a program that has put off its rights

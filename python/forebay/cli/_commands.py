@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "top": Command("forebay.cli._top", "who runs, who waits, and for what"),
     "cron": Command("forebay.cli._cron", "requests that a server submits by itself"),
     "pool": Command("forebay.cli._pool", "look at the shared pool and change it"),
+    "records": Command("forebay.cli._records", "look into a record file"),
     "status": Command("forebay.cli._status", "whether a server runs, and how it is"),
     "stop": Command("forebay.cli._stop", "end a server when its running requests have ended"),
     "config": Command("forebay.cli._config", "every setting, and where it comes from"),
