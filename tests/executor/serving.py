@@ -125,6 +125,8 @@ class Serving:
             "FOREBAY_STATE_DIR": str(directory / "state"),
             "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)]),
         }
+        # Users have byte code on disk, whatever the environment of the tests is.
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.process: subprocess.Popen[bytes] | None = None
         self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._reader: threading.Thread | None = None

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from forebay.executor._admin import Admin
-from forebay.executor._ids import CHARS, span_of, text_of
+from forebay.executor._ids import ID_CHARS, span_of, text_of
 from forebay.executor._refused import Refused
 from forebay.executor._rows import PAGE_MAX, Rows, rfc3339, shown
 from forebay.executor._why import cause
@@ -153,7 +153,7 @@ class TestIds:
     def test_text_and_number_are_the_same(self, number: int) -> None:
         """An id is printed, copied and given back."""
         text = text_of(number)
-        assert len(text) == CHARS
+        assert len(text) == ID_CHARS
         assert span_of(text) == (number, number + 1)
 
     @pytest.mark.parametrize("text", ["", "u", "0" * 13, "a b", "ü"])
@@ -403,6 +403,7 @@ class TestAnswers:
         ({"kind": "timed_out", "timeout_s": 2.5}, "timeout of 2.5 s"),
         ({"kind": "after", "id": "0123"}, "request 0123"),
         ({"kind": "outcome_unknown"}, "power"),
+        ({"kind": "unkept", "message": "its file is a link"}, "its file is a link"),
         ({"kind": "refused", "message": "gone"}, "gone"),
     ],
 )

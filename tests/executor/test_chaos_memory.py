@@ -69,7 +69,8 @@ def begin(path: str) -> None:
     os.rename(path + ".new", path)
 '''
 LIMIT_BYTES = 400 << 20
-OVERRUNS = 20
+OVERRUNS = int(os.environ.get("FOREBAY_CHAOS_OVERRUNS", "8"))
+"""`make chaos` has 20."""
 TOLD_S = 0.1
 """From the death of the worker to its cause in the client's hands."""
 

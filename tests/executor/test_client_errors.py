@@ -59,6 +59,7 @@ def test_each_death_says_what_it_was(failure: dict[str, Any], text: str) -> None
         ({"kind": "after", "id": "03f0x25q2000"}, BrokenError, "no"),
         ({"kind": "refused", "message": "too large"}, BrokenError, "no"),
         ({"kind": "outcome_unknown"}, BrokenError, "maybe"),
+        ({"kind": "unkept", "message": "its file is a link"}, BrokenError, "maybe"),
         ({"kind": "of a later version"}, BrokenError, "maybe"),
     ],
     ids=lambda one: one["kind"] if isinstance(one, dict) else "",

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
+from forebay.errors import BrokenError, ConfigError, DeadlineError
 from forebay.rpc._lot import Lot, Place, Verdict
 
 LIMIT = 3
@@ -62,24 +63,30 @@ class LotMachine(RuleBasedStateMachine):
         assert left[chosen.channel] == min(left.values())
         return self.begin(chosen)
 
-    @rule(target=calls, fails=st.booleans())
-    def opened(self, fails: bool) -> Any:
+    @rule(target=calls)
+    def opened(self) -> Any:
         if not self.opening:
             return multiple()
         self.opening -= 1
-        if not fails:
-            return self.begin(self.lot.add(FakeChannel()))  # type: ignore[arg-type]
-        self.lot.give_up()
-        return multiple()
+        return self.begin(self.lot.add(FakeChannel()))  # type: ignore[arg-type]
 
-    @rule(target=calls)
-    def share(self) -> Any:
-        place = self.lot.share()
+    @rule(target=calls, error=st.sampled_from([BrokenError("gone"), DeadlineError("late")]))
+    def not_opened(self, error: Exception) -> Any:
+        if not self.opening:
+            return multiple()
+        self.opening -= 1
+        place = self.lot.give_up(error)
         if place is None:
             assert not self.usable()
             return multiple()
         assert place.channel in self.usable()
         return self.begin(place)
+
+    @rule(error=st.sampled_from([KeyboardInterrupt(), ConfigError("no such thing")]))
+    def opening_ended_otherwise(self, error: BaseException) -> None:
+        if self.opening:
+            self.opening -= 1
+            assert self.lot.give_up(error) is None
 
     @rule(place=consumes(calls))
     def end(self, place: Place) -> None:
@@ -95,7 +102,7 @@ class LotMachine(RuleBasedStateMachine):
         for channel in self.lot.take_gone():
             assert not self.running[channel]
             assert channel not in self.closed
-            self.closed.add(channel)  # type: ignore[arg-type]
+            self.closed.add(channel)
 
     @invariant()
     def keeps_to_its_limit(self) -> None:

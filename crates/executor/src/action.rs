@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::op::Op;
-use crate::request::{Blob, Ending, Lane, Slot};
+use crate::request::{Ending, Lane, Slot};
 
 /// How hard a run is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,8 +21,10 @@ pub enum Step {
 pub enum Action {
     /// Write it; `Machine::committed` answers for each, in their order.
     Store(Op),
-    /// Make a file of a result, beside the commits; `Machine::filed` answers.
-    File(RequestId, Blob),
+    /// Have the result of an end in its file, beside the commits; `Machine::filed` answers.
+    File(RequestId, Arc<Ending>),
+    /// Remove what this run may have left in a file: nobody has told of it.
+    Discard(RequestId, u32),
     /// A submission is on disk: tell who submitted.
     Accepted(RequestId),
     /// A submission is not on disk and will not be: tell who submitted; nobody else knows of it.

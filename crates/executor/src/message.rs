@@ -12,7 +12,7 @@ mod work;
 mod writer;
 
 pub use answer::{
-    Message, accepted, answered, cancelled, ended, logged, progressed, reasoned, refused,
+    Message, accepted, answered, cancelled, ended, in_file, logged, progressed, reasoned, refused,
     status_event, stood,
 };
 pub use call::{Call, Submit};

@@ -142,6 +142,8 @@ pub enum Failure {
     After(RequestId),
     /// It had begun when the power went, and may not run twice.
     OutcomeUnknown,
+    /// It ran, and its result could not be kept.
+    Unkept(Arc<str>),
     /// The server's own, such as an application that cannot be imported any more.
     Refused(Arc<str>),
 }
@@ -150,6 +152,8 @@ pub enum Failure {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     Succeeded(Blob),
+    /// The same; its worker has left the result, of so many bytes, in a file of the store.
+    InFile(u64),
     Failed(Failure),
     /// It was interrupted because somebody had cancelled it.
     Cancelled,

@@ -192,9 +192,59 @@ fn the_end_of_a_large_result_is_written_behind_its_file_and_its_worker_goes_on()
         .finished(0, slot, second, 1, Outcome::Cancelled, None);
     rig.commit_all();
     assert!(rig.ended(second).is_some() && !rig.machine.is_idle());
-    rig.machine.filed(0, first);
+    rig.machine.filed(0, first, None);
     assert_eq!(rig.ended(first), None, "not before its commit");
     rig.commit_all();
     assert_eq!(rig.ended(first), Some(Status::Succeeded));
     assert!(rig.machine.is_idle());
+}
+
+#[test]
+fn what_a_worker_left_is_looked_at_before_its_end_and_fails_the_request_where_it_is_unfit() {
+    let mut rig = rig();
+    for unfit in [None, Some("its worker's file is no regular file")] {
+        let id = rig.submit("Long", Options::default());
+        rig.commit_all();
+        let runs = rig.dispatched();
+        let [(slot, _, _)] = runs[..] else {
+            panic!("{runs:?}");
+        };
+        let result = Outcome::InFile(2_000_000);
+        rig.machine.finished(0, slot, id, 1, result.clone(), None);
+        let actions = rig.take();
+        let filed = |action: &Action| matches!(action, Action::File(one, _) if *one == id);
+        assert!(actions.iter().any(filed), "{actions:?}");
+        rig.commit_all();
+        assert_eq!(rig.ended(id), None);
+        rig.machine.filed(0, id, unfit);
+        rig.commit_all();
+        let (status, outcome) = match unfit {
+            None => (Status::Succeeded, result),
+            Some(why) => (Status::Failed, Outcome::Failed(Failure::Unkept(why.into()))),
+        };
+        assert_eq!(rig.ended(id), Some(status));
+        assert_eq!(rig.endings[&id].outcome, outcome);
+    }
+    assert!(rig.machine.is_idle());
+}
+
+#[test]
+fn what_a_run_left_whose_worker_died_is_discarded() {
+    let mut rig = rig();
+    let id = rig.submit("Long", Options::default());
+    rig.commit_all();
+    let runs = rig.dispatched();
+    let [(slot, _, attempt)] = runs[..] else {
+        panic!("{runs:?}");
+    };
+    rig.machine.worker_gone(0, slot, rig::death("signal"));
+    let discards: Vec<_> = rig
+        .take()
+        .into_iter()
+        .filter_map(|action| match action {
+            Action::Discard(id, attempt) => Some((id, attempt)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(discards, [(id, attempt)]);
 }

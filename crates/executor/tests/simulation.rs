@@ -50,7 +50,6 @@ fn forty_thousand_steps_break_no_invariant() {
 }
 
 #[test]
-#[ignore = "six seconds with --release, where make test runs it"]
 fn a_million_steps_break_no_invariant() {
     let seeds = std::env::var("FOREBAY_SIMULATION_SEEDS").ok();
     let seeds = seeds.map_or(500, |seeds| {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay.cli._arguments import request_parser, take_arguments
 from forebay.cli._manifest import cached, find_request, listing, manifest_of, split_target
-from forebay.cli._output import say
-from forebay.cli._parser import Parser, UsageError, talking
+from forebay.cli._output import say, say_json
+from forebay.cli._parser import Parser, UsageError, command, talking
 from forebay.cli._session import session
 
 if TYPE_CHECKING:
@@ -23,6 +24,47 @@ class Call(NamedTuple):
     name: str
     arguments: dict[str, Any]
     submit: Submit
+
+
+def add_submission(
+    commands: Any,
+    name: str,
+    own: Callable[[Any], None],
+    run: Callable[[argparse.Namespace], int],
+    *,
+    description: str,
+    examples: str,
+) -> None:
+    """Add a command that submits a request.
+
+    Args:
+        commands: of the command line.
+        name: of the command.
+        own: adds its own options, in front of the request's name or behind it.
+        run: gets the options where no help was asked for.
+        description: what it does, for its help.
+        examples: behind the help.
+    """
+
+    def start(options: argparse.Namespace) -> int:
+        if _help_wanted(parser, options) or _show_request_help(options, name, own):
+            return 0
+        _settle(options)
+        return run(options)
+
+    parser = command(
+        commands, name, start, description=description, examples=examples, add_help=False
+    )
+    own(parser)
+    _words(parser)
+
+
+def say_id(request: Request, options: argparse.Namespace) -> None:
+    """Print the id of a request, once it is on disk."""
+    if options.json:
+        say_json({"id": request.id, "name": request.name})
+    else:
+        say(request.id)
 
 
 def submitting(parser: Any) -> None:
@@ -42,18 +84,15 @@ def submitting(parser: Any) -> None:
     parser.add_argument("--submitter", metavar="NAME", help="for whom; they take turns")
 
 
-def words(parser: Parser) -> None:
-    """The name of the request, and everything behind it."""
-    parser.add_argument("-h", "--help", action="store_true", help="show this, or help for NAME")
-    parser.add_argument(
-        "words",
-        nargs=argparse.REMAINDER,
-        metavar="NAME | TARGET [--ARGUMENT VALUE ...]",
-        help="a request by its name, or tune.py:tune; its arguments are options: NAME --help",
-    )
+def submit(
+    client: Client, options: argparse.Namespace, name: str, own: Callable[[Any], None]
+) -> Request:
+    """Submit what the command line says; typed by what the server knows of the request."""
+    call = _call(client, options, name, own)
+    return client.submit(call.name, arguments=call.arguments, options=call.submit)
 
 
-def help_wanted(parser: Parser, options: argparse.Namespace) -> bool:
+def _help_wanted(parser: Parser, options: argparse.Namespace) -> bool:
     """Print the help that was asked for; False: none was.
 
     Raises:
@@ -72,13 +111,7 @@ def help_wanted(parser: Parser, options: argparse.Namespace) -> bool:
     return True
 
 
-def submit(client: Client, options: argparse.Namespace, command: str, add: Any) -> Request:
-    """Submit what the command line says; typed by what the server knows of the request."""
-    call = _call(client, options, command, add)
-    return client.submit(call.name, arguments=call.arguments, options=call.submit)
-
-
-def show_request_help(options: argparse.Namespace, command: str, add: Any) -> bool:
+def _show_request_help(options: argparse.Namespace, name: str, own: Callable[[Any], None]) -> bool:
     """Print the help of a request, from what the last server left where that is fresh.
 
     Returns:
@@ -92,16 +125,47 @@ def show_request_help(options: argparse.Namespace, command: str, add: Any) -> bo
         with session(options, start=not options.no_start) as client:
             manifest = manifest_of(client)
     request = find_request(manifest, wanted, of_target=of_target)
-    parser = request_parser(command, request, manifest["definitions"], add)
+    parser = request_parser(name, request, manifest["definitions"], own)
     parser.print_help(sys.stdout)
     return True
 
 
-def _call(client: Client, options: argparse.Namespace, command: str, add: Any) -> Call:
+def _settle(options: argparse.Namespace) -> None:
+    """Find out what has to be known before a client is made: whose server it is, what it may say.
+
+    Raises:
+        UsageError: `--app` says something else.
+    """
+    given = options.app
+    split_target(options)
+    if given is not None and options.app != given:
+        raise UsageError(
+            f"--app {given} and the target {options.app} are given both; leave one of them out"
+        )
+    behind = Parser(add_help=False)
+    behind.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS)
+    behind.add_argument("--no-start", action="store_true", default=argparse.SUPPRESS)
+    behind.parse_known_args(options.words[1:], options)
+
+
+def _words(parser: Parser) -> None:
+    """The name of the request, and everything behind it."""
+    parser.add_argument("-h", "--help", action="store_true", help="show this, or help for NAME")
+    parser.add_argument(
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="NAME | TARGET [--ARGUMENT VALUE ...]",
+        help="a request by its name, or tune.py:tune; its arguments are options: NAME --help",
+    )
+
+
+def _call(
+    client: Client, options: argparse.Namespace, name: str, own: Callable[[Any], None]
+) -> Call:
     wanted, of_target, rest = split_target(options)
     manifest = manifest_of(client)
     request = find_request(manifest, wanted, of_target=of_target)
-    parser = request_parser(command, request, manifest["definitions"], add)
+    parser = request_parser(name, request, manifest["definitions"], own)
     asked = options.url, options.app
     parser.parse_args(rest, options)
     if (options.url, options.app) != asked:
@@ -124,21 +188,3 @@ def _submit_of(client: Client, options: argparse.Namespace) -> Submit:
         idempotency=options.idempotency,
         submitter=options.submitter,
     )
-
-
-def settle(options: argparse.Namespace) -> None:
-    """Find out what has to be known before a client is made: whose server it is, what it may say.
-
-    Raises:
-        UsageError: `--app` says something else.
-    """
-    given = options.app
-    split_target(options)
-    if given is not None and options.app != given:
-        raise UsageError(
-            f"--app {given} and the target {options.app} are given both; leave one of them out"
-        )
-    behind = Parser(add_help=False)
-    behind.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS)
-    behind.add_argument("--no-start", action="store_true", default=argparse.SUPPRESS)
-    behind.parse_known_args(options.words[1:], options)

@@ -43,6 +43,17 @@ def failure(described: dict[str, str]) -> Answer:
     return encoder().encode((1, described)), None
 
 
+def too_long(error: LimitError) -> Answer:
+    """The failure of a request whose result goes beyond a limit."""
+    told = LimitError(f"the result is too long to be sent: {error}; return the path of a file")
+    return failure(failure_of(told))
+
+
+def in_file(size: int) -> Answer:
+    """`[4, size]`: the result lies in the file of this run."""
+    return encoder().encode((4, size)), None
+
+
 def reply(connection: Connection, number: int, answer: Answer) -> bool:
     """Send an answer without waiting; true if nothing is left to send.
 
@@ -54,8 +65,7 @@ def reply(connection: Connection, number: int, answer: Answer) -> bool:
     try:
         return connection.reply(number, 0, *answer)
     except LimitError as error:
-        told = LimitError(f"the result is too long to be sent: {error}; return the path of a file")
-        return connection.reply(number, 0, *failure(failure_of(told)))
+        return connection.reply(number, 0, *too_long(error))
 
 
 def raised(blob: bytes) -> Answer:

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 from forebay.errors import BrokenError, ClosedError, ProtocolError
 from forebay.executor._async_request import AsyncRequest
 from forebay.executor._call import Target, application_of, bind, name_of, options_of, result_type
-from forebay.executor._client import ID_CHARS, ONCE, Rows
+from forebay.executor._ids import ID_CHARS
 from forebay.executor._links import Links
-from forebay.executor._questions import check_retried, filters, ids_of, prune_rule
-from forebay.executor._wire import Message, message, submission, value_of
+from forebay.executor._questions import (
+    ONCE,
+    Rows,
+    check_retried,
+    filters,
+    ids_of,
+    parameters_of,
+    prune_rule,
+)
+from forebay.executor._wire import Message, message, returned, submission, value_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -191,7 +199,7 @@ class AsyncClient:
         """Call a method of the server; arguments and errors as of `Client.ask`."""
         timeout = self.timeout if timeout is None else timeout
         values = await self._send(message(method, args), timeout, repeatable=method not in ONCE)
-        return values[1] if len(values) == 2 else values[1:]
+        return returned(values)
 
     async def stop(self, drain: float | None = None) -> None:
         """Have the server end; arguments as of `Client.stop`."""
@@ -252,5 +260,4 @@ class AsyncClient:
 
     async def _learn_names(self, name: str) -> None:
         if name not in self._parameters:
-            for one in (await self.ask("manifest"))["requests"]:
-                self._parameters[one["name"]] = [each["name"] for each in one["parameters"]]
+            self._parameters.update(parameters_of(await self.ask("manifest")))

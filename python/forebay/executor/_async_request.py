@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError
-from forebay.executor._codec import decode
 from forebay.executor._follow import Progress, item_of
+from forebay.executor._parts import decode
+from forebay.executor._result_file import file_of
 from forebay.executor._wire import message
 from forebay.executor._wire_errors import failure_error
 
@@ -134,6 +136,12 @@ class AsyncRequest:
         frame = message("wait", (self.id,))
         try:
             _, _, status, payload = await self._client._send(frame, timeout, repeatable=True)
+            if type(payload) is list:
+                path, size = payload
+                payload = await asyncio.to_thread(file_of, path, size, self.id)
+            if payload is None:
+                frame = message("wait", (self.id, True))
+                _, _, status, payload = await self._client._send(frame, timeout, repeatable=True)
         except DeadlineError:
             raise DeadlineError(
                 f"request {self.id} has not ended within {timeout:g} s; it goes on: await it again,"

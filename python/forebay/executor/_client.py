@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError
 from forebay.executor._call import Target, application_of, bind, name_of, options_of, result_type
+from forebay.executor._ids import ID_CHARS
 from forebay.executor._links import Links
 from forebay.executor._outstanding import Outstanding
-from forebay.executor._questions import check_retried, filters, ids_of, prune_rule
+from forebay.executor._questions import (
+    ONCE,
+    Rows,
+    check_retried,
+    filters,
+    ids_of,
+    parameters_of,
+    prune_rule,
+)
 from forebay.executor._request import Request
-from forebay.executor._wire import Answers, submission, value_of
+from forebay.executor._wire import Answers, returned, submission, value_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -21,14 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Client"]
 
-ID_CHARS = 12
-
 # The class has a method called `list`.
-Rows = list[dict[str, Any]]
 Requests = list[Request]
-
-ONCE = frozenset({"retry", "stop", "reload"})
-"""Methods that are not sent again where it is not known whether they were heard."""
 
 
 class Client:
@@ -245,8 +248,7 @@ class Client:
                     raise
                 self._links.again(channel, until)
             else:
-                values = value_of(told, channel.name)
-                return values[1] if len(values) == 2 else values[1:]
+                return returned(value_of(told, channel.name))
 
     def stop(self, drain: float | None = None) -> None:
         """Have the server end; requests that wait stay on disk for the next one.
@@ -307,7 +309,6 @@ class Client:
         """The parameters of a request that is known by its name alone."""
         known = self._parameters.get(name)
         if known is None:
-            for one in self.ask("manifest")["requests"]:
-                self._parameters[one["name"]] = [each["name"] for each in one["parameters"]]
+            self._parameters.update(parameters_of(self.ask("manifest")))
             known = self._parameters.get(name, ())
         return known

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["check_type", "decode", "decoder", "encode"]
 
 ARRAY = 1
-"""The extension of arrays, as in `forebay.rpc`; always inline."""
+"""The extension of arrays, as in `forebay.rpc`; their bytes are inside."""
+
+ARRAY_BESIDE = 2
+"""The extension of arrays whose bytes lie behind the message; see `forebay.executor._parts`."""
 
 
 def encode(value: Any) -> bytes:
@@ -52,7 +55,7 @@ def encoder() -> msgpack.Encoder:
     """The encoder of this process."""
     from msgspec import msgpack
 
-    return msgpack.Encoder(enc_hook=_to_data)
+    return msgpack.Encoder(enc_hook=to_data)
 
 
 def decoder(type: Any = Any) -> msgpack.Decoder[Any]:
@@ -72,9 +75,9 @@ def _made_decoder(type: Any) -> msgpack.Decoder[Any]:
 _kept_decoder = functools.lru_cache(maxsize=1024)(_made_decoder)
 
 
-def _to_data(value: Any) -> Any:
+def to_data(value: Any) -> Any:
     """What stands for a value that MessagePack has no form for."""
-    if hasattr(value, "__array_interface__") and hasattr(value, "dtype"):
+    if is_array_value(value):
         if type(value).__name__ != "ndarray" and value.ndim == 0:
             return value.item()
         return _array(value)
@@ -82,28 +85,62 @@ def _to_data(value: Any) -> Any:
 
 
 def _array(value: Any) -> Any:
+    return extension(ARRAY, value, content_of(value))
+
+
+def is_array_value(value: Any) -> bool:
+    """Whether a value is an array, or a scalar of numpy's."""
+    return hasattr(value, "__array_interface__") and hasattr(value, "dtype")
+
+
+def content_of(value: Any) -> memoryview:
+    """The bytes of an array, in the order of its elements; its own memory where they lie so.
+
+    Raises:
+        TypeError: its elements are no data.
+    """
     import numpy
-    from msgspec import msgpack
 
     if value.dtype.hasobject or value.dtype.fields:
         raise TypeError(f"an array of {value.dtype} is no data")
-    array = numpy.ascontiguousarray(value)
-    content = array.reshape(-1).view(numpy.uint8).data
-    return msgpack.Ext(ARRAY, msgpack.encode((array.dtype.str, value.shape, content)))
+    content: memoryview = numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8).data
+    return content
+
+
+def extension(code: int, value: Any, content: Any) -> Any:
+    """What stands for an array: its dtype, its shape, and its bytes or where they are."""
+    from msgspec import msgpack
+
+    return msgpack.Ext(code, msgpack.encode((value.dtype.str, value.shape, content)))
+
+
+def dtype_of(name: str) -> Any:
+    """The dtype of an array that was sent.
+
+    Raises:
+        ValueError: its elements would be no data.
+    """
+    import numpy
+
+    dtype = numpy.dtype(name)
+    if dtype.hasobject or dtype.fields:
+        raise ValueError(f"an array of {dtype} is no data")
+    return dtype
 
 
 def _from_extension(code: int, payload: memoryview) -> Any:
-    """The array of an extension; it owns its memory."""
+    """The array of an extension; it owns its memory, or lies in the file that was decoded."""
+    if code == ARRAY_BESIDE:
+        from forebay.executor._parts import array_beside
+
+        return array_beside(payload)
     if code != ARRAY:
         raise ValueError(f"unknown msgpack extension {code}")
     import numpy
     from msgspec import msgpack
 
     name, shape, content = msgpack.decode(payload)
-    dtype = numpy.dtype(name)
-    if dtype.hasobject or dtype.fields:
-        raise ValueError(f"an array of {dtype} is no data")
-    return numpy.frombuffer(bytearray(content), dtype).reshape(shape)
+    return numpy.frombuffer(bytearray(content), dtype_of(name)).reshape(shape)
 
 
 def _from_data(wanted: Any, value: Any) -> Any:

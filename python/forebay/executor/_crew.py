@@ -90,7 +90,7 @@ class Crew:
         self._plan = plan
         self._watcher = watcher
         self._poll = select.poll()
-        self._polled: dict[Worker, int] = {}
+        self._polled: dict[int, Worker] = {}
         """The sockets that are polled."""
         self._books = _Books()
         self._witness = OomWitness()
@@ -453,9 +453,10 @@ class Crew:
     def _register(self, worker: Worker | None) -> None:
         if worker is not None and (descriptor := worker.fileno()) >= 0:
             self._poll.register(descriptor, select.POLLIN)
-            self._polled[worker] = descriptor
+            self._polled[descriptor] = worker
 
     def _unregister(self, worker: Worker | None) -> None:
-        """Poll a worker's socket no more; before it is closed, for its number is used again."""
-        if worker is not None and worker in self._polled:
-            self._poll.unregister(self._polled.pop(worker))
+        """Poll a worker's socket no more, unless its number is another one's by now."""
+        for descriptor in [at for at, polled in self._polled.items() if polled is worker]:
+            del self._polled[descriptor]
+            self._poll.unregister(descriptor)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay.errors import ConfigError
-from forebay.executor._codec import _from_data, _from_extension, encode
+from forebay.executor._codec import _from_data, _from_extension
 
 if TYPE_CHECKING:
     from forebay.executor._context import Context
     from forebay.executor._definition import Definition
+
+T = TypeVar("T")
 
 NO_ARGUMENTS = b"\x80"
 """The empty map."""
@@ -75,15 +77,19 @@ class Entry:
             raise Unfit(self, error) from None
         return self._call(arguments, context)
 
-    def encode(self, result: Any) -> bytes:
+    def encode(self, result: Any, how: Callable[[Any], T]) -> T:
         """The bytes of a result.
+
+        Args:
+            result: what the function returned.
+            how: what encodes it.
 
         Raises:
             TypeError: it is no data; the message names the request, the type and the next step.
             MemoryError: there is no room for them.
         """
         try:
-            return encode(result)
+            return how(result)
         except MemoryError:
             raise
         except Exception as error:
@@ -105,6 +111,10 @@ class Unfit(TypeError):
         else:
             message = f"arguments of request {entry.name!r}: {told}"
         super().__init__(message)
+
+
+class Unkept(OSError):
+    """A result that the disk does not take. No fault of the request's code either."""
 
 
 def entries_of(definitions: Any) -> dict[str, Entry]:

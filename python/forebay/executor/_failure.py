@@ -6,7 +6,7 @@ import os
 import traceback
 from types import TracebackType
 
-from forebay.executor._entry import Unfit
+from forebay.executor._entry import Unfit, Unkept
 
 MESSAGE_CHARS_MAX = 10_000
 TRACE_CHARS_MAX = 64_000
@@ -20,7 +20,7 @@ def failure_of(error: BaseException) -> dict[str, str]:
     """
     cls = type(error)
     builtin = next(base.__name__ for base in cls.__mro__ if base.__module__ == "builtins")
-    if cls is Unfit:
+    if issubclass(cls, Unfit | Unkept):
         name, trace = builtin, ""
     else:
         own = cls.__module__ == "builtins"

@@ -6,7 +6,7 @@ base 32 in lower case, without i, l, o and u.
 
 from __future__ import annotations
 
-CHARS = 12
+ID_CHARS = 12
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _VALUES = {char: value for value, char in enumerate(_ALPHABET)}
 _BITS = 5
@@ -15,7 +15,7 @@ _BITS = 5
 def text_of(number: int) -> str:
     """The id of a number, 12 characters."""
     return "".join(
-        _ALPHABET[number >> shift & 31] for shift in range(_BITS * (CHARS - 1), -1, -_BITS)
+        _ALPHABET[number >> shift & 31] for shift in range(_BITS * (ID_CHARS - 1), -1, -_BITS)
     )
 
 
@@ -26,10 +26,10 @@ def span_of(prefix: str) -> tuple[int, int]:
         ValueError: it is empty, too long, or has a character that no id has.
     """
     text = prefix.lower()
-    if not 1 <= len(text) <= CHARS or not all(char in _VALUES for char in text):
+    if not 1 <= len(text) <= ID_CHARS or not all(char in _VALUES for char in text):
         raise ValueError(f"{prefix!r} is no id, nor the beginning of one")
     value = 0
     for char in text:
         value = value << _BITS | _VALUES[char]
-    shift = _BITS * (CHARS - len(text))
+    shift = _BITS * (ID_CHARS - len(text))
     return value << shift, value + 1 << shift

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from forebay.errors import ConfigError
+from forebay.executor._finder import OwnFinder
 from forebay.pool._application import MAIN_ALIAS, Application
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def load(kind: Kind, target: str, directory: str | None) -> dict[str, Any] | Non
         if directory in sys.path:
             sys.path.remove(directory)
         sys.path.insert(0, directory)
+    if kind != "none":
+        OwnFinder.install(directory or os.path.dirname(target) or os.getcwd())
     Application(kind, target).load()
     if kind == "none":
         return None

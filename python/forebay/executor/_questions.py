@@ -7,7 +7,13 @@ from typing import Any
 
 from forebay.errors import ConfigError
 
-__all__ = ["check_retried", "filters", "ids_of", "prune_rule"]
+__all__ = ["ONCE", "Rows", "check_retried", "filters", "ids_of", "parameters_of", "prune_rule"]
+
+ONCE = frozenset({"retry", "stop", "reload"})
+"""Methods that are not sent again where it is not known whether they were heard."""
+
+Rows = list[dict[str, Any]]
+"""What a server tells of requests."""
 
 
 def filters(
@@ -44,6 +50,14 @@ def check_retried(answers: list[dict[str, Any]]) -> None:
     if refused:
         told = "; ".join(f"{one['id']}: {one['refused']}" for one in refused)
         raise ConfigError(f"not queued again: {told}")
+
+
+def parameters_of(manifest: dict[str, Any]) -> dict[str, list[str]]:
+    """The names of the parameters of every request, in their order, by the request's name."""
+    return {
+        request["name"]: [parameter["name"] for parameter in request["parameters"]]
+        for request in manifest["requests"]
+    }
 
 
 def _words(given: str | Sequence[str] | None) -> list[str] | None:

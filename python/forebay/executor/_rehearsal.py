@@ -20,6 +20,7 @@ from forebay.executor._codec import encode
 from forebay.executor._context import Context
 from forebay.executor._entry import Entry, entries_of
 from forebay.executor._forks import INTERRUPT_SIGNAL
+from forebay.executor._results import Results
 from forebay.executor._side import Side
 from forebay.executor._worker_sync import SyncLoop
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 ROUNDS = 32
 """Enough for the interpreter to have specialised what a worker runs."""
 
-Serve = Callable[["Connection", dict[str, Entry], Side], None]
+Serve = Callable[["Connection", dict[str, Entry], Side, Results], None]
 
 
 def rehearse(*, asynchronous: bool) -> None:
@@ -46,8 +47,8 @@ def rehearse(*, asynchronous: bool) -> None:
             signal.signal(number, handler)
 
 
-def _serve(connection: Connection, entries: dict[str, Entry], side: Side) -> None:
-    SyncLoop(connection, entries, side, None).run()
+def _serve(connection: Connection, entries: dict[str, Entry], side: Side, results: Results) -> None:
+    SyncLoop(connection, entries, side, None, results).run()
 
 
 def _perform(serve: Serve, name: str) -> None:
@@ -65,7 +66,8 @@ def _perform(serve: Serve, name: str) -> None:
         caller.begin(0, msgpack.encode(["run", run, None]), None, 0)
         caller.begin(0, msgpack.encode(["end", [], None]), None, 0)
         with contextlib.suppress(SystemExit):
-            serve(connection, entries_of(_app().requests.values()), side)
+            results = Results("", bytes_max=1 << 20)  # none of these becomes a file
+            serve(connection, entries_of(_app().requests.values()), side, results)
         side.close()
     caller.close()
     connection.close()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, DeadlineError, Error
-from forebay.executor._codec import decode
+from forebay.errors import BrokenError, ConfigError, DeadlineError, Error
 from forebay.executor._follow import Progress, events, log_bytes, text_of
+from forebay.executor._parts import decode
+from forebay.executor._result_file import file_of
 from forebay.executor._wire import message, value_of
 from forebay.executor._wire_errors import failure_error
 
@@ -201,6 +202,15 @@ class Request:
 
     def _learn(self, status: str, payload: Any) -> None:
         assert self._id is not None  # it stands beside the status
+        if type(payload) is list:
+            path, size = payload
+            payload = file_of(path, size, self._id)
+        if payload is None:
+            try:
+                _, status, payload = self._client.ask("wait", self._id, True)
+            except ConfigError as gone:  # pruned meanwhile
+                self._error, self._status = gone, status
+                return
         if status == "succeeded":
             self._value = decode(payload, self._type)
         else:

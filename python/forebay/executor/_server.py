@@ -215,6 +215,7 @@ class Server:
             options={
                 "pool": str(self.places.pool_socket),
                 "state": str(self.places.state),
+                "result_bytes_max": self._config.result_max,
                 "async_at_once": self._config.async_at_once,
                 "oom_score": OOM_SCORE,
                 "memory_bytes": dispatcher.figures()["memory_limit_bytes"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import sys
@@ -25,14 +26,13 @@ def sources_of(main: str) -> list[str]:
     root = os.path.dirname(main)
     while os.path.isfile(os.path.join(root, "__init__.py")):
         root = os.path.dirname(root)
-    foreign = _foreign_directories()
     found = {main}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
         if not isinstance(path, str) or not path.endswith(".py"):
             continue
         path = os.path.abspath(path)
-        if _is_own(path, root, foreign):
+        if is_own(path, root):
             found.add(path)
     return sorted(found)
 
@@ -50,6 +50,7 @@ def code_of(sources: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+@functools.cache
 def _foreign_directories() -> tuple[str, ...]:
     """Where what is installed lies, each with its separator."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -58,7 +59,8 @@ def _foreign_directories() -> tuple[str, ...]:
     return tuple(os.path.join(path, "") for path in named)
 
 
-def _is_own(path: str, root: str, foreign: tuple[str, ...]) -> bool:
-    if not path.startswith(os.path.join(root, "")) or path.startswith(foreign):
+def is_own(path: str, root: str) -> bool:
+    """Whether a file below `root` is the application's; both are absolute."""
+    if not path.startswith(os.path.join(root, "")) or path.startswith(_foreign_directories()):
         return False
     return _FOREIGN_PARTS.isdisjoint(path[len(root) :].split(os.sep))

@@ -60,26 +60,6 @@ def parse_target(text: str, *, directory: str | os.PathLike[str] | None = None) 
     return _of_module(text, application, start, attribute or None)
 
 
-def target_of_module(module: str, attribute: str | None = None) -> Target:
-    """The target of an imported module, for a function that a program submits.
-
-    Args:
-        module: its `__module__`; "__main__" is the file that was run.
-        attribute: the name behind the colon.
-
-    Raises:
-        ConfigError: it has no source file that another process could import.
-    """
-    found = sys.modules.get(module)
-    path = getattr(found, "__file__", None)
-    if path is None or not os.path.isfile(path):
-        raise ConfigError(
-            f"module {module!r} has no source file that a server could import; "
-            "put the application into a file"
-        )
-    return _of_file(path, Path(path).absolute(), attribute)
-
-
 def _of_file(text: str, path: Path, attribute: str | None) -> Target:
     if not path.is_file():
         raise ConfigError(f"target {text!r}: there is no file {path}; check the path")

@@ -19,7 +19,7 @@ from forebay.executor._wire_errors import refusal_error
 from forebay.rpc import Channel
 from forebay.rpc._codec import BY_NUMBER, Segments
 
-__all__ = ["MSGPACK", "Answers", "Message", "submission", "value_of"]
+__all__ = ["MSGPACK", "Answers", "Message", "returned", "submission", "value_of"]
 
 BLOB_BYTES_MAX = 64 << 10
 """From here on a blob travels beside the head: it is not copied into it, nor scanned with it."""
@@ -77,6 +77,11 @@ def value_of(told: Any, peer: str) -> list[Any]:
         if told[0] == 1 and len(told) == 2:
             raise refusal_error(told[1])
     raise ProtocolError(f"{peer} answered with {told!r:.80}, which is no answer", peer=peer)
+
+
+def returned(values: list[Any]) -> Any:
+    """What a method gave, of the values of its answer: one value, or a list of several."""
+    return values[1] if len(values) == 2 else values[1:]
 
 
 class Answers(Channel):

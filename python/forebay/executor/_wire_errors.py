@@ -93,6 +93,8 @@ def failure_text(failure: dict[str, Any]) -> str:
             return f"waited for {failure.get('id')}, which did not succeed"
         case "outcome_unknown":
             return "had begun before the power was lost, and nobody knows how it ended"
+        case "unkept":
+            return f"ran, and its result was not kept: {failure.get('message', '')}"
         case "refused":
             return f"was refused when it was to run: {failure.get('message', '')}"
         case "cancelled":

@@ -13,6 +13,7 @@ from forebay.executor._forks import INTERRUPT_SIGNAL, guard_forks
 from forebay.executor._load import Kind, find_app, load
 from forebay.executor._manifest import manifest_of, to_json
 from forebay.executor._rehearsal import rehearse
+from forebay.executor._results import Results
 from forebay.executor._side import Side, redirect_output
 from forebay.executor._worker_arena import limit_arena
 from forebay.executor._worker_pool import WorkerPool
@@ -83,7 +84,8 @@ class Worker(Service):
             side_path: of the server's side door.
             nonce: told to the side door.
             options: "pool": path of the lender's socket; "oom_score": for the kernel, 0 to 1000;
-                "memory_bytes": the limit of which the arena takes its part; "state": not used.
+                "memory_bytes": the limit of which the arena takes its part; "state": the server's
+                state directory, where results above "result_bytes_max" become files.
 
         Raises:
             SystemExit: the server said so, or SIGTERM came while a request ran.
@@ -132,12 +134,13 @@ class Worker(Service):
         pool = WorkerPool(options["pool"]) if options.get("pool") else None
         if pool is not None:
             pool.install()
+        results = Results(options.get("state"), options.get("result_bytes_max", 0))
         if lane == "async":
             from forebay.executor._worker_async import serve_async
 
-            serve_async(connection, self._entries, side)
+            serve_async(connection, self._entries, side, results)
         else:
-            SyncLoop(connection, self._entries, side, pool).run()
+            SyncLoop(connection, self._entries, side, pool, results).run()
 
 
 def _prefer_as_victim(score: int) -> None:

@@ -23,13 +23,16 @@ from forebay.executor._context import Context
 from forebay.executor._entry import Entry, unknown
 from forebay.executor._failure import failure_of
 from forebay.executor._isolation import Isolation
-from forebay.executor._side import PROGRESS, number_of
+from forebay.executor._results import LargeResult
+from forebay.executor._side import number_of
 from forebay.executor._worker_pool import begin_leases, end_leases
-from forebay.executor._worker_sync import SIGTERM_EXIT, progress_record
+from forebay.executor._worker_progress import ProgressTeller
+from forebay.executor._worker_sync import SIGTERM_EXIT
 from forebay.transport import EventLoop, new_event_loop
 
 if TYPE_CHECKING:
     from forebay._core import Connection
+    from forebay.executor._results import Results
     from forebay.executor._side import Side
 
 CALLS_AT_ONCE = 64
@@ -41,7 +44,9 @@ EARLY_MAX = 1024
 READABLE, WRITABLE = 1, 2
 
 
-def serve_async(connection: Connection, entries: dict[str, Entry], side: Side) -> None:
+def serve_async(
+    connection: Connection, entries: dict[str, Entry], side: Side, results: Results
+) -> None:
     """Serve until the server is gone.
 
     Raises:
@@ -49,7 +54,7 @@ def serve_async(connection: Connection, entries: dict[str, Entry], side: Side) -
         Terminated: SIGTERM came while requests ran.
     """
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(AsyncLoop(connection, entries, side).serve())
+        runner.run(AsyncLoop(connection, entries, side, results).serve())
 
 
 class Run:
@@ -75,13 +80,16 @@ class Run:
         self.output = output
 
 
-class AsyncLoop:
+class AsyncLoop(ProgressTeller):
     """Runs what comes on a connection, all of it at once; in one event loop."""
 
-    def __init__(self, connection: Connection, entries: dict[str, Entry], side: Side) -> None:
+    def __init__(
+        self, connection: Connection, entries: dict[str, Entry], side: Side, results: Results
+    ) -> None:
+        super().__init__(side)
         self._connection = connection
         self._entries = entries
-        self._side = side
+        self._results = results
         self._decode = decoder(tuple[str, list[Any], Any]).decode
         self._runs: dict[tuple[int, int], Run] = {}
         self._early: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -230,7 +238,12 @@ class AsyncLoop:
                 value = await value
             if value is None:
                 return _answers.NOTHING, None
-            return _answers.result(entry.encode(value))
+            answer = self._results.encode(entry, value)
+            if isinstance(answer, LargeResult):
+                run.task = None  # it has returned: a cancel comes too late
+                answer.own()
+                answer = await asyncio.to_thread(answer.keep, run.id, run.attempt)
+            return answer
         except BaseException as error:
             if run.asked:
                 return _answers.CANCELLED, None
@@ -238,14 +251,7 @@ class AsyncLoop:
                 raise  # the loop ends
             return _answers.failure(failure_of(error))
 
-    # What the context of a request asks.
-
-    def tell_progress(
-        self, id: str, attempt: int, done: int, total: int | None, message: str, unit: str
-    ) -> None:
-        """Send it to the server. Thread-safe."""
-        record = progress_record(done, total, message, unit)
-        self._side.send(PROGRESS, id, attempt, record, wait=False)
+    # What the context of a request asks, besides telling progress.
 
     def is_cancelled(self, id: str, attempt: int) -> bool:
         """Whether it was interrupted. Thread-safe."""

@@ -33,11 +33,14 @@ from forebay.executor._failure import failure_of
 from forebay.executor._forks import INTERRUPT_SIGNAL, is_forked
 from forebay.executor._isolation import Isolation
 from forebay.executor._pickled import run_pickled
-from forebay.executor._side import PROGRESS, number_of
+from forebay.executor._results import LargeResult
+from forebay.executor._side import number_of
 from forebay.executor._worker_pool import end_leases
+from forebay.executor._worker_progress import ProgressTeller
 
 if TYPE_CHECKING:
     from forebay._core import Connection
+    from forebay.executor._results import Results
     from forebay.executor._side import Side
     from forebay.executor._worker_pool import WorkerPool
 
@@ -53,7 +56,7 @@ NOBODY = ("", 0)
 SIGTERM_EXIT = 128 + signal.SIGTERM
 
 
-class SyncLoop:
+class SyncLoop(ProgressTeller):
     """Runs what comes on a connection, one after another."""
 
     __slots__ = (
@@ -68,9 +71,9 @@ class SyncLoop:
         "_entries",
         "_isolation",
         "_leases",
+        "_results",
         "_returned",
         "_running",
-        "_side",
     )
 
     def __init__(
@@ -79,12 +82,14 @@ class SyncLoop:
         entries: dict[str, Entry],
         side: Side,
         pool: WorkerPool | None,
+        results: Results,
     ) -> None:
         from forebay.executor._codec import decoder
 
+        super().__init__(side)
         self._connection = connection
         self._entries = entries
-        self._side = side
+        self._results = results
         self._leases = set() if pool is None else pool.leases
         self._decode = decoder(tuple[str, list[Any], Any]).decode
         self._running: tuple[str, int] | None = None
@@ -189,7 +194,11 @@ class SyncLoop:
                 self._armed = False
             if value is None:
                 return _answers.NOTHING, None
-            return _answers.result(entry.encode(value))
+            answer = self._results.encode(entry, value)
+            if isinstance(answer, LargeResult):
+                assert self._running is not None
+                return answer.keep(*self._running)
+            return answer
         except Terminated:
             raise
         except BaseException as error:
@@ -210,14 +219,7 @@ class SyncLoop:
             self._isolation.flush()
         return _answers.result(answer) if returned else _answers.raised(answer)
 
-    # What the context of a request asks.
-
-    def tell_progress(
-        self, id: str, attempt: int, done: int, total: int | None, message: str, unit: str
-    ) -> None:
-        """Send it to the server."""
-        record = progress_record(done, total, message, unit)
-        self._side.send(PROGRESS, id, attempt, record, wait=False)
+    # What the context of a request asks, besides telling progress.
 
     def is_cancelled(self, id: str, attempt: int) -> bool:
         """Whether it was interrupted, if it is what runs."""
@@ -260,11 +262,3 @@ class SyncLoop:
             return False
         self._early.remove(asked)
         return True
-
-
-def progress_record(done: int, total: int | None, message: str, unit: str) -> bytes:
-    """How far a request is, as the server reads it."""
-    from forebay.executor._codec import encoder
-
-    told = {"done": done, "total": total, "message": message, "unit": unit}
-    return encoder().encode(told)

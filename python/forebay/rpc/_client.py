@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import ConfigError
 from forebay.rpc._connect import CONNECT_TIMEOUT_S, Target
+from forebay.rpc._patience import Patience
 from forebay.rpc._stream import CREDIT
 from forebay.rpc._submission import Again, Submission
-from forebay.rpc._threads import Attempts, Patience, ThreadChannels
+from forebay.rpc._threads import Attempts, ThreadChannels
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

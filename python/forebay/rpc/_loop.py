@@ -6,19 +6,16 @@ import asyncio
 from asyncio import get_running_loop
 from typing import TYPE_CHECKING, Any
 
-from forebay._core import Connection
+from forebay._core import OUTBOX_BYTES_HIGH, OUTBOX_BYTES_LOW, Connection
 from forebay.errors import BusyError, DeadlineError
-from forebay.rpc._late import no_reply
-from forebay.rpc._watch import OUTBOX_BYTES_HIGH, Watch
+from forebay.rpc._unanswered import no_reply
+from forebay.rpc._watch import Watch
 
 if TYPE_CHECKING:
     from forebay.rpc._channel import Channel
     from forebay.rpc._stream_loop import Mailbox
 
 __all__ = ["LoopBinding"]
-
-#: A caller that waits for room in the outbox goes on below it.
-_OUTBOX_BYTES_LOW = 128 << 10
 
 
 class LoopBinding:
@@ -245,7 +242,7 @@ class LoopBinding:
         if self._connection.flush():
             self._writing = False
             self._watches[0].want(read=True, write=False)
-        if self._connection.outbox_bytes < _OUTBOX_BYTES_LOW:
+        if self._connection.outbox_bytes < OUTBOX_BYTES_LOW:
             self._wake_room()
 
     def _wake_room(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from forebay.errors import BrokenError, DeadlineError
 from forebay.rpc._channel import Channel
 
 __all__ = ["Lot", "Place", "Verdict"]
@@ -73,12 +74,16 @@ class Lot:
         self._places.append(place)
         return place
 
-    def give_up(self) -> None:
-        """No channel was opened."""
-        self._opening -= 1
+    def give_up(self, error: BaseException) -> Place | None:
+        """No channel was opened, because of `error`.
 
-    def share(self) -> Place | None:
-        """A place among those that are there, however busy, with one more call."""
+        Returns:
+            A place among those that are there, however busy, with one more call; None if there is
+            none, or if it was not the server that failed.
+        """
+        self._opening -= 1
+        if not isinstance(error, BrokenError | DeadlineError):
+            return None
         self._prune()
         best = min(self._places, key=lambda place: place.calls, default=None)
         if best is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import Connection
 from forebay.errors import Error
-from forebay.rpc._late import no_reply
+from forebay.rpc._unanswered import no_reply
 
 if TYPE_CHECKING:
     from forebay.rpc._channel import Channel

@@ -7,9 +7,9 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
-from forebay._core import Connection, MessageConnection
+from forebay._core import OUTBOX_BYTES_HIGH, Connection
 from forebay.errors import BrokenError, ConfigError, Error
 from forebay.rpc._codec import BY_NUMBER
 from forebay.rpc._meet import meet
@@ -23,7 +23,7 @@ from forebay.rpc._serve import (
 )
 from forebay.rpc._server_stream import SessionStreams
 from forebay.rpc._stall import Standing
-from forebay.rpc._watch import OUTBOX_BYTES_HIGH, Watch
+from forebay.rpc._watch import Watch
 from forebay.transport import Tls
 from forebay.transport._accept import Acceptor, open_doors
 from forebay.transport._address import Address, parse
@@ -297,8 +297,7 @@ class _Session:
     def sweep(self, timeout_s: float) -> None:
         """Have it ended when its caller stands still within a frame for so long."""
         self._standing = Standing(self._connection, self._stalled)
-        # A sweep needs no more of a message connection than this one has.
-        sweep_of(self._loop).watch(cast(MessageConnection, self._standing), timeout_s)
+        sweep_of(self._loop).watch(self._standing, timeout_s)
 
     def _stalled(self, timeout_s: float) -> None:
         peer = self._connection.peer

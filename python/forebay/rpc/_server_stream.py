@@ -9,11 +9,10 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from forebay._core import Connection, ItemWriter
+from forebay._core import OUTBOX_BYTES_HIGH, Connection, ItemWriter
 from forebay.rpc._codec import BY_NUMBER
 from forebay.rpc._serve import Running
 from forebay.rpc._serve_stream import CANCELLED, READY, close_quietly, iterator_of
-from forebay.rpc._watch import OUTBOX_BYTES_HIGH
 
 if TYPE_CHECKING:
     from forebay.rpc._server import Server

@@ -5,12 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from forebay._core import Connection
+from forebay._core import STALL_BYTES_MIN, Connection
 
 __all__ = ["Standing"]
-
-STALL_BYTES_MIN = 32 << 10
-"""As in crates/transport/src/limit.rs: who moves on by less in the time stands still."""
 
 
 class Standing:

@@ -14,7 +14,8 @@ from forebay.errors import BrokenError
 
 if TYPE_CHECKING:
     from forebay.rpc._lot import Place
-    from forebay.rpc._threads import Patience, ThreadChannels
+    from forebay.rpc._patience import Patience
+    from forebay.rpc._threads import ThreadChannels
 
 __all__ = ["Again", "Submission"]
 
@@ -128,7 +129,10 @@ class Submission:
                 if sent is None:
                     channels.put(place)
         except BrokenError as error:
-            return patience.delay(error)
+            delay = patience.after(error)
+            if delay is None:
+                raise
+            return delay
         if sent is None:
             return None
         self._sent = sent
@@ -142,17 +146,13 @@ class Submission:
         if sent.cancelled():
             return
         error = sent.exception()
-        if isinstance(error, BrokenError) and error.delivered == "no":
-            try:
-                delay = self._patience.delay(error)
-            except BrokenError as last:
-                self._end(last)
-            else:
-                self._again.add(self, delay)
-        elif error is not None:
+        if error is None:
+            if self.future.set_running_or_notify_cancel():
+                self.future.set_result(sent.result())
+        elif (delay := self._patience.after(error)) is not None:
+            self._again.add(self, delay)
+        else:
             self._end(error)
-        elif self.future.set_running_or_notify_cancel():
-            self.future.set_result(sent.result())
 
     def _end(self, error: BaseException) -> None:
         if self.future.set_running_or_notify_cancel():

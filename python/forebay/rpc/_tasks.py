@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from forebay.errors import BrokenError, ClosedError, DeadlineError
+from forebay.errors import BrokenError
 from forebay.rpc._connect import Target
 from forebay.rpc._lot import Lot, Place, Verdict
-from forebay.rpc._threads import Patience
+from forebay.rpc._patience import Patience
+from forebay.rpc._unanswered import client_closed
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -69,9 +70,7 @@ class TaskChannels:
         try:
             channel = await self._target.aopen(patience.left())
         except BaseException as error:
-            self._lot.give_up()
-            falls_back = isinstance(error, BrokenError | DeadlineError)
-            place = self._lot.share() if falls_back else None
+            place = self._lot.give_up(error)
             self._wake()
             if place is None:
                 raise
@@ -95,9 +94,7 @@ class TaskChannels:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(
-                f"the client of {self._target.url} is closed; make a new rpc.Client to call it"
-            )
+            raise client_closed(self._target.url)
 
 
 class TaskAttempts:
@@ -116,7 +113,9 @@ class TaskAttempts:
             try:
                 self._place = await self._channels.take(self.patience)
             except BrokenError as error:
-                delay = self.patience.delay(error)
+                delay = self.patience.after(error)
+                if delay is None:
+                    raise
             else:
                 return self._place.channel
             await asyncio.sleep(delay)
@@ -129,11 +128,8 @@ class TaskAttempts:
     ) -> bool:
         assert self._place is not None
         self._channels.put(self._place)
-        if self.begun or not isinstance(error, BrokenError):
-            return False
-        try:
-            delay = self.patience.delay(error)
-        except BrokenError:
+        delay = self.patience.after(error, begun=self.begun)
+        if delay is None:
             return False
         await asyncio.sleep(delay)
         return True

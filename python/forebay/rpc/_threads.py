@@ -3,77 +3,20 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from forebay.errors import BrokenError, ClosedError, DeadlineError, ProtocolError
+from forebay.errors import BrokenError
 from forebay.rpc._connect import Target
-from forebay.rpc._late import no_reply
 from forebay.rpc._lot import Lot, Place, Verdict
+from forebay.rpc._patience import Patience
+from forebay.rpc._unanswered import client_closed
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from forebay.rpc._channel import Channel
 
-__all__ = ["Attempts", "Patience", "ThreadChannels"]
-
-_CHOOSING_S = 0.001
-
-
-class Patience:
-    """How long one call may look for a server that takes it.
-
-    Args:
-        target: whose time for connecting counts where the call has none.
-        timeout: of the call, in seconds.
-    """
-
-    __slots__ = ("_delays", "_end", "_target", "_timeout", "_until")
-
-    def __init__(self, target: Target, timeout: float | None):
-        self._target = target
-        self._timeout = timeout
-        self._end = None if timeout is None else time.monotonic() + timeout
-        self._until = self._end
-        self._delays: Iterator[float] | None = None
-
-    def left(self) -> float | None:
-        """Seconds that remain of the call's own time.
-
-        Raises:
-            DeadlineError: there are none.
-        """
-        if self._end is None:
-            return None
-        assert self._timeout is not None  # as the end
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise no_reply(self._target.url, self._timeout)
-        # What choosing took does not change the number that errors name.
-        return left if self._timeout - left > _CHOOSING_S else self._timeout
-
-    def delay(self, error: BrokenError) -> float:
-        """Seconds to wait before the next attempt; 0 before the first one.
-
-        Raises:
-            `error`, where trying again helps nobody, or with no time left.
-        """
-        if error.delivered != "no" or isinstance(error, ProtocolError):
-            raise error
-        if self._until is None:
-            self._until = time.monotonic() + self._target.timeout
-        if self._delays is None:
-            # Here, because the transport's Python brings asyncio along.
-            from forebay.transport._backoff import backoff
-
-            self._delays = backoff(longest=2.0)
-            return 0.0
-        delay = next(self._delays)
-        if time.monotonic() + delay >= self._until:
-            raise error
-        return delay
+__all__ = ["Attempts", "ThreadChannels"]
 
 
 class ThreadChannels:
@@ -133,9 +76,7 @@ class ThreadChannels:
             channel = self._target.open(patience.left())
         except BaseException as error:
             with self._changed:
-                self._lot.give_up()
-                falls_back = isinstance(error, BrokenError | DeadlineError)
-                place = self._lot.share() if falls_back else None
+                place = self._lot.give_up(error)
                 self._changed.notify()  # another one may try
             if place is None:
                 raise
@@ -150,9 +91,7 @@ class ThreadChannels:
 
     def _check_open(self) -> None:
         if self._closing.is_set():
-            raise ClosedError(
-                f"the client of {self._target.url} is closed; make a new rpc.Client to call it"
-            )
+            raise client_closed(self._target.url)
 
 
 class Attempts:
@@ -179,7 +118,9 @@ class Attempts:
             try:
                 self._place = self._channels.take(self.patience)
             except BrokenError as error:
-                delay = self.patience.delay(error)
+                delay = self.patience.after(error)
+                if delay is None:
+                    raise
             else:
                 return self._place.channel
             self._channels.pause(delay)
@@ -192,11 +133,8 @@ class Attempts:
     ) -> bool:
         assert self._place is not None
         self._channels.put(self._place)
-        if self.begun or not isinstance(error, BrokenError):
-            return False
-        try:
-            delay = self.patience.delay(error)
-        except BrokenError:
+        delay = self.patience.after(error, begun=self.begun)
+        if delay is None:
             return False
         self._channels.pause(delay)
         return True

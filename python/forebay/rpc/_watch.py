@@ -12,11 +12,7 @@ import asyncio
 import select
 from collections.abc import Callable
 
-__all__ = ["OUTBOX_BYTES_HIGH", "Watch"]
-
-OUTBOX_BYTES_HIGH = 512 << 10
-"""Whoever adds to an outbox waits above it, until it may be written; as in
-crates/transport/src/limit.rs."""
+__all__ = ["Watch"]
 
 
 class Watch:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from forebay._core import TlsServer
+from forebay._core import TOKEN_BYTES_MAX, TlsServer
 from forebay.errors import ConfigError
 from forebay.transport._address import Address
 from forebay.transport._tls import Tls, demand
 
 __all__ = ["guard", "shown"]
-
-TOKEN_BYTES_MAX = 4096
-"""As in crates/transport/src/limit.rs."""
 
 
 def shown(token: str | bytes | None) -> bytes | None:

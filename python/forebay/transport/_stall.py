@@ -6,16 +6,29 @@ import asyncio
 import logging
 import math
 import weakref
+from typing import Protocol
 
-from forebay._core import MessageConnection
-
-__all__ = ["Sweep", "sweep_of"]
+__all__ = ["Stallable", "Sweep", "sweep_of"]
 
 LOOKS = 4
 """Looks within the shortest time that is allowed: a stall is found at most a quarter late."""
 PERIOD_S_MIN = 0.01
 
 _log = logging.getLogger(__name__)
+
+
+class Stallable(Protocol):
+    """What a `Sweep` looks at: a `MessageConnection`, or whatever stands for a connection."""
+
+    @property
+    def peer(self) -> str:
+        """Who is at the other end, for a person."""
+
+    def fileno(self) -> int:
+        """The descriptor; -1 once it is closed."""
+
+    def end_if_stalled(self, timeout_s: float, /) -> bool:
+        """End it if it stood still for so many seconds; whether that was so."""
 
 
 class Sweep:
@@ -29,16 +42,14 @@ class Sweep:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # Weak, all of it: the registry below would keep loop and connections for ever.
         self._loop = weakref.ref(loop)
-        self._watched: weakref.WeakKeyDictionary[MessageConnection, float] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._watched: weakref.WeakKeyDictionary[Stallable, float] = weakref.WeakKeyDictionary()
         self._timer: weakref.ref[asyncio.TimerHandle] | None = None
         self._period_s = math.inf
 
     def __len__(self) -> int:
         return len(self._watched)
 
-    def watch(self, connection: MessageConnection, timeout_s: float | None) -> None:
+    def watch(self, connection: Stallable, timeout_s: float | None) -> None:
         """Look at a connection from now on, unless it may stand still for as long as it likes."""
         if timeout_s is None or timeout_s == math.inf:
             return
@@ -48,7 +59,7 @@ class Sweep:
             self._period_s = period_s
             self._restart()
 
-    def forget(self, connection: MessageConnection) -> None:
+    def forget(self, connection: Stallable) -> None:
         """Look at it no more. No error if it was not looked at."""
         self._watched.pop(connection, None)
         if not self._watched:

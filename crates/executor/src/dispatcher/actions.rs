@@ -33,9 +33,14 @@ impl Driver {
                     keeping.add(op);
                 }
             }
-            Action::File(id, result) => {
+            Action::File(id, ending) => {
                 if let Some(keeping) = &self.keeping {
-                    keeping.store.file(id, result);
+                    keeping.store.file(id, ending);
+                }
+            }
+            Action::Discard(id, attempt) => {
+                if let Some(keeping) = &self.keeping {
+                    keeping.store.discard(id, attempt);
                 }
             }
             Action::Ended(id, ending) => {

@@ -9,7 +9,7 @@ use crate::dispatcher::waiting::{For, Waiter};
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::message::{self, Message};
-use crate::request::Ending;
+use crate::request::{Ending, Outcome, Status};
 
 impl Driver {
     /// A call waits for something of a request from now on.
@@ -37,12 +37,23 @@ impl Driver {
     pub fn tell_ended(&mut self, id: RequestId, ending: &Arc<Ending>) {
         for waiter in self.waiting.ended(id) {
             let answer = match waiter.wants {
-                For::End => message::ended(id, ending),
+                For::End => match ending.outcome {
+                    Outcome::InFile(bytes) => self.in_file(id, ending.status, bytes),
+                    _ => message::ended(id, ending),
+                },
                 For::Cancelled => plain(message::cancelled("now")),
                 For::Accepted => plain(message::accepted(id)),
             };
             self.answer(waiter.client, waiter.call, answer);
         }
+    }
+
+    /// Who asks for a result that lies in a file is told where: clients are this user's, on this machine. One that
+    /// does not see it there, from a container, asks for the whole of it.
+    pub fn in_file(&self, id: RequestId, status: Status, bytes: u64) -> Message {
+        let keeping = self.keeping.as_ref();
+        let path = keeping.map(|keeping| keeping.store.result_path(id));
+        message::in_file(id, status, &path.unwrap_or_default(), bytes)
     }
 
     /// A submission could not be written.

@@ -105,7 +105,8 @@ impl Driver {
             Call::Submit(submit) => self.submit(&submit, waiter(For::Accepted)),
             Call::Run(submit) => self.submit(&submit, waiter(For::End)),
             Call::Accepted { token } => self.find_token(token, waiter(For::Accepted)),
-            Call::Wait { id } => self.wait(id, waiter(For::End)),
+            Call::Wait { id, whole: false } => self.wait(id, waiter(For::End), Question::Ending),
+            Call::Wait { id, whole: true } => self.wait(id, waiter(For::End), Question::Whole),
             Call::Cancel { id } => self.cancel(id, waiter(For::Cancelled)),
             Call::Other { method, arguments } => self.ask_server(client, call, method, arguments),
             Call::Logs { id, offset, follow } => {
@@ -159,7 +160,7 @@ impl Driver {
             Submitted::Known(id) if self.machine.standing(id).is_some() => {
                 self.wait_with(id, waiter, token);
             }
-            Submitted::Known(id) => self.wait(id, waiter)?,
+            Submitted::Known(id) => self.wait(id, waiter, Question::Ending)?,
         }
         Ok(())
     }
@@ -210,12 +211,12 @@ impl Driver {
         Ok(())
     }
 
-    fn wait(&mut self, id: RequestId, waiter: Waiter) -> Result<(), Refusal> {
+    fn wait(&mut self, id: RequestId, waiter: Waiter, question: Question) -> Result<(), Refusal> {
         if self.machine.standing(id).is_some() {
             self.wait_for(id, waiter);
             return Ok(());
         }
-        self.ask_store(id, waiter, Asker::End)
+        self.ask_store(id, question, Asker::End(waiter), waiter)
     }
 
     fn cancel(&mut self, id: RequestId, waiter: Waiter) -> Result<(), Refusal> {
@@ -227,7 +228,9 @@ impl Driver {
             }
             Cancelled::Asked => "asked",
             Cancelled::AlreadyEnded => "ended",
-            Cancelled::Unknown => return self.ask_store(id, waiter, Asker::Cancel),
+            Cancelled::Unknown => {
+                return self.ask_store(id, Question::Ending, Asker::Cancel(waiter), waiter);
+            }
         };
         self.answer(waiter.client, waiter.call, plain(message::cancelled(told)));
         Ok(())
@@ -237,11 +240,12 @@ impl Driver {
     fn ask_store(
         &mut self,
         id: RequestId,
+        question: Question,
+        asker: Asker,
         waiter: Waiter,
-        asker: fn(Waiter) -> Asker,
     ) -> Result<(), Refusal> {
         let keeping = self.keeping.as_mut().ok_or_else(|| unknown(id))?;
-        keeping.ask(id, Question::Ending, asker(waiter));
+        keeping.ask(id, question, asker);
         self.clients.owes(waiter.client, waiter.call);
         Ok(())
     }

@@ -269,7 +269,8 @@ impl Driver {
 
     fn take_replies(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
         for ((id, attempt), reply) in replies.drain(..) {
-            if let Some(outcome) = crate::dispatcher::reply::outcome_of(&reply) {
+            let kept = self.keeping.is_some();
+            if let Some(outcome) = crate::dispatcher::reply::outcome_of(&reply, kept) {
                 let worker = self.workers.get_mut(slot);
                 let peak = worker.and_then(Worker::peak_of_run);
                 self.workers.ended(slot, (id, attempt));

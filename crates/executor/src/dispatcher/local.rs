@@ -6,7 +6,7 @@ use crate::dispatcher::command::{End, Finished};
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::mailbox::Mailbox;
 use crate::id::RequestId;
-use crate::message::cause_json;
+use crate::message::{cause_json, failure_json};
 use crate::request::{Blob, Ending, Failure, Outcome};
 
 /// Which request is which ticket's.
@@ -51,6 +51,11 @@ pub fn tell(ticket: u64, outcome: &Outcome, to: &Mailbox<Finished>) {
         Outcome::Succeeded(result) => (End::Result, Arc::clone(result)),
         Outcome::Failed(Failure::Raised(described)) => (End::Raised, Arc::clone(described)),
         Outcome::Cancelled => (End::Cancelled, Blob::from([])),
+        Outcome::InFile(_) => {
+            let why = "its result is a file, which a call by its ticket does not fetch";
+            let failure = failure_json(&Failure::Refused(why.into()));
+            (End::Failure, failure.into_bytes().into())
+        }
         Outcome::Failed(_) => (End::Failure, cause_json(outcome).into_bytes().into()),
     };
     // Refused once closed, when nobody waits any more, or beyond a limit that queued_max stays below.

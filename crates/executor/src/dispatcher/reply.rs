@@ -11,7 +11,9 @@ use crate::request::{Failure, Outcome};
 
 /// How the run ended, as its worker says; `None` where the worker is gone, whose death will say it, or has given the
 /// run back, which its side socket says.
-pub fn outcome_of(reply: &Reply) -> Option<Outcome> {
+///
+/// Where nothing is `kept`, nor is a file.
+pub fn outcome_of(reply: &Reply, kept: bool) -> Option<Outcome> {
     let frame = match reply {
         Reply::Reply(frame) => frame,
         Reply::Failure(_, frame) => {
@@ -21,6 +23,9 @@ pub fn outcome_of(reply: &Reply) -> Option<Outcome> {
         Reply::Broken { .. } => return None,
     };
     match read(frame) {
+        Ok(Some(Outcome::InFile(_))) if !kept => {
+            Some(refused("its worker left a file, and there is no store"))
+        }
         Ok(outcome) => outcome,
         Err(error) => Some(refused(&format!("its worker replied with {error}"))),
     }
@@ -31,6 +36,7 @@ fn read(frame: &Incoming) -> Result<Option<Outcome>> {
     Ok(Some(
         match WorkerReply::read(frame.head.as_slice(), segment)? {
             WorkerReply::Succeeded(result) => Outcome::Succeeded(result.into()),
+            WorkerReply::InFile(bytes) => Outcome::InFile(bytes),
             WorkerReply::Raised(described) => Outcome::Failed(Failure::Raised(described.into())),
             WorkerReply::Cancelled => Outcome::Cancelled,
             WorkerReply::Returned => return Ok(None),

@@ -40,7 +40,7 @@ impl Driver {
                 self.machine.not_committed(self.now, count, &why, permanent);
                 self.begin_held(count, false);
             }
-            Answer::Filed(id) => self.machine.filed(self.now, id),
+            Answer::Filed { id, unfit } => self.machine.filed(self.now, id, unfit.as_deref()),
             Answer::Fetched { ticket, id, found } => self.take_found(ticket, id, found),
             Answer::Pruned { ticket, done } => {
                 let asker = self
@@ -112,11 +112,13 @@ impl Driver {
     fn tell_found(&mut self, id: RequestId, waiter: Waiter, found: Fetched) {
         match found {
             Fetched::Ending(ending) => {
-                let payload = match ending.payload {
-                    Payload::Result(result) => result,
-                    Payload::Failure(json) => json.into_bytes().into(),
+                let told = match ending.payload {
+                    Payload::Result(result) => message::stood(id, ending.status, result),
+                    Payload::File(bytes) => self.in_file(id, ending.status, bytes),
+                    Payload::Failure(json) => {
+                        message::stood(id, ending.status, json.into_bytes().into())
+                    }
                 };
-                let told = message::stood(id, ending.status, payload);
                 self.answer(waiter.client, waiter.call, told);
             }
             Fetched::Failed(why) => {

@@ -12,13 +12,13 @@ mod read;
 
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 pub use log::Log;
-pub use read::{Last, Piece};
+pub use read::Piece;
 
 use crate::error::{Error, Result};
 use crate::id::RequestId;
@@ -75,60 +75,13 @@ impl Logs {
     /// # Errors
     /// `System`.
     pub fn read(&self, id: RequestId, offset: u64, most: usize) -> Result<Piece> {
-        match self.file(id)? {
-            Some(file) => read::read(&file, offset, most).map_err(self.failed(id)),
-            None => Ok(Piece::nothing(offset)),
-        }
-    }
-
-    /// The end of a log, at most `most` bytes of it.
-    ///
-    /// # Errors
-    /// `System`.
-    pub fn last(&self, id: RequestId, last: Last, most: usize) -> Result<Piece> {
-        match self.file(id)? {
-            Some(file) => read::last(&file, last, most).map_err(self.failed(id)),
-            None => Ok(Piece::nothing(0)),
-        }
-    }
-
-    /// Where the next byte will stand: how much was written, what was given up included.
-    ///
-    /// # Errors
-    /// `System`.
-    pub fn end(&self, id: RequestId) -> Result<u64> {
-        match self.file(id)? {
-            Some(file) => read::end(&file).map_err(self.failed(id)),
-            None => Ok(0),
-        }
-    }
-
-    /// Remove a log; the bytes of disk that this gave back, 0 where there was none.
-    ///
-    /// # Errors
-    /// `System`.
-    pub fn remove(&self, id: RequestId) -> Result<u64> {
         let path = self.path(id);
-        let bytes = path.metadata().map_or(0, |found| found.blocks() * 512);
-        // What a server left that died while it rewrote the file.
-        let _ = std::fs::remove_file(path.with_extension("log.new"));
-        match std::fs::remove_file(&path) {
-            Ok(()) => Ok(bytes),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(self.failed(id)(error)),
-        }
-    }
-
-    fn file(&self, id: RequestId) -> Result<Option<File>> {
-        match File::open(self.path(id)) {
-            Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(self.failed(id)(error)),
-        }
-    }
-
-    fn failed(&self, id: RequestId) -> impl FnOnce(std::io::Error) -> Error {
-        Error::system(format!("log {}", self.path(id).display()))
+        let piece = match File::open(&path) {
+            Ok(file) => read::read(&file, offset, most),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Piece::nothing(offset)),
+            Err(error) => Err(error),
+        };
+        piece.map_err(Error::system(format!("log {}", path.display())))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reading a log: by offset, and from its end.
+//! Reading a log by offset.
 
 use std::fs::File;
 use std::io::Result;
@@ -27,13 +27,6 @@ impl Piece {
     }
 }
 
-/// How much of the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Last {
-    Bytes(u64),
-    Lines(usize),
-}
-
 /// From `offset` on, at most `most` bytes.
 pub fn read(file: &File, offset: u64, most: usize) -> Result<Piece> {
     let Some(marker) = Marker::find(file, file.metadata()?.len())? else {
@@ -53,43 +46,6 @@ pub fn read(file: &File, offset: u64, most: usize) -> Result<Piece> {
     }
     let offset = offset.max(marker.tail());
     piece(file, offset, marker.place(offset), most)
-}
-
-/// The end: whole lines, or bytes; what lies before the part that was given up does not count.
-pub fn last(file: &File, last: Last, most: usize) -> Result<Piece> {
-    let marker = Marker::find(file, file.metadata()?.len())?;
-    let end = end(file)?;
-    let first = marker.map_or(0, |marker| marker.tail());
-    let most = match last {
-        Last::Bytes(bytes) => bytes.min(most as u64),
-        Last::Lines(_) => most as u64,
-    };
-    let from = end.saturating_sub(most).max(first);
-    let length = usize::try_from(end - from).unwrap_or(usize::MAX);
-    let mut piece = read(file, from, length)?;
-    if let Last::Lines(lines) = last {
-        let cut = lines_start(&piece.bytes, lines);
-        piece.bytes.drain(..cut);
-        piece.offset += cut as u64;
-    }
-    Ok(piece)
-}
-
-/// Where the stream ends.
-pub fn end(file: &File) -> Result<u64> {
-    let bytes = file.metadata()?.len();
-    Ok(Marker::find(file, bytes)?.map_or(bytes, |marker| marker.end(bytes)))
-}
-
-/// Where the last so many lines begin; a last one without its end is one.
-fn lines_start(bytes: &[u8], lines: usize) -> usize {
-    if lines == 0 {
-        return bytes.len();
-    }
-    let whole = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    let ends = whole.iter().enumerate().rev();
-    let mut ends = ends.filter(|&(_, &byte)| byte == b'\n');
-    ends.nth(lines - 1).map_or(0, |(at, _)| at + 1)
 }
 
 /// What stands at `place` of the file, which is `offset` of the stream.

@@ -1,6 +1,7 @@
-//! Logs in real files: limits, followers, removal, a disk that is full.
+//! Logs in real files: limits, followers, a disk that is full.
 
 use super::*;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::limit::{LOG_FILES_OPEN_MAX, LOG_HEAD_BYTES};
@@ -37,6 +38,11 @@ impl Place {
         pieces.pop();
         pieces
     }
+
+    /// Where a follower who has read everything goes on.
+    fn end(&self) -> u64 {
+        self.all().last().map_or(0, |piece| piece.next)
+    }
 }
 
 impl Drop for Place {
@@ -66,7 +72,7 @@ fn the_file_is_made_with_the_first_byte() {
     assert_eq!(place.read(5, 10), Piece::nothing(5));
     log.append(b"hello\n").expect("append");
     assert_eq!(place.read(0, 100).bytes, b"hello\n");
-    assert_eq!(place.logs.end(ID).expect("end"), 6);
+    assert_eq!(place.end(), 6);
 }
 
 #[test]
@@ -94,7 +100,7 @@ fn a_follower_is_an_offset() {
 fn limited(place: &Place, mut log: Log) {
     const LINES: usize = 60_000;
     fill(&mut log, 0..LINES);
-    assert_eq!(place.logs.end(ID).expect("end"), LINES as u64 * 100);
+    assert_eq!(place.end(), LINES as u64 * 100);
     let disk = std::fs::metadata(place.logs.path(ID))
         .expect("stat")
         .blocks()
@@ -163,45 +169,11 @@ fn a_log_is_gone_on_with_by_another_server() {
             let mut log = if holes { log } else { log.without_holes() };
             fill(&mut log, round * 5_000..(round + 1) * 5_000);
         }
-        assert_eq!(place.logs.end(ID).expect("end"), 3_000_000);
-        let last = place.logs.last(ID, Last::Lines(2), 10_000).expect("last");
+        assert_eq!(place.end(), 3_000_000);
+        let last = place.read(2_999_800, 10_000);
         assert_eq!(last.bytes, (line(29_998) + &line(29_999)).into_bytes());
         assert_eq!((last.offset, last.next), (2_999_800, 3_000_000));
     }
-}
-
-#[test]
-fn the_last_bytes_and_lines_never_reach_into_what_was_given_up() {
-    let place = Place::new();
-    let mut log = place.logs.log(ID);
-    log.append(b"one\ntwo\nthree").expect("append");
-    let last = |last| place.logs.last(ID, last, 1 << 30).expect("last").bytes;
-    assert_eq!(last(Last::Lines(1)), b"three");
-    assert_eq!(last(Last::Lines(2)), b"two\nthree");
-    assert_eq!(last(Last::Lines(9)), b"one\ntwo\nthree");
-    assert_eq!(last(Last::Lines(0)), b"");
-    assert_eq!(last(Last::Bytes(4)), b"hree");
-    fill(&mut log, 0..60_000);
-    let whole = place
-        .logs
-        .last(ID, Last::Bytes(u64::MAX), 1 << 30)
-        .expect("last");
-    assert!(whole.offset > LOG_HEAD_BYTES);
-    assert!(whole.bytes.ends_with(line(59_999).as_bytes()));
-    let cut = place
-        .logs
-        .last(ID, Last::Lines(1_000), 1_000)
-        .expect("last");
-    assert_eq!(cut.bytes.len(), 1_000, "the limit of an answer holds");
-}
-
-#[test]
-fn a_removed_log_gives_its_bytes_back() {
-    let place = Place::new();
-    fill(&mut place.logs.log(ID), 0..1_000);
-    assert!(place.logs.remove(ID).expect("remove") >= 100_000);
-    assert!(!place.logs.path(ID).exists());
-    assert_eq!(place.logs.remove(ID).expect("remove"), 0);
 }
 
 #[test]

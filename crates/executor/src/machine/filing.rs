@@ -1,11 +1,13 @@
 //! Ends whose results are large: the file comes first, and holds up nobody's commit meanwhile.
 
+use std::sync::Arc;
+
 use super::Machine;
 use super::entry::{Key, Place};
 use crate::action::Action;
 use crate::id::RequestId;
 use crate::op::Op;
-use crate::request::{Millis, Outcome};
+use crate::request::{Ending, Failure, Millis, Outcome, Status};
 
 impl Machine {
     /// Has the end of a request written, which is in the register; its result before it, where that becomes a file.
@@ -16,29 +18,40 @@ impl Machine {
         };
         let ending = ending.clone();
         let most = self.policy.result_bytes_max;
-        match &ending.outcome {
+        let in_file = match &ending.outcome {
+            // What its worker left is looked at in any case.
+            Outcome::InFile(_) => true,
             // While the store is down the file would fail too, and be made with the end.
-            Outcome::Succeeded(result)
-                if self.policy.durable
-                    && result.len() as u64 > most
-                    && self.ledger.down.is_none() =>
-            {
-                self.filing.insert(id);
-                self.actions.push(Action::File(id, result.clone()));
-            }
-            _ => self.write(now, key, Op::End { id, ending }),
+            Outcome::Succeeded(result) => result.len() as u64 > most && self.ledger.down.is_none(),
+            Outcome::Failed(_) | Outcome::Cancelled => false,
+        };
+        if in_file && self.policy.durable {
+            self.filing.insert(id);
+            self.actions.push(Action::File(id, ending));
+        } else {
+            self.write(now, key, Op::End { id, ending });
         }
     }
 
     /// The file of a result is on disk, or cannot be made: then the store says why when it is given the end.
-    pub fn filed(&mut self, now: Millis, id: RequestId) {
+    ///
+    /// With `unfit`, what its worker left is not what it said, for this reason: the request has failed.
+    pub fn filed(&mut self, now: Millis, id: RequestId, unfit: Option<&str>) {
         if !self.filing.remove(&id) {
             return;
         }
         if let Some(key) = self.register.key(id)
-            && let Some(Place::Ending(ending)) = self.register.get(key).map(|entry| &entry.place)
+            && let Some(entry) = self.register.get_mut(key)
+            && let Place::Ending(ending) = &mut entry.place
         {
-            let ending = ending.clone();
+            if let Some(why) = unfit {
+                *ending = Arc::new(Ending {
+                    status: Status::Failed,
+                    outcome: Outcome::Failed(Failure::Unkept(why.into())),
+                    ..Ending::clone(ending)
+                });
+            }
+            let ending = Arc::clone(ending);
             self.write(now, key, Op::End { id, ending });
         }
         self.settle(now);

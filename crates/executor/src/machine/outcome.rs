@@ -105,6 +105,10 @@ impl Machine {
             entry.attempts, death.cause
         );
         entry.notes.add(now, text);
+        if self.policy.durable {
+            let discard = Action::Discard(entry.request.id, entry.attempts);
+            self.actions.push(discard);
+        }
         self.conclude(
             now,
             key,
@@ -141,8 +145,7 @@ impl Machine {
         let reason = run.stop.map(|stop| stop.reason);
         let failure = match (outcome, reason) {
             // It was faster than the interrupt.
-            (Outcome::Succeeded(result), _) => {
-                let outcome = Outcome::Succeeded(result);
+            (outcome @ (Outcome::Succeeded(_) | Outcome::InFile(_)), _) => {
                 return self.end(now, key, Status::Succeeded, outcome, peak);
             }
             (_, Some(Reason::Cancel)) | (Outcome::Cancelled, None) => {
@@ -308,6 +311,7 @@ fn kind(failure: &Failure) -> &'static str {
         Failure::TimedOut { .. } => "its time was up",
         Failure::After(_) => "what it waited for failed",
         Failure::OutcomeUnknown => "nobody knows how it ended",
+        Failure::Unkept(_) => "its result was not kept",
         Failure::Refused(_) => "it was refused",
     }
 }

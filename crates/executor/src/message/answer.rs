@@ -1,5 +1,8 @@
 //! What the server answers to clients.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use super::{Writer, put_blob};
 use crate::error::Refusal;
 use crate::id::RequestId;
@@ -40,6 +43,20 @@ pub fn stood(id: RequestId, status: Status, payload: Blob) -> Message {
     Message {
         head: writer.into_bytes(),
         segment: (!inline).then_some(payload),
+    }
+}
+
+/// [`ended`], of a result that lies in a file: the payload is `[path, bytes]`, the path as it is on the disk.
+pub fn in_file(id: RequestId, status: Status, path: &Path, bytes: u64) -> Message {
+    let path = path.as_os_str().as_bytes();
+    let mut writer = Writer::with_room(64 + path.len());
+    writer.array(4).unsigned(0);
+    put_id(&mut writer, id);
+    writer.text(word(status));
+    writer.array(2).binary(path).unsigned(bytes);
+    Message {
+        head: writer.into_bytes(),
+        segment: None,
     }
 }
 
@@ -166,6 +183,14 @@ mod tests {
             assert_eq!(payload.expect("payload"), &*result);
             reader.end().expect("the end");
         }
+    }
+
+    #[test]
+    fn a_result_in_a_file_is_told_by_its_path_and_its_length() {
+        let told = in_file(RequestId(1), Status::Succeeded, Path::new("/r/1"), 70_000);
+        assert_eq!(told.segment, None);
+        let end = b"\xa9succeeded\x92\xc4\x04/r/1\xce\x00\x01\x11\x70";
+        assert!(told.head.ends_with(end), "{:?}", told.head);
     }
 
     #[test]

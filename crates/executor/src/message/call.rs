@@ -27,6 +27,8 @@ pub enum Call<'a> {
     },
     Wait {
         id: RequestId,
+        /// With its result, also where that lies in a file.
+        whole: bool,
     },
     Cancel {
         id: RequestId,
@@ -59,8 +61,9 @@ impl<'a> Call<'a> {
             ("accepted", 1) => Self::Accepted {
                 token: reader.unsigned()?,
             },
-            ("wait", 1) => Self::Wait {
+            ("wait", 1..=2) => Self::Wait {
                 id: id(&mut reader)?,
+                whole: count > 1 && reader.boolean()?,
             },
             ("cancel", 1) => Self::Cancel {
                 id: id(&mut reader)?,
@@ -185,8 +188,12 @@ mod tests {
         let text = head("wait", |w| w.text(&id.to_string()), 1);
         let number = head("wait", |w| w.unsigned(id.0), 1);
         for head in [text, number] {
-            assert_eq!(Call::read(&head, None).expect("read"), Call::Wait { id });
+            let wait = Call::Wait { id, whole: false };
+            assert_eq!(Call::read(&head, None).expect("read"), wait);
         }
+        let whole = head("wait", |w| w.unsigned(id.0).boolean(true), 2);
+        let wait = Call::Wait { id, whole: true };
+        assert_eq!(Call::read(&whole, None).expect("read"), wait);
         let wrong = head("wait", |w| w.text("nobody"), 1);
         assert!(Call::read(&wrong, None).is_err());
     }
@@ -203,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_number_of_arguments_that_a_method_does_not_have_is_an_error() {
-        for (method, count) in [("accepted", 0), ("submit", 1), ("wait", 2)] {
+        for (method, count) in [("accepted", 0), ("submit", 1), ("wait", 3)] {
             let head = head(method, |w| (0..count).fold(w, |w, _| w.unsigned(1)), count);
             assert!(Call::read(&head, None).is_err(), "{method}");
         }

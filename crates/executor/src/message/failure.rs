@@ -10,7 +10,7 @@ use crate::request::{Death, Failure, Outcome};
 /// What succeeded has none: its text is `null`.
 pub fn cause_json(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Succeeded(_) => "null".into(),
+        Outcome::Succeeded(_) | Outcome::InFile(_) => "null".into(),
         Outcome::Failed(failure) => failure_json(failure),
         Outcome::Cancelled => Object::of("cancelled").close(),
     }
@@ -27,6 +27,7 @@ pub fn failure_json(failure: &Failure) -> String {
             .close(),
         Failure::After(id) => Object::of("after").text("id", &id.to_string()).close(),
         Failure::OutcomeUnknown => Object::of("outcome_unknown").close(),
+        Failure::Unkept(message) => Object::of("unkept").text("message", message).close(),
         Failure::Refused(message) => Object::of("refused").text("message", message).close(),
     }
 }
@@ -186,6 +187,10 @@ mod tests {
         assert_eq!(
             json(Failure::After(RequestId(1))),
             r#"{"kind":"after","id":"000000000001"}"#
+        );
+        assert_eq!(
+            json(Failure::Unkept("no".into())),
+            r#"{"kind":"unkept","message":"no"}"#
         );
         assert_eq!(
             json(Failure::Refused("no".into())),

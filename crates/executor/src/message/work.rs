@@ -21,6 +21,8 @@ pub struct Run<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WorkerReply<'a> {
     Succeeded(&'a [u8]),
+    /// The same; its result, of so many bytes, lies in the file that is this run's.
+    InFile(u64),
     /// What the work raised, as the worker encoded it.
     Raised(&'a [u8]),
     Cancelled,
@@ -90,10 +92,11 @@ impl<'a> WorkerReply<'a> {
             (1, 2) => Self::Raised(raised(&mut reader, segment)?),
             (2, 1) => Self::Cancelled,
             (3, 1) => Self::Returned,
+            (4, 2) => Self::InFile(reader.unsigned()?),
             _ => {
-                return Err(
-                    reader.malformed("a worker's reply is [0, result], [1, failure], [2] or [3]")
-                );
+                return Err(reader.malformed(
+                    "a worker's reply is [0, result], [1, failure], [2], [3] or [4, bytes]",
+                ));
             }
         };
         reader.end()?;
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_four_replies_are_told_apart() {
+    fn the_five_replies_are_told_apart() {
         let read = |head| WorkerReply::read(head, None).ok();
         assert_eq!(
             read(b"\x92\x00\xc4\x01\x07"),
@@ -146,11 +149,17 @@ mod tests {
         );
         assert_eq!(read(b"\x91\x02"), Some(WorkerReply::Cancelled));
         assert_eq!(read(b"\x91\x03"), Some(WorkerReply::Returned));
+        assert_eq!(
+            read(b"\x92\x04\xce\x04\x00\x00\x00"),
+            Some(WorkerReply::InFile(64 << 20))
+        );
         for wrong in [
             &b"\x91\x00"[..],
             b"\x92\x00\x00",
             b"\x92\x02\xc0",
             b"\x91\x02\x00",
+            b"\x92\x04\xff",
+            b"\x92\x04\xa1a",
             b"",
             b"\x92\x00\xc0",
         ] {

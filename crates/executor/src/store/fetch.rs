@@ -12,8 +12,10 @@ use crate::request::{Blob, Millis, Status};
 /// What to read of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// How it ended, with its result.
+    /// How it ended, with its result where that lies in the database.
     Ending,
+    /// The same, and a result that lies in a file is read.
+    Whole,
     /// Its arguments alone.
     Arguments,
     /// All of it; the request is not pruned in the next minute, so that it can be retried.
@@ -49,11 +51,13 @@ pub struct StoredEnding {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Payload {
     Result(Blob),
+    /// A result of so many bytes, which lies in a file.
+    File(u64),
     /// The failure as JSON, a cancellation too.
     Failure(String),
 }
 
-/// Answer a question. Reads a file where the result is one.
+/// Answer a question.
 pub(super) fn fetch(
     connection: &Connection,
     directory: &Path,
@@ -61,12 +65,11 @@ pub(super) fn fetch(
     question: Question,
 ) -> Fetched {
     let found = match question {
-        Question::Ending => {
-            ending(connection, directory, id).map(|found| found.map(Fetched::Ending))
-        }
+        Question::Ending => ending(connection, id).map(|found| found.map(Fetched::Ending)),
+        Question::Whole => whole(connection, directory, id).map(|found| found.map(Fetched::Ending)),
         Question::Arguments => arguments(connection, id).map(|found| found.map(Fetched::Arguments)),
         Question::Row => {
-            row(connection, directory, id).map(|found| found.map(|row| Fetched::Row(Box::new(row))))
+            row(connection, id).map(|found| found.map(|row| Fetched::Row(Box::new(row))))
         }
     };
     match found {
@@ -88,7 +91,7 @@ fn arguments(connection: &Connection, id: RequestId) -> Found<Blob> {
         .map_err(|error| error.to_string())
 }
 
-fn row(connection: &Connection, directory: &Path, id: RequestId) -> Found<Row> {
+fn row(connection: &Connection, id: RequestId) -> Found<Row> {
     let sql = format!("SELECT {COLUMNS} FROM requests r WHERE r.id = ?1");
     let mut interned = Interned::default();
     let arguments = arguments(connection, id)?.unwrap_or_else(|| Vec::new().into());
@@ -101,19 +104,31 @@ fn row(connection: &Connection, directory: &Path, id: RequestId) -> Found<Row> {
     let Some(mut row) = found else {
         return Ok(None);
     };
-    row.ending = ending(connection, directory, id)?;
+    row.ending = ending(connection, id)?;
     Ok(Some(row))
 }
 
-fn ending(connection: &Connection, directory: &Path, id: RequestId) -> Found<StoredEnding> {
+fn whole(connection: &Connection, directory: &Path, id: RequestId) -> Found<StoredEnding> {
+    let mut found = ending(connection, id)?;
+    if let Some(ending) = &mut found
+        && let Payload::File(_) = ending.payload
+    {
+        ending.payload = Payload::Result(file(directory, id)?);
+    }
+    Ok(found)
+}
+
+fn ending(connection: &Connection, id: RequestId) -> Found<StoredEnding> {
     let found = connection
         .query_row(
-            "SELECT status, attempts, claimed_at, ended_at, peak_bytes, failure, result FROM requests \
+            "SELECT status, attempts, claimed_at, ended_at, peak_bytes, failure, result, \
+             result_bytes FROM requests \
              WHERE id = ?1 AND ended_at IS NOT NULL",
             [id.0.cast_signed()],
             |row| {
                 let failure = row.get_ref(5)?.as_str_or_null()?.map(String::from);
                 let result = row.get_ref(6)?.as_blob_or_null()?.map(Blob::from);
+                let bytes = row.get::<_, Option<i64>>(7)?.unwrap_or_default();
                 let ending = StoredEnding {
                     status: status(row.get(0)?)?,
                     attempts: row.get(1)?,
@@ -122,20 +137,16 @@ fn ending(connection: &Connection, directory: &Path, id: RequestId) -> Found<Sto
                     peak_bytes: row.get::<_, Option<i64>>(4)?.map(i64::cast_unsigned),
                     payload: Payload::Failure(failure.unwrap_or_default()),
                 };
-                Ok((ending, result))
+                Ok((ending, result, bytes.cast_unsigned()))
             },
         )
         .optional()
         .map_err(|error| error.to_string())?;
-    let Some((mut ending, result)) = found else {
+    let Some((mut ending, result, bytes)) = found else {
         return Ok(None);
     };
     if ending.status == Status::Succeeded {
-        let result = match result {
-            Some(result) => result,
-            None => file(directory, id)?,
-        };
-        ending.payload = Payload::Result(result);
+        ending.payload = result.map_or(Payload::File(bytes), Payload::Result);
     }
     Ok(Some(ending))
 }

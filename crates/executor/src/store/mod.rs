@@ -42,6 +42,7 @@ mod schema;
 mod statements;
 mod writer;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -59,7 +60,7 @@ pub use schema::VERSION;
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Op;
-use crate::request::Blob;
+use crate::request::Ending;
 use inbox::Inbox;
 
 /// What the store tells whoever drives it. Commits are told in their order, fetches in theirs.
@@ -76,7 +77,11 @@ pub enum Answer {
         permanent: bool,
     },
     /// The answer to a [`Store::file`]: its file is on disk, or is tried again with its end.
-    Filed(RequestId),
+    Filed {
+        id: RequestId,
+        /// What its worker left is not what it said, for this reason: there will be no file.
+        unfit: Option<String>,
+    },
     /// The answer to a [`Store::fetch`].
     Fetched {
         ticket: u64,
@@ -165,11 +170,21 @@ impl Store {
         }
     }
 
-    /// Make a file of a large result, before its end is given to [`Store::write`]: no commit waits for it then.
+    /// Have a large result in its file, before its end is given to [`Store::write`]: no commit waits for it then.
     ///
     /// Never blocks. An end that is given without it has its file made by the writer, in front of its commit.
-    pub fn file(&self, id: RequestId, result: Blob) {
-        self.reads.push(reading::Message::File { id, result });
+    pub fn file(&self, id: RequestId, ending: Arc<Ending>) {
+        self.reads.push(reading::Message::File { id, ending });
+    }
+
+    /// Remove what a run, whose worker has died, may have left for [`Store::file`]. Never blocks.
+    pub fn discard(&self, id: RequestId, attempt: u32) {
+        self.reads.push(reading::Message::Discard { id, attempt });
+    }
+
+    /// Where a result lies that is [`Payload::File`].
+    pub fn result_path(&self, id: RequestId) -> PathBuf {
+        results::path(&self.config.directory, id)
     }
 
     /// Read a request; the answer carries the ticket. Sees what was answered as committed before this call.

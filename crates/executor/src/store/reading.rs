@@ -15,9 +15,10 @@ use super::inbox::{Inbox, Seen};
 use super::prune::{Candidate, Plan, PruneRule};
 use super::reader::Reader;
 use super::recovery::wall_clock;
+use super::results::Unfiled;
 use super::{results, writer};
 use crate::id::RequestId;
-use crate::request::Blob;
+use crate::request::Ending;
 
 /// A request whose row was read stays for so long: whoever read it may retry it (`prune_grace`).
 const GRACE: Duration = Duration::from_secs(60);
@@ -30,10 +31,15 @@ pub(super) enum Message {
         question: Question,
         ticket: u64,
     },
-    /// A result that becomes a file.
+    /// An end whose result becomes a file.
     File {
         id: RequestId,
-        result: Blob,
+        ending: Arc<Ending>,
+    },
+    /// What this run may have left.
+    Discard {
+        id: RequestId,
+        attempt: u32,
     },
     Prune {
         rule: PruneRule,
@@ -121,14 +127,12 @@ impl Reading {
                 let found = fetch(&self.connection, &self.config.directory, id, question);
                 self.tell(Answer::Fetched { ticket, id, found });
             }
-            Message::File { id, result } => {
-                let directory = &self.config.directory;
-                let written = results::write(directory, id, &result);
-                // Where it fails, the writer tries once more with the end, and says why.
-                if written.and_then(|()| results::sync(directory)).is_ok() {
-                    self.filed.add(id);
-                }
-                self.tell(Answer::Filed(id));
+            Message::File { id, ending } => {
+                let unfit = self.file(id, &ending);
+                self.tell(Answer::Filed { id, unfit });
+            }
+            Message::Discard { id, attempt } => {
+                results::discard(&self.config.directory, id, attempt);
             }
             Message::Prune { rule, ticket } => {
                 self.plans.push_back(Plan::new(rule, ticket));
@@ -145,6 +149,21 @@ impl Reading {
                 self.end_plan(Some(why));
                 self.follow();
             }
+        }
+    }
+
+    /// Have a result in its file; what is wrong with what its worker left.
+    fn file(&self, id: RequestId, ending: &Ending) -> Option<String> {
+        let directory = &self.config.directory;
+        let filed = results::file(directory, id, ending);
+        match filed.and_then(|()| Ok(results::sync(directory)?)) {
+            Ok(()) => {
+                self.filed.add(id);
+                None
+            }
+            Err(Unfiled::Unfit(what)) => Some(what),
+            // The writer tries once more with the end, and says why it cannot.
+            Err(Unfiled::Disk(_)) => None,
         }
     }
 

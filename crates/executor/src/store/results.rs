@@ -1,9 +1,14 @@
 //! Results that are too large for the database: files of their own.
+//!
+//! A worker leaves its result under a name that follows from the run, so that nothing it says names a file. It runs
+//! code of others in a directory of this user, so what lies under that name is looked at before it gets its last one:
+//! links and files that have another name, owner or length are refused. Who could change it between the look and the
+//! rename could as well change it later.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions, ReadDir};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -12,13 +17,20 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::directory::{FILE_MODE, LOGS, RESULTS};
 use crate::id::RequestId;
+use crate::request::{Ending, Outcome};
 
 /// A file that is being written has this at its end; it is never read.
-const UNFINISHED: &str = ".new";
+const UNFINISHED: &str = "new";
 
 /// The file of a result.
 pub(super) fn path(directory: &Path, id: RequestId) -> PathBuf {
     directory.join(RESULTS).join(id.to_string())
+}
+
+/// What a run leaves, until it is looked at; `python/forebay/executor/_results.py` has the same name.
+fn left(directory: &Path, id: RequestId, attempt: u32) -> PathBuf {
+    let name = format!("{id}.{attempt}.{UNFINISHED}");
+    directory.join(RESULTS).join(name)
 }
 
 /// The file of a request's output.
@@ -26,13 +38,78 @@ pub(super) fn log(directory: &Path, id: RequestId) -> PathBuf {
     directory.join(LOGS).join(format!("{id}.log"))
 }
 
-/// Write a result so that it is whole on the disk, under its name, before this returns.
+/// Why a result is not in its file.
+#[derive(Debug)]
+pub(super) enum Unfiled {
+    /// The disk does not take it, and may do so later.
+    Disk(io::Error),
+    /// What its worker left is not what it said: what it is, for a person.
+    Unfit(String),
+}
+
+impl From<io::Error> for Unfiled {
+    fn from(error: io::Error) -> Self {
+        Self::Disk(error)
+    }
+}
+
+/// Have the result of an end in its file: whole, on the disk, under its name. It may be there already.
 ///
 /// The directory is synced by [`sync`], once for all files of a batch.
-pub(super) fn write(directory: &Path, id: RequestId, result: &[u8]) -> io::Result<()> {
+pub(super) fn file(directory: &Path, id: RequestId, ending: &Ending) -> Result<(), Unfiled> {
+    match &ending.outcome {
+        Outcome::Succeeded(result) => write(directory, id, result)?,
+        Outcome::InFile(bytes) => adopt(directory, id, ending.attempts, *bytes)?,
+        Outcome::Failed(_) | Outcome::Cancelled => {}
+    }
+    Ok(())
+}
+
+/// Give what a worker left, and has synced, its name.
+fn adopt(directory: &Path, id: RequestId, attempt: u32, bytes: u64) -> Result<(), Unfiled> {
+    let (left, path) = (left(directory, id, attempt), path(directory, id));
+    match look(&left, bytes)? {
+        None => Ok(std::fs::rename(&left, &path)?),
+        // An earlier try has come further than its answer.
+        Some(_) if left.symlink_metadata().is_err() && look(&path, bytes)?.is_none() => Ok(()),
+        Some(what) => {
+            discard(directory, id, attempt);
+            let told = format!("its worker's file {} {what}", left.display());
+            Err(Unfiled::Unfit(told))
+        }
+    }
+}
+
+/// What is wrong with a file that should be ours, with no other name, and of this length.
+fn look(path: &Path, bytes: u64) -> io::Result<Option<String>> {
+    let found = match path.symlink_metadata() {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Some("is not there".into()));
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(if !found.is_file() {
+        Some("is no regular file".into())
+    } else if found.uid() != rustix::process::geteuid().as_raw() {
+        Some(format!("belongs to user {}", found.uid()))
+    } else if found.nlink() != 1 {
+        Some(format!("has {} names", found.nlink()))
+    } else if found.len() != bytes {
+        Some(format!("has {} bytes instead of {bytes}", found.len()))
+    } else {
+        None
+    })
+}
+
+/// Remove what a run may have left. Where it cannot be removed, it is an orphan.
+pub(super) fn discard(directory: &Path, id: RequestId, attempt: u32) {
+    let _ = std::fs::remove_file(left(directory, id, attempt));
+}
+
+fn write(directory: &Path, id: RequestId, result: &[u8]) -> io::Result<()> {
     let path = path(directory, id);
-    let mut unfinished = path.clone().into_os_string();
-    unfinished.push(UNFINISHED);
+    let unfinished = path.with_extension(UNFINISHED);
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -98,7 +175,15 @@ pub(super) struct Orphans {
 }
 
 impl Orphans {
+    /// At the open, before a worker of this server writes: what is unfinished is nobody's, however young it is.
     pub fn new(directory: &Path) -> Self {
+        let entries = std::fs::read_dir(directory.join(RESULTS));
+        for entry in entries.into_iter().flatten().flatten() {
+            if entry.path().extension() == Some(UNFINISHED.as_ref()) {
+                // Where it cannot be removed, the next open tries again.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
         Self {
             before: SystemTime::now() - MARGIN,
             folders: vec![

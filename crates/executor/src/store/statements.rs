@@ -155,11 +155,15 @@ impl<'c> Statements<'c> {
         claim: Option<&Claim>,
         in_file: bool,
     ) -> Result<()> {
-        let (kind, result) = match &ending.outcome {
-            Outcome::Succeeded(result) => (1, Some(result)),
-            Outcome::Failed(_) | Outcome::Cancelled => (2, None),
+        let (kind, bytes, result) = match &ending.outcome {
+            Outcome::Succeeded(result) => {
+                let inside = (!in_file).then_some(&**result);
+                (1, Some(result.len().cast_signed()), inside)
+            }
+            Outcome::InFile(bytes) => (1, isize::try_from(*bytes).ok(), None),
+            Outcome::Failed(_) | Outcome::Cancelled => (2, None, None),
         };
-        let failure = result.is_none().then(|| cause_json(&ending.outcome));
+        let failure = (kind == 2).then(|| cause_json(&ending.outcome));
         let died = matches!(ending.outcome, Outcome::Failed(Failure::Died(_)));
         let row = params![
             key(id),
@@ -170,9 +174,9 @@ impl<'c> Statements<'c> {
             time(ending.at),
             ending.peak_bytes.map(u64::cast_signed),
             kind,
-            result.map(|result| result.len().cast_signed()),
+            bytes,
             failure,
-            result.filter(|_| !in_file).map(|result| &**result),
+            result,
         ];
         self.end.execute(row).map(drop)
     }

@@ -15,13 +15,13 @@ use super::fold::{Step, fold};
 use super::inbox::{Inbox, Seen};
 use super::reading;
 use super::recovery::{boot_id, wall_clock};
-use super::results;
+use super::results::{self, Unfiled};
 use super::schema;
 use super::statements::Statements;
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Op;
-use crate::request::{Blob, Outcome};
+use crate::request::Outcome;
 
 /// Changes of one commit, at most: what waits beyond them is told later rather than all of it late (`batch_ops_max`).
 const BATCH_OPS_MAX: usize = 8_192;
@@ -198,7 +198,7 @@ impl Writer {
                 }
                 Op::End { id, ending } => {
                     self.journal.clear(*id, ending.attempts);
-                    if self.large(&ending.outcome).is_some() {
+                    if self.is_in_file(&ending.outcome) {
                         self.filed.remove(*id);
                     }
                 }
@@ -241,7 +241,7 @@ impl Writer {
         fold(&self.batch.ops, &mut steps);
         for step in &steps {
             let in_file = match step {
-                Step::End(_, ending, _) => self.large(&ending.outcome).is_some(),
+                Step::End(_, ending, _) => self.is_in_file(&ending.outcome),
                 _ => false,
             };
             statements.apply(step, in_file, now)?;
@@ -259,13 +259,12 @@ impl Writer {
         Ok(deleted)
     }
 
-    /// A result that becomes a file.
-    fn large<'a>(&self, outcome: &'a Outcome) -> Option<&'a Blob> {
+    /// Whether a result lies in a file.
+    fn is_in_file(&self, outcome: &Outcome) -> bool {
         match outcome {
-            Outcome::Succeeded(result) if result.len() as u64 > self.config.result_bytes_max => {
-                Some(result)
-            }
-            _ => None,
+            Outcome::Succeeded(result) => result.len() as u64 > self.config.result_bytes_max,
+            Outcome::InFile(_) => true,
+            Outcome::Failed(_) | Outcome::Cancelled => false,
         }
     }
 
@@ -276,14 +275,16 @@ impl Writer {
             let Op::End { id, ending } = op else {
                 continue;
             };
-            let Some(result) = self.large(&ending.outcome) else {
-                continue;
-            };
-            if self.filed.has(*id) {
+            if !self.is_in_file(&ending.outcome) || self.filed.has(*id) {
                 continue;
             }
-            results::write(&self.config.directory, *id, result)?;
-            any = true;
+            match results::file(&self.config.directory, *id, ending) {
+                Ok(()) => any = true,
+                Err(Unfiled::Disk(error)) => return Err(error.into()),
+                // It was fit when its worker had left it, and the disk did not take it then. No other try brings it
+                // back: the end is kept, and who asks for the result is told that it is gone.
+                Err(Unfiled::Unfit(_)) => {}
+            }
         }
         if any {
             results::sync(&self.config.directory)?;

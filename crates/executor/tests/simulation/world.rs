@@ -207,8 +207,11 @@ impl World {
                 self.crew.kill(slot);
             }
             Action::Expel { slot, .. } => self.crew.kill(slot),
-            Action::Accepted(_) | Action::Ended(..) | Action::File(..) | Action::Measure { .. } => {
-            }
+            Action::Accepted(_)
+            | Action::Ended(..)
+            | Action::File(..)
+            | Action::Discard(..)
+            | Action::Measure { .. } => {}
         }
         Ok(())
     }

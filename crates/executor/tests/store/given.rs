@@ -86,6 +86,22 @@ impl Driven {
             }
         }
     }
+
+    /// Have the result of an end in its file.
+    pub fn file(&self, end: Op) {
+        let Op::End { id, ending } = end else {
+            panic!("no end: {end:?}");
+        };
+        self.store.file(id, ending);
+    }
+
+    /// The answer to that: what is wrong with what its worker left.
+    pub fn filed(&mut self) -> (RequestId, Option<String>) {
+        match self.answer() {
+            Answer::Filed { id, unfit } => (id, unfit),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// The fixtures ended long ago: nothing goes by its age, where a test does not say so.

@@ -140,7 +140,7 @@ fn accepted_and_ended_outlive_a_kill() {
         }
         driven
             .store
-            .fetch(RequestId(id), forebay_executor::store::Question::Ending, id);
+            .fetch(RequestId(id), forebay_executor::store::Question::Whole, id);
         let Answer::Fetched {
             found: forebay_executor::store::Fetched::Ending(ending),
             ..

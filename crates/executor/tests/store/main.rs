@@ -4,6 +4,7 @@ mod faults;
 mod given;
 mod journal;
 mod killed;
+mod left;
 mod model;
 mod pruned;
 mod throughput;

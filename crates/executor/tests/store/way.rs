@@ -148,10 +148,15 @@ fn a_large_result_is_a_file_that_is_read_back() {
         left.set_modified(std::time::UNIX_EPOCH).expect("aged");
     }
     let (mut driven, _) = Driven::with(config);
-    let Fetched::Ending(ending) = fetched(&mut driven, 1, Question::Ending) else {
-        panic!("no ending");
-    };
-    assert_eq!(ending.payload, Payload::Result(large));
+    for (question, payload) in [
+        (Question::Ending, Payload::File(1_001)),
+        (Question::Whole, Payload::Result(large)),
+    ] {
+        let Fetched::Ending(ending) = fetched(&mut driven, 1, question) else {
+            panic!("no ending");
+        };
+        assert_eq!(ending.payload, payload);
+    }
     // The reading thread looks for what is left over between two questions.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while std::fs::read_dir(&results).expect("listed").count() > 1 {
@@ -394,20 +399,20 @@ fn a_large_result_that_is_slow_to_write_holds_up_no_commit() {
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &slow, rustix::fs::FileType::Fifo, mode, 0).expect("made");
     let large = blob(vec![3; 5_000]);
-    driven.store.file(RequestId(1), large.clone());
+    let succeeded = Outcome::Succeeded(large.clone());
+    driven.file(end_with(1, Status::Succeeded, succeeded.clone()));
     driven.commit(vec![end(2)]);
     assert_eq!(std::fs::read(&slow).expect("read"), &*large);
     // A pipe cannot be synced: the writer makes the file with the end.
-    assert!(matches!(driven.answer(), Answer::Filed(RequestId(1))));
+    assert_eq!(driven.filed(), (RequestId(1), None));
     assert!(!file.exists());
-    let succeeded = Outcome::Succeeded(large.clone());
     driven.commit(vec![end_with(1, Status::Succeeded, succeeded.clone())]);
     assert_eq!(std::fs::read(&file).expect("a file"), &*large);
 
     // One that is made is not made again.
     driven.commit(vec![accept(3), claim(3, 1)]);
-    driven.store.file(RequestId(3), large.clone());
-    assert!(matches!(driven.answer(), Answer::Filed(RequestId(3))));
+    driven.file(end_with(3, Status::Succeeded, succeeded.clone()));
+    assert_eq!(driven.filed(), (RequestId(3), None));
     let file = directory
         .path()
         .join("results")

@@ -1,10 +1,10 @@
-"""What is raised when no reply came in time."""
+"""What is raised for a call that gets no answer."""
 
 from __future__ import annotations
 
-from forebay.errors import DeadlineError
+from forebay.errors import ClosedError, DeadlineError
 
-__all__ = ["no_reply"]
+__all__ = ["client_closed", "no_reply"]
 
 
 def no_reply(name: str, timeout: float | None) -> DeadlineError:
@@ -14,3 +14,8 @@ def no_reply(name: str, timeout: float | None) -> DeadlineError:
         " more, or see whether the process hangs",
         timeout=timeout,
     )
+
+
+def client_closed(url: str) -> ClosedError:
+    """For a call by a client of `url` that its user has closed."""
+    return ClosedError(f"the client of {url} is closed; make a new rpc.Client to call it")
