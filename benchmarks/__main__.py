@@ -1,4 +1,4 @@
-"""`python -m benchmarks SYSTEM [--quick] [--json FILE] [--rounds N] [--only CLAIM]`."""
+"""`python -m benchmarks SYSTEM [--quick] [--json FILE] [--rounds N] [--only CLAIM] [--limits]`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import json
 import signal
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
 
@@ -15,6 +16,7 @@ from benchmarks.claim import Claim
 from benchmarks.runner import adopt_orphans
 
 SYSTEMS = {
+    "blockio": "benchmarks.blockio",
     "executor": "benchmarks.executor",
     "pool": "benchmarks.pool",
     "rpc": "benchmarks.rpc",
@@ -36,6 +38,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"at least {harness.ROUNDS_MIN}")
     parser.add_argument("--only", action="append", metavar="CLAIM", help="a row, or its beginning")
+    parser.add_argument(
+        "--limits",
+        action="store_true",
+        help="also the rows that set a memory limit and the disk's read-ahead, and set them back",
+    )
     options = parser.parse_args(arguments)
     if options.rounds is None:
         options.rounds = ROUNDS_QUICK if options.quick else ROUNDS
@@ -50,16 +57,28 @@ def claims_of(system: str, only: list[str] | None) -> list[Claim]:
     return [claim for claim in claims if only is None or claim.name.startswith(tuple(only))]
 
 
+def around(system: str, claims: list[Claim], *, limits: bool) -> AbstractContextManager[list[str]]:
+    """What a system prepares for the length of its rounds; gives what the tables say of it."""
+    prepare = getattr(importlib.import_module(SYSTEMS[system]), "around", None)
+    if prepare is None:
+        return nullcontext([])
+    prepared: AbstractContextManager[list[str]] = prepare(claims, limits=limits)
+    return prepared
+
+
 def run(system: str, options: argparse.Namespace) -> list[harness.Row]:
     """Measure one system and print its tables."""
     claims = claims_of(system, options.only)
     if not claims:
         return []
     where = machine.description()
-    series = harness.measure(claims, rounds=options.rounds, quick=options.quick)
+    with around(system, claims, limits=options.limits) as notes:
+        series = harness.measure(claims, rounds=options.rounds, quick=options.quick)
+    where["prepared"] = "; ".join(notes)
     where["load_after"] = machine.load()
     rows = [harness.row(claim, series, where) for claim in claims]
     print(f"\n{system}: {table.machine_line(where)}\n{table.environment_lines(series.values())}")
+    print("".join(f"{note}\n" for note in notes), end="")
     print(f"\n{table.series_table(series.values())}{table.further_figures(series.values())}")
     print(f"\n{table.claims_table(rows)}\n", flush=True)
     return rows
@@ -71,7 +90,7 @@ def stop(signum: int, frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    """Run what the command line asks for; 1 when a row could not be measured."""
+    """Run what the command line asks for; 1 when a row that must be could not be measured."""
     options = parse()
     adopt_orphans()
     signal.signal(signal.SIGTERM, stop)
@@ -87,7 +106,7 @@ def main() -> int:
         return 2
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return int(any(row["ratio"] is None for row in rows))
+    return int(any(row["ratio"] is None and not row["optional"] for row in rows))
 
 
 if __name__ == "__main__":

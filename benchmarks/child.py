@@ -13,6 +13,8 @@ import sys
 
 # Packages whose versions are told, where the environment of the contestant has them.
 TOLD = (
+    "aiofiles",
+    "caio",
     "celery",
     "distributed",
     "forebay",

@@ -51,6 +51,7 @@ class Claim:
         higher_is_better: whether more of it is better.
         variants: further ways to run the peer; the best of it and them is compared.
         rounds_min: how many rounds it needs, where that is more than the run has.
+        optional: whether a machine may lack what it needs; a row without a ratio is no failure.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Claim:
     higher_is_better: bool = False
     variants: tuple[Contestant, ...] = ()
     rounds_min: int = 0
+    optional: bool = False
 
     @property
     def peers(self) -> tuple[Contestant, ...]:

@@ -4,7 +4,8 @@ The case that the API server was rewritten for which ours comes from: 0.5 CPU, 7
 with 100 MB of imports and 60 MB of their own. First a baseline that spawns a process per request,
 then ours: how many ran at once, how many of 30 ended well, what the kernel killed, and what was
 told of 20 requests that took far more than they had said.
-Then the burst of 30 on the whole machine: memory before, at its peak, and after.
+Then the burst of 30 on the whole machine: memory before, at its peak, and after; and what an idle
+server and each further idle worker keep.
 Needs the right to make control groups.
 """
 
@@ -36,22 +37,25 @@ READY_S, END_S = 120.0, 600.0
 ENDED = ("succeeded", "failed", "dead")
 SETTLE_S = 5.0
 """After a burst, until idle burst workers have ended: `worker_idle` of the server."""
+FURTHER = 4
+"""Idle workers that are looked at, beyond those that stay."""
 LOOK_S = 0.05
 
 
 @contextmanager
-def server(group: Cgroup, state: str) -> Iterator[tuple[Any, int]]:
-    """A server of the application inside of a group: its client, and its process id."""
+def server(group: Cgroup | None, state: str, *, idle: str = "1s") -> Iterator[tuple[Any, int]]:
+    """A server of the application, inside of a group: its client, and its process id."""
     import forebay
 
     environment = os.environ | {
         "FOREBAY_STATE_DIR": state,
         "XDG_RUNTIME_DIR": state,
-        "FOREBAY_EXECUTOR_WORKER_IDLE": "1s",
+        "FOREBAY_EXECUTOR_WORKER_IDLE": idle,
     }
     command = [sys.executable, "-m", "forebay.cli", "serve", str(APPLICATION), "--json"]
+    enter = None if group is None else group.enter
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, preexec_fn=group.enter
+        command, env=environment, stdout=subprocess.PIPE, preexec_fn=enter
     ) as process:
         try:
             url = f"unix://{_socket(process)}"
@@ -146,18 +150,35 @@ def overrun(client: Any) -> dict[str, Any]:
     return {"told": len(named), "example": told[0] if told else None}
 
 
-def idle(state: str) -> list[tuple[str, str]]:
-    """What a server without an application keeps, and each idle worker of one more."""
+def idle_server(state: str) -> int:
+    """What a server without an application keeps, with its keeper and its store."""
     command = [sys.executable, "-m", "forebay.cli", "serve"]
     environment = os.environ | {"FOREBAY_STATE_DIR": state, "XDG_RUNTIME_DIR": state}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             process.stdout.readline()  # it listens
-            used = processes.memory_bytes(processes.tree(process.pid))
+            return processes.memory_bytes(processes.tree(process.pid))
         finally:
             process.terminate()
-    return [("server without an application, keeper and store", _mb(used))]
+
+
+def idle_workers(state: str) -> list[int]:
+    """What each worker beyond those that stay has for itself, idle after a request."""
+    with server(None, state, idle="60s") as (client, _):
+
+        def workers() -> set[int]:
+            return {one["pid"] for one in client.ask("workers")["workers"]}
+
+        client.run("work", megabytes=MEGABYTES, seconds=0.0)  # what one needs is learnt
+        staying = workers()
+        calls = [
+            client.submit("work", megabytes=MEGABYTES, seconds=SECONDS) for _ in range(1 + FURTHER)
+        ]
+        for call in calls:
+            call.result(timeout=END_S)
+        time.sleep(SETTLE_S)
+        return [processes.private_bytes(pid) for pid in workers() - staying]
 
 
 def small_node() -> tuple[list[tuple[str, ...]], dict[str, Any]]:
@@ -202,6 +223,21 @@ def whole_machine() -> dict[str, Any]:
         return submitted(client, group)
 
 
+def memory_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """What was measured of memory, as lines of a table."""
+    burst, workers = found["whole machine"], found["idle workers"]
+    return [
+        ("before the burst, anonymous", _mb(burst["before"])),
+        ("at its peak, anonymous", _mb(burst["peak"])),
+        ("after it, anonymous", _mb(burst["after"])),
+        (
+            "server without an application, keeper and store, proportional",
+            _mb(found["idle server"]),
+        ),
+        (f"each further idle worker, private, most of {len(workers)}", _mb(max(workers))),
+    ]
+
+
 def main() -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -215,9 +251,11 @@ def main() -> int:
     print(f"first of them: {told['example']}; the server lives: {found['server_lives']}")
     burst = found["whole machine"] = whole_machine()
     print(f"\n{REQUESTS} requests where there is room, {burst['at_once']} of them at once:\n")
-    figures = [(name, _mb(burst[name])) for name in ("before", "peak", "after")]
     with tempfile.TemporaryDirectory() as state:
-        print(aligned(("anonymous memory", "MB"), [*figures, *idle(state)]))
+        found["idle server"] = idle_server(state)
+    with tempfile.TemporaryDirectory() as state:
+        found["idle workers"] = idle_workers(state)
+    print(aligned(("memory", "MB"), memory_lines(found)))
     if options.json:
         Path(options.json).write_text(json.dumps(found, default=str, indent=1))
     return 0

@@ -112,6 +112,7 @@ def row(claim: Claim, series: dict[str, Series], machine: dict[str, Any]) -> Row
         "unit": claim.unit,
         "higher_is_better": claim.higher_is_better,
         "figure": claim.figure,
+        "optional": claim.optional,
         "rounds": 0,
         "spread": None,
         "machine": machine,
