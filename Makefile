@@ -12,21 +12,30 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian packages that some tests use; without them those tests are skipped.
 TEST_PACKAGES := strace
 # Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
-BENCH_PACKAGES := postgresql redis-server
+BENCH_PACKAGES := fio postgresql redis-server
+
+# Most tests wait for other processes, or for time, more than they compute.
+TEST_PROCESSES := 2
+
+# Before the commands of Rust's tests, such as "nice", where they run beside Python's.
+NICE :=
 
 # The machine's SQLite where its headers are (libsqlite3-dev), else one that is compiled in: one more minute.
-SQLITE := $(if $(shell pkg-config --atleast-version=3.34.1 sqlite3 2>/dev/null && echo there),system,bundled)-sqlite
+SQLITE := $(or $(SQLITE),$(if $(shell \
+	pkg-config --atleast-version=3.34.1 sqlite3 2>/dev/null && echo there),system,bundled)-sqlite)
 TEST_FEATURES := $(if $(filter bundled-sqlite,$(SQLITE)),--features forebay-executor/bundled-sqlite)
 
 # maturin goes by this one, whatever environment the shell is in.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport CONDA_PREFIX
+# Byte code is kept, as users have it; without, each of some thousand processes compiles the package.
+unexport PYTHONDONTWRITEBYTECODE
 
 RUST_SOURCES := $(shell find crates -name target -prune -o \( -name '*.rs' -o -name Cargo.toml \) -print)
 LOOM_CRATES := $(patsubst crates/%/tests/loom.rs,%,$(wildcard crates/*/tests/loom.rs))
 TYPED := $(wildcard python/forebay benchmarks tools examples)
-# Set-up runs two steps at once: cargo beside pip.
-SETUP := $(MAKE) --silent --jobs 2
+# Set-up runs two steps at once, cargo beside pip; under make --jobs it is among its jobs.
+SETUP = $(MAKE) --silent $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 
 LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
 
@@ -46,13 +55,16 @@ test: test-packages test-rust test-python  ## run every test: Rust, loom, Python
 
 lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 
-soak:  ## 20,000 leases while everything that can die is killed or stopped (two minutes)
+soak:  ## 20,000 leases while everything that can die is killed or stopped, and long searches (ten minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
-	FOREBAY_SOAK_LEASES=20000 $(BIN)/python -m pytest --quiet tests/pool/test_soak.py
+	FOREBAY_SOAK_LEASES=20000 FOREBAY_GCC_SEQUENCES=200 FOREBAY_GCC_SEEDS=3 FOREBAY_GCC_PROGRAMS=8 \
+		$(BIN)/python -m pytest --quiet tests/pool/test_soak.py tests/gcc_tuning/test_pooled.py
 
-chaos:  ## 2,000 requests while 100 servers, and all that they own, are killed (five minutes)
+chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record files; 20 overruns (eight minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
-	FOREBAY_CHAOS_KILLS=100 $(BIN)/python -m pytest --quiet tests/executor/test_chaos.py
+	FOREBAY_CHAOS_KILLS=100 FOREBAY_CHAOS_OVERRUNS=20 FOREBAY_RECORD_KILLS=34 \
+		$(BIN)/python -m pytest --quiet tests/executor/test_chaos.py \
+		tests/executor/test_chaos_memory.py tests/blockio/test_record_crash.py
 
 bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-bench
 	@bash tools/debian_packages.sh $(BENCH_PACKAGES)
@@ -92,14 +104,14 @@ test-packages:
 	@bash tools/debian_packages.sh $(TEST_PACKAGES)
 
 test-rust:
-	$(CARGO) test --locked $(TEST_FEATURES)
-	$(CARGO) test --locked $(TEST_FEATURES) --release --package forebay-executor --test simulation -- --ignored
-	$(foreach crate,$(LOOM_CRATES),RUSTFLAGS='--cfg loom' $(CARGO) test --locked --release \
+	$(NICE) $(CARGO) test --locked $(TEST_FEATURES)
+	$(foreach crate,$(LOOM_CRATES),RUSTFLAGS='--cfg loom' $(NICE) $(CARGO) test --locked --release \
 		--target-dir target/loom --package forebay-$(crate) --test loom &&) true
 
-test-python:
+test-python: | test-packages
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+	env --unset=MAKEFLAGS $(BIN)/python -m pytest \
+		--numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 lint-setup:
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-lint

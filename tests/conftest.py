@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Iterator
 
@@ -20,6 +22,16 @@ from tests.leak_guard import Holdings
 # Before anything imports numpy: its thread pool would look like leaked threads.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
+
+# A shell that starts the tests in the background ignores Ctrl-C for them, and for every child.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest: at the end all processes are done at once."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -46,6 +58,7 @@ def kept_for_good() -> None:
         with contextlib.suppress(DeadlineError):
             connection.settle(call, 0, 0.001)
         connection.close()
+    gc.freeze()  # what was imported stays: collections in tests need not go through it
 
 
 async def _look_up() -> None:

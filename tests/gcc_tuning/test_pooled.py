@@ -25,6 +25,13 @@ from examples.gcc_tuning.tune import tune
 
 from .conftest import PROGRAMS, MakeGcc
 
+SEQUENCES = int(os.environ.get("FOREBAY_GCC_SEQUENCES", "20"))
+"""`make soak` takes 200."""
+SEEDS = range(1, 1 + int(os.environ.get("FOREBAY_GCC_SEEDS", "1")))
+"""`make soak` takes three."""
+N_PROGRAMS = int(os.environ.get("FOREBAY_GCC_PROGRAMS", "2"))
+"""`make soak` takes all eight."""
+
 
 @pytest.fixture
 def pool() -> Iterator[forebay.ServicePool]:
@@ -189,29 +196,23 @@ def compare(pool: forebay.ServicePool, sequences: int) -> None:
         fresh.clean()
 
 
-@pytest.mark.timeout(120)
-def test_pooled_and_fresh_compilers_agree(pool: forebay.ServicePool) -> None:
-    """A warm service answers what a fresh one would: 20 random action sequences."""
-    compare(pool, 20)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_pooled_and_fresh_compilers_agree_at_length(pool: forebay.ServicePool) -> None:
-    """The same for 200 sequences."""
-    compare(pool, 200)
+def test_pooled_and_fresh_compilers_agree(pool: forebay.ServicePool) -> None:
+    """A warm service answers what a fresh one would to random sequences of actions."""
+    compare(pool, SEQUENCES)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_six_of_eight_programs_beat_os(seed: int) -> None:
-    """The example's promise, for three seeds; every best program is checked by itself."""
+@pytest.mark.parametrize("seed", SEEDS)
+def test_most_programs_beat_os(seed: int) -> None:
+    """The example's promise; every best program is checked by itself."""
     cache = ResultCache()
-    programs = [path.stem for path in sorted(PROGRAMS.glob("*.c"))]
+    programs = [path.stem for path in sorted(PROGRAMS.glob("*.c"))][:N_PROGRAMS]
     tuning = tune(
         programs, lambda: LocalBackend(PROGRAMS, cache), options=options_of(), budget=80, seed=seed,
         threads=2,
     )  # fmt: skip
     better = [one for one in tuning.found.values() if 0 < one.best_bytes < one.base_bytes]
-    assert len(better) >= 6
+    assert 4 * len(better) >= 3 * len(programs)

@@ -1,7 +1,7 @@
 """Leases from 16 threads in 4 client processes while everything that can die is killed or stopped.
 
 Once with a pool for each client, once with one that is lent to all, whose lender dies too.
-2,000 leases by default; `make soak` makes all 20,000 (FOREBAY_SOAK_LEASES says how many).
+400 leases by default; `make soak` makes all 20,000 (FOREBAY_SOAK_LEASES says how many).
 FOREBAY_SOAK_SEED repeats the decisions of a run.
 """
 
@@ -30,7 +30,7 @@ from tests.pool.services import Echo
 
 CLIENTS = 4
 THREADS = 4
-LEASES = int(os.environ.get("FOREBAY_SOAK_LEASES", "2000"))
+LEASES = int(os.environ.get("FOREBAY_SOAK_LEASES", "400"))
 SEED = int(os.environ.get("FOREBAY_SOAK_SEED", str(secrets.randbits(16))))
 SILENCE_S = 30.0  # beyond every timeout of a client: then it hangs
 LAST_S = 60.0
