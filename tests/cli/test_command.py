@@ -23,7 +23,8 @@ HELPED = (
     ("pool", "drain"),
     *((name,) for name in COMMANDS if name != "pool"),
 )
-HELP_S = 0.15
+# 150 ms where CPython alone starts in 11 ms of a processor; a slower machine is slower at both.
+HELP_STARTS = 0.15 / 0.011
 
 
 @pytest.fixture(autouse=True)
@@ -68,22 +69,26 @@ def test_help_loads_nothing_that_it_does_not_need() -> None:
 
 
 def test_help_is_there_within_150_ms(tmp_path: Path) -> None:
-    """Counted in time of a processor, of which another program takes none away.
+    """Counted in time of a processor, of which no other program takes any, beside CPython's own.
 
     With byte code on disk, as an installed package has it, whatever the environment says.
     """
-    command = [sys.executable, "-m", "forebay.cli", "run", "--help"]
+    helped = ("-m", "forebay.cli", "run", "--help")
+    alone = ("-I", "-S", "-c", "pass")
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
-    def seconds() -> float:
+    def seconds(arguments: tuple[str, ...]) -> float:
+        command = [sys.executable, *arguments]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         assert process.returncode == 0
         return used.ru_utime + used.ru_stime
 
-    assert min(seconds() for _ in range(8)) < HELP_S
+    pairs = [(seconds(helped), seconds(alone)) for _ in range(10)]
+    ours, python = (min(column) for column in zip(*pairs, strict=True))
+    assert ours < HELP_STARTS * python
 
 
 @pytest.mark.parametrize(
