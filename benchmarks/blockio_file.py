@@ -7,6 +7,7 @@ for; the rest is random, so that no layer below compresses it or finds two block
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import tempfile
 from collections.abc import Iterator
@@ -86,9 +87,20 @@ def warm(path: Path) -> None:
 
 
 def evict(path: Path) -> None:
-    """Have nothing of the file in the page cache."""
-    with path.open("rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    """Have nothing of the file in the page cache, and all of it where the machine keeps it nearest.
+
+    A virtual machine's disk may lie behind a cache of its host: blocks that nobody has read for a
+    minute took fifteen times as long as others here. Whoever comes first would pay for the others.
+    """
+    buffer = mmap.mmap(-1, CHUNK_BLOCKS * BLOCK_BYTES)  # aligned, as O_DIRECT wants it
+    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        offset = 0
+        while taken := os.preadv(file, [buffer], offset):
+            offset += taken
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(file)
 
 
 def prepare(path: Path, store: str) -> None:

@@ -87,21 +87,15 @@ def listed(store: str, seconds: float, warm_up_s: float) -> Figures:
 
     It stays in the processor's caches then, which is a quarter of the time of a cached read.
     """
-    from forebay.blockio import OPERATION
-
     with queue("ring") as (made, arena):
         opened, path = block_file(store, made)
         offsets = random_offsets(path, LISTS, READS)
-        out, results = memory(arena, DEPTH), np.empty(READS, np.int64)
-        operations = np.zeros(READS, OPERATION)
-        operations["length"] = BLOCK_BYTES
-        operations["buffer_offset"] = np.arange(READS) % DEPTH * BLOCK_BYTES
-        where = operations["offset"]
+        out, operations, results = _same_memory(arena)
 
         with opened as file:
 
             def step(number: int) -> int:
-                np.copyto(where, offsets[number % LISTS])
+                operations["offset"] = offsets[number % LISTS]
                 made.run(operations, file, out, results=results)
                 return READS
 
@@ -109,6 +103,49 @@ def listed(store: str, seconds: float, warm_up_s: float) -> Figures:
             file.read_many(offsets[0][:DEPTH], out, results=results[:DEPTH])
         check_all(offsets[0][:DEPTH], out, results[:DEPTH])
         return figures
+
+
+def _same_memory(arena: Any) -> tuple[Blocks, Any, Any]:
+    """A block for each read in flight, a list of reads that share them, and their results."""
+    from forebay.blockio import OPERATION
+
+    operations = np.zeros(READS, OPERATION)
+    operations["length"] = BLOCK_BYTES
+    operations["buffer_offset"] = np.arange(READS) % DEPTH * BLOCK_BYTES
+    return memory(arena, DEPTH), operations, np.empty(READS, np.int64)
+
+
+def awaited_lists(store: str, seconds: float, warm_up_s: float) -> Figures:
+    """These lists through the asyncio face, one after the other.
+
+    The asyncio peers have a block for each read in flight too: what they return is dropped at once.
+    """
+
+    async def main() -> Figures:
+        with queue("ring") as (made, arena):
+            opened, path = block_file(store, made)
+            offsets = random_offsets(path, LISTS, READS)
+            out, operations, results = _same_memory(arena)
+            async with made as awaited_queue, opened as file:
+
+                async def read(until: Meter) -> int:
+                    number = 0
+                    until.start()
+                    while not until.over():
+                        operations["offset"] = offsets[number % LISTS]
+                        await awaited_queue.run(operations, opened, out, results=results)
+                        number += 1
+                    return number * READS
+
+                await read(Meter(warm_up_s))
+                meter = Meter(seconds)
+                figures = meter.figures(await read(meter))
+                found = results[:DEPTH]
+                await file.read_many(offsets[0][:DEPTH], out, results=found)
+            check_all(offsets[0][:DEPTH], out, found)
+            return figures
+
+    return asyncio.run(main())
 
 
 def awaited(store: str, seconds: float, warm_up_s: float) -> Figures:

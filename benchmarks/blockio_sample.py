@@ -2,7 +2,7 @@
 
 Everyone starts with nothing of the file in the page cache, inside a control group with a quarter of
 the file's size, and touches every record of a batch; the disk reads 128 KiB ahead where a reader
-goes through the page cache. The peers read the same blocks from a file without our header.
+goes through the page cache. All read one file: behind its header a record is a block.
 The loader is what training libraries do: threads that build whole batches, ahead of the consumer.
 """
 
@@ -26,6 +26,8 @@ from benchmarks.executor_cgroup import Cgroup
 from benchmarks.stopwatch import Figures
 
 RECORD = np.dtype([("number", "<u8"), ("rest", "u1", (BLOCK_BYTES - NUMBER_BYTES,))])
+HEADER_BYTES = 3 * BLOCK_BYTES
+"""What a record file has before its records; they are checked, so that a change of it shows."""
 APPENDED = 16_384
 """Records that the file is written by."""
 BATCHES = 4096
@@ -55,8 +57,7 @@ def enter_limits() -> None:
     stores = told()
     if not stores.memory_group:
         raise PermissionError(f"no limits: {stores.limits_missing}")
-    for path in filter(None, (stores.disk, stores.records)):
-        evict(Path(path))
+    evict(Path(stores.records))
     Cgroup(Path(stores.memory_group), Path(stores.cpu_group)).enter()
 
 
@@ -101,13 +102,13 @@ def loader_samples(batch: int, seconds: float, threads: int) -> Figures:
     """Threads that read the records of a batch one by one, and stack them."""
     enter_limits()
     indices = _indices(batch)
-    file = os.open(told().disk, os.O_RDONLY)
+    file = os.open(told().records, os.O_RDONLY)
     waiting: deque[tuple[int, Future[Blocks]]] = deque()
 
     def load(number: int) -> Blocks:
         records = (
-            np.frombuffer(os.pread(file, BLOCK_BYTES, index * BLOCK_BYTES), np.uint8)
-            for index in indices[number % BATCHES].tolist()
+            np.frombuffer(os.pread(file, BLOCK_BYTES, offset), np.uint8)
+            for offset in (indices[number % BATCHES] * BLOCK_BYTES + HEADER_BYTES).tolist()
         )
         return np.stack(list(records))
 
@@ -132,13 +133,16 @@ def loader_samples(batch: int, seconds: float, threads: int) -> Figures:
 
 
 def _rows() -> Any:
-    path = told().disk
-    return np.memmap(path, np.uint8, "r", shape=(os.path.getsize(path) // BLOCK_BYTES, BLOCK_BYTES))
+    shape = (_records(), BLOCK_BYTES)
+    return np.memmap(told().records, np.uint8, "r", offset=HEADER_BYTES, shape=shape)
 
 
 def _indices(batch: int) -> Indices:
-    records = os.path.getsize(told().disk) // BLOCK_BYTES
-    return np.random.default_rng().integers(0, records, (BATCHES, batch))
+    return np.random.default_rng().integers(0, _records(), (BATCHES, batch))
+
+
+def _records() -> int:
+    return (os.path.getsize(told().records) - HEADER_BYTES) // BLOCK_BYTES
 
 
 def _use(part: npt.NDArray[Any]) -> int:
