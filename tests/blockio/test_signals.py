@@ -100,6 +100,29 @@ def test_a_signal_to_another_thread_is_no_business_of_the_reader(pipe: Path, que
     assert results == [5]
 
 
+def test_a_signal_that_does_not_wake_the_main_thread_is_seen_within_a_second(
+    pipe: Path, queue: Queue
+) -> None:
+    """As one that comes between its last look and its sleep: the kernel has told another thread."""
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    assert other.ident is not None
+    out = bytearray(10)
+    before = signal.signal(signal.SIGUSR1, lambda *_: feed(pipe, b"water"))
+    timer = threading.Timer(0.05, signal.pthread_kill, (other.ident, signal.SIGUSR1))
+    try:
+        with BlockFile(pipe, mode="r+", queue=queue) as file:
+            timer.start()
+            assert file.read(0, out) == 5
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        over.set()
+        other.join()
+        timer.join()
+    assert out[:5] == b"water"
+
+
 @pytest.mark.parametrize("engine", ["ring", "threads"])
 def test_a_queue_above_its_quarantine_works_again_when_the_read_has_ended(
     pipe: Path, path: Path, engine: str

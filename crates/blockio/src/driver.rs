@@ -42,6 +42,8 @@ const REFUSALS_MAX: u32 = 1000;
 /// How long a full ring that also waits for orders waits for a whole batch, before any completion will do.
 /// A disk completes a batch sooner; what never completes, as reads of pipes, must not hold up an order to cancel them.
 const PATIENCE: Duration = Duration::from_micros(500);
+/// How long a thread sleeps before it looks for signals again: one that came between its last look and its sleep woke nothing.
+const UNLOOKED: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
 /// How a turn ends.
@@ -62,7 +64,7 @@ pub(crate) enum Wait {
 pub(crate) enum Turn {
     /// Go on.
     Went,
-    /// A signal came while it waited.
+    /// A signal came while it waited, or might have come before.
     Interrupted,
 }
 
@@ -236,6 +238,8 @@ impl Driver {
         self.counts.enters += 1;
         let outcome = if patient {
             self.ring.enter_within(count, PATIENCE)
+        } else if count > 0 && wait == Wait::Some {
+            self.ring.enter_within(count, UNLOOKED)
         } else {
             self.ring.enter(count, true)
         };
@@ -248,7 +252,7 @@ impl Driver {
             }
             Ok(_) => {
                 self.refusals = 0;
-                // A signal that came after entries were taken: the call tells of them, and not of it.
+                // A signal or the time, after entries were taken: the call tells of them, and not of it.
                 let waited = completed >= count;
                 Ok(if waited {
                     Turn::Went
@@ -256,7 +260,7 @@ impl Driver {
                     Turn::Interrupted
                 })
             }
-            Err(Errno::INTR) => Ok(Turn::Interrupted),
+            Err(Errno::INTR | Errno::TIME) => Ok(Turn::Interrupted),
             Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => self.refused(),
             Err(errno) => self.failed(errno),
         }
