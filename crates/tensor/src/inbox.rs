@@ -39,7 +39,7 @@ impl Inbox {
             (self.start, self.end) = (0, self.end - self.start);
         }
         let ahead = ahead.max(1);
-        let until = self.buffer.len().min(self.end + ahead);
+        let until = self.buffer.len().min(self.end.saturating_add(ahead));
         let buffer = Span::of(&mut self.buffer[self.end..until]);
         if self.direct.bytes() > 0 {
             [self.direct, buffer]
@@ -149,6 +149,7 @@ mod tests {
         let mut memory = [0; 3];
         inbox.divert(Span::of(&mut memory));
         assert_eq!(inbox.spans(5).map(|span| span.bytes()), [3, 5]);
+        let _ = inbox.spans(usize::MAX);
     }
 
     #[test]

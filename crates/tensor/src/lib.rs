@@ -25,6 +25,8 @@ mod responder;
 mod slab;
 mod sys;
 mod table;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use error::{Class, Error};

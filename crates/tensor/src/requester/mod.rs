@@ -21,8 +21,6 @@ mod issue;
 mod job;
 mod receive;
 mod request;
-#[cfg(test)]
-mod tests;
 mod time;
 
 pub use request::{Canceled, End, Limits, Outcome, Pull, Push, Refused, Rows, Ticket};
@@ -359,6 +357,14 @@ impl<K> Requester<K> {
     /// Pieces that are with the peer.
     pub fn outstanding(&self) -> usize {
         self.flying.len()
+    }
+
+    /// Slots that are taken, and bytes of the grant.
+    #[cfg(test)]
+    pub(crate) fn outstanding_with_peer(&self) -> (usize, u64) {
+        let taken: std::collections::BTreeSet<u32> =
+            self.flying.iter().map(|(_, at)| at.slot).collect();
+        (taken.len(), self.flying.iter().map(|(_, at)| at.cost).sum())
     }
 
     fn job(&self, index: u32) -> &Job<K> {

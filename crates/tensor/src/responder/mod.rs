@@ -9,8 +9,6 @@
 //! 4. Memory of a tensor is read by answers that hold its ground, and by nothing after a disconnect.
 mod answers;
 mod peer;
-#[cfg(test)]
-mod tests;
 
 use std::time::{Duration, Instant};
 
