@@ -163,7 +163,7 @@ fn slices(rows: u64, operation: Option<Operation>) -> impl Fn(&mut Pair, usize) 
                 count: rows,
             },
             operation,
-        )
+        );
     }
 }
 

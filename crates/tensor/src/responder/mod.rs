@@ -226,6 +226,10 @@ impl<K> Shard<K> {
     }
 
     /// So many of the bytes that `outgoing` gave have been taken.
+    ///
+    /// # Panics
+    ///
+    /// Where it gave fewer.
     pub fn sent(&mut self, peer: PeerId, bytes: usize, now: Instant) {
         if let Some((found, table)) = self.peer(peer) {
             found.sent(bytes, now, table);

@@ -11,7 +11,7 @@ pub struct Loan(Box<[u8]>);
 
 impl Loan {
     pub fn new(bytes: usize) -> Self {
-        Self((0..bytes).map(|at| (at % 251) as u8).collect())
+        Self((0..=250).cycle().take(bytes).collect())
     }
 
     /// All of it.
