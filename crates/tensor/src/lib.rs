@@ -12,9 +12,11 @@
 //! | `requester` | pulls and pushes: queue, slots, grant, pieces, deadlines, ends |
 //! | `responder` | peers of one shard: what they ask for, in which order it is answered |
 //! | `table` | the tensors of a shard, with their generations and versions |
+//! | `board` | what may be read from shared memory, of which version |
 //! | `ranges` | one tensor's rows over several shards |
 //! | `inbox`, `outbox` | bytes that came, bytes that are to go |
 //! | `sys` | memory that others lend: all the `unsafe` there is |
+mod board;
 mod error;
 mod inbox;
 mod names;
@@ -29,6 +31,7 @@ mod table;
 mod tests;
 mod wire;
 
+pub use board::{BOARD_BYTES, Board, Missed};
 pub use error::{Class, Error};
 pub use names::{Dtype, Meaning, Number, Unknown};
 pub use ranges::{Part, Ranges, Split};

@@ -90,6 +90,15 @@ impl Span {
         }
     }
 
+    /// As `of`, for whole words.
+    #[cfg(test)]
+    pub(crate) fn of_words(words: &mut [u64]) -> Self {
+        Self {
+            bytes: words.len() * 8,
+            address: NonNull::from(words).cast(),
+        }
+    }
+
     /// The memory of bytes that are to be sent, valid until they are moved, resized or dropped. Never written.
     pub(crate) fn sending(buffer: &[u8]) -> Self {
         Self {
