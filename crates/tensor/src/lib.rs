@@ -15,7 +15,10 @@
 //! | `board` | what may be read from shared memory, of which version |
 //! | `ranges` | one tensor's rows over several shards |
 //! | `inbox`, `outbox` | bytes that came, bytes that are to go |
+//! | `slab`, `sync` | values by number; the fence that the model check replaces |
 //! | `sys` | memory that others lend: all the `unsafe` there is |
+#![cfg(not(loom))] // `tests/loom.rs` includes what it checks
+
 mod board;
 mod error;
 mod inbox;
@@ -25,6 +28,7 @@ mod ranges;
 mod requester;
 mod responder;
 mod slab;
+mod sync;
 mod sys;
 mod table;
 #[cfg(test)]
