@@ -137,22 +137,28 @@ impl<M: Send + Sync + 'static> Link<M> {
         Ok(batch)
     }
 
-    /// Ask what names mean, as the one operation of a batch; a port hears of it where there is one.
+    /// Ask what names mean, as the one operation of a batch; a port hears of it under a number where there is one.
     ///
     /// # Errors
     ///
     /// As [`Self::begin`].
     pub fn look_up(
         &self,
-        batch: &Arc<Batch<M>>,
+        memory: M,
         names: &[&str],
         timeout: Option<Duration>,
-        port: Option<&Port<M>>,
-    ) -> Result<(), Error> {
+        port: Option<(&Port<M>, u64)>,
+    ) -> Result<Arc<Batch<M>>, Error> {
+        let batch = match port {
+            None => Batch::new(memory, 1),
+            Some((port, ticket)) => {
+                Batch::ported(memory, 1, (Arc::clone(&port.core.bell), ticket), false)
+            }
+        };
         let mut inner = self.lock()?;
-        inner.ask_names(batch, names);
-        self.go(inner, batch, timeout, port);
-        Ok(())
+        inner.ask_names(&batch, names);
+        self.go(inner, &batch, timeout, port.map(|(port, _)| port));
+        Ok(batch)
     }
 
     /// Give up what of the batch has not ended: it ends with [`Error::Canceled`], and its memory is kept until nobody
