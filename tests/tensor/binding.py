@@ -39,7 +39,7 @@ def link_to(url: str, slots: int = 16, **options: Any) -> TensorLink:
     """A link, set up as a blocking client does it."""
     with connect(url, timeout=TIMEOUT_S, **options) as connection:
         connection.send(tensor_hello(slots))
-        welcome = connection.recv(TIMEOUT_S)[0]
+        welcome = connection.recv()[0]
         return TensorLink(connection._core, welcome)
 
 
