@@ -9,9 +9,11 @@
 //! |---|---|
 //! | `wire` | the frames of a stream, encoded and decoded |
 //! | `names` | what a name means: id, generation, dtype, shape |
+//! | `greeting` | the one message each way that sets a connection up |
 //! | `requester` | pulls and pushes: queue, slots, grant, pieces, deadlines, ends |
 //! | `responder` | peers of one shard: what they ask for, in which order it is answered |
 //! | `table` | the tensors of a shard, with their generations and versions |
+//! | `stream` | TCP and Unix sockets, with or without TLS: the thread of a server, the links of clients |
 //! | `board` | what may be read from shared memory, of which version |
 //! | `ranges` | one tensor's rows over several shards |
 //! | `inbox`, `outbox` | bytes that came, bytes that are to go |
@@ -21,6 +23,7 @@
 
 mod board;
 mod error;
+mod greeting;
 mod inbox;
 mod names;
 mod outbox;
@@ -28,6 +31,7 @@ mod ranges;
 mod requester;
 mod responder;
 mod slab;
+pub mod stream;
 mod sync;
 mod sys;
 mod table;
@@ -37,6 +41,7 @@ mod wire;
 
 pub use board::{BOARD_BYTES, Board, Missed};
 pub use error::{Class, Error};
+pub use greeting::{Hello, Welcome};
 pub use names::{Dtype, Meaning, Number, Unknown};
 pub use ranges::{Part, Ranges, Split};
 pub use requester::{Canceled, End, Limits, Outcome, Pull, Push, Refused, Requester, Rows, Ticket};

@@ -1,0 +1,10 @@
+//! Links and servers over real sockets.
+#![cfg(not(loom))]
+
+mod connect;
+mod endings;
+mod liar;
+mod moves;
+mod peers;
+mod ports;
+mod sys;
