@@ -26,7 +26,7 @@ def address_of(url: str, shard: int, shards: int) -> str:
     if PLACE in url:
         return url.replace(PLACE, str(shard))
     address = parse(url)
-    if shards == 1 or address.port == 0 and address.scheme in ("tcp", "tls"):
+    if shards == 1 or (address.port == 0 and address.scheme in ("tcp", "tls")):
         return url
     if address.scheme not in ("tcp", "tls"):
         raise ConfigError(f"{url} is one path for {shards} shards; put {PLACE} into it")

@@ -234,7 +234,7 @@ class TensorClient:
             The number of the pull, and its array.
 
         Raises:
-            As `pull`, of the one whose turn it is; the rest is cancelled, as it is by leaving early.
+            As `pull`, of the one whose turn it is. That cancels the rest, as leaving early does.
         """
         shards = self._shards
         work, links = shards.ready(self._calls.pull_many(pulls), timeout)

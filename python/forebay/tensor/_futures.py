@@ -65,7 +65,9 @@ class TensorFuture(Future[Any]):
         except BaseException as error:
             self.set_exception(error)
         else:
-            self.set_result(None if work.pushes else work.arrays[0] if self._single else work.arrays)
+            self.set_result(
+                None if work.pushes else work.arrays[0] if self._single else work.arrays
+            )
 
     def give_up(self) -> None:
         """End it with `ClosedError`."""

@@ -117,9 +117,7 @@ class Book:
         ref = self._refs.get(name)
         return ref if ref is not None and ref.epoch == self.epoch else None
 
-    def learn(
-        self, names: Sequence[str], meanings: Sequence[Sequence[Any]], epoch: int
-    ) -> None:
+    def learn(self, names: Sequence[str], meanings: Sequence[Sequence[Any]], epoch: int) -> None:
         """Remember what shards answered, `meanings` by shard, when they were asked in `epoch`.
 
         Raises:

@@ -20,7 +20,10 @@ __all__ = ["Wanted", "lent", "wanted"]
 Wanted = tuple[Any, "int | None", tuple[int, ...]]
 """First row and count, or row numbers and None; and what stands in place of the first axis."""
 
-_NATIVE = (np.dtype(np.int64), np.dtype(np.uint64))
+_SIGNED = np.dtype(np.int64)
+_UNSIGNED = np.dtype(np.uint64)
+_NATIVE = (_SIGNED, _UNSIGNED)
+_most = np.maximum.reduce
 
 
 def wanted(rows: Any, ref: TensorRef) -> Wanted:
@@ -80,25 +83,30 @@ def _array(rows: Any, ref: TensorRef) -> Array:
 
 
 def _numbers(rows: Array, ref: TensorRef) -> Array:
-    if rows.dtype not in _NATIVE:
-        if rows.dtype.kind not in "iu":
-            hint = "; numpy.flatnonzero makes them of a mask" if rows.dtype.kind == "b" else ""
-            raise ConfigError(
-                f"tensor {ref.name!r}: rows are {rows.dtype}; give a slice or integers{hint}"
-            )
+    kind = rows.dtype
+    if kind is _SIGNED or kind in _NATIVE:
+        numbers = rows
+        if rows.ndim != 1 or not rows.flags.c_contiguous:
+            numbers = np.ascontiguousarray(rows).reshape(-1)
+    elif kind.kind in "iu":
         numbers = rows.astype(np.int64).reshape(-1)
     else:
-        numbers = np.ascontiguousarray(rows).reshape(-1)
-    if not numbers.size:
-        return numbers
-    least, most = int(np.minimum.reduce(numbers)), int(np.maximum.reduce(numbers))
+        hint = "; numpy.flatnonzero makes them of a mask" if kind.kind == "b" else ""
+        raise ConfigError(f"tensor {ref.name!r}: rows are {kind}; give a slice or integers{hint}")
+    # One look at all of them, since a negative one is a large one without its sign.
+    if numbers.size and _most(numbers.view(_UNSIGNED)) >= ref.rows:
+        return _counted_from_the_end(numbers, ref)
+    return numbers
+
+
+def _counted_from_the_end(numbers: Array, ref: TensorRef) -> Array:
+    most = int(_most(numbers))
+    least = int(np.minimum.reduce(numbers))
     if most >= ref.rows:
         raise _outside(most, ref)
-    if least < 0:
-        if least < -ref.rows:
-            raise _outside(least, ref)
-        numbers = np.where(numbers < 0, numbers + ref.rows, numbers)
-    return numbers
+    if least < -ref.rows:
+        raise _outside(least, ref)
+    return np.where(numbers < 0, numbers + ref.rows, numbers)
 
 
 def _outside(number: int, ref: TensorRef) -> OutOfRangeError:

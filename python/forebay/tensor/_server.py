@@ -13,7 +13,7 @@ from forebay.errors import ConfigError
 from forebay.pool import Reset, Service
 from forebay.tensor._addresses import address_of
 from forebay.tensor._entrance import open_entrance
-from forebay.tensor._numpy import Array, np
+from forebay.tensor._numpy import Array
 from forebay.tensor._table import Table
 from forebay.tensor._tensor import Tensor
 from forebay.tensor._work import Op

@@ -86,7 +86,9 @@ class Table:
         ref.row_shape, ref.epoch = held.shape[1:], _book.epoch
         ref.opaque = ref.dtype.kind in "mM"
         ref.handles = (held.key,)  # type: ignore[assignment]
-        ((key, wanted, count, memory, adds),) = pushes_of(_book, ((ref, rows, values, op),)).parts[0]
+        ((key, wanted, count, memory, adds),) = pushes_of(_book, ((ref, rows, values, op),)).parts[
+            0
+        ]
         here = len(held.array)
         if count is None:
             numbers = wanted.view(np.int64) - held.first
