@@ -23,7 +23,8 @@ DENSE = 8
 LATENT = 4
 """Of a category: how it goes together with another one."""
 
-HELD_OUT_SEED = 1 << 40
+HELD_OUT = 1 << 40
+"""Number of the batch that no training step sees."""
 
 
 class Batch(NamedTuple):
@@ -69,10 +70,6 @@ class ClickLog:
         chance = 1 / (1 + np.exp(-logit))
         clicked = rng.random(size) < chance
         return Batch(dense, ids, clicked.astype(np.float32), chance.astype(np.float32))
-
-    def held_out(self, size: int) -> Batch:
-        """Impressions that no training step sees."""
-        return self.batch(HELD_OUT_SEED, size)
 
     @cached_property
     def _teacher(self) -> dict[str, Any]:

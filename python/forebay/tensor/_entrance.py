@@ -14,8 +14,8 @@ from forebay.transport._socket import bind_all, name_of, resolve_blocking
 
 __all__ = ["Entrance", "open_entrance"]
 
-Entrance = tuple[list[int], "str | None", "TlsServer | None", "bytes | None", bool]
-"""Listening sockets (given away), a path, TLS, a token, and whether everybody is believed."""
+Entrance = tuple[list[int], "str | None", "TlsServer | None", "bytes | None"]
+"""Listening sockets (given away) or a path, TLS, and the token that is asked for."""
 
 
 def open_entrance(
@@ -38,9 +38,8 @@ def open_entrance(
     asked = guard(url, address, shown, token, unprotected=unprotected)
     core = None if shown is None else shown.core
     assert core is None or isinstance(core, TlsServer), "guard demanded it"
-    trusted = address.loopback and asked is None
     if address.scheme == "unix":
-        return url, ([], address.path, core, asked, trusted)
+        return url, ([], address.path, core, asked)
     sockets = bind_all(resolve_blocking(address.host, address.port, passive=True), address.port)
     where = name_of(address.scheme, sockets[0].getsockname())
-    return where, ([each.detach() for each in sockets], None, core, asked, trusted)
+    return where, ([each.detach() for each in sockets], None, core, asked)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["TensorServer"]
 
 LEASES_MAX = 1 << 16
+SLOTS_MAX = 1024
 
 
 class TensorServer(Service):
@@ -51,7 +52,7 @@ class TensorServer(Service):
         tls: what to show, by `transport.Tls.server`, or its arguments as a dict, which travel
             with a spec; for `tls://` alone.
         unprotected: let other machines connect without a token.
-        slots: requests that a client may have here at once.
+        slots: the most requests that one client may have here at once, 1 to 1024.
         grant_bytes: answers that one client may have outstanding, in bytes or as text.
 
     What is left out comes from the configuration (`FOREBAY_TENSOR_...`, `forebay.toml`).
@@ -78,18 +79,17 @@ class TensorServer(Service):
         token: str | bytes | None = None,
         tls: Tls | Mapping[str, Any] | None = None,
         unprotected: bool = False,
-        slots: int | None = None,
+        slots: int = SLOTS_MAX,
         grant_bytes: str | int | None = None,
     ) -> None:
-        config = find_configuration(
-            {"tensor.slots": slots, "tensor.grant_bytes": grant_bytes}
-        ).tensor
+        config = find_configuration({"tensor.grant_bytes": grant_bytes}).tensor
         where = address_of(url, shard, shards)
         self._own_arena = None if _is_arena(arena) else _new_arena(arena)
         self._url, entrance = open_entrance(where, token, tls, unprotected=unprotected)
         self._core = _core.TensorShard(
             [entrance],
-            slots=config.slots,
+            name=self._url,
+            slots=slots,
             grant_bytes=config.grant_bytes,
             tensors_max=config.tensors_max,
             peers_max=config.peers_max,
