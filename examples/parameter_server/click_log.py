@@ -77,7 +77,7 @@ class ClickLog:
         return {
             "dense": rng.standard_normal(DENSE) * 0.7,
             "bias": rng.standard_normal((self.tables, self.rows)) * 0.7,
-            "latent": rng.standard_normal((self.tables, self.rows, LATENT)) * 0.7,
+            "latent": rng.standard_normal((self.tables, self.rows, LATENT)) * 0.4,
         }
 
 

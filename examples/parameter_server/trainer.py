@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import forebay
 from forebay.tensor import Tensor
@@ -72,22 +73,11 @@ class Trainer(forebay.Service):
 def tensors(model: Model) -> dict[str, Tensor]:
     """What a server has of a model: each shard makes its own rows."""
     return {
-        name: Tensor(model.initial(name).shape, initial=Start(model, name))
+        name: Tensor(model.initial(name).shape, initial=partial(initial_rows, model, name))
         for name in model.names()
     }
 
 
-class Start:
-    """The first content of a tensor of a model.
-
-    Args:
-        model: which.
-        name: of the tensor.
-    """
-
-    def __init__(self, model: Model, name: str) -> None:
-        self._model = model
-        self._name = name
-
-    def __call__(self, first: int, rows: int) -> Floats:
-        return self._model.initial(self._name)[first : first + rows]
+def initial_rows(model: Model, name: str, first: int, count: int) -> Floats:
+    """Some rows of a tensor before the first step."""
+    return model.initial(name)[first : first + count]
