@@ -60,7 +60,7 @@ def test_what_has_no_shards_is_refused() -> None:
     with pytest.raises(ConfigError, match="takes no shard= and shards="):
         app.service(Adder, shards=2)
     with pytest.raises(ConfigError, match="is a program"):
-        app.service(forebay.Command(["true"]), shards=2)
+        app.service(forebay.Command(["cat", "{fd}"]), shards=2)
     with pytest.raises(ConfigError, match="shards is 0"):
         app.service(TensorServer, shards=0)
     app.service(Adder, name="adder")

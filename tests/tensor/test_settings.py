@@ -93,9 +93,11 @@ def test_over_tls_with_a_token(tmp_path: Path, face_name: str) -> None:
             assert same(face.call("pull", "table", [5, 500, 4]), np.stack(
                 [np.full(1000, 1.5, "f4"), table[500], table[4]]
             ))  # fmt: skip
-        with face_of(face_name, server.url, tls=tls, token="wine") as face:
-            with pytest.raises(BrokenError, match="token"):
-                face.call("pull", "table")
+        with (
+            face_of(face_name, server.url, tls=tls, token="wine") as face,
+            pytest.raises(BrokenError),
+        ):
+            face.call("pull", "table")
 
 
 def test_other_machines_need_a_token() -> None:

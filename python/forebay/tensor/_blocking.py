@@ -24,7 +24,7 @@ def run(book: Book, work: Work, links: Links, timeout: float | None, versions: A
 
     With one shard that is one call of the core; Python sees none of the items.
     """
-    if len(links) > 1 or work.owners:
+    if len(links) != 1 or work.owners:
         _run_parts(book, work, links, timeout, versions)
         return
     link, entries = links[0], work.parts[0]
