@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,14 +146,17 @@ def test_a_stopped_server_is_given_up_when_it_was_silent_for_long(
         return
     with TensorClient(process.url, liveness=SILENCE_S) as client:
         warmed(client, process)
+        pull = client.pull if how == "blocking" else partial(submitted, client)
         with pytest.raises(BrokenError) as caught:
-            if how == "blocking":
-                client.pull("large")
-            else:
-                client.submit("pull", "large").result(PATIENCE_S)
+            pull("large")
         assert_told(caught.value, process)
         process.go_on()
         until(lambda: _answers(client))
+
+
+def submitted(client: TensorClient, name: str) -> Any:
+    """A pull by a future."""
+    return client.submit("pull", name).result(PATIENCE_S)
 
 
 def _answers(client: TensorClient) -> bool:
