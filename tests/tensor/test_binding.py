@@ -268,6 +268,25 @@ def test_time_that_runs_out_is_said(tmp_path: Path):
         link.close()
 
 
+def test_memory_that_may_still_be_written_is_in_quarantine(tmp_path: Path):
+    """A block that a late answer may come into is not handed out again before the link is closed."""
+    arena = Arena(1 << 26, name="tensors")
+    with shard_at(f"unix://{tmp_path}/own/a.sock") as (shard, where):
+        publish(shard, "table", np.zeros((64, 1 << 16), np.float32))
+        link = link_to(where)
+        handle = look_up(link, "table")
+        out = np.frombuffer(arena.allocate(64 << 18), np.float32)
+        batch = link.begin([(handle, 0, 64, out)])
+        batch.cancel()
+        assert isinstance(batch.failure(0), ClosedError)
+        del batch, out
+        gc.collect()
+        assert arena.stats()["quarantined_bytes"] == 64 << 18
+        link.close()
+        assert arena.stats()["quarantined_bytes"] == 0
+    assert arena.close() == 0
+
+
 def test_a_forked_child_uses_neither_link_nor_shard(tmp_path: Path):
     """A child that goes on with its parent's connection is told so, and harms nothing."""
     with shard_at(f"unix://{tmp_path}/own/a.sock") as (shard, where):

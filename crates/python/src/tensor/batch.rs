@@ -109,9 +109,20 @@ impl TensorBatch {
 impl Drop for TensorBatch {
     fn drop(&mut self) {
         // Dropped by the interpreter, so that the exports can end at once where nothing is outstanding.
-        let held = self.held.take();
-        Python::attach(|py| kept::drop_attached(py, held));
+        if let Some((_, batch)) = self.held.take() {
+            Python::attach(|py| let_go(py, batch));
+        }
     }
+}
+
+/// Whoever asked needs the batch no more; what the engine still holds of it is in quarantine from here on.
+pub(super) fn let_go(py: Python<'_>, batch: CoreBatch) {
+    if Arc::strong_count(&batch) > 1
+        && let Some(exports) = batch.memory.get()
+    {
+        exports.quarantine(py);
+    }
+    kept::drop_attached(py, batch);
 }
 
 fn check(batch: &CoreBatch, index: usize) -> PyResult<()> {

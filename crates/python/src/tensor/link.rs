@@ -8,7 +8,7 @@ use forebay_tensor::{Hello, Limits, Welcome};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
-use super::batch::{CoreBatch, CoreLink, TensorBatch, allowed, meanings, wait};
+use super::batch::{CoreBatch, CoreLink, TensorBatch, allowed, let_go, meanings, wait};
 use super::port::TensorPort;
 use super::request::Request;
 use crate::error;
@@ -64,7 +64,7 @@ impl TensorLink {
             batch.versions(&mut |index, version| exports.put(py, index, version));
         }
         let failed = ended.err().or_else(|| failure(&batch));
-        kept::drop_attached(py, batch);
+        let_go(py, batch);
         failed.map_or(Ok(()), Err)
     }
 
