@@ -13,19 +13,17 @@ use crate::sys::Mapping;
 pub(crate) struct Ground {
     region: u64,
     chunk: u32,
-    bytes: usize,
     /// Who is to be told of the end.
     told: Mutex<Registrars>,
     mapping: Mapping,
 }
 
 impl Ground {
-    /// Make it of a mapping of `bytes`, which nobody knows yet.
-    pub(crate) fn new(region: u64, chunk: u32, mapping: Mapping, bytes: usize) -> Self {
+    /// Make it of a mapping that nobody knows yet.
+    pub(crate) fn new(region: u64, chunk: u32, mapping: Mapping) -> Self {
         Self {
             region,
             chunk,
-            bytes,
             told: Mutex::new(Registrars::new()),
             mapping,
         }
@@ -55,8 +53,8 @@ impl Ground {
         ChunkMemory {
             region: self.region,
             chunk: self.chunk,
-            start: self.at(0, self.bytes),
-            bytes: self.bytes,
+            start: self.at(0, self.mapping.len()),
+            bytes: self.mapping.len(),
         }
     }
 

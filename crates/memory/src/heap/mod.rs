@@ -25,8 +25,13 @@ use classes::{Index, NONE, class_of};
 /// Every block begins at a multiple of this, and takes a multiple of it: a cache line.
 pub(crate) const GRANULE_BYTES: u64 = 64;
 
+/// What a block of `bytes` takes: 0 bytes take a granule too.
+pub(crate) fn granules(bytes: u64) -> u64 {
+    bytes.div_ceil(GRANULE_BYTES).max(1)
+}
+
 /// How many pieces of a list a quick search looks at.
-const QUICK_LOOKS: usize = 8;
+const QUICK_LOOKS: usize = 32;
 
 /// How hard to search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +126,7 @@ impl Heap {
     /// Find room for `bytes` (0 takes a granule too) at a multiple of `align`, a power of two from the granule up.
     pub(crate) fn allocate(&mut self, bytes: u64, align: u64, effort: Effort) -> Option<Grant> {
         debug_assert!(align.is_power_of_two() && align >= GRANULE_BYTES);
-        let size = bytes.div_ceil(GRANULE_BYTES).max(1);
+        let size = granules(bytes);
         let (mut node, gap) = self.find(size, align / GRANULE_BYTES, effort)?;
         self.unlist(node);
         if gap > 0 {
