@@ -6,6 +6,7 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::process;
 use crate::registrar::{ChunkMemory, Registrar, Registrars, call_out};
 use crate::sys::Mapping;
 
@@ -16,6 +17,7 @@ pub(crate) struct Ground {
     /// Who is to be told of the end.
     told: Mutex<Registrars>,
     mapping: Mapping,
+    epoch: u64,
 }
 
 impl Ground {
@@ -26,6 +28,7 @@ impl Ground {
             chunk,
             told: Mutex::new(Registrars::new()),
             mapping,
+            epoch: process::epoch(),
         }
     }
 
@@ -70,6 +73,11 @@ impl Drop for Ground {
         let told = self.told.get_mut().unwrap_or_else(PoisonError::into_inner);
         for registrar in told.take() {
             call_out(move || registrar.removed(&memory));
+        }
+        // Where something marked the parent's memory as not to be inherited (`MADV_DONTFORK`, as libibverbs can),
+        // these addresses may be another mapping's in a child: it leaves them alone, and they go with it.
+        if self.epoch != process::epoch() {
+            self.mapping.forget();
         }
     }
 }

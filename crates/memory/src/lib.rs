@@ -35,6 +35,7 @@
 //! 6. *Whoever makes chunks known to others hears in time*: of each before its first block is handed out,
 //!    and of its end before it is unmapped. See [`Registrar`].
 //! 7. *What others may still write is not handed out*: a block in [quarantine](Lease::quarantine) is kept and counted.
+//! 8. *No thread hides memory*: what it keeps for its next allocations is collected before another one is refused.
 //!
 //! # Map
 //!

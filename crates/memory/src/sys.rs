@@ -59,6 +59,11 @@ impl Mapping {
         self.bytes
     }
 
+    /// Leave it mapped for ever.
+    pub(crate) fn forget(&mut self) {
+        self.bytes = 0;
+    }
+
     /// Tell the kernel something about the pages of a range.
     pub(crate) fn advise(&self, offset: usize, length: usize, advice: Advice) -> io::Result<()> {
         let start = self.at(offset, length);
@@ -81,6 +86,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.bytes == 0 {
+            return; // forgotten: nothing that is mapped is empty
+        }
         // SAFETY: start and size are those that mmap gave; nobody has the address any more,
         // because every block that hands it out owns a share of this mapping.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };

@@ -20,6 +20,8 @@
 //!
 //! The region's lock, then a shelf's. The owner of a shelf takes its lock alone, and does without where it is taken.
 mod sys;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use std::sync::Arc;

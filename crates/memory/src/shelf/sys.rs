@@ -48,7 +48,7 @@ impl<T> Brief<T> {
 
     /// Act on the value, unless another thread does.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        if self.taken.swap(true, Ordering::Acquire) {
+        if !self.take() {
             return None;
         }
         let _taken = Taken(&self.taken);
@@ -57,16 +57,23 @@ impl<T> Brief<T> {
 
     /// Act on the value once no other thread does.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
-        while self.taken.swap(true, Ordering::Acquire) {
+        while !self.take() {
             yield_now();
         }
         let _taken = Taken(&self.taken);
         self.with_taken(act)
     }
 
+    /// An exchange that changes nothing where it is refused: loom lets a plain one overwrite a letting go that is later.
+    fn take(&self) -> bool {
+        (self.taken)
+            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
     #[cfg(not(loom))]
     fn with_taken<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: both callers have set `taken`, which they found unset, and unset it after this has returned;
+        // SAFETY: both callers have set `taken`, which was unset, and unset it after this has returned;
         // the reference does not leave `act`, and `act` cannot come here again, because it finds `taken` set.
         act(unsafe { &mut *self.value.get() })
     }
