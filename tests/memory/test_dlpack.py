@@ -67,7 +67,8 @@ def test_numpy_takes_a_buffer_without_a_copy_and_keeps_it(arena: Arena) -> None:
     buffer = arena.allocate(1000)
     memoryview(buffer)[:] = bytes(range(250)) * 4
     array = np.from_dlpack(buffer)
-    assert (array.shape, array.dtype) == ((1000,), np.uint8)
+    assert array.shape == (1000,)
+    assert array.dtype == np.uint8
     assert array.ctypes.data == np.asarray(buffer).ctypes.data
     with pytest.raises(BusyError):
         buffer.free()
@@ -87,7 +88,8 @@ def test_an_array_of_the_arena_goes_on_without_a_copy(arena: Arena) -> None:
     array[:] = 3
     other = np.from_dlpack(array)
     assert other.ctypes.data == array.ctypes.data
-    assert (other.shape, other.dtype) == ((4, 8), np.float32)
+    assert other.shape == (4, 8)
+    assert other.dtype == np.float32
     assert array.__dlpack_device__() == (CPU, 0)
     del array
     gc.collect()
