@@ -269,7 +269,7 @@ def test_time_that_runs_out_is_said(tmp_path: Path):
 
 
 def test_memory_that_may_still_be_written_is_in_quarantine(tmp_path: Path):
-    """A block that a late answer may come into is not handed out again before the link is closed."""
+    """A block that a late answer may come into is not handed out before the link is closed."""
     arena = Arena(1 << 26, name="tensors")
     with shard_at(f"unix://{tmp_path}/own/a.sock") as (shard, where):
         publish(shard, "table", np.zeros((64, 1 << 16), np.float32))
