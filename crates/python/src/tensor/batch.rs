@@ -1,4 +1,5 @@
 //! `forebay._core.TensorBatch`: pulls and pushes that were begun together.
+#![allow(clippy::doc_markdown)] // the comments are Python docstrings
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

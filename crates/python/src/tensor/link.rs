@@ -1,4 +1,5 @@
 //! `forebay._core.TensorLink`: a client's connection to one shard.
+#![allow(clippy::doc_markdown)] // the comments are Python docstrings
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 #![allow(clippy::too_many_arguments)] // they are Python's
 use std::time::Duration;
