@@ -91,9 +91,8 @@ class Shards:
         with self._locks[shard]:
             link = self._links[shard]
             if link is None or not alive(link):
+                # Not closed: what is outstanding there is to end with what it broke of.
                 self._links[shard] = None
-                if link is not None:
-                    link.close()
                 link = self._open(shard, timeout)
                 if self._closed:
                     link.close()
