@@ -55,8 +55,8 @@ fn no_pull_and_no_push_allocates() {
                 .collect();
             let sending = of_batch(&link, &outs, &pushes);
             assert!(
-                pushed <= FOR_A_BATCH,
-                "{count} pushes: {pushed} allocations"
+                sending <= FOR_A_BATCH,
+                "{count} pushes: {sending} allocations"
             );
         }
         let (out, long) = handle.slice(0, 4096);
