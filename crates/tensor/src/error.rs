@@ -23,6 +23,14 @@ pub enum Error {
         /// What is wrong with it, and what would be right.
         advice: &'static str,
     },
+    /// A name that means nothing.
+    #[error("there is no tensor {name:?}{}", near(nearest))]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// The nearest names that there are.
+        nearest: Vec<String>,
+    },
     /// A limit was reached.
     #[error("{limit} is {maximum}, and {value} would be needed; {advice}")]
     Limit {
@@ -49,10 +57,10 @@ pub enum Error {
         current: u32,
     },
     /// A row that the tensor does not have.
-    #[error("row {row} is outside of tensor {tensor}, which has rows 0 to {rows} (exclusive)")]
+    #[error("row {row} is outside of {}, which has {rows} rows, the first of them 0", named(*tensor))]
     OutOfRange {
-        /// The tensor's id.
-        tensor: u32,
+        /// The tensor's id; `None` for one that lies over several shards.
+        tensor: Option<u32>,
         /// The row asked for; a negative index is a number near 2^64.
         row: u64,
         /// Rows of the tensor.
@@ -135,7 +143,7 @@ impl Error {
     /// What the caller can do about it.
     pub fn class(&self) -> Class {
         match self {
-            Self::Config { .. } | Self::Name { .. } => Class::Config,
+            Self::Config { .. } | Self::Name { .. } | Self::UnknownName { .. } => Class::Config,
             Self::Limit { .. } => Class::Limit,
             Self::Stale { .. } => Class::Stale,
             Self::OutOfRange { .. } => Class::OutOfRange,
@@ -145,6 +153,17 @@ impl Error {
             Self::Timeout { .. } => Class::Timeout,
         }
     }
+}
+
+fn near(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        _ => format!("; the nearest that there are: {names:?}"),
+    }
+}
+
+fn named(tensor: Option<u32>) -> String {
+    tensor.map_or("the tensor".to_owned(), |id| format!("tensor {id}"))
 }
 
 fn gone(current: u32) -> String {

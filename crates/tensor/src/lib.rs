@@ -25,11 +25,13 @@ mod responder;
 mod slab;
 mod sys;
 mod table;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use error::{Class, Error};
 pub use names::{Dtype, Meaning, Number, Unknown};
-pub use ranges::{Part, Ranges};
+pub use ranges::{Part, Ranges, Split};
 pub use requester::{Canceled, End, Limits, Outcome, Pull, Push, Refused, Requester, Rows, Ticket};
 pub use responder::{PeerId, Shard, ShardLimits};
 pub use sys::span::{Span, Words};

@@ -3,9 +3,10 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::names::{Meaning, Unknown};
+use crate::slab::Id;
 use crate::sys::span::{Span, Words};
 use crate::table::Key;
-use crate::wire::Operation;
+use crate::wire::{ENTRIES_MAX, Operation};
 
 /// What a requester may have in flight and waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,73 @@ impl Default for Limits {
             waiting_max: 65_536,
             liveness: Duration::from_secs(5),
         }
+    }
+}
+
+/// Most slots of a peer.
+const SLOTS_MAX: u32 = 1024;
+/// Most bytes of a grant: sums of several stay far below 2^64.
+const GRANT_BYTES_MAX: u64 = 1 << 40;
+
+/// Check what a server grants.
+///
+/// # Errors
+///
+/// [`Error::Config`].
+pub(crate) fn check_limits(slots: u32, grant_bytes: u64) -> Result<(), Error> {
+    check(
+        "slots",
+        u64::from(slots),
+        1..=u64::from(SLOTS_MAX),
+        "1 to 1024 are possible",
+    )?;
+    let advice = "1 byte to 2^40 bytes are possible";
+    check("grant_bytes", grant_bytes, 1..=GRANT_BYTES_MAX, advice)
+}
+
+fn check(
+    setting: &'static str,
+    value: u64,
+    range: std::ops::RangeInclusive<u64>,
+    advice: &'static str,
+) -> Result<(), Error> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(Error::Config {
+        setting,
+        value,
+        advice,
+    })
+}
+
+impl Limits {
+    /// Check that each can be a limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`].
+    pub fn check(&self) -> Result<(), Error> {
+        check_limits(self.slots, self.grant_bytes)?;
+        let entries = u64::from(self.entries_max);
+        check(
+            "entries_max",
+            entries,
+            1..=ENTRIES_MAX as u64,
+            "1 to 256 are possible",
+        )?;
+        let advice = "1 byte to 2^40 bytes are possible";
+        check("piece_bytes", self.piece_bytes, 1..=GRANT_BYTES_MAX, advice)
+    }
+
+    /// Row numbers and values that a request carries, unless a single entry has more.
+    pub(super) fn request_bytes(&self) -> u64 {
+        self.piece_bytes.min(self.grant_bytes)
+    }
+
+    /// Rows of a piece, each of which takes `unit` bytes.
+    pub(super) fn rows_of_piece(&self, unit: u64) -> u64 {
+        (self.request_bytes() / unit).clamp(1, u64::from(u32::MAX))
     }
 }
 
@@ -99,9 +167,21 @@ pub struct Push {
 
 /// Names a pull, push or look-up of one requester, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(pub(crate) u64);
+pub struct Ticket(u64);
 
 impl Ticket {
+    pub(super) fn of(id: Id) -> Self {
+        Self(u64::from(id.count) << 32 | u64::from(id.index))
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // each half is a number of 32 bits
+    pub(super) fn id(self) -> Id {
+        Id {
+            index: self.0 as u32,
+            count: (self.0 >> 32) as u32,
+        }
+    }
+
     /// The number, for a table of the caller's.
     pub fn number(self) -> u64 {
         self.0

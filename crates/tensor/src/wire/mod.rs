@@ -2,8 +2,8 @@
 mod request;
 mod response;
 
-pub(crate) use request::{Entry, INDICES, Kind, RequestHeader};
-pub(crate) use response::{LAST, ResponseHeader, Status};
+pub(crate) use request::{Entry, Kind, RequestHeader};
+pub(crate) use response::{ResponseHeader, Status};
 
 /// What a push does with the rows that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -72,7 +72,7 @@ impl RequestHeader {
 }
 
 /// Set in the tensor's number of an entry that has indices.
-pub(crate) const INDICES: u32 = 1 << 31;
+const INDICES: u32 = 1 << 31;
 
 /// One pull or push of a request, or a piece of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@ use super::{RESPONSE_BYTES, u16_at, u32_at, u64_at};
 use crate::error::{Class, Error};
 
 /// Flag of the last response of its slot.
-pub(crate) const LAST: u16 = 1;
+const LAST: u16 = 1;
 
 /// How a pull or push ended at the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
