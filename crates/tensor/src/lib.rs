@@ -27,6 +27,7 @@ mod sys;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod verbs;
 mod wire;
 
 pub use error::{Class, Error};

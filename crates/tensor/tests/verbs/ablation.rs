@@ -1,0 +1,209 @@
+//! What static registration and many slots are worth, each alone and both: 32 tensors of 16 KiB a step.
+//!
+//! The delay line is here and not in the network: rxe answers itself without one. It holds each request before it is
+//! posted and each answer before it is looked at, so a slot is taken for the whole round trip.
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use forebay_memory::Lease;
+use forebay_tensor::verbs::{Arrival, Prepared, Pull, Puller, Registering};
+
+use crate::peer::{Peer, Role, TENSOR, start};
+use crate::support::{Place, pattern};
+use crate::sys::{bytes, fill};
+
+const TENSORS: usize = 32;
+const BYTES: usize = 16_384;
+const ROUNDS: usize = 5;
+
+/// Things on their way, in order, each for so long.
+struct Line<T> {
+    latency: Option<Duration>,
+    held: VecDeque<(Instant, T)>,
+}
+
+impl<T> Line<T> {
+    fn new(latency: Option<Duration>) -> Self {
+        let held = VecDeque::new();
+        Self { latency, held }
+    }
+
+    /// Let something in; it comes out at once where there is no latency: the guest's clock costs a system call.
+    fn pass(&mut self, thing: T) -> Option<T> {
+        let Some(latency) = self.latency else {
+            return Some(thing);
+        };
+        self.held.push_back((Instant::now() + latency, thing));
+        None
+    }
+
+    fn due(&mut self, now: Instant) -> Option<T> {
+        self.held
+            .pop_front_if(|(due, _)| *due <= now)
+            .map(|(_, thing)| thing)
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.held.front().map(|(due, _)| *due)
+    }
+}
+
+/// One of the four: a connection to an owner in a process of its own.
+struct Cell {
+    name: &'static str,
+    puller: Puller,
+    block: Lease,
+    _peer: Peer,
+}
+
+impl Cell {
+    fn new(place: &Place, name: &'static str, slots: u32, registering: Registering) -> Self {
+        let (peer, stream) = start(Role::Owner(slots, registering));
+        Self {
+            name,
+            puller: place.puller(stream, slots, registering).expect("connected"),
+            block: place.region.allocate(TENSORS * BYTES).expect("room"),
+            _peer: peer,
+        }
+    }
+
+    /// Tensors per second over some steps, each of which waits for all of its tensors.
+    fn run(&mut self, steps: usize, latency: Option<Duration>) -> f64 {
+        fill(&self.block, |_| 255);
+        let begun = Instant::now();
+        for _ in 0..steps {
+            self.step(latency);
+        }
+        let rate = (steps * TENSORS) as f64 / begun.elapsed().as_secs_f64();
+        let got = bytes(&self.block);
+        assert!(
+            (0..got.len()).all(|at| got[at] == pattern(at, 0)),
+            "{}: wrong rows",
+            self.name
+        );
+        rate
+    }
+
+    fn step(&mut self, latency: Option<Duration>) {
+        let (mut requests, mut answers) = (Line::new(latency), Line::new(latency));
+        let (mut issued, mut done, mut arrivals) = (0, 0, Vec::new());
+        while done < TENSORS {
+            while issued < TENSORS && self.puller.has_free_slot() {
+                let prepared = self.prepare(issued);
+                issued += 1;
+                self.post(requests.pass(prepared));
+            }
+            if latency.is_some() {
+                let now = Instant::now();
+                while let Some(request) = requests.due(now) {
+                    self.post(Some(request));
+                }
+                while let Some(answer) = answers.due(now) {
+                    done += self.settle(Some(answer));
+                }
+                let can_issue = issued < TENSORS && self.puller.has_free_slot();
+                if done == TENSORS || can_issue {
+                    continue;
+                }
+            }
+            let until = [requests.next(), answers.next()]
+                .into_iter()
+                .flatten()
+                .min();
+            self.puller.wait(&mut arrivals, until).expect("connected");
+            for arrival in arrivals.drain(..) {
+                done += self.settle(answers.pass(arrival));
+            }
+        }
+    }
+
+    fn prepare(&mut self, tensor: usize) -> Prepared {
+        let pull = Pull {
+            token: tensor as u64,
+            tensor: TENSOR,
+            first: (tensor * BYTES) as u64,
+            rows: BYTES as u64,
+            into: self.block.clone(),
+            at: tensor * BYTES,
+            bytes: BYTES,
+        };
+        self.puller.prepare(pull).expect("a slot is free")
+    }
+
+    fn post(&mut self, request: Option<Prepared>) {
+        if let Some(request) = request {
+            self.puller.post(request).expect("connected");
+        }
+    }
+
+    fn settle(&mut self, answer: Option<Arrival>) -> usize {
+        let Some(answer) = answer else { return 0 };
+        let end = self.puller.settle(answer).expect("not broken off");
+        assert_eq!(end.result, Ok(()));
+        1
+    }
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+/// Run all four in turn, round for round; the ratio of both to neither.
+fn measure(cells: &mut [Cell; 4], steps: usize, latency: Option<Duration>) -> f64 {
+    let mut rates: [Vec<f64>; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        for (cell, rates) in cells.iter_mut().zip(&mut rates) {
+            // Where a round trip is all that is paid for, one slot has as much to do in fewer steps.
+            let steps = if cell.puller.slots() > 1 && latency.is_some() {
+                4 * steps
+            } else {
+                steps
+            };
+            rates.push(cell.run(steps, latency));
+        }
+    }
+    let medians = rates.map(median);
+    println!(
+        "16 KiB x 32, latency {:?} one way, tensors/s:",
+        latency.unwrap_or_default()
+    );
+    for (cell, rate) in cells.iter().zip(&medians) {
+        println!(
+            "  {:<28} {rate:>8.0}  {:>6.2}x",
+            cell.name,
+            rate / medians[0]
+        );
+    }
+    medians[3] / medians[0]
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make test-verbs"]
+fn static_registration_and_sixteen_slots_together_beat_neither() {
+    let place = Place::new("requester");
+    let mut cells = [
+        Cell::new(&place, "1 slot, per transfer", 1, Registering::PerTransfer),
+        Cell::new(&place, "1 slot, static", 1, Registering::Once),
+        Cell::new(
+            &place,
+            "16 slots, per transfer",
+            16,
+            Registering::PerTransfer,
+        ),
+        Cell::new(&place, "16 slots, static", 16, Registering::Once),
+    ];
+    for cell in &mut cells {
+        cell.run(1, None);
+    }
+    let floors = [(None, 8, 1.2), (Some(500), 1, 2.5), (Some(2000), 1, 8.0)];
+    let ratios = floors.map(|(latency_us, steps, floor)| {
+        (
+            measure(&mut cells, steps, latency_us.map(Duration::from_micros)),
+            floor,
+        )
+    });
+    for (ratio, floor) in ratios {
+        assert!(ratio >= floor, "{ratio:.2} is below {floor}: {ratios:?}");
+    }
+}

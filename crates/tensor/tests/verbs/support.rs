@@ -1,0 +1,149 @@
+//! Two ends of a connection, in one process or each in its own.
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_memory::{Config, Lease, Region, Registrar};
+use forebay_tensor::Error;
+use forebay_tensor::verbs::{Adapter, Answerer, Catalog, Puller, Registering, Registry, Settled};
+
+use crate::sys::fill;
+
+/// What nothing takes as long as: a test that waits for it has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn patience() -> Option<Instant> {
+    Some(Instant::now() + PATIENCE)
+}
+
+/// A process's device and memory.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) adapter: Adapter,
+    pub(crate) region: Region,
+    pub(crate) registry: Arc<Registry>,
+}
+
+impl Place {
+    pub(crate) fn new(name: &str) -> Self {
+        let adapter = Adapter::open(None).expect("a device, as in the guest of make test-verbs");
+        let config = Config::new(name, 64 << 20).chunk_bytes(8 << 20);
+        let region = Region::new(config).expect("a region");
+        let registry = Registry::new(&adapter);
+        region
+            .attach(Arc::clone(&registry) as Arc<dyn Registrar>)
+            .expect("attached");
+        Self {
+            adapter,
+            region,
+            registry,
+        }
+    }
+
+    pub(crate) fn puller(
+        &self,
+        stream: UnixStream,
+        slots: u32,
+        registering: Registering,
+    ) -> Result<Puller, Error> {
+        let Self {
+            adapter,
+            region,
+            registry,
+        } = self;
+        Puller::connect(
+            adapter,
+            registry,
+            region,
+            Box::new(stream),
+            slots,
+            registering,
+        )
+    }
+
+    pub(crate) fn answerer(
+        &self,
+        stream: UnixStream,
+        slots: u32,
+        registering: Registering,
+    ) -> Result<Answerer, Error> {
+        let Self {
+            adapter,
+            region,
+            registry,
+        } = self;
+        Answerer::connect(
+            adapter,
+            registry,
+            region,
+            Box::new(stream),
+            slots,
+            registering,
+        )
+    }
+
+    /// A block with bytes that tell where they are.
+    pub(crate) fn block(&self, bytes: usize, seed: usize) -> Lease {
+        let block = self.region.allocate(bytes).expect("room");
+        fill(&block, |at| pattern(at, seed));
+        block
+    }
+}
+
+/// The byte at a place of a block that was filled.
+pub(crate) fn pattern(at: usize, seed: usize) -> u8 {
+    (at.wrapping_mul(31).wrapping_add(at >> 8).wrapping_add(seed) % 251) as u8
+}
+
+/// Both ends in this thread: what each does is in the test's hands.
+pub(crate) fn both(
+    requester: &Place,
+    owner: &Place,
+    slots: u32,
+    registering: Registering,
+) -> (Puller, Answerer) {
+    let (ours, theirs) = UnixStream::pair().expect("sockets");
+    thread::scope(|scope| {
+        let answerer = scope.spawn(|| owner.answerer(theirs, slots, registering));
+        let puller = requester
+            .puller(ours, slots, registering)
+            .expect("connected");
+        (
+            puller,
+            answerer.join().expect("no panic").expect("connected"),
+        )
+    })
+}
+
+/// Serve until the peer goes; why it ended.
+pub(crate) fn serve(mut answerer: Answerer, catalog: &Catalog) -> Error {
+    loop {
+        if let Err(error) = answerer.wait(catalog, None) {
+            return error;
+        }
+    }
+}
+
+/// Wait for the next end.
+///
+/// # Errors
+///
+/// Why the connection is over, or that nothing came for too long.
+pub(crate) fn next(puller: &mut Puller) -> Result<Settled, Error> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut arrivals = Vec::new();
+    while arrivals.is_empty() {
+        let late = Instant::now().saturating_duration_since(deadline);
+        if !late.is_zero() {
+            return Err(Error::Timeout { late });
+        }
+        puller.wait(&mut arrivals, Some(deadline))?;
+    }
+    assert_eq!(
+        arrivals.len(),
+        1,
+        "the tests that wait for one have one under way"
+    );
+    Ok(puller.settle(arrivals.remove(0)).expect("not broken off"))
+}
