@@ -27,7 +27,7 @@ build() {
     make_kernel "$PWD/$verbs_source"
     mkdir result result/include
     strip -o result/linux "$verbs_source/linux"
-    cc -O1 -static "$verbs_tools/halt.c" -o result/halt
+    cc -O1 -static "$verbs_tools/guest.c" -o result/guest
     cp --recursive tools/usr/include/infiniband result/include
     dpkg-deb --field "$verbs_source"_*.deb Version >result/version
     rm -rf "$verbs_place"

@@ -4,7 +4,7 @@
 # is not part of it: a new one is no reason to build again, and an old one cannot be fetched any more.
 
 verbs_source=linux-source-6.1
-verbs_revision=1
+verbs_revision=2
 verbs_tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 verbs_key=$({ echo "$verbs_source $verbs_revision"; cat "$verbs_tools/kernel.config"; } | sha256sum | cut -c 1-16)
 verbs_cache=${FOREBAY_VERBS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/forebay/verbs}

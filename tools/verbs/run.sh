@@ -19,6 +19,7 @@ main() {
     "$verbs_tools/check.sh" run || exit $?
     share=$(mktemp --directory "${TMPDIR:-/tmp}/forebay-verbs.XXXXXX")
     trap 'rm -rf "$share"' EXIT
+    head --bytes 64 /dev/urandom >"$share/seed"
     write_init
     write_guest "$@"
     boot "$memory_mib" "$seconds"
@@ -37,9 +38,10 @@ cd /mnt/root; mkdir -p share
 mount -t proc proc proc; mount -t sysfs sys sys; mount -t devtmpfs dev dev
 mkdir -p dev/pts dev/shm; mount -t devpts pts dev/pts; mount -t tmpfs shm dev/shm; mount -t tmpfs run run
 mount -t hostfs none share -o $share
+chroot . $verbs_place/guest seed <share/seed
 chroot . /bin/bash /share/guest
 echo \$? >share/code; sync
-$verbs_place/halt
+$verbs_place/guest halt
 INIT
     chmod +x "$share/init"
 }

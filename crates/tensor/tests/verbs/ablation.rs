@@ -9,8 +9,8 @@ use forebay_memory::Lease;
 use forebay_tensor::verbs::{Arrival, Prepared, Pull, Puller, Registering};
 
 use crate::peer::{Peer, Role, TENSOR, start};
-use crate::support::{Place, pattern};
-use crate::sys::{bytes, fill};
+use crate::support::{Place, holds};
+use crate::sys::fill;
 
 const TENSORS: usize = 32;
 const BYTES: usize = 16_384;
@@ -38,9 +38,10 @@ impl<T> Line<T> {
     }
 
     fn due(&mut self, now: Instant) -> Option<T> {
-        self.held
-            .pop_front_if(|(due, _)| *due <= now)
-            .map(|(_, thing)| thing)
+        if self.next()? > now {
+            return None;
+        }
+        self.held.pop_front().map(|(_, thing)| thing)
     }
 
     fn next(&self) -> Option<Instant> {
@@ -69,15 +70,14 @@ impl Cell {
 
     /// Tensors per second over some steps, each of which waits for all of its tensors.
     fn run(&mut self, steps: usize, latency: Option<Duration>) -> f64 {
-        fill(&self.block, |_| 255);
+        fill(&self.block, &vec![255; TENSORS * BYTES]);
         let begun = Instant::now();
         for _ in 0..steps {
             self.step(latency);
         }
         let rate = (steps * TENSORS) as f64 / begun.elapsed().as_secs_f64();
-        let got = bytes(&self.block);
         assert!(
-            (0..got.len()).all(|at| got[at] == pattern(at, 0)),
+            holds(&self.block, 0..TENSORS * BYTES, 0, 0),
             "{}: wrong rows",
             self.name
         );

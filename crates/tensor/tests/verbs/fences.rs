@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 use forebay_tensor::Error;
 use forebay_tensor::verbs::{Answerer, Catalog, Pull, Registering};
 
-use crate::support::{PATIENCE, Place, both, next, patience, pattern};
-use crate::sys::bytes;
+use crate::support::{PATIENCE, Place, answer, both, holds, next, patience};
 
 const BYTES: usize = 16_384;
 
@@ -21,11 +20,7 @@ fn answer_late(
     catalog: &Catalog,
     deadline: Option<Instant>,
 ) -> Result<(), Error> {
-    while answerer
-        .wait(catalog, patience())
-        .expect("connected so far")
-        == 0
-    {}
+    answer(answerer, catalog).expect("answered");
     answerer.wait(catalog, deadline).map(|_| ())
 }
 
@@ -63,13 +58,7 @@ fn a_write_after_its_window_was_invalidated_is_refused_a_hundred_times_of_a_hund
         let broken = answer_late(&mut answerer, &catalog, patience());
         let text = broken.expect_err("the write was taken").to_string();
         assert!(text.contains("remote access error"), "{text}");
-        assert!(
-            bytes(&end)
-                .iter()
-                .enumerate()
-                .all(|(at, byte)| *byte == pattern(at, seed)),
-            "round {seed}"
-        );
+        assert!(holds(&end, 0..BYTES, 0, seed), "round {seed}");
         refused += 1;
     }
     println!("stale writes refused, memory untouched: {refused} of 100");
@@ -125,13 +114,7 @@ fn nothing_lands_after_the_queue_pair_was_put_in_error() {
         Some(Instant::now() + Duration::from_millis(500)),
     ));
     for (seed, block) in blocks.iter().enumerate() {
-        assert!(
-            bytes(block)
-                .iter()
-                .enumerate()
-                .all(|(at, byte)| *byte == pattern(at, seed)),
-            "block {seed}"
-        );
+        assert!(holds(block, 0..BYTES, 0, seed), "block {seed}");
     }
 }
 

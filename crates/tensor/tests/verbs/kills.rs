@@ -5,8 +5,7 @@ use forebay_tensor::Error;
 use forebay_tensor::verbs::{Arrival, Catalog, Exposed, Pull, Puller, Registering};
 
 use crate::peer::{Role, TENSOR, TENSOR_BYTES, start};
-use crate::support::{PATIENCE, Place, next, patience, pattern};
-use crate::sys::bytes;
+use crate::support::{PATIENCE, Place, holds, next, patience};
 
 const SLOTS: u32 = 8;
 
@@ -62,8 +61,8 @@ fn all_end(
     for end in &ends {
         match &end.result {
             Ok(()) => {
-                let got = bytes(end.into.as_ref().expect("not cancelled"));
-                assert!((0..bytes_each).all(|at| got[at] == pattern(at, 0)));
+                let got = end.into.as_ref().expect("not cancelled");
+                assert!(holds(got, 0..bytes_each, 0, 0));
             }
             Err(error) => {
                 assert!(matches!(error, Error::Broken { why } if why != "not the first reason"))

@@ -4,8 +4,8 @@ use std::thread;
 use forebay_tensor::verbs::{Catalog, Exposed, Pull, Registering};
 use forebay_tensor::{Class, Error};
 
-use crate::support::{Place, both, next, patience, pattern, serve};
-use crate::sys::{bytes, fill};
+use crate::support::{Place, answer, both, holds, next, patience, pattern, serve};
+use crate::sys::fill;
 
 #[test]
 #[ignore = "needs an RDMA device: make test-verbs"]
@@ -18,7 +18,7 @@ fn a_published_tensor_is_read_without_its_owner() {
         .expect("published");
     let note = requester.region.allocate(Exposed::BYTES).expect("room");
     puller.expose(1, key, note).expect("posted");
-    while answerer.wait(&catalog, patience()).expect("connected") == 0 {}
+    answer(&mut answerer, &catalog).expect("answered");
     let end = next(&mut puller).expect("answered");
     assert_eq!(end.result, Ok(()));
     let exposed = Exposed::of(&end.into.expect("not cancelled"));
@@ -32,23 +32,19 @@ fn a_published_tensor_is_read_without_its_owner() {
         (12_345, 65_537),
         (0, 1 << 20),
     ] {
-        fill(&block, |_| 255);
+        fill(&block, &pattern(0..1 << 20, 200));
         puller
             .read(2, &exposed, from as u64, (block.clone(), 0, size))
             .expect("posted");
         assert_eq!(next(&mut puller).expect("read").result, Ok(()));
-        let got = bytes(&block);
-        assert!(
-            (0..size).all(|at| got[at] == pattern(from + at, 5)),
-            "{size} bytes from {from}"
-        );
-        assert!(got[size..].iter().all(|byte| *byte == 255));
+        assert!(holds(&block, 0..size, from, 5), "{size} bytes from {from}");
+        assert!(holds(&block, size..1 << 20, size, 200));
     }
     let outside = puller.read(3, &exposed, (1 << 20) - 63, (block.clone(), 0, 64));
     assert_eq!(outside.map_err(|error| error.class()), Err(Class::Config));
 
     let sixteen: Vec<_> = (0..16_usize).map(|at| at * 65_536).collect();
-    fill(&block, |_| 255);
+    fill(&block, &pattern(0..1 << 20, 200));
     for at in &sixteen {
         puller
             .read(
@@ -73,12 +69,7 @@ fn a_published_tensor_is_read_without_its_owner() {
             .eq(sixteen.iter().map(|at| *at as u64)),
         "in order"
     );
-    assert!(
-        bytes(&block)
-            .iter()
-            .enumerate()
-            .all(|(at, byte)| *byte == pattern(at, 5))
-    );
+    assert!(holds(&block, 0..1 << 20, 0, 5));
 }
 
 #[test]
@@ -92,7 +83,7 @@ fn a_tensor_that_was_withdrawn_cannot_be_read_any_more() {
         .expect("published");
     let note = requester.region.allocate(Exposed::BYTES).expect("room");
     puller.expose(1, key, note).expect("posted");
-    while answerer.wait(&catalog, patience()).expect("connected") == 0 {}
+    answer(&mut answerer, &catalog).expect("answered");
     let exposed = Exposed::of(
         &next(&mut puller)
             .expect("answered")
@@ -110,12 +101,7 @@ fn a_tensor_that_was_withdrawn_cannot_be_read_any_more() {
         .expect("posted");
     let refused = next(&mut puller);
     assert!(matches!(refused, Err(Error::Broken { .. })), "{refused:?}");
-    assert!(
-        bytes(&block)
-            .iter()
-            .enumerate()
-            .all(|(at, byte)| *byte == pattern(at, 9))
-    );
+    assert!(holds(&block, 0..4096, 0, 9));
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Two ends of a connection, in one process or each in its own.
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
@@ -8,10 +9,10 @@ use forebay_memory::{Config, Lease, Region, Registrar};
 use forebay_tensor::Error;
 use forebay_tensor::verbs::{Adapter, Answerer, Catalog, Puller, Registering, Registry, Settled};
 
-use crate::sys::fill;
+use crate::sys::{fill, part};
 
 /// What nothing takes as long as: a test that waits for it has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn patience() -> Option<Instant> {
     Some(Instant::now() + PATIENCE)
@@ -86,14 +87,28 @@ impl Place {
     /// A block with bytes that tell where they are.
     pub(crate) fn block(&self, bytes: usize, seed: usize) -> Lease {
         let block = self.region.allocate(bytes).expect("room");
-        fill(&block, |at| pattern(at, seed));
+        fill(&block, &pattern(0..bytes, seed));
         block
     }
 }
 
-/// The byte at a place of a block that was filled.
-pub(crate) fn pattern(at: usize, seed: usize) -> u8 {
-    (at.wrapping_mul(31).wrapping_add(at >> 8).wrapping_add(seed) % 251) as u8
+/// The bytes at places of a block that was filled.
+pub(crate) fn pattern(places: Range<usize>, seed: usize) -> Vec<u8> {
+    let period: Vec<u8> = (0..=250).collect();
+    let begun = (places.start + seed) % 251;
+    let mut bytes = Vec::with_capacity(places.len() + 251);
+    bytes.extend_from_slice(&period[begun..]);
+    while bytes.len() < places.len() {
+        bytes.extend_from_slice(&period);
+    }
+    bytes.truncate(places.len());
+    bytes
+}
+
+/// Whether a part of a block holds what its owner has from a place on.
+pub(crate) fn holds(block: &Lease, range: Range<usize>, from: usize, seed: usize) -> bool {
+    let expected = pattern(from..from + range.len(), seed);
+    part(block, range) == expected
 }
 
 /// Both ends in this thread: what each does is in the test's hands.
@@ -123,6 +138,22 @@ pub(crate) fn serve(mut answerer: Answerer, catalog: &Catalog) -> Error {
             return error;
         }
     }
+}
+
+/// Answer one request or more.
+///
+/// # Errors
+///
+/// Why the connection is over, or that nothing came for too long.
+pub(crate) fn answer(answerer: &mut Answerer, catalog: &Catalog) -> Result<(), Error> {
+    let deadline = Instant::now() + PATIENCE;
+    while answerer.wait(catalog, Some(deadline))? == 0 {
+        let late = Instant::now().saturating_duration_since(deadline);
+        if !late.is_zero() {
+            return Err(Error::Timeout { late });
+        }
+    }
+    Ok(())
 }
 
 /// Wait for the next end.

@@ -247,6 +247,7 @@ impl Pair {
             bind_access: allowed,
             ..request(id, operation::BIND)
         })?;
+        window.set_key(key);
         Ok(key)
     }
 

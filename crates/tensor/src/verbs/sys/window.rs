@@ -12,8 +12,6 @@ use super::library::given;
 pub(crate) struct Window {
     domain: Arc<Domain>,
     handle: NonNull<MemoryWindow>,
-    /// Of the last binding, or what the device began with.
-    key: u32,
 }
 
 // SAFETY: libibverbs' objects may be used by any thread.
@@ -28,15 +26,25 @@ impl Window {
         Ok(Self {
             domain: Arc::clone(domain),
             handle: window,
-            // SAFETY: filled by the library.
-            key: unsafe { (*window.as_ptr()).rkey },
         })
     }
 
     /// A key that no binding of the last 255 had: its low byte counts, the device decides the rest.
-    pub(crate) fn next_key(&mut self) -> u32 {
-        self.key = (self.key & !0xff) | (self.key.wrapping_add(1) & 0xff);
-        self.key
+    pub(crate) fn next_key(&self) -> u32 {
+        let key = self.key();
+        (key & !0xff) | (key.wrapping_add(1) & 0xff)
+    }
+
+    /// The key of the last binding that was posted, or what the device began with.
+    fn key(&self) -> u32 {
+        // SAFETY: filled by the library, and changed by `set_key` alone.
+        unsafe { (*self.handle.as_ptr()).rkey }
+    }
+
+    /// A binding with this key was posted. Drivers look here for what the next one is to replace.
+    pub(crate) fn set_key(&mut self, key: u32) {
+        // SAFETY: as above; `self` is borrowed alone.
+        unsafe { (*self.handle.as_ptr()).rkey = key };
     }
 
     pub(crate) fn as_ptr(&self) -> *mut MemoryWindow {
