@@ -145,3 +145,23 @@ fn kind(device: &str, port: u8, index: u8) -> Option<String> {
     let folder = PathBuf::from(format!("/sys/class/infiniband/{device}/ports/{port}"));
     fs::read_to_string(folder.join(format!("gid_attrs/types/{index}"))).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_a_device_says_what_is_missing() {
+        let nothing =
+            Adapter::open(Some("no-such-device")).expect_err("there is none of this name");
+        assert!(
+            matches!(&nothing, Error::Broken { why } if why.contains("no-such-device")),
+            "{nothing}"
+        );
+        match (devices(), Adapter::open(None)) {
+            (Ok(found), Ok(adapter)) => assert!(found.contains(adapter.found())),
+            (Err(reason), Err(_)) => assert!(reason.len() > 10, "{reason}"),
+            differ => panic!("{differ:?}"),
+        }
+    }
+}
