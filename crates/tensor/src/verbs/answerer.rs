@@ -1,11 +1,13 @@
 //! The owner's end of a connection: it takes requests from its inbox, and writes rows where the peer wants them.
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_memory::{Lease, Region};
 
 use super::Registering;
-use super::catalog::Catalog;
+use super::catalog::Source;
 use super::discovery::Adapter;
 use super::link::{Happened, Lifeline, Link};
 use super::puller::allocate;
@@ -60,7 +62,7 @@ pub struct Answerer {
 
 impl Answerer {
     /// Connect to a [`Puller`](super::Puller) over a stream between the two, granting it so many slots at most.
-    /// `region` is attached to `registry`. The stream stays open, and nothing else may be said on it.
+    /// `region` is attached to `registry`. The stream stays open, and may carry other things from then on.
     ///
     /// # Errors
     ///
@@ -110,21 +112,43 @@ impl Answerer {
     /// # Errors
     ///
     /// Why the connection is over. Nothing of the peer's lands from then on.
-    pub fn wait(&mut self, catalog: &Catalog, deadline: Option<Instant>) -> Result<usize, Error> {
-        let mut happened = std::mem::take(&mut self.happened);
+    pub fn wait(&mut self, source: &dyn Source, deadline: Option<Instant>) -> Result<usize, Error> {
+        let mut happened = mem::take(&mut self.happened);
         let waited = self.link.wait(&mut happened, deadline);
+        let answered = self.answer_all(source, happened);
+        waited.and(answered)
+    }
+
+    /// Answer what has come, for an event loop that watches [`Answerer::as_fd`](std::os::fd::AsFd::as_fd): after it,
+    /// the descriptor is readable once more has come. The loop watches the stream for its end too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Answerer::wait`].
+    pub fn turn(&mut self, source: &dyn Source) -> Result<usize, Error> {
+        let mut happened = mem::take(&mut self.happened);
+        let turned = self.link.turn(&mut happened);
+        let answered = self.answer_all(source, happened);
+        turned.and(answered)
+    }
+
+    fn answer_all(
+        &mut self,
+        source: &dyn Source,
+        mut happened: Vec<Happened<Posted>>,
+    ) -> Result<usize, Error> {
         let mut answered = 0;
         for each in happened.drain(..) {
             if let Happened::Received { immediate, bytes } = each {
                 answered += 1;
-                self.answer(catalog, immediate, bytes)?;
+                self.answer(source, immediate, bytes)?;
             }
         }
         self.happened = happened; // its room is used again
-        waited.map(|()| answered)
+        Ok(answered)
     }
 
-    fn answer(&mut self, catalog: &Catalog, slot: u32, bytes: u32) -> Result<(), Error> {
+    fn answer(&mut self, source: &dyn Source, slot: u32, bytes: u32) -> Result<(), Error> {
         let at = slot as usize * SLOT_BYTES;
         if at >= self.inbox.len() || bytes as usize != SLOT_BYTES {
             return Err(self
@@ -135,8 +159,8 @@ impl Answerer {
         copy_out(&self.inbox, at, &mut request);
         let request = Request::decode(&request).map_err(|error| self.link.fence(error))?;
         let served = match request.ask {
-            Ask::Pull { first, rows } => self.serve_rows(catalog, &request, first, rows),
-            Ask::Expose => self.expose(catalog, &request, at),
+            Ask::Pull { first, rows } => self.serve_rows(source, &request, first, rows),
+            Ask::Expose => self.expose(source, &request, at),
         };
         let (status, served) = match served {
             Ok(served) => (Status::Ok, Some(served)),
@@ -178,12 +202,12 @@ impl Answerer {
 
     fn serve_rows(
         &mut self,
-        catalog: &Catalog,
+        source: &dyn Source,
         request: &Request,
         first: u64,
         rows: u64,
     ) -> Result<Served, Failed> {
-        let (block, at, bytes) = catalog.rows(request.tensor, first, rows)?;
+        let (block, at, bytes) = source.rows(request.tensor, first, rows)?;
         if request.room != bytes as u64 {
             return Err(Failed::Refused(Status::Room));
         }
@@ -207,11 +231,11 @@ impl Answerer {
     /// Let the peer read a tensor, and describe where it is.
     fn expose(
         &mut self,
-        catalog: &Catalog,
+        source: &dyn Source,
         request: &Request,
         at: usize,
     ) -> Result<Served, Failed> {
-        let block = catalog.whole(request.tensor)?;
+        let block = source.whole(request.tensor)?;
         if request.room != Exposed::BYTES as u64 {
             return Err(Failed::Refused(Status::Room));
         }
@@ -273,6 +297,12 @@ impl Answerer {
     /// Why the connection is over, if it is.
     pub fn broken(&self) -> Option<&Error> {
         self.link.broken()
+    }
+}
+
+impl AsFd for Answerer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link.descriptor()
     }
 }
 

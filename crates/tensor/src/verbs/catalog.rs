@@ -4,6 +4,23 @@ use forebay_memory::Lease;
 use crate::error::Error;
 use crate::table::Key;
 
+/// Where an owner's tensors are. Blocks lie in regions that are attached to the registry of the device.
+pub trait Source {
+    /// Where rows lie: the block, the first byte, how many bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`] and [`Error::OutOfRange`], which the peer is told; others end its connection.
+    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<(&Lease, usize, usize), Error>;
+
+    /// All of a tensor, for a peer to read by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`Source::rows`].
+    fn whole(&self, key: Key) -> Result<&Lease, Error>;
+}
+
 #[derive(Debug)]
 struct Entry {
     generation: u32,
@@ -77,31 +94,6 @@ impl Catalog {
         Ok(held.memory)
     }
 
-    /// All of a tensor.
-    pub(super) fn whole(&self, key: Key) -> Result<&Lease, Error> {
-        Ok(&self.held(key)?.memory)
-    }
-
-    /// Where rows lie: the block, the first byte, how many.
-    pub(super) fn rows(
-        &self,
-        key: Key,
-        first: u64,
-        rows: u64,
-    ) -> Result<(&Lease, usize, usize), Error> {
-        let held = self.held(key)?;
-        let total = held.memory.len() as u64 / held.row_bytes;
-        if first > total || rows > total - first {
-            return Err(Error::OutOfRange {
-                tensor: Some(key.id),
-                row: first.saturating_add(rows).saturating_sub(1),
-                rows: total,
-            });
-        }
-        let fits = |rows: u64| usize::try_from(rows * held.row_bytes).expect("inside of a block");
-        Ok((&held.memory, fits(first), fits(rows)))
-    }
-
     fn held(&self, key: Key) -> Result<&Held, Error> {
         let entry = self.entries.get(key.id as usize);
         let held = entry
@@ -120,6 +112,26 @@ impl Catalog {
             held: key.generation,
             current: entry.map_or(0, |entry| entry.generation),
         }
+    }
+}
+
+impl Source for Catalog {
+    fn whole(&self, key: Key) -> Result<&Lease, Error> {
+        Ok(&self.held(key)?.memory)
+    }
+
+    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<(&Lease, usize, usize), Error> {
+        let held = self.held(key)?;
+        let total = held.memory.len() as u64 / held.row_bytes;
+        if first > total || rows > total - first {
+            return Err(Error::OutOfRange {
+                tensor: Some(key.id),
+                row: first.saturating_add(rows).saturating_sub(1),
+                rows: total,
+            });
+        }
+        let fits = |rows: u64| usize::try_from(rows * held.row_bytes).expect("inside of a block");
+        Ok((&held.memory, fits(first), fits(rows)))
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,7 +23,8 @@ use crate::error::Error;
 /// Completions taken at once.
 const BATCH: usize = 64;
 
-/// The stream that a connection was set up over. Its end means that the peer is gone.
+/// The stream that a connection was set up over. Its end means that the peer is gone;
+/// what is said on it after the set-up is not looked at here.
 pub trait Lifeline: Read + Write + AsFd + Send {}
 
 impl<S: Read + Write + AsFd + Send> Lifeline for S {}
@@ -175,14 +176,32 @@ impl<P> Link<P> {
             if !into.is_empty() {
                 return Ok(());
             }
-            let armed = self.pair.queue.arm();
-            armed.map_err(|error| self.fence(broken("no event was promised", &error)))?;
+            self.arm()?;
             // What completed before the queue was armed makes no event.
             self.poll(into)?;
             if !into.is_empty() || !self.sleep(deadline)? {
                 return Ok(());
             }
         }
+    }
+
+    /// Like [`Link::poll`], for who watches the descriptor: nothing is left, and the next completion makes it readable.
+    pub(super) fn turn(&mut self, into: &mut Vec<Happened<P>>) -> Result<(), Error> {
+        self.pair.queue.take_events();
+        while self.poll(into)? {}
+        self.arm()?;
+        while self.poll(into)? {} // what completed before the queue was armed makes no event
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Result<(), Error> {
+        let armed = self.pair.queue.arm();
+        armed.map_err(|error| self.fence(broken("no event was promised", &error)))
+    }
+
+    /// Readable when something has completed since [`Link::turn`].
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.pair.queue.as_fd()
     }
 
     /// Sleep until there is an event, the peer is gone or the deadline has passed (false).
@@ -194,7 +213,7 @@ impl<P> Link<P> {
         });
         let mut watched = [
             PollFd::new(&self.pair.queue, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.lifeline.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.lifeline.as_fd(), PollFlags::RDHUP),
         ];
         let woken = match poll(&mut watched, timeout.as_ref()) {
             Err(Errno::INTR) => return Ok(true),
@@ -204,7 +223,6 @@ impl<P> Link<P> {
         if completed {
             self.pair.queue.take_events();
         } else if ended {
-            // Nothing is said on the stream after the set-up: it is at its end, or the peer lies.
             return Err(self.fence(Error::Broken {
                 why: "the peer is gone: its stream ended".to_owned(),
             }));

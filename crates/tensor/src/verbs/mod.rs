@@ -44,7 +44,7 @@ mod window;
 mod wire;
 
 pub use answerer::Answerer;
-pub use catalog::Catalog;
+pub use catalog::{Catalog, Source};
 pub use discovery::{Adapter, Found, devices};
 pub use link::Lifeline;
 pub use puller::{Arrival, Prepared, Pull, Puller, Settled};

@@ -55,7 +55,7 @@ fn a_write_after_its_window_was_invalidated_is_refused_a_hundred_times_of_a_hund
         let end = next(&mut puller).expect("revoked");
         assert_eq!(end.result, Err(late()));
         let end = end.into.expect("given back");
-        let broken = answer_late(&mut answerer, &catalog, patience());
+        let broken = answer_late(&mut answerer, &catalog, Some(patience()));
         let text = broken.expect_err("the write was taken").to_string();
         assert!(text.contains("remote access error"), "{text}");
         assert!(holds(&end, 0..BYTES, 0, seed), "round {seed}");
@@ -88,7 +88,9 @@ fn nothing_lands_after_the_queue_pair_was_put_in_error() {
     }
     // The requests are with the owner before the fence: their writes have completed.
     let mut arrivals = Vec::new();
-    puller.wait(&mut arrivals, patience()).expect("connected");
+    puller
+        .wait(&mut arrivals, Some(patience()))
+        .expect("connected");
     assert!(puller.cancel(3), "it was pending");
     assert_eq!(
         requester.region.stats().expect("owner").quarantined_blocks,
@@ -106,7 +108,7 @@ fn nothing_lands_after_the_queue_pair_was_put_in_error() {
         0
     );
     assert_eq!(puller.pull(pull(0)), Err(why.clone()));
-    assert_eq!(puller.wait(&mut arrivals, patience()), Err(why));
+    assert_eq!(puller.wait(&mut arrivals, Some(patience())), Err(why));
     // The owner's device goes on trying for seconds; half a second of it is enough to see that nothing lands.
     drop(answer_late(
         &mut answerer,

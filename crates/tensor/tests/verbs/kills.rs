@@ -34,7 +34,7 @@ fn fill_slots(place: &Place, puller: &mut Puller, bytes: usize) -> usize {
 fn end_of(puller: &mut Puller, arrivals: &mut Vec<Arrival>) -> Error {
     let begun = Instant::now();
     loop {
-        if let Err(error) = puller.wait(arrivals, patience()) {
+        if let Err(error) = puller.wait(arrivals, Some(patience())) {
             assert!(begun.elapsed() < PATIENCE, "the end came too late");
             return error;
         }
@@ -65,7 +65,7 @@ fn all_end(
                 assert!(holds(got, 0..bytes_each, 0, 0));
             }
             Err(error) => {
-                assert!(matches!(error, Error::Broken { why } if why != "not the first reason"))
+                assert!(matches!(error, Error::Broken { why } if why != "not the first reason"));
             }
         }
     }
@@ -102,7 +102,9 @@ fn an_owner_that_is_killed_while_it_answers_ends_what_it_has_not_answered() {
         let mut arrivals = Vec::new();
         let mut seen = 0;
         while seen < answered {
-            puller.wait(&mut arrivals, patience()).expect("connected");
+            puller
+                .wait(&mut arrivals, Some(patience()))
+                .expect("connected");
             for arrival in arrivals.drain(..) {
                 let end = puller.settle(arrival).expect("not broken off");
                 assert_eq!(end.result, Ok(()));
@@ -193,13 +195,15 @@ fn a_requester_that_is_killed_while_rows_are_on_their_way_gives_the_owner_its_me
             .publish(place.block(TENSOR_BYTES, 0), 1)
             .expect("published");
         assert_eq!(key, TENSOR);
-        let mut answered = 0;
-        while answered < served {
-            answered += answerer.wait(&catalog, patience()).expect("connected");
+        let mut seen = 0;
+        while seen < served {
+            seen += answerer
+                .wait(&catalog, Some(patience()))
+                .expect("connected");
         }
         peer.kill();
         let begun = Instant::now();
-        while answerer.wait(&catalog, patience()).is_ok() {
+        while answerer.wait(&catalog, Some(patience())).is_ok() {
             assert!(begun.elapsed() < PATIENCE, "the end did not come");
         }
         assert!(answerer.broken().is_some());

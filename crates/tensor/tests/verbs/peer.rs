@@ -154,7 +154,7 @@ fn pull_for_ever(place: &Place, mut puller: Puller) {
                 return;
             }
         }
-        if puller.wait(&mut arrivals, patience()).is_err() {
+        if puller.wait(&mut arrivals, Some(patience())).is_err() {
             return;
         }
         for arrival in arrivals.drain(..) {

@@ -1,10 +1,8 @@
 //! Published tensors that the requester reads by itself.
-use std::thread;
-
 use forebay_tensor::verbs::{Catalog, Exposed, Pull, Registering};
 use forebay_tensor::{Class, Error};
 
-use crate::support::{Place, answer, both, holds, next, patience, pattern, serve};
+use crate::support::{Place, answer, both, holds, next, patience, pattern, serving};
 use crate::sys::fill;
 
 #[test]
@@ -57,7 +55,9 @@ fn a_published_tensor_is_read_without_its_owner() {
     }
     let mut arrivals = Vec::new();
     while arrivals.len() < sixteen.len() {
-        puller.wait(&mut arrivals, patience()).expect("connected");
+        puller
+            .wait(&mut arrivals, Some(patience()))
+            .expect("connected");
     }
     let ends: Vec<_> = arrivals
         .drain(..)
@@ -93,7 +93,9 @@ fn a_tensor_that_was_withdrawn_cannot_be_read_any_more() {
     let mut memory = catalog.drop_tensor(key).expect("published");
     assert_eq!(answerer.withdraw(key), Ok(true));
     while memory.bytes_mut().is_none() {
-        answerer.wait(&catalog, patience()).expect("connected");
+        answerer
+            .wait(&catalog, Some(patience()))
+            .expect("connected");
     }
     let block = requester.block(4096, 9);
     puller
@@ -117,7 +119,7 @@ fn more_tensors_than_may_be_exposed_at_once_are_refused_until_one_is_withdrawn()
                 .expect("published")
         })
         .collect();
-    let server = thread::spawn(move || serve(answerer, &catalog));
+    let server = serving(answerer, catalog);
     let mut note = requester.region.allocate(Exposed::BYTES).expect("room");
     for (at, key) in keys.into_iter().enumerate() {
         puller.expose(1, key, note).expect("posted");

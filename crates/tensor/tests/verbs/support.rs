@@ -2,7 +2,7 @@
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use forebay_memory::{Config, Lease, Region, Registrar};
@@ -14,8 +14,8 @@ use crate::sys::{fill, part};
 /// What nothing takes as long as: a test that waits for it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-pub(crate) fn patience() -> Option<Instant> {
-    Some(Instant::now() + PATIENCE)
+pub(crate) fn patience() -> Instant {
+    Instant::now() + PATIENCE
 }
 
 /// A process's device and memory.
@@ -138,6 +138,14 @@ pub(crate) fn serve(mut answerer: Answerer, catalog: &Catalog) -> Error {
             return error;
         }
     }
+}
+
+/// The same in a thread of its own.
+pub(crate) fn serving(answerer: Answerer, catalog: Catalog) -> JoinHandle<Error> {
+    let thread = thread::Builder::new().name("owner".to_owned());
+    thread
+        .spawn(move || serve(answerer, &catalog))
+        .expect("a thread")
 }
 
 /// Answer one request or more.

@@ -20,6 +20,6 @@ pub(crate) fn fill(block: &Lease, bytes: &[u8]) {
         block
             .as_ptr()
             .as_ptr()
-            .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+            .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
     };
 }

@@ -1,11 +1,11 @@
 //! Rows come as they were, wherever and however many; what cannot be served is refused in words.
-use std::thread;
-
 use forebay_memory::Lease;
 use forebay_tensor::verbs::{Catalog, Pull, Registering};
 use forebay_tensor::{Class, Error, Key};
 
-use crate::support::{Place, answer, both, holds, next, patience, serve};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::support::{Place, answer, both, holds, next, patience, serving};
 
 fn rows(
     token: u64,
@@ -32,7 +32,7 @@ fn pull_sizes(registering: Registering) {
     let key = catalog
         .publish(owner.block(4 << 20, 7), 1)
         .expect("published");
-    let server = thread::spawn(move || serve(answerer, &catalog));
+    let server = serving(answerer, catalog);
     let sizes = [
         1,
         2,
@@ -98,7 +98,7 @@ fn a_thousand_pulls_in_sixteen_slots_register_nothing() {
     let key = catalog
         .publish(owner.block(1 << 17, 3), 256)
         .expect("published");
-    let server = thread::spawn(move || serve(answerer, &catalog));
+    let server = serving(answerer, catalog);
     let blocks: Vec<_> = (0..4)
         .map(|_| requester.region.allocate(1 << 17).expect("room"))
         .collect();
@@ -117,7 +117,9 @@ fn a_thousand_pulls_in_sixteen_slots_register_nothing() {
                 .expect("posted");
             posted += 1;
         }
-        puller.wait(&mut arrivals, patience()).expect("connected");
+        puller
+            .wait(&mut arrivals, Some(patience()))
+            .expect("connected");
         for arrival in arrivals.drain(..) {
             let end = puller.settle(arrival).expect("not broken off");
             assert_eq!(end.result, Ok(()));
@@ -211,8 +213,57 @@ fn a_block_is_free_once_its_slots_have_left_it() {
     assert_eq!(puller.leave(&block), Ok(1));
     let mut arrivals = Vec::new();
     while block.bytes_mut().is_none() {
-        puller.wait(&mut arrivals, patience()).expect("connected");
+        puller
+            .wait(&mut arrivals, Some(patience()))
+            .expect("connected");
     }
     assert!(arrivals.is_empty());
     assert!(holds(&block, 0..4096, 0, 1));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make test-verbs"]
+fn an_event_loop_drives_both_ends_by_their_descriptors() {
+    let (requester, owner) = (Place::new("requester"), Place::new("owner"));
+    let (mut puller, mut answerer) = both(&requester, &owner, 4, Registering::Once);
+    let mut catalog = Catalog::default();
+    let key = catalog
+        .publish(owner.block(1 << 16, 1), 64)
+        .expect("published");
+    let block = requester.block(1 << 16, 2);
+    let (mut posted, mut ended, mut arrivals) = (0, 0, Vec::new());
+    puller.turn(&mut arrivals).expect("connected");
+    answerer.turn(&catalog).expect("connected");
+    while ended < 100 {
+        while posted < 100 && puller.has_free_slot() {
+            puller
+                .pull(rows(posted, key, (0, 1024), (&block, 0, 1 << 16)))
+                .expect("posted");
+            posted += 1;
+        }
+        let mut watched = [
+            PollFd::new(&puller, PollFlags::IN),
+            PollFd::new(&answerer, PollFlags::IN),
+        ];
+        let timeout = Timespec {
+            tv_sec: 5,
+            tv_nsec: 0,
+        };
+        assert!(
+            poll(&mut watched, Some(&timeout)).expect("polled") > 0,
+            "a completion made no event"
+        );
+        let [ours, theirs] = watched.map(|watched| watched.revents().contains(PollFlags::IN));
+        if theirs {
+            answerer.turn(&catalog).expect("connected");
+        }
+        if ours {
+            puller.turn(&mut arrivals).expect("connected");
+        }
+        ended += arrivals
+            .drain(..)
+            .filter_map(|arrival| puller.settle(arrival))
+            .count();
+    }
+    assert!(holds(&block, 0..1 << 16, 0, 1));
 }

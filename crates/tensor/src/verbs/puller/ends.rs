@@ -42,6 +42,19 @@ impl Puller {
         waited
     }
 
+    /// Like [`Puller::poll`], for an event loop that watches [`Puller::as_fd`](std::os::fd::AsFd::as_fd): after it,
+    /// the descriptor is readable once more has come. The loop watches the stream for its end too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Puller::poll`].
+    pub fn turn(&mut self, arrivals: &mut Vec<Arrival>) -> Result<(), Error> {
+        let mut happened = mem::take(&mut self.happened);
+        let turned = self.link.turn(&mut happened);
+        self.take_happened(happened, arrivals)?;
+        turned
+    }
+
     fn take_happened(
         &mut self,
         mut happened: Vec<Happened<Posted>>,

@@ -7,6 +7,7 @@ mod guard;
 mod pull;
 mod slot;
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use forebay_memory::{Lease, Region};
@@ -72,7 +73,7 @@ pub struct Puller {
 
 impl Puller {
     /// Connect to an [`Answerer`](super::Answerer) over a stream between the two. `region` is attached to `registry`.
-    /// The stream stays open as long as the connection, and nothing else may be said on it.
+    /// The stream stays open as long as the connection, and may carry other things from then on.
     ///
     /// # Errors
     ///
@@ -272,6 +273,12 @@ impl Puller {
         };
         self.link
             .post(Posted::Read { token, into }, |pair| pair.read(0, from, to))
+    }
+}
+
+impl AsFd for Puller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link.descriptor()
     }
 }
 
