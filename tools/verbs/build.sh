@@ -5,15 +5,21 @@ set -euo pipefail
 
 main() {
     source "$(dirname "${BASH_SOURCE[0]}")/place.sh"
+    if [ "${1:-}" = in ]; then
+        build "$2"
+        return
+    fi
     mkdir -p "$verbs_cache"
     exec 9>"$verbs_cache/lock" # one build at a time: the second finds it done
     flock 9
     if [ ! -x "$verbs_place/linux" ]; then
         "$verbs_tools/check.sh" build
+        echo "==> building a User-Mode Linux kernel, once: six to fifteen minutes; the log: $verbs_cache/build.log" >&2
         work=$(mktemp --directory "$verbs_cache/build.XXXXXX")
         trap 'rm -rf "$work"' EXIT
-        build "$work" >"$verbs_cache/build.log" 2>&1 9>&- ||
-            { tail -n 20 "$verbs_cache/build.log" >&2; echo "==> the whole log: $verbs_cache/build.log" >&2; exit 1; }
+        # In a shell of its own: in a condition of this one it would go on after a command that fails.
+        "$verbs_tools/build.sh" in "$work" >"$verbs_cache/build.log" 2>&1 9>&- ||
+            { tail -n 20 "$verbs_cache/build.log" >&2; exit 1; }
     fi
     echo "$verbs_place"
 }
@@ -24,7 +30,7 @@ build() {
     unpack_tools
     dpkg-deb --extract "$verbs_source"_*.deb source
     tar --extract --xz --file "source/usr/src/$verbs_source.tar.xz"
-    make_kernel "$PWD/$verbs_source"
+    make_kernel "$verbs_source"
     mkdir result result/include
     strip -o result/linux "$verbs_source/linux"
     cc -O1 -static "$verbs_tools/guest.c" -o result/guest
@@ -49,15 +55,14 @@ unpack_tools() {
 }
 
 make_kernel() {
-    cd "$1"
+    local source=$1
     # The floating-point state of hosts with AMX is larger than Linux 6.1 reserves: without this
     # the guest stops at once, because ptrace cannot set the registers (EFAULT).
-    sed --in-place '/HOST_FP_SIZE/s/2696/12288/' arch/x86/um/user-offsets.c
-    grep --quiet 12288 arch/x86/um/user-offsets.c
-    make ARCH=um allnoconfig KCONFIG_ALLCONFIG="$verbs_tools/kernel.config"
-    grep --quiet '^CONFIG_RDMA_RXE=y' .config
-    make ARCH=um --jobs "${JOBS:-$(nproc)}" linux
-    cd ..
+    sed --in-place '/HOST_FP_SIZE/s/2696/12288/' "$source/arch/x86/um/user-offsets.c"
+    grep --quiet 12288 "$source/arch/x86/um/user-offsets.c"
+    make -C "$source" ARCH=um allnoconfig KCONFIG_ALLCONFIG="$verbs_tools/kernel.config"
+    grep --quiet '^CONFIG_RDMA_RXE=y' "$source/.config"
+    make -C "$source" ARCH=um --jobs "${JOBS:-$(nproc)}" linux
 }
 
-main
+main "$@"
