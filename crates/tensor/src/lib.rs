@@ -12,9 +12,14 @@
 //! | `requester` | pulls and pushes: queue, slots, grant, pieces, deadlines, ends |
 //! | `responder` | peers of one shard: what they ask for, in which order it is answered |
 //! | `table` | the tensors of a shard, with their generations and versions |
+//! | `board` | what may be read from shared memory, of which version |
 //! | `ranges` | one tensor's rows over several shards |
 //! | `inbox`, `outbox` | bytes that came, bytes that are to go |
+//! | `slab`, `sync` | values by number; the fence that the model check replaces |
 //! | `sys` | memory that others lend: all the `unsafe` there is |
+#![cfg(not(loom))] // `tests/loom.rs` includes what it checks
+
+mod board;
 mod error;
 mod inbox;
 mod names;
@@ -23,6 +28,7 @@ mod ranges;
 mod requester;
 mod responder;
 mod slab;
+mod sync;
 mod sys;
 mod table;
 #[cfg(test)]
@@ -30,6 +36,7 @@ mod tests;
 pub mod verbs;
 mod wire;
 
+pub use board::{BOARD_BYTES, Board, Missed};
 pub use error::{Class, Error};
 pub use names::{Dtype, Meaning, Number, Unknown};
 pub use ranges::{Part, Ranges, Split};
