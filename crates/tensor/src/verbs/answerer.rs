@@ -17,9 +17,7 @@ use super::sys::layout::access;
 use super::sys::pair::{LocalPart, RemotePart};
 use super::sys::registration::Registration;
 use super::window::{Bound, SlotWindow};
-use super::wire::{
-    Answer, Ask, Exposed, Request, SLOT_BYTES, SLOTS_MAX, Status, exchange_inboxes, protocol,
-};
+use super::wire::{Answer, Ask, Exposed, Request, SLOT_BYTES, Status, exchange_inboxes, protocol};
 use crate::error::Error;
 use crate::table::Key;
 
@@ -81,9 +79,7 @@ impl Answerer {
         let sends = slots
             .saturating_mul(SENDS_PER_SLOT)
             .saturating_add(2 * EXPOSED_MAX + 1);
-        let (mut link, _) = Link::connect(adapter, stream, slots, sends, |peer| {
-            slots.min(peer.slots).min(SLOTS_MAX)
-        })?;
+        let (mut link, _) = Link::connect(adapter, stream, slots, sends)?;
         let mut inbox_window = SlotWindow::new(&adapter.domain)?;
         let posted = (Posted::Bound, |bound| Posted::Withdrawn { _bound: bound });
         let ours = inbox_window
@@ -141,7 +137,8 @@ impl Answerer {
         for each in happened.drain(..) {
             if let Happened::Received { immediate, bytes } = each {
                 answered += 1;
-                self.answer(source, immediate, bytes)?;
+                let done = self.answer(source, immediate, bytes);
+                done.map_err(|error| self.link.fence(error))?; // whatever it was: the peer waits for an answer
             }
         }
         self.happened = happened; // its room is used again
@@ -151,13 +148,11 @@ impl Answerer {
     fn answer(&mut self, source: &dyn Source, slot: u32, bytes: u32) -> Result<(), Error> {
         let at = slot as usize * SLOT_BYTES;
         if at >= self.inbox.len() || bytes as usize != SLOT_BYTES {
-            return Err(self
-                .link
-                .fence(protocol("a request in a slot that was not granted")));
+            return Err(protocol("a request in a slot that was not granted"));
         }
         let mut request = [0; SLOT_BYTES];
         copy_out(&self.inbox, at, &mut request);
-        let request = Request::decode(&request).map_err(|error| self.link.fence(error))?;
+        let request = Request::decode(&request)?;
         let served = match request.ask {
             Ask::Pull { first, rows } => self.serve_rows(source, &request, first, rows),
             Ask::Expose => self.expose(source, &request, at),

@@ -50,13 +50,12 @@ pub(super) struct Link<P> {
 
 impl<P> Link<P> {
     /// Connect over `stream`: both ends call this. At most `sends` things are posted at once,
-    /// and the peer may write with immediate data `receives` times before we look.
+    /// and the peer may write with immediate data once for each slot before we look.
     pub(super) fn connect(
         adapter: &Adapter,
         mut stream: Box<dyn Lifeline>,
         slots: u32,
         sends: u32,
-        receives: impl FnOnce(&Hello) -> u32,
     ) -> Result<(Self, Hello), Error> {
         if slots == 0 || slots > SLOTS_MAX {
             return Err(Error::Config {
@@ -66,7 +65,7 @@ impl<P> Link<P> {
             });
         }
         let found = adapter.found();
-        let mut pair = Pair::new(&adapter.domain, sends, SLOTS_MAX)
+        let mut pair = Pair::new(&adapter.domain, sends, slots)
             .map_err(|error| broken("no queue pair", &error))?;
         let random = RandomState::new().hash_one(pair.number()).to_le_bytes();
         let sequence = u32::from_le_bytes([random[0], random[1], random[2], 0]);
@@ -75,9 +74,9 @@ impl<P> Link<P> {
             slots,
         };
         let peer = ours.exchange(&mut *stream)?;
-        let ready = || {
+        let mut ready = || {
             pair.initialise(found.port)?;
-            for _ in 0..receives(&peer) {
+            for _ in 0..slots {
                 pair.post_receive()?; // before the peer can send
             }
             pair.connect(found.port, found.gid_index, &ours.address, &peer.address)?;

@@ -92,7 +92,7 @@ fn an_owner_that_is_killed_before_it_looks_at_requests_ends_them_all() {
 #[test]
 #[ignore = "needs an RDMA device: make test-verbs"]
 fn an_owner_that_is_killed_while_it_answers_ends_what_it_has_not_answered() {
-    for answered in [0, 1, 3, 8, 20] {
+    for answered in [0, 3, 20] {
         let place = Place::new("requester");
         let (mut peer, stream) = start(Role::Owner(SLOTS, Registering::Once));
         let mut puller = place
@@ -184,7 +184,7 @@ fn an_owner_that_stops_is_cut_off_at_the_deadline() {
 #[test]
 #[ignore = "needs an RDMA device: make test-verbs"]
 fn a_requester_that_is_killed_while_rows_are_on_their_way_gives_the_owner_its_memory_back() {
-    for served in [0, 1, 10] {
+    for served in [0, 10] {
         let place = Place::new("owner");
         let (mut peer, stream) = start(Role::Requester(SLOTS));
         let mut answerer = place

@@ -92,8 +92,7 @@ impl Puller {
         let sends = slots
             .saturating_mul(SENDS_PER_SLOT)
             .saturating_add(READS_MAX);
-        // An answer for each slot is all that the owner may write.
-        let (mut link, peer) = Link::connect(adapter, stream, slots, sends, |_| slots)?;
+        let (mut link, peer) = Link::connect(adapter, stream, slots, sends)?;
         let granted = slots.min(peer.slots);
         let inbox = exchange_inboxes(RemotePart::default(), link.lifeline())?;
         Ok(Self {
