@@ -88,7 +88,9 @@ impl Answerer {
         // A request that came before the binding is done would be refused, so the peer hears of it after.
         let mut happened = Vec::new();
         link.wait(&mut happened, None)?;
-        exchange_inboxes(ours, link.lifeline())?;
+        if exchange_inboxes(ours, link.lifeline())? != RemotePart::default() {
+            return Err(protocol("it makes no requests: both ends are owners"));
+        }
         Ok(Self {
             link,
             exposed: Vec::new(),

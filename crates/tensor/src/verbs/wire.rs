@@ -271,6 +271,9 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[test]
@@ -338,5 +341,27 @@ mod tests {
         }
         assert!(Request::decode(&[0; SLOT_BYTES]).is_err());
         assert!(Answer::decode(5 << 28).is_err());
+    }
+
+    #[test]
+    fn a_peer_that_goes_at_any_byte_of_the_set_up_is_told_of() {
+        let address = Address {
+            mtu: 5,
+            ..Address::default()
+        };
+        let hello = Hello { address, slots: 1 };
+        for sent in 0..HELLO_BYTES {
+            let (mut ours, mut theirs) = UnixStream::pair().expect("sockets");
+            theirs.write_all(&hello.encode()[..sent]).expect("room");
+            theirs.shutdown(Shutdown::Write).expect("connected");
+            let told = hello.exchange(&mut ours);
+            assert!(
+                matches!(told, Err(Error::Broken { .. })),
+                "{sent} bytes: {told:?}"
+            );
+        }
+        let (mut ours, theirs) = UnixStream::pair().expect("sockets");
+        drop(theirs);
+        assert!(exchange_inboxes(RemotePart::default(), &mut ours).is_err());
     }
 }

@@ -1,4 +1,6 @@
 //! A peer that is killed or stopped at some step: what is pending ends, soon, and its memory comes back.
+use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_tensor::Error;
@@ -211,4 +213,29 @@ fn a_requester_that_is_killed_while_rows_are_on_their_way_gives_the_owner_its_me
         let mut memory = catalog.drop_tensor(key).expect("published");
         assert!(memory.bytes_mut().is_some(), "something still sends it");
     }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make test-verbs"]
+fn a_peer_that_goes_during_the_set_up_leaves_nothing_behind() {
+    let place = Place::new("requester");
+    let (ours, theirs) = UnixStream::pair().expect("sockets");
+    drop(theirs);
+    let refused = place.puller(ours, SLOTS, Registering::Once);
+    assert!(matches!(refused, Err(Error::Broken { .. })), "{refused:?}");
+    assert_eq!(place.region.stats().expect("owner").blocks, 0);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make test-verbs"]
+fn two_requesters_that_meet_are_told_so() {
+    let place = Place::new("requester");
+    let (ours, theirs) = UnixStream::pair().expect("sockets");
+    let met = thread::scope(|scope| {
+        let other = scope.spawn(|| place.puller(theirs, SLOTS, Registering::Once));
+        let puller = place.puller(ours, SLOTS, Registering::Once);
+        [puller, other.join().expect("no panic")]
+    });
+    let told = |end: &Result<Puller, Error>| matches!(end, Err(Error::Protocol { .. }));
+    assert!(met.iter().all(told), "{met:?}");
 }

@@ -25,7 +25,7 @@ use super::sys::layout::access;
 use super::sys::pair::RemotePart;
 use super::sys::registration::Registration;
 use super::window::{Bound, SlotWindow};
-use super::wire::{Ask, Exposed, Request, SLOT_BYTES, exchange_inboxes};
+use super::wire::{Ask, Exposed, Request, SLOT_BYTES, exchange_inboxes, protocol};
 use crate::error::Error;
 use crate::table::Key;
 
@@ -95,6 +95,9 @@ impl Puller {
         let (mut link, peer) = Link::connect(adapter, stream, slots, sends)?;
         let granted = slots.min(peer.slots);
         let inbox = exchange_inboxes(RemotePart::default(), link.lifeline())?;
+        if inbox == RemotePart::default() {
+            return Err(protocol("it takes no requests: both ends are requesters"));
+        }
         Ok(Self {
             link,
             slots: (0..granted).map(|_| Slot::default()).collect(),
