@@ -53,6 +53,8 @@ write_guest() {
         echo 'ip link add rdma0 type dummy; ip addr add 10.78.0.1/24 dev rdma0; ip link set rdma0 mtu 9000 up'
         echo 'rdma link add rxe0 type rxe netdev rdma0 || exit 125'
         echo 'ulimit -l unlimited'
+        # Else each process loads the drivers of all devices that there are: 433 ms instead of 81 until it has opened rxe0.
+        echo '[ ! -d /etc/libibverbs.d ] || { mount -t tmpfs drivers /etc/libibverbs.d; echo "driver rxe" >/etc/libibverbs.d/rxe.driver; }'
         export -p | grep -E '^declare -x FOREBAY_'
         printf 'export PATH=%q\n' "$PATH"
         printf 'cd %q || exit 125\n' "$PWD"
