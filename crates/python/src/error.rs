@@ -5,6 +5,8 @@ use forebay_executor::error::Error as Executor;
 use forebay_executor::store::StoreError as Store;
 use forebay_memory::Error as Memory;
 use forebay_pool::Error as Pool;
+use forebay_tensor::stream::Error as Stream;
+use forebay_tensor::{Class, Error as Tensor};
 use forebay_transport::{Delivered, Error as Transport};
 use pyo3::exceptions::{PyInterruptedError, PyOSError};
 use pyo3::prelude::*;
@@ -137,6 +139,53 @@ pub(crate) fn store(error: Store) -> PyErr {
     }
 }
 
+/// The exception for an error of a link or a server of tensors.
+pub(crate) fn stream(error: Stream) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Stream::Tensor { peer, error } => tensor(&peer, &error),
+        Stream::Closed { .. } | Stream::Canceled { .. } => closed(message),
+        Stream::Deadline { .. } => plain("DeadlineError", message),
+        Stream::Forked { .. } => stale(message),
+        Stream::System { errno, .. } => {
+            let cause = PyOSError::new_err((errno.raw_os_error(), message.clone()));
+            let broken = broken(message);
+            Python::attach(|py| broken.set_cause(py, Some(cause)));
+            broken
+        }
+        Stream::Transport(error) => Python::attach(|py| transport_error(py, &error, None)),
+        // `Interrupted`, whose exception is the signal handler's own, and what a later version of the crate may add.
+        _ => internal(message),
+    }
+}
+
+/// The exception for an error of tensors, at or about `peer`.
+pub(crate) fn tensor(peer: &str, error: &Tensor) -> PyErr {
+    let message = format!("{peer}: {error}");
+    match (error.class(), error) {
+        (Class::Config, _) => config(message),
+        (Class::Limit, Tensor::Limit { maximum, value, .. }) => {
+            raise("LimitError", message, |py| {
+                [("limit", maximum), ("value", value)].into_py_dict(py)
+            })
+        }
+        (Class::Limit, _) => plain("LimitError", message),
+        (Class::Stale, _) => stale(message),
+        (Class::OutOfRange, _) => plain("OutOfRangeError", message),
+        (Class::Broken, _) => plain("BrokenError", message),
+        (Class::Protocol, Tensor::Protocol { offset, .. }) => {
+            raise("ProtocolError", message, |py| {
+                let attributes = [("peer", peer)].into_py_dict(py)?;
+                attributes.set_item("offset", offset)?;
+                Ok(attributes)
+            })
+        }
+        (Class::Timeout, _) => plain("DeadlineError", message),
+        // The enum may grow; an error without a class of its own is a fault of this file.
+        _ => internal(message),
+    }
+}
+
 /// The exception for an error of a completion queue.
 pub(crate) fn wake(error: forebay_wake::Error) -> PyErr {
     internal(error.to_string())
@@ -207,6 +256,11 @@ fn word(delivered: Delivered) -> &'static str {
 /// `ConfigError`: wrong before anything happened.
 pub(crate) fn config(message: String) -> PyErr {
     plain("ConfigError", message)
+}
+
+/// `OutOfRangeError`: rows that there are not.
+pub(crate) fn out_of_range(message: String) -> PyErr {
+    plain("OutOfRangeError", message)
 }
 
 /// `ClosedError`: its owner closed it.

@@ -6,13 +6,14 @@ mod executor;
 mod memory;
 mod pool;
 mod sys;
+mod tensor;
 mod transport;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
-    use super::{Bound, PyModule, PyResult, blockio, executor, memory, pool, transport};
+    use super::{Bound, PyModule, PyResult, blockio, executor, memory, pool, tensor, transport};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -20,6 +21,7 @@ mod _core {
         executor::register(module)?;
         memory::register(module)?;
         pool::register(module)?;
+        tensor::register(module)?;
         transport::register(module)
     }
 }

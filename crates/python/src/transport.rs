@@ -19,6 +19,8 @@ mod tls;
 mod wait;
 
 pub use connection::Connection;
+pub use messages::MessageConnection;
+pub use tls::TlsServer;
 
 use forebay_transport::limit;
 use pyo3::prelude::*;
@@ -40,7 +42,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Connection>()?;
     module.add_class::<Frame>()?;
     module.add_class::<awaitable::Waiting>()?;
-    module.add_class::<messages::MessageConnection>()?;
+    module.add_class::<MessageConnection>()?;
     module.add_class::<listener::Listener>()?;
     module.add_class::<native::NativeService>()?;
     module.add_class::<native::NativeStore>()?;
@@ -48,7 +50,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<native::NativeServer>()?;
     module.add_class::<look::Look>()?;
     module.add_class::<selector::Selector>()?;
-    module.add_class::<tls::TlsServer>()?;
+    module.add_class::<TlsServer>()?;
     module.add_class::<tls::TlsClient>()?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use super::exports::Exports;
 use super::lent::Lent;
 use super::loan::Loan;
 
@@ -17,6 +18,7 @@ use super::loan::Loan;
 pub enum LetGo {
     Lent(Lent),
     Loan(Arc<Loan>),
+    Exports(Exports),
 }
 
 /// What was let go and waits for a thread that has the interpreter.

@@ -41,6 +41,17 @@ pub enum Want {
     WritableValues,
 }
 
+impl Want {
+    pub(super) fn flags(self) -> c_int {
+        match self {
+            Self::Bytes => ffi::PyBUF_SIMPLE,
+            Self::WritableBytes => ffi::PyBUF_WRITABLE,
+            Self::Values => ffi::PyBUF_ND | ffi::PyBUF_FORMAT,
+            Self::WritableValues => ffi::PyBUF_ND | ffi::PyBUF_FORMAT | ffi::PyBUF_WRITABLE,
+        }
+    }
+}
+
 /// Types of which any bytes are a value.
 pub trait Plain: Copy {}
 impl Plain for u8 {}
@@ -98,12 +109,7 @@ impl Loan {
 
     /// Take an export of `object`; the error is the exporter's own.
     pub fn take(&mut self, place: Place, object: &Bound<'_, PyAny>, want: Want) -> PyResult<()> {
-        let flags: c_int = match want {
-            Want::Bytes => ffi::PyBUF_SIMPLE,
-            Want::WritableBytes => ffi::PyBUF_WRITABLE,
-            Want::Values => ffi::PyBUF_ND | ffi::PyBUF_FORMAT,
-            Want::WritableValues => ffi::PyBUF_ND | ffi::PyBUF_FORMAT | ffi::PyBUF_WRITABLE,
-        };
+        let flags = want.flags();
         let view = &mut self.views[place as usize];
         release(view, object.py());
         // SAFETY: the object is alive; the view is empty, ours, and does not move, being in an Arc.
@@ -255,7 +261,7 @@ pub fn lend_once<T>(object: &Bound<'_, PyAny>, using: impl FnOnce(&Memory) -> T)
     Some(used)
 }
 
-fn release(view: &mut ffi::Py_buffer, _py: Python<'_>) {
+pub(super) fn release(view: &mut ffi::Py_buffer, _py: Python<'_>) {
     if !view.obj.is_null() {
         // SAFETY: filled in by PyObject_GetBuffer; released once, because that empties `obj`. The GIL is held.
         unsafe { ffi::PyBuffer_Release(view) }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub mod descriptor;
+pub mod exports;
 mod fork;
 pub mod frame;
 pub mod given;

@@ -13,7 +13,7 @@ use forebay_transport::Admission;
 use forebay_transport::Delivered;
 use forebay_transport::limit::Limits;
 use forebay_transport::messages::connection::Sending;
-use forebay_transport::messages::{Frames, Handed, Messages, Options};
+use forebay_transport::messages::{Frames, Handed, Messages, Options, Wire};
 use forebay_transport::shm::stream::SharedStream;
 use pyo3::IntoPyObjectExt;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -385,6 +385,28 @@ impl MessageConnection {
                 .is_truthy(py),
             None => Ok(true),
         }
+    }
+
+    /// What errors call the peer.
+    pub(crate) fn peer_name(&self) -> &str {
+        self.core.peer()
+    }
+
+    /// Take the stream away, for what is spoken on it from here on; to be called in the thread of its loop, if it has one.
+    pub(crate) fn take_stream(&self, py: Python<'_>) -> PyResult<Wire> {
+        self.check_thread()?;
+        let wire = self.core.take_stream();
+        let wire = wire.map_err(|e| transport_error(py, &e, None))?;
+        let face = self.face().take();
+        if let Some(face) = face {
+            let forgotten = if face.watched == 0 {
+                Ok(())
+            } else {
+                face.forget(py)
+            };
+            forgotten.and(face.dismiss(py))?;
+        }
+        Ok(wire)
     }
 
     /// Go on with a connection that a native listener has handed over.

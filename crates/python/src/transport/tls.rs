@@ -17,7 +17,14 @@ use crate::error::{config, transport_error};
 /// What accepts TLS connections; made once, shared by listeners.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct TlsServer {
-    core: Server,
+    core: Arc<Server>,
+}
+
+impl TlsServer {
+    /// The core's handle.
+    pub(crate) fn core(&self) -> Arc<Server> {
+        Arc::clone(&self.core)
+    }
 }
 
 #[pymethods]
@@ -39,6 +46,7 @@ impl TlsServer {
             version: version(min_version)?,
         };
         let core = Server::new(settings).map_err(|e| transport_error(py, &e, None))?;
+        let core = Arc::new(core);
         Ok(Self { core })
     }
 

@@ -2,6 +2,7 @@
 //!
 //! The lock is held for one bounded step, never across a wait or while lent bytes are given back.
 
+mod raw;
 mod waiting;
 
 use std::os::fd::{AsRawFd, RawFd};

@@ -3,6 +3,7 @@
 //! Nothing here waits or locks.
 
 mod outgoing;
+mod raw;
 
 use std::collections::VecDeque;
 

@@ -15,7 +15,7 @@ pub mod service;
 pub mod store;
 
 pub use dial::{Place, Target};
-pub use door::Listening;
+pub use door::{Arrival, Door, Listening};
 pub use server::{Counters, Options, Server};
 pub use service::{Health, Service, Table};
 pub use store::{Shared, Store};

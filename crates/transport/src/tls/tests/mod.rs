@@ -6,4 +6,5 @@ mod damage;
 mod files;
 mod handshake;
 mod pipe;
+mod raw;
 mod traffic;

@@ -1,0 +1,158 @@
+//! `forebay._core.TensorBatch`: pulls and pushes that were begun together.
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_tensor::stream::{Batch, Ended, Error, Link, Until};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use super::handle;
+use crate::error;
+use crate::sys::exports::KeptExports;
+use crate::sys::kept;
+
+pub(super) type CoreLink = Arc<Link<KeptExports>>;
+pub(super) type CoreBatch = Arc<Batch<KeptExports>>;
+
+/// Operations of one link, and the buffers that they are on.
+#[pyclass(frozen, weakref, module = "forebay._core")]
+pub(crate) struct TensorBatch {
+    /// None once dropped.
+    held: Option<(CoreLink, CoreBatch)>,
+}
+
+impl TensorBatch {
+    pub(super) fn new(link: CoreLink, batch: CoreBatch) -> Self {
+        Self {
+            held: Some((link, batch)),
+        }
+    }
+
+    fn held(&self) -> PyResult<(&CoreLink, &CoreBatch)> {
+        let held = self.held.as_ref().map(|(link, batch)| (link, batch));
+        held.ok_or_else(|| error::closed("the batch is gone".into()))
+    }
+
+    fn news(&self) -> PyResult<Vec<u32>> {
+        let mut news = Vec::new();
+        self.held()?.1.take_arrived(&mut news);
+        Ok(news)
+    }
+}
+
+#[pymethods]
+impl TensorBatch {
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.held()?.1.len())
+    }
+
+    /// Whether everything of it has ended.
+    #[getter]
+    fn done(&self) -> PyResult<bool> {
+        Ok(self.held()?.1.is_done())
+    }
+
+    /// Wait for all, or with `each` until something has ended that was not told yet; the indices of what has then.
+    #[pyo3(signature = (timeout = None, *, each = false))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>, each: bool) -> PyResult<Vec<u32>> {
+        let (link, batch) = self.held()?;
+        let until = if each { Until::More } else { Until::All };
+        wait(py, link, batch, until, allowed(timeout))?;
+        if each { self.news() } else { Ok(Vec::new()) }
+    }
+
+    /// The indices of what has ended and was not told yet, in the order of the ends.
+    fn arrived(&self) -> PyResult<Vec<u32>> {
+        self.news()
+    }
+
+    /// Why an operation that has ended failed, if it did.
+    fn failure(&self, index: usize) -> PyResult<Option<PyErr>> {
+        let (_, batch) = self.held()?;
+        check(batch, index)?;
+        Ok(match batch.ended(index) {
+            Ended::Failed(refused) => Some(error::stream(refused)),
+            Ended::No | Ended::Well(_) => None,
+        })
+    }
+
+    /// The first operation that failed, by its index.
+    fn first_failure(&self) -> PyResult<Option<(usize, PyErr)>> {
+        let first = self.held()?.1.first_failure();
+        Ok(first.map(|(index, refused)| (index, error::stream(refused))))
+    }
+
+    /// The tensor's version with which an operation ended well; otherwise 0.
+    fn version(&self, index: usize) -> PyResult<u64> {
+        let (_, batch) = self.held()?;
+        check(batch, index)?;
+        Ok(match batch.ended(index) {
+            Ended::Well(version) => version,
+            Ended::No | Ended::Failed(_) => 0,
+        })
+    }
+
+    /// What the names of a look-up mean: a handle each, or a list of the nearest names. To be asked for once.
+    fn meanings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        meanings(py, self.held()?.1)
+    }
+
+    /// Give up what has not ended; it ends with `ClosedError`. Idempotent.
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        let (link, batch) = self.held()?;
+        py.detach(|| link.cancel(batch));
+        kept::end_exports(py);
+        Ok(())
+    }
+}
+
+impl Drop for TensorBatch {
+    fn drop(&mut self) {
+        // Dropped by the interpreter, so that the exports can end at once where nothing is outstanding.
+        let held = self.held.take();
+        Python::attach(|py| kept::drop_attached(py, held));
+    }
+}
+
+fn check(batch: &CoreBatch, index: usize) -> PyResult<()> {
+    if index < batch.len() {
+        return Ok(());
+    }
+    Err(error::config(format!(
+        "index {index} of a batch of {}",
+        batch.len()
+    )))
+}
+
+/// What names mean, or why that is not known.
+pub(super) fn meanings<'py>(py: Python<'py>, batch: &CoreBatch) -> PyResult<Bound<'py, PyList>> {
+    if let Some((_, refused)) = batch.first_failure() {
+        return Err(error::stream(refused));
+    }
+    handle::meanings(py, batch)?
+        .ok_or_else(|| error::busy("the names are not known yet, or were taken".into()))
+}
+
+/// Seconds of Python's; none where there is no limit.
+pub(super) fn allowed(timeout: Option<f64>) -> Option<Duration> {
+    let timeout = timeout.filter(|timeout| timeout.is_finite())?;
+    Some(Duration::try_from_secs_f64(timeout).unwrap_or(Duration::ZERO))
+}
+
+/// Wait without the GIL; a signal handler that raises ends it.
+pub(super) fn wait(
+    py: Python<'_>,
+    link: &CoreLink,
+    batch: &CoreBatch,
+    until: Until,
+    allowed: Option<Duration>,
+) -> PyResult<()> {
+    let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
+    loop {
+        match py.detach(|| link.wait(batch, until, deadline)) {
+            Ok(()) => return Ok(()),
+            Err(Error::Interrupted) => py.check_signals()?,
+            Err(refused) => return Err(error::stream(refused)),
+        }
+    }
+}

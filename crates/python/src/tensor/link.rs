@@ -1,0 +1,299 @@
+//! `forebay._core.TensorLink`: a client's connection to one shard.
+#![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
+#![allow(clippy::too_many_arguments)] // they are Python's
+use std::time::Duration;
+
+use forebay_tensor::stream::{Batch, Link, Settings, Until};
+use forebay_tensor::{Hello, Limits, Welcome};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+
+use super::batch::{CoreBatch, CoreLink, TensorBatch, allowed, meanings, wait};
+use super::port::TensorPort;
+use super::request::Request;
+use crate::error;
+use crate::sys::exports::{Exports, KeptExports};
+use crate::sys::kept;
+use crate::sys::lent::Lent;
+use crate::transport::MessageConnection;
+
+/// The message with which a client begins.
+#[pyfunction]
+pub(crate) fn tensor_hello(py: Python<'_>, slots: u32) -> Bound<'_, PyBytes> {
+    PyBytes::new(py, &Hello { slots, fabrics: 0 }.encode())
+}
+
+/// A connection to one shard of a server. Any thread may use it.
+#[pyclass(frozen, weakref, module = "forebay._core")]
+pub(crate) struct TensorLink {
+    link: CoreLink,
+    welcome: Welcome,
+}
+
+impl TensorLink {
+    /// Begin what Python lists, and wait for it.
+    fn run(
+        &self,
+        py: Python<'_>,
+        mut request: Request,
+        timeout: Option<f64>,
+        versions: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let count = request.works.len();
+        if let Some(versions) = versions
+            && !request.exports().take_room(versions, count)?
+        {
+            return Err(error::config(format!(
+                "versions: give a C-contiguous uint64 array of {count} numbers"
+            )));
+        }
+        let (works, memory) = request.split();
+        let batch = Batch::new(memory, count);
+        let begun = py.detach(|| {
+            self.link.begin(&batch, works, allowed(timeout))?;
+            self.link.wait(&batch, Until::All, None)
+        });
+        let ended = match begun {
+            Err(forebay_tensor::stream::Error::Interrupted) => self.go_on(py, &batch),
+            outcome => outcome.map_err(error::stream),
+        };
+        if ended.is_ok()
+            && versions.is_some()
+            && let Some(exports) = batch.memory.get()
+        {
+            batch.versions(&mut |index, version| exports.put(py, index, version));
+        }
+        let failed = ended.err().or_else(|| failure(&batch));
+        kept::drop_attached(py, batch);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// A signal came: its handler may raise, which gives the batch up.
+    fn go_on(&self, py: Python<'_>, batch: &CoreBatch) -> PyResult<()> {
+        let waited = py
+            .check_signals()
+            .and_then(|()| wait(py, &self.link, batch, Until::All, None));
+        if waited.is_err() {
+            py.detach(|| self.link.cancel(batch));
+        }
+        waited
+    }
+}
+
+/// The exception of the first operation that failed; where there are several, it says which one it was.
+fn failure(batch: &CoreBatch) -> Option<PyErr> {
+    let (index, refused) = batch.first_failure()?;
+    let raised = error::stream(refused);
+    if batch.len() > 1 {
+        let note = format!("operation {index} of {}", batch.len());
+        // Without the note it is the same error.
+        _ = Python::attach(|py| raised.value(py).call_method1("add_note", (note,)).map(drop));
+    }
+    Some(raised)
+}
+
+fn names_of<'a>(names: &'a Bound<'_, PyList>) -> PyResult<Vec<Bound<'a, PyString>>> {
+    let strings = names.iter().map(|name| Ok(name.cast_into::<PyString>()?));
+    strings.collect()
+}
+
+#[pymethods]
+impl TensorLink {
+    #[new]
+    #[pyo3(signature = (connection, welcome, *, piece_bytes = 1 << 20, entries_max = 256, waiting_max = 65_536, liveness = 5.0))]
+    fn new(
+        py: Python<'_>,
+        connection: PyRef<'_, MessageConnection>,
+        welcome: &Bound<'_, PyAny>,
+        piece_bytes: u64,
+        entries_max: u32,
+        waiting_max: u32,
+        liveness: f64,
+    ) -> PyResult<Self> {
+        let peer = connection.peer_name().to_owned();
+        let welcome = Welcome::decode(Lent::new(welcome)?.as_ref());
+        let welcome = welcome.map_err(|refused| error::tensor(&peer, &refused))?;
+        let limits = Limits {
+            slots: welcome.slots,
+            grant_bytes: welcome.grant_bytes,
+            piece_bytes,
+            entries_max,
+            waiting_max,
+            liveness: seconds(liveness)?,
+        };
+        let wire = connection.take_stream(py)?;
+        let link = Link::new(wire, Settings { peer, limits }).map_err(error::stream)?;
+        Ok(Self { link, welcome })
+    }
+
+    #[getter]
+    fn peer(&self) -> &str {
+        self.link.peer()
+    }
+
+    #[getter]
+    fn slots(&self) -> u32 {
+        self.welcome.slots
+    }
+
+    #[getter]
+    fn grant_bytes(&self) -> u64 {
+        self.welcome.grant_bytes
+    }
+
+    #[getter]
+    fn incarnation(&self) -> u64 {
+        self.welcome.incarnation
+    }
+
+    #[getter]
+    fn note<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.welcome.note)
+    }
+
+    /// Whether it was closed, or found broken; the socket is not looked at.
+    #[getter]
+    fn closed(&self) -> bool {
+        !self.link.is_open()
+    }
+
+    /// Look at the socket without waiting; whether the link may be used.
+    fn probe(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.link.probe())
+    }
+
+    /// Ask what names mean, and wait.
+    #[pyo3(signature = (names, timeout = None))]
+    fn look_up<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Bound<'py, PyList>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let batch = self.ask(py, names, timeout, None)?;
+        let waited = wait(py, &self.link, &batch, Until::All, None);
+        if waited.is_err() {
+            py.detach(|| self.link.cancel(&batch));
+        }
+        waited.and_then(|()| meanings(py, &batch))
+    }
+
+    /// Get rows, and wait for all of them.
+    #[pyo3(signature = (pulls, timeout = None, versions = None))]
+    fn pull_many(
+        &self,
+        py: Python<'_>,
+        pulls: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        versions: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let request = Request::new(Some(pulls), None, 1)?;
+        self.run(py, request, timeout, versions)
+    }
+
+    /// Set rows or add to them, and wait for all of them.
+    #[pyo3(signature = (pushes, timeout = None, versions = None))]
+    fn push_many(
+        &self,
+        py: Python<'_>,
+        pushes: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        versions: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let request = Request::new(None, Some(pushes), 1)?;
+        self.run(py, request, timeout, versions)
+    }
+
+    /// Begin, without waiting: `TensorBatch.wait` does.
+    #[pyo3(signature = (pulls, pushes = None, timeout = None))]
+    fn begin(
+        &self,
+        py: Python<'_>,
+        pulls: &Bound<'_, PyAny>,
+        pushes: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<TensorBatch> {
+        let request = Request::new(Some(pulls), pushes, 0)?;
+        let (works, memory) = request.split();
+        let batch = Batch::new(memory, works.len());
+        py.detach(|| self.link.begin(&batch, works, allowed(timeout)))
+            .map_err(error::stream)?;
+        Ok(TensorBatch::new(self.link.clone(), batch))
+    }
+
+    /// Begin, as a batch whose progress a port tells.
+    #[pyo3(signature = (port, ticket, pulls, pushes = None, *, each = false, timeout = None))]
+    fn start(
+        &self,
+        py: Python<'_>,
+        port: PyRef<'_, TensorPort>,
+        ticket: u64,
+        pulls: &Bound<'_, PyAny>,
+        pushes: Option<&Bound<'_, PyAny>>,
+        each: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<TensorBatch> {
+        let request = Request::new(Some(pulls), pushes, 0)?;
+        let (works, memory) = request.split();
+        let told = (port.core(), ticket, each);
+        let lent = (memory, works.len());
+        let started = py.detach(|| self.link.start(told, lent, works, allowed(timeout)));
+        let batch = started.map_err(error::stream)?;
+        Ok(TensorBatch::new(self.link.clone(), batch))
+    }
+
+    /// Ask what names mean, as a batch that a port tells of: `TensorBatch.meanings`.
+    #[pyo3(signature = (port, ticket, names, timeout = None))]
+    fn start_look_up(
+        &self,
+        py: Python<'_>,
+        port: PyRef<'_, TensorPort>,
+        ticket: u64,
+        names: &Bound<'_, PyList>,
+        timeout: Option<f64>,
+    ) -> PyResult<TensorBatch> {
+        let batch = self.ask(py, names, timeout, Some((&port, ticket)))?;
+        Ok(TensorBatch::new(self.link.clone(), batch))
+    }
+
+    /// Close now; what is outstanding ends with `ClosedError`. Idempotent.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.link.close());
+        kept::end_exports(py);
+    }
+
+    /// What was counted.
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counted = self.link.counters();
+        let metrics = PyDict::new(py);
+        metrics.set_item("outstanding", counted.outstanding)?;
+        metrics.set_item("waiting", counted.waiting)?;
+        metrics.set_item("sent_bytes", counted.sent_bytes)?;
+        metrics.set_item("received_bytes", counted.received_bytes)?;
+        Ok(metrics)
+    }
+}
+
+impl TensorLink {
+    fn ask(
+        &self,
+        py: Python<'_>,
+        names: &Bound<'_, PyList>,
+        timeout: Option<f64>,
+        port: Option<(&TensorPort, u64)>,
+    ) -> PyResult<CoreBatch> {
+        let names = names_of(names)?;
+        let names: PyResult<Vec<String>> = names.iter().map(|name| name.extract()).collect();
+        let names = names?;
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let memory = KeptExports::new(Exports::with_room(0));
+        let port = port.map(|(port, ticket)| (port.core(), ticket));
+        py.detach(|| self.link.look_up(memory, &names, allowed(timeout), port))
+            .map_err(error::stream)
+    }
+}
+
+pub(super) fn seconds(value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| error::config(format!("{value} is no number of seconds")))
+}

@@ -1,0 +1,67 @@
+//! `forebay._core.TensorPort`: an event loop's way to links, or that of the thread that completes futures.
+use std::os::fd::RawFd;
+
+use forebay_tensor::stream::{Error, Port};
+use pyo3::prelude::*;
+
+use crate::error;
+use crate::sys::exports::KeptExports;
+use crate::sys::kept;
+
+/// Where links are driven, and where the progress of batches is heard of: one wake-up for many.
+#[pyclass(frozen, weakref, module = "forebay._core")]
+pub(crate) struct TensorPort {
+    port: Port<KeptExports>,
+}
+
+impl TensorPort {
+    pub(super) fn core(&self) -> &Port<KeptExports> {
+        &self.port
+    }
+}
+
+#[pymethods]
+impl TensorPort {
+    #[new]
+    fn new() -> PyResult<Self> {
+        let port = Port::new().map_err(error::stream)?;
+        Ok(Self { port })
+    }
+
+    /// The descriptor that is readable when `turn` is due. The port owns it.
+    fn fileno(&self) -> RawFd {
+        self.port.fileno()
+    }
+
+    /// Do what can be done without waiting; return the tickets of batches that have news.
+    fn turn(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let mut tickets = Vec::new();
+        let turned = py.detach(|| self.port.turn(&mut tickets));
+        kept::end_exports(py);
+        match turned {
+            Ok(()) | Err(Error::Interrupted | Error::Closed { .. }) => Ok(tickets),
+            Err(refused) => Err(error::stream(refused)),
+        }
+    }
+
+    /// The same for a thread: sleep without the GIL until there is news; `None` once the port is closed.
+    fn wait(&self, py: Python<'_>) -> PyResult<Option<Vec<u64>>> {
+        let mut tickets = Vec::new();
+        loop {
+            match py.detach(|| self.port.wait(&mut tickets)) {
+                Ok(()) if tickets.is_empty() => {}
+                Ok(()) => break,
+                Err(Error::Closed { .. }) => return Ok(None),
+                Err(Error::Interrupted) => py.check_signals()?,
+                Err(refused) => return Err(error::stream(refused)),
+            }
+        }
+        kept::end_exports(py);
+        Ok(Some(tickets))
+    }
+
+    /// Give the links back, and wake `wait`. Idempotent.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.port.close());
+    }
+}

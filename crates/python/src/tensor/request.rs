@@ -1,0 +1,195 @@
+//! Pulls and pushes as Python lists them.
+use forebay_tensor::stream::Work;
+use forebay_tensor::{Operation, Pull, Push, Rows, Words};
+use pyo3::exceptions::{PyBufferError, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::handle::TensorHandle;
+use crate::error;
+use crate::sys::exports::{Exports, KeptExports};
+use crate::sys::loan::Want;
+
+type Any<'py> = Bound<'py, PyAny>;
+
+/// Exports of one operation: memory, row numbers, places.
+const EXPORTS: usize = 3;
+
+/// What was asked for, with the exports that it is on.
+pub(super) struct Request {
+    pub(super) works: Vec<Work>,
+    exports: Exports,
+}
+
+impl Request {
+    /// Read lists of pulls and pushes; `further` is how many exports there will be besides.
+    pub(super) fn new(
+        pulls: Option<&Any<'_>>,
+        pushes: Option<&Any<'_>>,
+        further: usize,
+    ) -> PyResult<Self> {
+        let length = |items: Option<&Any<'_>>| items.map_or(Ok(0), PyAnyMethods::len);
+        let count = length(pulls)? + length(pushes)?;
+        if u32::try_from(count).is_err() {
+            return Err(error::config(format!(
+                "{count} pulls and pushes at once are too many"
+            )));
+        }
+        let mut request = Self {
+            works: Vec::with_capacity(count),
+            exports: Exports::with_room(count * EXPORTS + further),
+        };
+        for (items, read) in [
+            (pulls, Self::pull as fn(&mut Self, &Bound<'_, PyTuple>) -> _),
+            (pushes, Self::push),
+        ] {
+            let Some(items) = items else { continue };
+            for item in items.try_iter()?.take(count - request.works.len()) {
+                read(&mut request, item?.cast::<PyTuple>()?)?;
+            }
+        }
+        Ok(request)
+    }
+
+    pub(super) fn exports(&mut self) -> &mut Exports {
+        &mut self.exports
+    }
+
+    /// The operations, and what keeps their memory.
+    pub(super) fn split(self) -> (Vec<Work>, KeptExports) {
+        (self.works, KeptExports::new(self.exports))
+    }
+
+    /// `(handle, first | indices, count | None, out[, places])`
+    fn pull(&mut self, item: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let fields = item.len();
+        if !(4..=5).contains(&fields) {
+            return Err(misshapen("a pull", fields));
+        }
+        let handle = item.get_item(0)?;
+        let handle = handle.cast::<TensorHandle>()?.get();
+        let rows = self.rows(&item.get_item(1)?, &item.get_item(2)?)?;
+        let out = self.memory(&item.get_item(3)?, Want::WritableBytes)?;
+        let places = self.places(item, 4)?;
+        self.works.push(Work::Pull(Pull {
+            tensor: handle.key,
+            row_bytes: handle.row_bytes,
+            rows_total: handle.rows,
+            rows,
+            out,
+            places,
+        }));
+        Ok(())
+    }
+
+    /// `(handle, first | indices, count | None, values, add[, places])`
+    fn push(&mut self, item: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let fields = item.len();
+        if !(5..=6).contains(&fields) {
+            return Err(misshapen("a push", fields));
+        }
+        let handle = item.get_item(0)?;
+        let handle = handle.cast::<TensorHandle>()?.get();
+        let rows = self.rows(&item.get_item(1)?, &item.get_item(2)?)?;
+        let values = self.memory(&item.get_item(3)?, Want::Bytes)?;
+        let operation = operation_of(item.get_item(4)?.is_truthy()?);
+        let places = self.places(item, 5)?;
+        self.works.push(Work::Push(Push {
+            tensor: handle.key,
+            row_bytes: handle.row_bytes,
+            rows_total: handle.rows,
+            rows,
+            values,
+            places,
+            operation,
+        }));
+        Ok(())
+    }
+
+    fn rows(&mut self, first: &Any<'_>, count: &Any<'_>) -> PyResult<Rows> {
+        rows_of(&mut self.exports, first, count)
+    }
+
+    fn memory(&mut self, object: &Any<'_>, want: Want) -> PyResult<forebay_tensor::Span> {
+        memory_of(&mut self.exports, object, want)
+    }
+
+    fn places(&mut self, item: &Bound<'_, PyTuple>, at: usize) -> PyResult<Option<Words>> {
+        if item.len() <= at {
+            return Ok(None);
+        }
+        let places = item.get_item(at)?;
+        if places.is_none() {
+            return Ok(None);
+        }
+        words_of(&mut self.exports, &places, "places").map(Some)
+    }
+}
+
+pub(super) fn operation_of(add: bool) -> Operation {
+    if add { Operation::Add } else { Operation::Set }
+}
+
+/// The first row and how many, or row numbers.
+pub(super) fn rows_of(exports: &mut Exports, first: &Any<'_>, count: &Any<'_>) -> PyResult<Rows> {
+    if count.is_none() {
+        return words_of(exports, first, "rows").map(Rows::Indices);
+    }
+    let number = |value: &Any<'_>, what: &str| {
+        value.extract::<u64>().map_err(|refused: PyErr| {
+            if refused.is_instance_of::<PyOverflowError>(value.py()) {
+                error::out_of_range(format!("{what} is {value}; give 0 or more"))
+            } else {
+                refused
+            }
+        })
+    };
+    Ok(Rows::Slice {
+        first: number(first, "the first row")?,
+        count: number(count, "the number of rows")?,
+    })
+}
+
+fn words_of(exports: &mut Exports, object: &Any<'_>, what: &str) -> PyResult<Words> {
+    let taken = exports
+        .take_words(object)
+        .map_err(|refused| unfit(object, &refused, what))?;
+    taken.ok_or_else(|| {
+        error::out_of_range(format!(
+            "{what}: give a C-contiguous row of int64 or uint64, as numpy.asarray(..., dtype=numpy.int64) makes it"
+        ))
+    })
+}
+
+/// Memory for rows.
+pub(super) fn memory_of(
+    exports: &mut Exports,
+    object: &Any<'_>,
+    want: Want,
+) -> PyResult<forebay_tensor::Span> {
+    let what = if want == Want::Bytes { "values" } else { "out" };
+    exports
+        .take(object, want)
+        .map_err(|refused| unfit(object, &refused, what))
+}
+
+/// `ConfigError` for memory that is not what is needed; what has no memory at all stays a `TypeError`.
+fn unfit(object: &Any<'_>, refused: &PyErr, what: &str) -> PyErr {
+    let py = object.py();
+    if !refused.is_instance_of::<PyBufferError>(py) && !refused.is_instance_of::<PyValueError>(py) {
+        return refused.clone_ref(py);
+    }
+    let wanted = if what == "out" {
+        "a writable C-contiguous buffer"
+    } else {
+        "a C-contiguous buffer"
+    };
+    error::config(format!(
+        "{what} cannot be used ({}); give {wanted}",
+        refused.value(py)
+    ))
+}
+
+fn misshapen(what: &str, fields: usize) -> PyErr {
+    PyTypeError::new_err(format!("{what} has {fields} fields; see TensorLink"))
+}

@@ -1,0 +1,237 @@
+//! The one message each way that sets a connection up.
+use crate::error::{Class, Error};
+use crate::wire::{u32_at, u64_at};
+
+const MAGIC: [u8; 4] = *b"FBTN";
+const VERSION: u16 = 1;
+const HELLO_BYTES: usize = 16;
+const WELCOME_BYTES: usize = 32;
+/// Slots that a client may have.
+const SLOTS_MAX: u32 = 1024;
+/// Longest note of a server, so that the welcome goes out at once.
+const NOTE_BYTES_MAX: usize = 64 << 10;
+
+/// What a client says first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Requests that it wants to have with the server, 1 to 1024.
+    pub slots: u32,
+    /// What it can do beside the stream, a bit each: 1 shared memory, 2 verbs. Unknown ones are ignored.
+    pub fabrics: u32,
+}
+
+impl Hello {
+    /// As it travels.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HELLO_BYTES);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[0; 2]);
+        bytes.extend_from_slice(&self.slots.to_le_bytes());
+        bytes.extend_from_slice(&self.fabrics.to_le_bytes());
+        bytes
+    }
+
+    /// Read it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Protocol`] for what is no hello of this version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        check(bytes, HELLO_BYTES, "hello")?;
+        let hello = Self {
+            slots: u32_at(bytes, 8),
+            fabrics: u32_at(bytes, 12),
+        };
+        if (1..=SLOTS_MAX).contains(&hello.slots) {
+            Ok(hello)
+        } else {
+            Err(protocol(format!(
+                "it asks for {} slots; 1 to {SLOTS_MAX} can be had",
+                hello.slots
+            )))
+        }
+    }
+}
+
+/// What a server answers, unless it refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// Requests that the client may have with the server.
+    pub slots: u32,
+    /// Bytes of responses that it may have with the server.
+    pub grant_bytes: u64,
+    /// Which run of the server this is: ids and generations mean nothing to another one.
+    pub incarnation: u64,
+    /// Words of the server's owner to its clients, at most 64 KiB.
+    pub note: Vec<u8>,
+}
+
+impl Welcome {
+    /// As it travels.
+    pub fn encode(&self) -> Vec<u8> {
+        let grants = (self.slots, self.grant_bytes, self.incarnation);
+        message(0, grants, &self.note)
+    }
+
+    /// What a server says that lets the client not in.
+    pub fn refusal(error: &Error) -> Vec<u8> {
+        let reason = match error.class() {
+            Class::Config => 1,
+            Class::Limit => 2,
+            Class::Protocol => 3,
+            _ => 4,
+        };
+        message(reason, (0, 0, 0), error.to_string().as_bytes())
+    }
+
+    /// Read it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Protocol`] for what is no welcome of this version; [`Error::Refused`] with the server's words.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        check(bytes, WELCOME_BYTES, "welcome")?;
+        let rest = &bytes[WELCOME_BYTES..];
+        let reason = u16::from_le_bytes([bytes[6], bytes[7]]);
+        if reason != 0 {
+            return Err(Error::Refused {
+                class: match reason {
+                    1 => Class::Config,
+                    2 => Class::Limit,
+                    3 => Class::Protocol,
+                    _ => Class::Broken,
+                },
+                text: String::from_utf8_lossy(rest).into_owned(),
+            });
+        }
+        let welcome = Self {
+            slots: u32_at(bytes, 8),
+            grant_bytes: u64_at(bytes, 16),
+            incarnation: u64_at(bytes, 24),
+            note: rest.to_vec(),
+        };
+        if (1..=SLOTS_MAX).contains(&welcome.slots) && welcome.grant_bytes > 0 {
+            Ok(welcome)
+        } else {
+            Err(protocol(format!(
+                "it grants {} slots and {} bytes",
+                welcome.slots, welcome.grant_bytes
+            )))
+        }
+    }
+
+    /// Check what a server's owner wants to tell its clients.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] above 64 KiB.
+    pub fn check_note(note: &[u8]) -> Result<(), Error> {
+        if note.len() <= NOTE_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Error::Limit {
+            limit: "note_bytes_max",
+            value: note.len() as u64,
+            maximum: NOTE_BYTES_MAX as u64,
+            advice: "put what is long into a tensor",
+        })
+    }
+}
+
+fn message(
+    reason: u16,
+    (slots, grant_bytes, incarnation): (u32, u64, u64),
+    rest: &[u8],
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(WELCOME_BYTES + rest.len());
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&reason.to_le_bytes());
+    bytes.extend_from_slice(&slots.to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&grant_bytes.to_le_bytes());
+    bytes.extend_from_slice(&incarnation.to_le_bytes());
+    bytes.extend_from_slice(rest);
+    bytes
+}
+
+fn check(bytes: &[u8], least: usize, what: &str) -> Result<(), Error> {
+    if bytes.len() < least || bytes[..4] != MAGIC {
+        return Err(protocol(format!(
+            "{} bytes that are no {what} of tensors; something else answers there",
+            bytes.len()
+        )));
+    }
+    let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(protocol(format!(
+        "its {what} is of version {version} and ours is {VERSION}; install the same forebay at both ends"
+    )))
+}
+
+fn protocol(what: String) -> Error {
+    Error::Protocol { what, offset: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_messages_survive_the_wire() {
+        let hello = Hello {
+            slots: 16,
+            fabrics: 3,
+        };
+        assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        let welcome = Welcome {
+            slots: 7,
+            grant_bytes: 1 << 40,
+            incarnation: u64::MAX,
+            note: b"anything".to_vec(),
+        };
+        assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_kind_and_words() {
+        let full = Error::Limit {
+            limit: "peers_max",
+            value: 5,
+            maximum: 4,
+            advice: "close one",
+        };
+        let refused = Welcome::decode(&Welcome::refusal(&full)).expect_err("refused");
+        assert_eq!(refused.class(), Class::Limit);
+        assert!(refused.to_string().contains("peers_max"), "{refused}");
+    }
+
+    #[test]
+    fn other_protocols_versions_and_numbers_are_refused() {
+        let good = Hello {
+            slots: 1,
+            fabrics: 0,
+        }
+        .encode();
+        for (at, value) in [(0, b'X'), (4, 9), (8, 0), (10, 1)] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            let refused = Hello::decode(&bytes).expect_err("not this one");
+            assert_eq!(refused.class(), Class::Protocol);
+        }
+        for cut in 0..good.len() {
+            assert!(Hello::decode(&good[..cut]).is_err());
+            assert!(Welcome::decode(&good[..cut]).is_err());
+        }
+        let none = Welcome {
+            slots: 1,
+            grant_bytes: 0,
+            incarnation: 1,
+            note: Vec::new(),
+        };
+        assert!(Welcome::decode(&none.encode()).is_err());
+    }
+}

@@ -1,0 +1,44 @@
+//! Rows of named tensors between processes, as state machines without a socket, thread or clock.
+//!
+//! A [`Requester`] takes pulls and pushes in, and gives request frames and ends out; a [`Shard`] holds tensors and
+//! answers its peers. Both say where the next bytes go and what is to be sent next; a *fabric* moves them.
+//!
+//! # Map
+//!
+//! | module | what |
+//! |---|---|
+//! | `wire` | the frames of a stream, encoded and decoded |
+//! | `names` | what a name means: id, generation, dtype, shape |
+//! | `greeting` | the one message each way that sets a connection up |
+//! | `requester` | pulls and pushes: queue, slots, grant, pieces, deadlines, ends |
+//! | `responder` | peers of one shard: what they ask for, in which order it is answered |
+//! | `table` | the tensors of a shard, with their generations and versions |
+//! | `stream` | TCP and Unix sockets, with or without TLS: the thread of a server, the links of clients |
+//! | `ranges` | one tensor's rows over several shards |
+//! | `inbox`, `outbox` | bytes that came, bytes that are to go |
+//! | `sys` | memory that others lend: all the `unsafe` there is |
+mod error;
+mod greeting;
+mod inbox;
+mod names;
+mod outbox;
+mod ranges;
+mod requester;
+mod responder;
+mod slab;
+pub mod stream;
+mod sys;
+mod table;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use error::{Class, Error};
+pub use greeting::{Hello, Welcome};
+pub use names::{Dtype, Meaning, Number, Unknown};
+pub use ranges::{Part, Ranges, Split};
+pub use requester::{Canceled, End, Limits, Outcome, Pull, Push, Refused, Requester, Rows, Ticket};
+pub use responder::{PeerId, Shard, ShardLimits};
+pub use sys::span::{Span, Words};
+pub use table::{Description, Key};
+pub use wire::Operation;

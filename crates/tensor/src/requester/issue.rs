@@ -1,0 +1,317 @@
+//! Jobs become requests: what is ready when a slot is free travels together.
+use super::job::{Transfer, Work};
+use super::request::Rows;
+use super::{Flying, PROBE_TAG, Requester, tag_of};
+use crate::names::frame::TAG_BYTES;
+use crate::slab::Id;
+use crate::sys::span::{Span, Words};
+use crate::wire::{ENTRY_BYTES, Entry, Kind, NO_SLOT, RequestHeader};
+
+/// Requests are made while less than this is to be sent: what waits longer travels with more.
+const ISSUED_BYTES: usize = 256 << 10;
+/// Row numbers and values up to this are copied behind the entries: a further piece of a gathered write costs as much.
+const COPY_BYTES: usize = 1024;
+
+/// The request that is being made.
+pub(super) struct Batch {
+    kind: Kind,
+    slot: u32,
+    /// Bytes of row numbers and values.
+    body: u64,
+    /// Bytes of the grant that its answers take.
+    cost: u64,
+}
+
+/// What became of the job at the front.
+enum Took {
+    /// All of it is asked for.
+    All,
+    /// A piece of it; there is more.
+    Piece,
+    /// It has to wait for the next request.
+    Nothing,
+}
+
+impl<K> Requester<K> {
+    /// Make requests while there is a slot, something waits, and there is not enough to send.
+    pub(super) fn issue(&mut self) {
+        while self.outbox.bytes() < ISSUED_BYTES {
+            let (Some(&front), Some(&slot)) = (self.queue.front(), self.free_slots.last()) else {
+                break;
+            };
+            let kind = match &self.job(front).work {
+                Work::Move(transfer) => transfer.kind,
+                Work::LookUp { .. } => {
+                    self.issue_names(front, slot);
+                    continue;
+                }
+            };
+            if !self.issue_moves(kind, slot) {
+                break;
+            }
+        }
+    }
+
+    /// Whether `issue` would make a request, as far as can be told at once.
+    pub(super) fn can_issue(&self) -> bool {
+        let Some(&front) = self.queue.front() else {
+            return false;
+        };
+        if self.free_slots.is_empty() {
+            return false;
+        }
+        let job = self.job(front);
+        match &job.work {
+            Work::Move(transfer) if transfer.kind == Kind::Pull => {
+                self.piece(transfer, job.rows_left()).1 <= self.grant_left
+                    && !self.waits_whole(front)
+            }
+            _ => true,
+        }
+    }
+
+    fn issue_names(&mut self, index: u32, slot: u32) {
+        self.queue.pop_front();
+        self.free_slots.pop();
+        self.slots[slot as usize] = 1;
+        let flying = Flying {
+            job: index,
+            slot,
+            from: 0,
+            bytes: 0,
+            cost: 0,
+            lent: 0,
+            is_large: false,
+        };
+        let tag = tag_of(self.flying.insert(flying));
+        let job = self
+            .jobs
+            .get_mut(index)
+            .expect("a job in the queue is there");
+        job.is_waiting = false;
+        job.flying = 1;
+        let Work::LookUp { list, count } = &job.work else {
+            return;
+        };
+        let header = RequestHeader {
+            kind: Kind::Names,
+            entries: *count,
+            slot,
+            bytes: (TAG_BYTES + list.len()) as u64,
+        };
+        self.outbox.push(&header.encode());
+        self.outbox.push(&tag.to_le_bytes());
+        self.outbox.push(list);
+    }
+
+    /// Make one request of what is at the front of the queue and of one kind; returns whether there was something.
+    fn issue_moves(&mut self, kind: Kind, slot: u32) -> bool {
+        let mut batch = Batch {
+            kind,
+            slot,
+            body: 0,
+            cost: 0,
+        };
+        self.batch.clear();
+        while let Some(&front) = self.queue.front() {
+            match self.take_pieces(front, &mut batch) {
+                Took::All => {
+                    self.queue.pop_front();
+                }
+                // The others are not to wait until a long pull is over. Pushes stay in their order.
+                Took::Piece if kind == Kind::Pull => self.queue.rotate_left(1),
+                Took::Piece => {}
+                Took::Nothing => break,
+            }
+        }
+        if self.batch.is_empty() {
+            return false;
+        }
+        self.free_slots.pop();
+        self.slots[slot as usize] = u32::try_from(self.batch.len()).expect("256 at most");
+        self.grant_left -= batch.cost;
+        self.send_batch(&batch);
+        true
+    }
+
+    /// Rows and bytes of the next piece of a job with so many rows left.
+    fn piece(&self, transfer: &Transfer, rows_left: u64) -> (u64, u64) {
+        let unit = transfer.unit();
+        let rows = self.limits.rows_of_piece(unit).min(rows_left);
+        (rows, rows * unit)
+    }
+
+    /// Whether all pieces have to go together, and cannot yet.
+    fn waits_whole(&self, index: u32) -> bool {
+        let job = self.job(index);
+        match &job.work {
+            Work::Move(transfer) if job.whole => {
+                job.rows_left() * transfer.unit() > self.grant_left
+            }
+            _ => false,
+        }
+    }
+
+    fn take_pieces(&mut self, index: u32, batch: &mut Batch) -> Took {
+        let whole = self.job(index).whole;
+        if whole && (!self.batch.is_empty() || self.waits_whole(index)) {
+            return Took::Nothing;
+        }
+        loop {
+            let took = self.take_piece(index, batch);
+            if !(whole && matches!(took, Took::Piece)) {
+                return took;
+            }
+        }
+    }
+
+    fn take_piece(&mut self, index: u32, batch: &mut Batch) -> Took {
+        let job = self.job(index);
+        let Work::Move(transfer) = &job.work else {
+            return Took::Nothing;
+        };
+        let transfer = *transfer;
+        let (rows, cost) = self.piece(&transfer, job.rows_left());
+        let value_bytes = rows * transfer.row_bytes;
+        let is_pull = transfer.kind == Kind::Pull;
+        let index_bytes = if matches!(transfer.rows, Rows::Indices(_)) {
+            8 * rows
+        } else {
+            0
+        };
+        let body = index_bytes + if is_pull { 0 } else { value_bytes };
+        let is_full = self.batch.len() >= self.limits.entries_max as usize
+            || (!self.batch.is_empty()
+                && !job.whole
+                && batch.body + body > self.limits.request_bytes());
+        let is_beyond_grant = is_pull && batch.cost + cost > self.grant_left;
+        if transfer.kind != batch.kind || is_full || is_beyond_grant {
+            return Took::Nothing;
+        }
+        let flying = Flying {
+            job: index,
+            slot: batch.slot,
+            from: job.asked,
+            bytes: if is_pull { value_bytes } else { 0 },
+            cost: if is_pull { cost } else { 0 },
+            lent: 0,
+            is_large: is_pull && transfer.is_received_directly(value_bytes),
+        };
+        self.large += u32::from(flying.is_large);
+        let id = self.flying.insert(flying);
+        self.batch.push((id, rows));
+        batch.body += body;
+        batch.cost += flying.cost;
+        let job = self.jobs.get_mut(index).expect("looked at above");
+        job.asked += rows;
+        job.flying += 1;
+        if job.rows_left() > 0 {
+            return Took::Piece;
+        }
+        job.is_waiting = false;
+        Took::All
+    }
+
+    fn send_batch(&mut self, batch: &Batch) {
+        let entries = self.batch.len();
+        let header = RequestHeader {
+            kind: batch.kind,
+            entries: u16::try_from(entries).expect("256 at most"),
+            slot: batch.slot,
+            bytes: (entries * ENTRY_BYTES) as u64 + batch.body,
+        };
+        self.outbox.push(&header.encode());
+        for at in 0..entries {
+            let (id, rows) = self.batch[at];
+            let (transfer, from) = self.transfer(id);
+            let (first, indexed) = match transfer.rows {
+                Rows::Slice { first, .. } => (first + from, false),
+                Rows::Indices(_) => (0, true),
+            };
+            let entry = Entry {
+                tensor: transfer.tensor.id,
+                indexed,
+                generation: transfer.tensor.generation,
+                first,
+                rows: u32::try_from(rows).expect("a piece is bounded"),
+                tag: tag_of(id),
+            };
+            self.outbox.push(&entry.encode());
+        }
+        for at in 0..entries {
+            let (id, rows) = self.batch[at];
+            let (transfer, from) = self.transfer(id);
+            if let Rows::Indices(words) = transfer.rows {
+                self.push_memory(id, part(words, from, rows));
+            }
+        }
+        if batch.kind == Kind::Pull {
+            return;
+        }
+        for at in 0..entries {
+            let (id, rows) = self.batch[at];
+            let (transfer, from) = self.transfer(id);
+            let bytes = rows * transfer.row_bytes;
+            let mut offset = 0;
+            while offset < bytes {
+                let span = transfer.place(from, offset, bytes);
+                offset += span.bytes() as u64;
+                self.push_memory(id, span);
+            }
+        }
+    }
+
+    fn transfer(&self, id: Id) -> (Transfer, u64) {
+        let flying = self.flying.get(id.index).expect("inserted with the batch");
+        match &self.job(flying.job).work {
+            Work::Move(transfer) => (*transfer, flying.from),
+            Work::LookUp { .. } => unreachable!("a batch is of pulls or pushes"),
+        }
+    }
+
+    fn push_memory(&mut self, id: Id, span: Span) {
+        if span.bytes() <= COPY_BYTES {
+            self.outbox.push_copy(span);
+        } else if self.outbox.push_lent(span, id.index) {
+            let flying = self.flying.get_mut(id.index);
+            flying.expect("inserted with the batch").lent += 1;
+        }
+    }
+
+    /// Ask whether the peer lives.
+    pub(super) fn send_probe(&mut self) {
+        let header = RequestHeader {
+            kind: Kind::Names,
+            entries: 0,
+            slot: NO_SLOT,
+            bytes: TAG_BYTES as u64,
+        };
+        self.outbox.push(&header.encode());
+        self.outbox.push(&PROBE_TAG.to_le_bytes());
+    }
+
+    /// Tell the peer that a job's pieces are not needed any more.
+    pub(super) fn send_cancels(&mut self, job: u32) {
+        for (index, flying) in self.flying.iter() {
+            if flying.job != job {
+                continue;
+            }
+            let header = RequestHeader {
+                kind: Kind::Cancel,
+                entries: 1,
+                slot: flying.slot,
+                bytes: 4,
+            };
+            let id = self.flying.at(index).map(|(id, _)| id);
+            self.outbox.push(&header.encode());
+            self.outbox
+                .push(&tag_of(id.expect("iterated over")).to_le_bytes());
+        }
+    }
+}
+
+/// Some of the row numbers.
+#[allow(clippy::cast_possible_truncation)] // both are among numbers that are in memory
+fn part(words: Words, from: u64, rows: u64) -> Span {
+    words.memory().part(from as usize * 8, rows as usize * 8)
+}

@@ -1,0 +1,186 @@
+//! One pull, push or look-up: what is left of it, and what its answers said.
+use std::time::Instant;
+
+use super::request::Rows;
+use crate::error::Error;
+use crate::names::{Meaning, Unknown};
+use crate::sys::span::{Span, Words};
+use crate::table::{Key, check_indices, check_slice};
+use crate::wire::Kind;
+
+/// Rows between a tensor and the caller's memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer {
+    pub(super) kind: Kind,
+    pub(super) tensor: Key,
+    pub(super) row_bytes: u64,
+    pub(super) rows_total: u64,
+    pub(super) rows: Rows,
+    pub(super) memory: Span,
+    pub(super) places: Option<Words>,
+}
+
+impl Transfer {
+    /// Bytes of the grant, or of a request, that a row takes: of its values or of its number, whichever is more.
+    pub(super) fn unit(&self) -> u64 {
+        match self.rows {
+            Rows::Slice { .. } => self.row_bytes,
+            Rows::Indices(_) => self.row_bytes.max(8),
+        }
+    }
+
+    /// Check it against the tensor's shape and the memory's size.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`], [`Error::OutOfRange`], [`Error::Limit`].
+    pub(super) fn check(&self, grant_bytes: u64) -> Result<(), Error> {
+        let wrong = |setting, value, advice| {
+            Err(Error::Config {
+                setting,
+                value,
+                advice,
+            })
+        };
+        if self.row_bytes == 0 {
+            return wrong("the size of a row", 0, "a row is to have a byte at least");
+        }
+        let count = self.rows.count();
+        let bytes = count.checked_mul(self.row_bytes);
+        let memory = self.memory.bytes() as u64;
+        match self.places {
+            None if bytes != Some(memory) => {
+                return wrong(
+                    "the size of the memory",
+                    memory,
+                    "it is to have as many bytes as the rows",
+                );
+            }
+            Some(places) if places.count() as u64 != count => {
+                return wrong(
+                    "the number of places",
+                    places.count() as u64,
+                    "name one for each row",
+                );
+            }
+            Some(places) => {
+                if let Err(place) = check_indices(memory / self.row_bytes, places) {
+                    return wrong(
+                        "the place of a row",
+                        place,
+                        "it is to lie inside the memory",
+                    );
+                }
+            }
+            None => {}
+        }
+        if self.unit() > grant_bytes {
+            return Err(Error::Limit {
+                limit: "grant_bytes",
+                value: self.unit(),
+                maximum: grant_bytes,
+                advice: "let the server grant a row at least, or have narrower rows",
+            });
+        }
+        let checked = match self.rows {
+            Rows::Slice { first, count } => check_slice(self.rows_total, first, count),
+            Rows::Indices(words) => check_indices(self.rows_total, words),
+        };
+        checked.map_err(|row| Error::OutOfRange {
+            tensor: Some(self.tensor.id),
+            row,
+            rows: self.rows_total,
+        })
+    }
+
+    /// Where `bytes` of the rows from `from` on lie, beginning `offset` bytes behind the first of them:
+    /// all of the rest, or what lies in one place.
+    #[allow(clippy::cast_possible_truncation)] // all of it is inside the memory, whose size is counted in `usize`
+    pub(super) fn place(&self, from: u64, offset: u64, bytes: u64) -> Span {
+        let Some(places) = self.places else {
+            let start = from * self.row_bytes + offset;
+            return self.memory.part(start as usize, (bytes - offset) as usize);
+        };
+        let row_bytes = self.row_bytes as usize;
+        let row = from + offset / self.row_bytes;
+        let place = places.get(row as usize) as usize;
+        let within = (offset % self.row_bytes) as usize;
+        self.memory.part(place * row_bytes, row_bytes).after(within)
+    }
+}
+
+/// What a job does.
+#[derive(Debug)]
+pub(super) enum Work {
+    Move(Transfer),
+    /// Names, as they are sent.
+    LookUp {
+        list: Vec<u8>,
+        count: u16,
+    },
+}
+
+/// A job from its submission until its keeper is handed back.
+#[derive(Debug)]
+pub(super) struct Job<K> {
+    pub(super) keeper: K,
+    pub(super) work: Work,
+    pub(super) deadline: Option<Instant>,
+    /// Rows that were asked for.
+    pub(super) asked: u64,
+    /// Pieces that are with the peer.
+    pub(super) flying: u32,
+    /// The version of the pieces that came.
+    pub(super) version: Option<u64>,
+    /// Pieces of several versions came.
+    pub(super) is_torn: bool,
+    pub(super) tries: u32,
+    /// All of its pieces go in one request, which is answered with one version.
+    pub(super) whole: bool,
+    /// In the queue.
+    pub(super) is_waiting: bool,
+    /// Its end was told: only its memory is waited for.
+    pub(super) is_detached: bool,
+    pub(super) error: Option<Error>,
+    /// What names mean, as it comes, and when it was read.
+    pub(super) names: Option<Vec<u8>>,
+    pub(super) meanings: Option<Vec<Result<Meaning, Unknown>>>,
+}
+
+impl<K> Job<K> {
+    pub(super) fn new(work: Work, keeper: K, deadline: Option<Instant>) -> Self {
+        Self {
+            keeper,
+            work,
+            deadline,
+            asked: 0,
+            flying: 0,
+            version: None,
+            is_torn: false,
+            tries: 1,
+            whole: false,
+            is_waiting: true,
+            is_detached: false,
+            error: None,
+            names: None,
+            meanings: None,
+        }
+    }
+
+    /// Rows that were not asked for yet.
+    pub(super) fn rows_left(&self) -> u64 {
+        match &self.work {
+            Work::Move(transfer) => transfer.rows.count() - self.asked,
+            Work::LookUp { .. } => 0,
+        }
+    }
+
+    /// A piece came, of this version.
+    pub(super) fn note_version(&mut self, version: u64) {
+        let is_pull = matches!(&self.work, Work::Move(transfer) if transfer.kind == Kind::Pull);
+        match self.version {
+            Some(before) if is_pull => self.is_torn |= before != version,
+            before => self.version = Some(before.unwrap_or(0).max(version)),
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Pulls and pushes of one client at one server: what goes next, what an answer means, when each has ended. Sans-I/O.
+//!
+//! # States of a job
+//!
+//! *waiting* (in the queue; nothing of it, or not all, was asked for) -> *flying* (its pieces are with the peer) -> *over*.
+//! A canceled or late job that flies is *detached*: its end was told, and its keeper follows when its last piece has come.
+//!
+//! # Invariants
+//!
+//! 1. Each job ends once, and its keeper is handed back once.
+//! 2. At most `slots` requests and `grant_bytes` of responses are with the peer.
+//! 3. A response is checked against its piece before a byte of it is taken,
+//!    and memory is written for pieces that fly alone.
+//! 4. Memory that is to be sent is kept: a response to a request that has not gone out whole breaks the protocol.
+//! 5. A pull is of one version. Pieces of several are pulled again, in one request where the grant allows it,
+//!    because the owner answers that with one.
+//!
+//! A pull whose pieces go separately is under way sooner than one that waits for room for all of them,
+//! so that is tried first: writes during a pull are rare.
+mod issue;
+mod job;
+mod receive;
+mod request;
+mod time;
+
+pub use request::{Canceled, End, Limits, Outcome, Pull, Push, Refused, Rows, Ticket};
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::error::Error;
+use crate::inbox::Inbox;
+use crate::names::frame::{NAME_BYTES_MAX, encode_name};
+use crate::outbox::Outbox;
+use crate::slab::{Id, Slab};
+use crate::sys::span::Span;
+use crate::wire::{ENTRIES_MAX, Kind};
+use job::{Job, Transfer, Work};
+use receive::Phase;
+pub(crate) use request::check_limits;
+
+/// Room for what comes through a buffer: answers to 16 pulls of 4 KiB and more.
+const INBOX_BYTES: usize = 128 << 10;
+/// The part of a tag that is a place; the rest tells whose turn it is there. Bit 31 stays clear.
+const TAG_INDEX: u32 = (1 << 18) - 1;
+const TAG_TURNS: u32 = (1 << 13) - 1;
+/// The tag of a question whether the peer lives, which no piece has.
+const PROBE_TAG: u32 = u32::MAX;
+/// Times that a pull is tried until its pieces are of one version.
+const TRIES_MAX: u32 = 5;
+
+/// A piece that is with the peer.
+#[derive(Clone, Copy, Debug)]
+struct Flying {
+    job: u32,
+    slot: u32,
+    /// The first of its rows among those of the job.
+    from: u64,
+    /// What its answer has to have.
+    bytes: u64,
+    /// Bytes of the grant that it takes.
+    cost: u64,
+    /// Parts of the caller's memory that have not been sent.
+    lent: u32,
+    /// It is received straight into its destination.
+    is_large: bool,
+}
+
+/// All that one client has at one server. Used by one thread at a time.
+///
+/// `K` keeps the memory of a job, and comes back once; it may carry whatever else belongs to the job.
+#[derive(Debug)]
+pub struct Requester<K> {
+    limits: Limits,
+    jobs: Slab<Job<K>>,
+    queue: VecDeque<u32>,
+    flying: Slab<Flying>,
+    /// Pieces of each slot that have not been answered.
+    slots: Vec<u32>,
+    free_slots: Vec<u32>,
+    grant_left: u64,
+    /// Pieces of the request that is being made, and their rows.
+    batch: Vec<(Id, u64)>,
+    outbox: Outbox,
+    inbox: Inbox,
+    phase: Phase,
+    /// Pieces that are received straight into their destination.
+    large: u32,
+    ends: VecDeque<End<K>>,
+    broken: Option<Error>,
+    clock: time::Clock,
+    is_probing: bool,
+}
+
+fn tag_of(id: Id) -> u32 {
+    debug_assert!(id.index <= TAG_INDEX, "1024 slots of 256 entries");
+    id.index | (id.count & TAG_TURNS) << TAG_INDEX.count_ones()
+}
+
+impl<K> Requester<K> {
+    /// A requester whose peer grants what `limits` say.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a limit that cannot be one.
+    pub fn new(limits: Limits, now: Instant) -> Result<Self, Error> {
+        limits.check()?;
+        Ok(Self {
+            limits,
+            jobs: Slab::new(),
+            queue: VecDeque::new(),
+            flying: Slab::new(),
+            slots: vec![0; limits.slots as usize],
+            free_slots: (0..limits.slots).rev().collect(),
+            grant_left: limits.grant_bytes,
+            batch: Vec::with_capacity(ENTRIES_MAX),
+            outbox: Outbox::default(),
+            inbox: Inbox::new(INBOX_BYTES),
+            phase: Phase::Header,
+            large: 0,
+            ends: VecDeque::new(),
+            broken: None,
+            clock: time::Clock::new(now),
+            is_probing: false,
+        })
+    }
+
+    /// Get rows. Those of no tensor are over at once.
+    ///
+    /// # Errors
+    ///
+    /// With the keeper, nothing has happened: [`Error::OutOfRange`]; [`Error::Config`] for memory of another size;
+    /// [`Error::Limit`] where too many wait, or a row is larger than the grant; whatever the connection broke with.
+    pub fn pull(
+        &mut self,
+        pull: Pull,
+        keeper: K,
+        deadline: Option<Instant>,
+    ) -> Result<Ticket, Refused<K>> {
+        let transfer = Transfer {
+            kind: Kind::Pull,
+            tensor: pull.tensor,
+            row_bytes: pull.row_bytes,
+            rows_total: pull.rows_total,
+            rows: pull.rows,
+            memory: pull.out,
+            places: pull.places,
+        };
+        self.transfer_rows(transfer, keeper, deadline)
+    }
+
+    /// Set rows, or add to them. One that is longer than a piece is applied piece by piece.
+    ///
+    /// # Errors
+    ///
+    /// As [`Requester::pull`].
+    pub fn push(
+        &mut self,
+        push: Push,
+        keeper: K,
+        deadline: Option<Instant>,
+    ) -> Result<Ticket, Refused<K>> {
+        let transfer = Transfer {
+            kind: Kind::Push(push.operation),
+            tensor: push.tensor,
+            row_bytes: push.row_bytes,
+            rows_total: push.rows_total,
+            rows: push.rows,
+            memory: push.values,
+            places: push.places,
+        };
+        self.transfer_rows(transfer, keeper, deadline)
+    }
+
+    /// Ask what 1 to 256 names mean.
+    ///
+    /// # Errors
+    ///
+    /// With the keeper, nothing has happened: [`Error::Name`], [`Error::Config`] for another number of them;
+    /// [`Error::Limit`] where too many wait; whatever the connection broke with.
+    pub fn look_up(
+        &mut self,
+        names: &[&str],
+        keeper: K,
+        deadline: Option<Instant>,
+    ) -> Result<Ticket, Refused<K>> {
+        let count = u16::try_from(names.len()).unwrap_or(u16::MAX);
+        if !(1..=ENTRIES_MAX).contains(&names.len()) {
+            let error = Error::Config {
+                setting: "the number of names",
+                value: names.len() as u64,
+                advice: "look up 1 to 256 at once",
+            };
+            return Err(Refused { error, keeper });
+        }
+        let mut list = Vec::new();
+        for name in names {
+            if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
+                let error = Error::Name {
+                    name: (*name).into(),
+                    advice: "is to have 1 to 255 bytes in one line",
+                };
+                return Err(Refused { error, keeper });
+            }
+            encode_name(name, &mut list);
+        }
+        self.submit(Work::LookUp { list, count }, keeper, deadline)
+    }
+
+    fn transfer_rows(
+        &mut self,
+        transfer: Transfer,
+        keeper: K,
+        deadline: Option<Instant>,
+    ) -> Result<Ticket, Refused<K>> {
+        match transfer.check(self.limits.grant_bytes) {
+            Ok(()) => self.submit(Work::Move(transfer), keeper, deadline),
+            Err(error) => Err(Refused { error, keeper }),
+        }
+    }
+
+    fn submit(
+        &mut self,
+        work: Work,
+        keeper: K,
+        deadline: Option<Instant>,
+    ) -> Result<Ticket, Refused<K>> {
+        if let Err(error) = self.check_room() {
+            return Err(Refused { error, keeper });
+        }
+        let is_nothing = matches!(&work, Work::Move(transfer) if transfer.rows.count() == 0);
+        let id = self.jobs.insert(Job::new(work, keeper, deadline));
+        if is_nothing {
+            self.end(id.index, Ok(Outcome::Moved { version: 0 }));
+        } else {
+            self.queue.push_back(id.index);
+            self.clock.note(deadline);
+        }
+        Ok(Ticket::of(id))
+    }
+
+    fn check_room(&self) -> Result<(), Error> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let maximum = u64::from(self.limits.waiting_max);
+        let value = self.queue.len() as u64 + 1;
+        if value <= maximum {
+            return Ok(());
+        }
+        Err(Error::Limit {
+            limit: "waiting_max",
+            value,
+            maximum,
+            advice: "wait for some to end",
+        })
+    }
+
+    /// Give a job up. What the peer was told of goes on without its caller.
+    pub fn cancel(&mut self, ticket: Ticket) -> Canceled<K> {
+        let id = ticket.id();
+        if !self.jobs.has(id) || self.job(id.index).is_detached {
+            return Canceled::Gone;
+        }
+        if self.job(id.index).flying > 0 {
+            self.detach(id.index);
+            return Canceled::Detached;
+        }
+        self.leave_queue(id.index);
+        match self.jobs.remove(id.index) {
+            Some(job) => Canceled::TakenBack(job.keeper),
+            None => Canceled::Gone,
+        }
+    }
+
+    /// The next bytes to send, in order; returns how many of `into` were set, 0 where there is nothing.
+    ///
+    /// They are valid until the requester is changed.
+    pub fn outgoing(&mut self, into: &mut [Span]) -> usize {
+        let was_idle = self.is_idle();
+        self.issue();
+        if was_idle && !self.is_idle() {
+            self.clock.begins();
+        }
+        self.outbox.gather(into)
+    }
+
+    /// So many of the bytes that `outgoing` gave have been taken.
+    pub fn sent(&mut self, bytes: usize, now: Instant) {
+        let flying = &mut self.flying;
+        self.outbox.sent(bytes, |index| {
+            // A piece stays until all of its memory has been sent.
+            flying.get_mut(index).expect("kept while it is sent").lent -= 1;
+        });
+        self.clock.sent(bytes > 0 && !self.outbox.is_empty(), now);
+    }
+
+    /// Whether there is something to send.
+    pub fn wants_write(&self) -> bool {
+        !self.outbox.is_empty() || self.can_issue()
+    }
+
+    /// Where the next bytes go, in order; the second span may be empty, the first is not.
+    ///
+    /// They are valid until the requester is changed.
+    pub fn incoming(&mut self) -> [Span; 2] {
+        let ahead = self.ahead();
+        self.inbox.spans(ahead)
+    }
+
+    /// So many bytes have come where `incoming` said.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Protocol`]: close the socket, then [`Requester::break_off`].
+    pub fn received(&mut self, bytes: usize, now: Instant) -> Result<(), Error> {
+        if self.broken.is_some() {
+            return Ok(());
+        }
+        if bytes > 0 {
+            self.clock.heard(now);
+        }
+        self.inbox.received(bytes);
+        while self.step()? {}
+        Ok(())
+    }
+
+    /// As `incoming` and `received`, for bytes that are in a buffer of the caller's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Requester::received`].
+    pub fn feed(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Error> {
+        while !bytes.is_empty() && self.broken.is_none() {
+            let count = crate::inbox::fill(self.inbox.spans(usize::MAX), bytes);
+            bytes = &bytes[count..];
+            self.received(count, now)?;
+        }
+        Ok(())
+    }
+
+    /// What became of a job, oldest first.
+    pub fn take_end(&mut self) -> Option<End<K>> {
+        self.ends.pop_front()
+    }
+
+    /// Whether nothing is with the peer, and nothing is to be sent to it.
+    pub fn is_idle(&self) -> bool {
+        self.flying.is_empty() && self.outbox.is_empty() && !self.is_probing
+    }
+
+    /// Jobs of which nothing, or not all, was asked for.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Pieces that are with the peer.
+    pub fn outstanding(&self) -> usize {
+        self.flying.len()
+    }
+
+    /// Slots that are taken, and bytes of the grant.
+    #[cfg(test)]
+    pub(crate) fn outstanding_with_peer(&self) -> (usize, u64) {
+        let taken: std::collections::BTreeSet<u32> =
+            self.flying.iter().map(|(_, at)| at.slot).collect();
+        (taken.len(), self.flying.iter().map(|(_, at)| at.cost).sum())
+    }
+
+    fn job(&self, index: u32) -> &Job<K> {
+        self.jobs
+            .get(index)
+            .expect("a job stays until it has ended")
+    }
+
+    fn leave_queue(&mut self, index: u32) {
+        let Some(job) = self.jobs.get_mut(index) else {
+            return;
+        };
+        if std::mem::take(&mut job.is_waiting)
+            && let Some(at) = self.queue.iter().position(|&waiting| waiting == index)
+        {
+            self.queue.remove(at);
+        }
+    }
+
+    /// The job's end is told; its memory stays with the peer.
+    fn detach(&mut self, index: u32) {
+        self.leave_queue(index);
+        self.send_cancels(index);
+        if let Some(job) = self.jobs.get_mut(index) {
+            job.is_detached = true;
+        }
+    }
+
+    /// End the job if nothing of it is left, or pull it again if it was torn.
+    fn settle(&mut self, index: u32) {
+        let job = self.job(index);
+        let is_given_up = job.error.is_some() || job.is_detached;
+        if is_given_up && job.is_waiting {
+            self.leave_queue(index);
+        }
+        let job = self.job(index);
+        if job.flying > 0 || job.is_waiting {
+            return;
+        }
+        if job.is_torn && !is_given_up && !self.pull_again(index) {
+            return;
+        }
+        let job = self.jobs.get_mut(index).expect("looked at above");
+        let result = match (job.error.take(), job.meanings.take()) {
+            (Some(error), _) => Err(error),
+            (None, Some(meanings)) => Ok(Outcome::Names(meanings)),
+            (None, None) => Ok(Outcome::Moved {
+                version: job.version.unwrap_or(0),
+            }),
+        };
+        self.end(index, result);
+    }
+
+    /// Put a torn pull to the front; returns whether it has ended instead, because it was torn too often.
+    fn pull_again(&mut self, index: u32) -> bool {
+        let limits = self.limits;
+        let job = self
+            .jobs
+            .get_mut(index)
+            .expect("the caller has looked at it");
+        let Work::Move(transfer) = &job.work else {
+            return true;
+        };
+        let rows = transfer.rows.count();
+        if job.tries == TRIES_MAX {
+            job.error = Some(Error::Torn {
+                tensor: transfer.tensor.id,
+                tries: job.tries,
+                bytes: rows * transfer.row_bytes,
+            });
+            return true;
+        }
+        let rows_of_piece = limits.rows_of_piece(transfer.unit());
+        job.whole = rows * transfer.unit() <= limits.grant_bytes
+            && rows.div_ceil(rows_of_piece) <= u64::from(limits.entries_max);
+        job.tries += 1;
+        job.asked = 0;
+        job.version = None;
+        job.is_torn = false;
+        job.is_waiting = true;
+        self.queue.push_front(index);
+        false
+    }
+
+    fn end(&mut self, index: u32, result: Result<Outcome, Error>) {
+        let Some((id, _)) = self.jobs.at(index) else {
+            return;
+        };
+        let ticket = Ticket::of(id);
+        let job = self.jobs.remove(index).expect("looked at above");
+        let keeper = job.keeper;
+        self.ends.push_back(if job.is_detached {
+            End::Released { ticket, keeper }
+        } else {
+            End::Over {
+                ticket,
+                keeper,
+                result,
+            }
+        });
+    }
+}

@@ -1,0 +1,267 @@
+//! Responses: checked against what was asked for before a byte of them is taken.
+use super::job::{Transfer, Work};
+use super::{Flying, PROBE_TAG, Requester, tag_of};
+use crate::error::Error;
+use crate::names::frame::RECORD_BYTES_MAX;
+use crate::sys::span::Span;
+use crate::wire::{RESPONSE_BYTES, ResponseHeader, Status, TEXT_BYTES_MAX};
+
+/// Answers of which one row or piece is at least this large are received straight into their destination:
+/// below it a copy costs less than a system call for each answer.
+const DIRECT_BYTES: u64 = 16 << 10;
+
+/// What is awaited.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Phase {
+    Header,
+    /// Rows of a piece, of which `done` bytes came or have been told where to go.
+    Rows {
+        index: u32,
+        done: u64,
+        version: u64,
+    },
+    /// Why not, for people.
+    Text {
+        index: u32,
+        header: ResponseHeader,
+    },
+    /// What names mean.
+    Names {
+        index: u32,
+    },
+}
+
+impl Transfer {
+    /// Whether so many bytes of it are received without a buffer in between.
+    pub(super) fn is_received_directly(&self, bytes: u64) -> bool {
+        match self.places {
+            None => bytes >= DIRECT_BYTES,
+            Some(_) => self.row_bytes >= DIRECT_BYTES,
+        }
+    }
+}
+
+impl<K> Requester<K> {
+    /// How much may be received behind what goes to its destination.
+    pub(super) fn ahead(&self) -> usize {
+        let in_large = match self.phase {
+            // Rows that are put in their places one by one come through the buffer, whatever else is outstanding.
+            Phase::Rows { index, .. } => {
+                self.flying.get(index).is_some_and(|flying| flying.is_large)
+            }
+            _ => true,
+        };
+        if self.large > 0 && in_large {
+            RESPONSE_BYTES
+                .saturating_sub(self.inbox.bytes().len())
+                .max(1)
+        } else {
+            usize::MAX
+        }
+    }
+
+    /// Take one step with what has come; returns whether there may be another.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Protocol`].
+    pub(super) fn step(&mut self) -> Result<bool, Error> {
+        if self.inbox.is_diverted() {
+            return Ok(false);
+        }
+        match self.phase {
+            Phase::Header => self.header(),
+            Phase::Rows {
+                index,
+                done,
+                version,
+            } => Ok(self.rows(index, done, version)),
+            Phase::Text { index, header } => self.text(index, header),
+            Phase::Names { index } => self.names(index),
+        }
+    }
+
+    fn violation(&self, what: impl Into<String>) -> Error {
+        Error::Protocol {
+            what: what.into(),
+            offset: self.inbox.offset(),
+        }
+    }
+
+    fn header(&mut self) -> Result<bool, Error> {
+        let bytes = self.inbox.bytes();
+        if bytes.len() < RESPONSE_BYTES {
+            return Ok(false);
+        }
+        let header = ResponseHeader::decode(bytes).map_err(|what| self.violation(what))?;
+        if header.tag == PROBE_TAG {
+            if !self.is_probing || header.bytes != 0 {
+                return Err(self.violation("an answer to a question that was not asked"));
+            }
+            self.is_probing = false;
+            self.inbox.consume(RESPONSE_BYTES);
+            return Ok(true);
+        }
+        let flying = self.check(header)?;
+        self.inbox.consume(RESPONSE_BYTES);
+        let index = header.tag & super::TAG_INDEX;
+        self.phase = match header.status {
+            Status::Ok if self.is_look_up(flying.job) => self.names_begin(index, header.bytes),
+            Status::Ok => Phase::Rows {
+                index,
+                done: 0,
+                version: header.version,
+            },
+            _ => Phase::Text { index, header },
+        };
+        Ok(true)
+    }
+
+    fn is_look_up(&self, job: u32) -> bool {
+        matches!(self.job(job).work, Work::LookUp { .. })
+    }
+
+    /// What a response is of, if it is one that can be.
+    fn check(&self, header: ResponseHeader) -> Result<Flying, Error> {
+        let tag = header.tag;
+        let found = self.flying.at(tag & super::TAG_INDEX);
+        let flying = match found {
+            Some((id, flying)) if tag_of(id) == tag => *flying,
+            _ => {
+                return Err(self.violation(format!(
+                    "a response with tag {tag}, which is not outstanding"
+                )));
+            }
+        };
+        if flying.lent > 0 {
+            return Err(self.violation(format!(
+                "a response with tag {tag}, to a request that has not been sent whole"
+            )));
+        }
+        let is_last = self.slots[flying.slot as usize] == 1;
+        if header.last != is_last {
+            return Err(self.violation(format!(
+                "a response with tag {tag} says that {} the last of slot {}, which has {} left",
+                if header.last { "it is" } else { "it is not" },
+                flying.slot,
+                self.slots[flying.slot as usize]
+            )));
+        }
+        let (least, most) = match (header.status, &self.job(flying.job).work) {
+            (Status::Ok, Work::Move(_)) => (flying.bytes, flying.bytes),
+            (Status::Ok, Work::LookUp { count, .. }) => {
+                (0, u64::from(*count) * RECORD_BYTES_MAX as u64)
+            }
+            (_, _) => (0, TEXT_BYTES_MAX as u64),
+        };
+        if header.bytes < least || header.bytes > most {
+            return Err(self.violation(format!(
+                "a response with tag {tag} and status {:?} of {} bytes, where {least} to {most} may be",
+                header.status, header.bytes
+            )));
+        }
+        Ok(flying)
+    }
+
+    fn rows(&mut self, index: u32, mut done: u64, version: u64) -> bool {
+        let flying = *self.flying.get(index).expect("kept until it is complete");
+        let Work::Move(transfer) = &self.job(flying.job).work else {
+            unreachable!("a look-up has names");
+        };
+        let transfer = *transfer;
+        while done < flying.bytes {
+            let span = transfer.place(flying.from, done, flying.bytes);
+            self.inbox.divert(span);
+            done += span.bytes() as u64;
+            if self.inbox.is_diverted() {
+                self.phase = Phase::Rows {
+                    index,
+                    done,
+                    version,
+                };
+                return false;
+            }
+        }
+        self.phase = Phase::Header;
+        self.complete(index, Ok(version));
+        true
+    }
+
+    fn text(&mut self, index: u32, header: ResponseHeader) -> Result<bool, Error> {
+        let count = usize::try_from(header.bytes).expect("checked to be short");
+        if self.inbox.bytes().len() < count {
+            return Ok(false);
+        }
+        let text = String::from_utf8_lossy(&self.inbox.bytes()[..count]).into_owned();
+        let flying = *self.flying.get(index).expect("kept until it is complete");
+        let error = match (header.status, &self.job(flying.job).work) {
+            (Status::Stale, Work::Move(transfer)) => Error::Stale {
+                tensor: transfer.tensor.id,
+                held: transfer.tensor.generation,
+                current: u32::try_from(header.version)
+                    .map_err(|_| self.violation(format!("a generation of {}", header.version)))?,
+            },
+            (Status::OutOfRange, Work::Move(transfer)) => Error::OutOfRange {
+                tensor: Some(transfer.tensor.id),
+                row: header.version,
+                rows: transfer.rows_total,
+            },
+            (status, _) => Error::Refused {
+                class: status.class(),
+                text,
+            },
+        };
+        self.inbox.consume(count);
+        self.phase = Phase::Header;
+        self.complete(index, Err(error));
+        Ok(true)
+    }
+
+    fn names_begin(&mut self, index: u32, bytes: u64) -> Phase {
+        let flying = *self.flying.get(index).expect("looked up for the header");
+        let bytes = usize::try_from(bytes).expect("checked to be short");
+        let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
+        let buffer = job.names.insert(vec![0; bytes]);
+        self.inbox.divert(Span::of(buffer));
+        Phase::Names { index }
+    }
+
+    fn names(&mut self, index: u32) -> Result<bool, Error> {
+        let flying = *self.flying.get(index).expect("kept until it is complete");
+        let job = self.job(flying.job);
+        let (Work::LookUp { count, .. }, Some(bytes)) = (&job.work, &job.names) else {
+            unreachable!("a look-up has names");
+        };
+        let answers = crate::names::frame::decode_answers(bytes, *count);
+        let answers = answers.map_err(|what| self.violation(what))?;
+        let job = self.jobs.get_mut(flying.job).expect("looked at above");
+        job.meanings = Some(answers);
+        self.phase = Phase::Header;
+        self.complete(index, Ok(0));
+        Ok(true)
+    }
+
+    /// A piece is over: its slot and its part of the grant are free.
+    fn complete(&mut self, index: u32, result: Result<u64, Error>) {
+        let flying = self
+            .flying
+            .remove(index)
+            .expect("kept until it is complete");
+        let left = &mut self.slots[flying.slot as usize];
+        *left -= 1;
+        if *left == 0 {
+            self.free_slots.push(flying.slot);
+        }
+        self.grant_left += flying.cost;
+        self.large -= u32::from(flying.is_large);
+        let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
+        job.flying -= 1;
+        match result {
+            Ok(version) => job.note_version(version),
+            Err(error) => {
+                job.error.get_or_insert(error);
+            }
+        }
+        self.settle(flying.job);
+    }
+}

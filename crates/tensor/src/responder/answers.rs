@@ -1,0 +1,364 @@
+//! Answers of one peer's requests: whose turn it is, and what is copied before a push changes it.
+//!
+//! Each slot has its answers in order; slots take turns, one answer each, so that a large answer delays other requests
+//! by one piece at most.
+//! Answers wait here as places in tensors, without their bytes: a peer that reads nothing costs no memory for rows.
+use std::collections::VecDeque;
+
+use crate::error::Error;
+use crate::outbox::Outbox;
+use crate::slab::Slab;
+use crate::sys::span::{Span, Words};
+use crate::table::Grounds;
+use crate::wire::{NO_SLOT, ResponseHeader, Status, TEXT_BYTES_MAX};
+
+/// Answers are begun while less than this is to be sent: enough for one large write, and the rest can still be canceled.
+const BEGUN_BYTES: usize = 256 << 10;
+/// Rows up to this are copied behind their header: a further piece of a gathered write costs as much.
+const COPY_BYTES: usize = 1024;
+
+const NONE: u32 = u32::MAX;
+
+/// What an answer carries.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// Nothing: a push was applied.
+    Done,
+    /// Rows that follow each other.
+    Rows { ground: u32, rows: Span },
+    /// Rows of `tensor` by their numbers, which lie in the slot's indices.
+    Gather {
+        ground: u32,
+        tensor: Span,
+        row_bytes: usize,
+        /// Where the first number lies, in bytes.
+        from: usize,
+        rows: usize,
+    },
+    /// Bytes of our own: rows that were copied, or what names mean.
+    Owned(Vec<u8>),
+    /// Why not.
+    Refusal(Box<Error>),
+    /// It was taken back.
+    Canceled,
+}
+
+impl Body {
+    /// The memory that it reads.
+    fn ground(&self) -> Option<u32> {
+        match self {
+            Self::Rows { ground, .. } | Self::Gather { ground, .. } => Some(*ground),
+            Self::Done | Self::Owned(_) | Self::Refusal(_) | Self::Canceled => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Answer {
+    tag: u32,
+    version: u64,
+    /// Bytes of the grant that it takes.
+    cost: u64,
+    body: Body,
+    next: u32,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Answers that have not begun, those that are not known yet too; 0 for a free slot.
+    left: u32,
+    first: u32,
+    last: u32,
+    /// Row numbers of its request.
+    indices: Vec<u8>,
+}
+
+/// All answers of one peer that have not begun.
+#[derive(Debug)]
+pub(super) struct Answers {
+    answers: Slab<Answer>,
+    slots: Vec<Slot>,
+    /// Slots with an answer that is known.
+    turns: VecDeque<u32>,
+    owed_bytes: u64,
+    /// The tag of a question whether we live.
+    probe: Option<u32>,
+}
+
+impl Answers {
+    pub(super) fn new(slots: u32) -> Self {
+        let slot = || Slot {
+            left: 0,
+            first: NONE,
+            last: NONE,
+            indices: Vec::new(),
+        };
+        Self {
+            answers: Slab::new(),
+            slots: (0..slots).map(|_| slot()).collect(),
+            turns: VecDeque::with_capacity(slots as usize),
+            owed_bytes: 0,
+            probe: None,
+        }
+    }
+
+    /// Bytes of the grant that are taken.
+    pub(super) fn owed_bytes(&self) -> u64 {
+        self.owed_bytes
+    }
+
+    /// Whether an answer can begin.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.turns.is_empty() || self.probe.is_some()
+    }
+
+    /// Whether the slot exists and is free; `None` where it does not exist.
+    pub(super) fn is_free(&self, slot: u32) -> Option<bool> {
+        self.slots.get(slot as usize).map(|slot| slot.left == 0)
+    }
+
+    /// A request with so many entries takes the slot.
+    pub(super) fn open(&mut self, slot: u32, entries: u32) {
+        self.slots[slot as usize].left = entries;
+    }
+
+    /// Room for `bytes` of row numbers of the slot's request, at a place that stays while the request has answers.
+    pub(super) fn indices(&mut self, slot: u32, bytes: usize) -> Span {
+        let indices = &mut self.slots[slot as usize].indices;
+        if indices.len() < bytes {
+            indices.resize(bytes, 0);
+        }
+        Span::of(&mut indices[..bytes])
+    }
+
+    /// Row numbers that came with the slot's request.
+    pub(super) fn words(&self, slot: u32, from: usize, rows: usize) -> Words {
+        let indices = &self.slots[slot as usize].indices;
+        Words::new(Span::sending(&indices[from..from + 8 * rows]))
+    }
+
+    /// Answer when the slot's turn comes.
+    pub(super) fn add<K>(
+        &mut self,
+        slot: u32,
+        tag: u32,
+        version: u64,
+        cost: u64,
+        body: Body,
+        grounds: &mut Grounds<K>,
+    ) {
+        if let Some(ground) = body.ground() {
+            grounds.hold(ground, 1);
+        }
+        self.owed_bytes += cost;
+        let answer = Answer {
+            tag,
+            version,
+            cost,
+            body,
+            next: NONE,
+        };
+        let index = self.answers.insert(answer).index;
+        let at = &mut self.slots[slot as usize];
+        if at.first == NONE {
+            at.first = index;
+            self.turns.push_back(slot);
+        } else if let Some(before) = self.answers.get_mut(at.last) {
+            before.next = index;
+        }
+        at.last = index;
+    }
+
+    /// The peer asks whether we live. Returns whether it may: one question at a time.
+    pub(super) fn ask(&mut self, tag: u32) -> bool {
+        self.probe.replace(tag).is_none()
+    }
+
+    /// Begin answers until there is enough to send.
+    pub(super) fn begin<K>(&mut self, outbox: &mut Outbox, grounds: &mut Grounds<K>) {
+        if let Some(tag) = self.probe.take() {
+            let header = ResponseHeader {
+                status: Status::Ok,
+                last: false,
+                tag,
+                bytes: 0,
+                version: u64::from(NO_SLOT),
+            };
+            outbox.push(&header.encode());
+        }
+        while outbox.bytes() < BEGUN_BYTES
+            && let Some(slot) = self.turns.pop_front()
+        {
+            let at = &mut self.slots[slot as usize];
+            let answer = self.answers.remove(at.first);
+            let answer = answer.expect("a slot in turn has an answer");
+            at.first = answer.next;
+            at.left -= 1;
+            if at.first != NONE {
+                self.turns.push_back(slot);
+            }
+            self.owed_bytes -= answer.cost;
+            send(answer, at, outbox, grounds);
+        }
+    }
+
+    /// Forget rows that the peer does not need any more; whatever has begun goes on.
+    pub(super) fn cancel<K>(&mut self, slot: u32, tag: u32, grounds: &mut Grounds<K>) {
+        let mut index = self.slots[slot as usize].first;
+        while let Some(answer) = self.answers.get_mut(index) {
+            if answer.tag == tag
+                && matches!(
+                    answer.body,
+                    Body::Rows { .. } | Body::Gather { .. } | Body::Owned(_)
+                )
+            {
+                if let Some(ground) = answer.body.ground() {
+                    grounds.release(ground, 1);
+                }
+                answer.body = Body::Canceled;
+            }
+            index = answer.next;
+        }
+    }
+
+    /// Copy the answers that read a byte of `span`, which is about to change.
+    pub(super) fn preserve<K>(&mut self, ground: u32, span: Span, grounds: &mut Grounds<K>) {
+        for slot in &self.slots {
+            let mut index = slot.first;
+            while let Some(answer) = self.answers.get_mut(index) {
+                index = answer.next;
+                if let Some(copy) = answer.body.copy_of(ground, span, &slot.indices) {
+                    answer.body = Body::Owned(copy);
+                    grounds.release(ground, 1);
+                }
+            }
+        }
+    }
+
+    /// Let go of all memory.
+    pub(super) fn clear<K>(&mut self, grounds: &mut Grounds<K>) {
+        for (_, answer) in self.answers.iter() {
+            if let Some(ground) = answer.body.ground() {
+                grounds.release(ground, 1);
+            }
+        }
+        *self = Self::new(0);
+    }
+
+    /// Give room back that only a large request needed. Nothing is in flight.
+    pub(super) fn trim(&mut self, bytes_max: usize) {
+        for slot in &mut self.slots {
+            if slot.left == 0 && slot.indices.capacity() > bytes_max {
+                slot.indices = Vec::new();
+            }
+        }
+    }
+}
+
+impl Body {
+    /// The rows, where they lie in memory that is about to change.
+    fn copy_of(&self, changing: u32, span: Span, indices: &[u8]) -> Option<Vec<u8>> {
+        match *self {
+            Self::Rows { ground, rows } if ground == changing && rows.overlaps(span) => {
+                let mut copy = Vec::new();
+                rows.append_to(&mut copy);
+                Some(copy)
+            }
+            Self::Gather {
+                ground,
+                tensor,
+                row_bytes,
+                from,
+                rows,
+            } if ground == changing => {
+                let mut copy = Vec::with_capacity(rows * row_bytes);
+                for row in each_row(tensor, row_bytes, indices, from, rows) {
+                    row.append_to(&mut copy);
+                }
+                Some(copy)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The rows that a gathering answer is made of; their numbers were checked when they came.
+fn each_row(
+    tensor: Span,
+    row_bytes: usize,
+    indices: &[u8],
+    from: usize,
+    rows: usize,
+) -> impl Iterator<Item = Span> {
+    let words = Words::new(Span::sending(&indices[from..from + 8 * rows]));
+    (0..rows).map(move |at| {
+        let row = usize::try_from(words.get(at)).expect("checked against rows that are in memory");
+        tensor.part(row * row_bytes, row_bytes)
+    })
+}
+
+fn send<K>(answer: Answer, slot: &Slot, outbox: &mut Outbox, grounds: &mut Grounds<K>) {
+    let mut header = ResponseHeader {
+        status: Status::Ok,
+        last: slot.left == 0,
+        tag: answer.tag,
+        bytes: 0,
+        version: answer.version,
+    };
+    match answer.body {
+        Body::Done => outbox.push(&header.encode()),
+        Body::Canceled => {
+            header.status = Status::Canceled;
+            outbox.push(&header.encode());
+        }
+        Body::Rows { ground, rows } => {
+            header.bytes = rows.bytes() as u64;
+            outbox.push(&header.encode());
+            if rows.bytes() <= COPY_BYTES {
+                outbox.push_copy(rows);
+                grounds.release(ground, 1);
+            } else {
+                // Its hold on the memory goes with the span.
+                outbox.push_lent(rows, ground);
+            }
+        }
+        Body::Gather {
+            ground,
+            tensor,
+            row_bytes,
+            from,
+            rows,
+        } => {
+            header.bytes = (rows * row_bytes) as u64;
+            outbox.push(&header.encode());
+            for row in each_row(tensor, row_bytes, &slot.indices, from, rows) {
+                if row_bytes <= COPY_BYTES {
+                    outbox.push_copy(row);
+                } else if outbox.push_lent(row, ground) {
+                    grounds.hold(ground, 1);
+                }
+            }
+            grounds.release(ground, 1);
+        }
+        Body::Owned(bytes) => {
+            header.bytes = bytes.len() as u64;
+            outbox.push(&header.encode());
+            outbox.push_owned(bytes);
+        }
+        Body::Refusal(error) => send_refusal(header, &error, outbox),
+    }
+}
+
+fn send_refusal(mut header: ResponseHeader, error: &Error, outbox: &mut Outbox) {
+    header.status = Status::of(error);
+    header.version = match *error {
+        Error::Stale { current, .. } => u64::from(current),
+        Error::OutOfRange { row, .. } => row,
+        _ => 0,
+    };
+    let text = error.to_string();
+    let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+    header.bytes = text.len() as u64;
+    outbox.push(&header.encode());
+    outbox.push(text.as_bytes());
+}

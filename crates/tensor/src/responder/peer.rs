@@ -1,0 +1,531 @@
+//! One peer: its requests as their bytes come, checked against the table.
+use std::time::{Duration, Instant};
+
+use super::answers::{Answers, Body};
+use crate::error::Error;
+use crate::inbox::Inbox;
+use crate::names::frame::{LIST_BYTES_MAX, TAG_BYTES, decode_names, encode_answer};
+use crate::outbox::Outbox;
+use crate::requester::Rows;
+use crate::sys::span::Span;
+use crate::table::{Found, Key, Table, Tensor, check_indices};
+use crate::wire::{
+    ENTRY_BYTES, Entry, Kind, NO_SLOT, Operation, REQUEST_BYTES, RequestHeader, u32_at,
+};
+
+/// Room for what comes: entries and indices of several requests, or a few small pushes.
+const INBOX_BYTES: usize = 32 << 10;
+/// Buffers above this are given back while the peer is quiet.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// An entry of the request that is coming in.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    entry: Entry,
+    /// Where its indices begin among those of the request, in bytes.
+    indices_from: usize,
+    /// Bytes of its rows.
+    bytes: u64,
+}
+
+/// What is awaited.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Header,
+    Entries(RequestHeader),
+    /// Row numbers are coming to the slot.
+    Indices(RequestHeader),
+    /// The values of an entry of a push; `staged` where they are coming to the staging buffer.
+    Values {
+        slot: u32,
+        operation: Operation,
+        at: usize,
+        staged: bool,
+    },
+    /// Names are coming to the staging buffer.
+    Names(RequestHeader),
+    Cancel(RequestHeader),
+}
+
+/// What a look at the bytes that came has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// More bytes are needed.
+    Wait,
+    /// Look again.
+    Again,
+    /// The values of a push are all here: [`Peer::apply`] it.
+    Apply,
+}
+
+/// A peer of a shard.
+#[derive(Debug)]
+pub(super) struct Peer {
+    inbox: Inbox,
+    pub(super) outbox: Outbox,
+    pub(super) answers: Answers,
+    phase: Phase,
+    asked: Vec<Asked>,
+    staging: Vec<u8>,
+    grant_bytes: u64,
+    /// When it last sent or took a byte.
+    active: Instant,
+}
+
+impl Peer {
+    pub(super) fn new(slots: u32, grant_bytes: u64, now: Instant) -> Self {
+        Self {
+            inbox: Inbox::new(INBOX_BYTES),
+            outbox: Outbox::default(),
+            answers: Answers::new(slots),
+            phase: Phase::Header,
+            asked: Vec::new(),
+            staging: Vec::new(),
+            grant_bytes,
+            active: now,
+        }
+    }
+
+    pub(super) fn incoming(&mut self) -> [Span; 2] {
+        self.inbox.spans(INBOX_BYTES)
+    }
+
+    pub(super) fn received(&mut self, count: usize, now: Instant) {
+        if count > 0 {
+            self.active = now;
+        }
+        self.inbox.received(count);
+    }
+
+    pub(super) fn sent<K>(&mut self, count: usize, now: Instant, table: &mut Table<K>) {
+        if count > 0 {
+            self.active = now;
+        }
+        self.outbox
+            .sent(count, |ground| table.grounds.release(ground, 1));
+    }
+
+    pub(super) fn wants_write(&self) -> bool {
+        !self.outbox.is_empty() || self.answers.is_ready()
+    }
+
+    /// Nothing half received, and nothing to send.
+    pub(super) fn is_quiet(&self) -> bool {
+        let between = matches!(self.phase, Phase::Header) && self.inbox.bytes().is_empty();
+        between && !self.wants_write()
+    }
+
+    /// By when to look again, or why the peer is to be given up.
+    pub(super) fn expire(
+        &mut self,
+        now: Instant,
+        liveness: Duration,
+    ) -> Result<Option<Instant>, Error> {
+        if self.is_quiet() {
+            if self.staging.capacity() > KEPT_BYTES {
+                self.staging = Vec::new();
+            }
+            self.answers.trim(KEPT_BYTES);
+            return Ok(None);
+        }
+        let silent = now.saturating_duration_since(self.active);
+        if silent >= liveness {
+            return Err(Error::Silent {
+                silent,
+                limit: liveness,
+            });
+        }
+        Ok(Some(self.active + liveness))
+    }
+
+    /// Copy what is to be sent and would change.
+    pub(super) fn preserve<K>(&mut self, ground: u32, span: Span, table: &mut Table<K>) {
+        let copied = self.outbox.preserve(ground, span);
+        if copied > 0 {
+            table.grounds.release(ground, copied);
+        }
+        self.answers.preserve(ground, span, &mut table.grounds);
+    }
+
+    /// Let go of all memory. The peer is fenced.
+    pub(super) fn clear<K>(&mut self, table: &mut Table<K>) {
+        self.inbox.clear();
+        self.outbox.clear(|ground| table.grounds.release(ground, 1));
+        self.answers.clear(&mut table.grounds);
+    }
+
+    /// Take one step with what has come.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Protocol`].
+    pub(super) fn step<K>(&mut self, table: &mut Table<K>) -> Result<Step, Error> {
+        if self.inbox.is_diverted() {
+            return Ok(Step::Wait);
+        }
+        match self.phase {
+            Phase::Header => self.header(),
+            Phase::Entries(header) => self.entries(header, table),
+            Phase::Indices(header) => Ok(self.body_begins(header, table)),
+            Phase::Values { at, staged, .. } => Ok(self.values(at, staged)),
+            Phase::Names(header) => self.names(header, table),
+            Phase::Cancel(header) => Ok(self.cancel(header, table)),
+        }
+    }
+
+    fn violation(&self, what: impl Into<String>) -> Error {
+        Error::Protocol {
+            what: what.into(),
+            offset: self.inbox.offset(),
+        }
+    }
+
+    fn header(&mut self) -> Result<Step, Error> {
+        let bytes = self.inbox.bytes();
+        if bytes.len() < REQUEST_BYTES {
+            return Ok(Step::Wait);
+        }
+        let header = RequestHeader::decode(bytes).map_err(|what| self.violation(what))?;
+        self.check_header(header)?;
+        self.inbox.consume(REQUEST_BYTES);
+        self.phase = match header.kind {
+            Kind::Pull | Kind::Push(_) => Phase::Entries(header),
+            Kind::Cancel => Phase::Cancel(header),
+            Kind::Names => {
+                self.stage(header.bytes);
+                Phase::Names(header)
+            }
+        };
+        Ok(Step::Again)
+    }
+
+    fn check_header(&self, header: RequestHeader) -> Result<(), Error> {
+        let RequestHeader {
+            entries,
+            slot,
+            bytes,
+            ..
+        } = header;
+        let entry_bytes = u64::from(entries) * ENTRY_BYTES as u64;
+        let (least, most) = match header.kind {
+            // Rows and row numbers of a push are bounded by the grant each, or are those of a single row.
+            Kind::Push(_) => (entry_bytes, entry_bytes + 2 * self.grant_bytes + 8),
+            // What a pull asks for is checked when its entries are known.
+            Kind::Pull => (entry_bytes, entry_bytes + self.grant_bytes),
+            Kind::Cancel => (4 * u64::from(entries), 4 * u64::from(entries)),
+            Kind::Names => (TAG_BYTES as u64, LIST_BYTES_MAX as u64),
+        };
+        if bytes < least || bytes > most {
+            return Err(self.violation(format!(
+                "a request of {entries} entries says that {bytes} bytes follow, where {least} to {most} may"
+            )));
+        }
+        let is_probe = header.kind == Kind::Names && entries == 0;
+        if is_probe {
+            return match slot {
+                NO_SLOT => Ok(()),
+                _ => Err(self.violation(format!("a question whether we live with slot {slot}"))),
+            };
+        }
+        match self.answers.is_free(slot) {
+            None => {
+                Err(self.violation(format!("a request with slot {slot}, which was not granted")))
+            }
+            Some(false) if header.kind != Kind::Cancel => {
+                Err(self.violation(format!("a request with slot {slot}, which is still taken")))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn entries<K>(&mut self, header: RequestHeader, table: &Table<K>) -> Result<Step, Error> {
+        let entries_bytes = usize::from(header.entries) * ENTRY_BYTES;
+        if self.inbox.bytes().len() < entries_bytes {
+            return Ok(Step::Wait);
+        }
+        let is_pull = header.kind == Kind::Pull;
+        self.asked.clear();
+        let (mut index_bytes, mut value_bytes, mut cost) = (0_u64, 0_u64, 0_u64);
+        for bytes in self.inbox.bytes()[..entries_bytes].chunks_exact(ENTRY_BYTES) {
+            let entry = Entry::decode(bytes).map_err(|what| self.violation(what))?;
+            let row_bytes = match table.find(entry.key()) {
+                Found::Live(tensor) => tensor.row_bytes,
+                Found::Stale { row_bytes, .. } => row_bytes,
+                Found::Never => return Err(self.violation(never(&entry))),
+            };
+            let bytes = row_bytes.saturating_mul(u64::from(entry.rows));
+            self.asked.push(Asked {
+                entry,
+                // Bounded by what the header was allowed to say, or the request is refused below.
+                indices_from: usize::try_from(index_bytes).unwrap_or(usize::MAX),
+                bytes,
+            });
+            index_bytes += entry.index_bytes();
+            value_bytes = value_bytes.saturating_add(bytes);
+            cost = cost.saturating_add(bytes.max(entry.index_bytes()));
+        }
+        let body = index_bytes.saturating_add(if is_pull { 0 } else { value_bytes });
+        if header.bytes != body.saturating_add(entries_bytes as u64) {
+            return Err(self.violation(format!(
+                "a request says that {} bytes follow, its entries make it {}",
+                header.bytes,
+                body.saturating_add(entries_bytes as u64)
+            )));
+        }
+        let left = self.grant_bytes - self.answers.owed_bytes();
+        if is_pull && cost > left {
+            return Err(self.violation(format!(
+                "a request for {cost} bytes, where {left} are left of the {} that were granted",
+                self.grant_bytes
+            )));
+        }
+        self.inbox.consume(entries_bytes);
+        self.answers.open(header.slot, u32::from(header.entries));
+        let index_bytes = usize::try_from(index_bytes).expect("bounded by the header");
+        if index_bytes > 0 {
+            let room = self.answers.indices(header.slot, index_bytes);
+            self.inbox.divert(room);
+        }
+        self.phase = Phase::Indices(header);
+        Ok(Step::Again)
+    }
+
+    /// Entries and row numbers are here: answer a pull, or begin with the values of a push.
+    fn body_begins<K>(&mut self, header: RequestHeader, table: &mut Table<K>) -> Step {
+        if let Kind::Push(operation) = header.kind {
+            self.phase = Phase::Values {
+                slot: header.slot,
+                operation,
+                at: 0,
+                staged: false,
+            };
+            return Step::Again;
+        }
+        for at in 0..self.asked.len() {
+            let asked = self.asked[at];
+            let cost = asked.bytes.max(asked.entry.index_bytes());
+            let (version, body) = match self.resolve(header.slot, &asked, table) {
+                Ok((tensor, rows)) => (tensor.version, answer(tensor, rows, &asked)),
+                Err(error) => (0, Body::Refusal(Box::new(error))),
+            };
+            let tag = asked.entry.tag;
+            self.answers
+                .add(header.slot, tag, version, cost, body, &mut table.grounds);
+        }
+        self.phase = Phase::Header;
+        Step::Again
+    }
+
+    /// The tensor and the rows of an entry, if they are there.
+    fn resolve<'a, K>(
+        &self,
+        slot: u32,
+        asked: &Asked,
+        table: &'a Table<K>,
+    ) -> Result<(&'a Tensor, Rows), Error> {
+        let entry = &asked.entry;
+        let tensor = match table.find(entry.key()) {
+            Found::Live(tensor) => tensor,
+            Found::Stale { current, .. } => {
+                return Err(Error::Stale {
+                    tensor: entry.tensor,
+                    held: entry.generation,
+                    current,
+                });
+            }
+            Found::Never => unreachable!("an id and its generations stay known"),
+        };
+        let count = u64::from(entry.rows);
+        let (rows, checked) = if entry.indexed {
+            let words = self
+                .answers
+                .words(slot, asked.indices_from, entry.rows as usize);
+            (Rows::Indices(words), check_indices(tensor.rows, words))
+        } else {
+            let first = entry.first;
+            (
+                Rows::Slice { first, count },
+                tensor.check_slice(first, count),
+            )
+        };
+        match checked {
+            Ok(()) => Ok((tensor, rows)),
+            Err(row) => Err(Error::OutOfRange {
+                tensor: Some(entry.tensor),
+                row,
+                rows: tensor.rows,
+            }),
+        }
+    }
+
+    fn values(&mut self, at: usize, staged: bool) -> Step {
+        let Some(asked) = self.asked.get(at) else {
+            self.phase = Phase::Header;
+            return Step::Again;
+        };
+        if staged || self.inbox.bytes().len() as u64 >= asked.bytes {
+            return Step::Apply;
+        }
+        self.stage(asked.bytes);
+        if let Phase::Values { staged, .. } = &mut self.phase {
+            *staged = true;
+        }
+        Step::Again
+    }
+
+    /// The next `bytes` go to the staging buffer.
+    fn stage(&mut self, bytes: u64) {
+        let bytes = usize::try_from(bytes).expect("bounded by the grant");
+        if self.staging.len() < bytes {
+            self.staging.resize(bytes, 0);
+        }
+        self.inbox.divert(Span::of(&mut self.staging[..bytes]));
+    }
+
+    /// What the push that is to be applied will change, where answers read that memory.
+    pub(super) fn changes<K>(&self, table: &Table<K>) -> Option<(u32, Span)> {
+        let Phase::Values { slot, at, .. } = self.phase else {
+            return None;
+        };
+        let asked = &self.asked[at];
+        let Found::Live(tensor) = table.find(asked.entry.key()) else {
+            return None;
+        };
+        if !table.grounds.has_readers(tensor.ground) {
+            return None;
+        }
+        match self.resolve(slot, asked, table).ok()?.1 {
+            Rows::Slice { first, count } => Some((tensor.ground, tensor.rows_at(first, count))),
+            Rows::Indices(_) => Some((tensor.ground, tensor.memory)),
+        }
+    }
+
+    /// Apply the push whose values are here. Answers that read what it changes were copied before.
+    pub(super) fn apply<K>(&mut self, table: &mut Table<K>) {
+        let Phase::Values {
+            slot,
+            operation,
+            at,
+            staged,
+        } = self.phase
+        else {
+            return;
+        };
+        let asked = self.asked[at];
+        let bytes = usize::try_from(asked.bytes).expect("bounded by the grant");
+        let values = match staged {
+            true => &self.staging[..bytes],
+            false => &self.inbox.bytes()[..bytes],
+        };
+        let values = Span::sending(values);
+        let verdict = match self.resolve(slot, &asked, table) {
+            Ok((tensor, rows)) if tensor.can(operation) => Ok(rows),
+            Ok(_) => Err(cannot_add(&asked.entry)),
+            Err(error) => Err(error),
+        };
+        let (version, body) = match verdict {
+            Ok(rows) => (
+                table.write(asked.entry.tensor, rows, operation, values),
+                Body::Done,
+            ),
+            Err(error) => (0, Body::Refusal(Box::new(error))),
+        };
+        let tag = asked.entry.tag;
+        self.answers
+            .add(slot, tag, version, 0, body, &mut table.grounds);
+        if !staged {
+            self.inbox.consume(bytes);
+        }
+        self.phase = Phase::Values {
+            slot,
+            operation,
+            at: at + 1,
+            staged: false,
+        };
+    }
+
+    fn names<K>(&mut self, header: RequestHeader, table: &mut Table<K>) -> Result<Step, Error> {
+        let bytes = usize::try_from(header.bytes).expect("bounded by the longest list");
+        let list = &self.staging[..bytes];
+        let tag = u32_at(list, 0);
+        let names = decode_names(&list[TAG_BYTES..], header.entries);
+        let names = names.map_err(|what| self.violation(what))?;
+        if header.entries == 0 {
+            if !self.answers.ask(tag) {
+                return Err(self.violation(
+                    "a second question whether we live, before the first was answered",
+                ));
+            }
+        } else {
+            let mut answer = Vec::new();
+            for name in names {
+                encode_answer(&table.meaning(name), &mut answer);
+            }
+            self.answers.open(header.slot, 1);
+            self.answers.add(
+                header.slot,
+                tag,
+                0,
+                0,
+                Body::Owned(answer),
+                &mut table.grounds,
+            );
+        }
+        self.phase = Phase::Header;
+        Ok(Step::Again)
+    }
+
+    fn cancel<K>(&mut self, header: RequestHeader, table: &mut Table<K>) -> Step {
+        let count = 4 * usize::from(header.entries);
+        if self.inbox.bytes().len() < count {
+            return Step::Wait;
+        }
+        for tag in self.inbox.bytes()[..count].chunks_exact(4) {
+            self.answers
+                .cancel(header.slot, u32_at(tag, 0), &mut table.grounds);
+        }
+        self.inbox.consume(count);
+        self.phase = Phase::Header;
+        Step::Again
+    }
+}
+
+fn answer(tensor: &Tensor, rows: Rows, asked: &Asked) -> Body {
+    match rows {
+        Rows::Slice { first, count } => Body::Rows {
+            ground: tensor.ground,
+            rows: tensor.rows_at(first, count),
+        },
+        Rows::Indices(words) => Body::Gather {
+            ground: tensor.ground,
+            tensor: tensor.memory,
+            row_bytes: tensor.rows_at(0, 1).bytes(),
+            from: asked.indices_from,
+            rows: words.count(),
+        },
+    }
+}
+
+fn never(entry: &Entry) -> String {
+    format!(
+        "tag {} names generation {} of tensor {}, which there never was",
+        entry.tag, entry.generation, entry.tensor
+    )
+}
+
+fn cannot_add(entry: &Entry) -> Error {
+    Error::Config {
+        setting: "the operation \"add\" on tensor",
+        value: u64::from(entry.tensor),
+        advice: "its dtype is no number; use \"set\"",
+    }
+}
+
+impl Entry {
+    fn key(&self) -> Key {
+        Key {
+            id: self.tensor,
+            generation: self.generation,
+        }
+    }
+}

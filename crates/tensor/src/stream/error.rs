@@ -1,0 +1,64 @@
+//! What can go wrong with a link or a server.
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+/// Why something was refused or ended.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The machine's own word, about what it was asked for or about its peer.
+    #[error("{peer}: {error}")]
+    Tensor {
+        /// The other end.
+        peer: Arc<str>,
+        /// What it was.
+        error: crate::Error,
+    },
+    /// It was closed here.
+    #[error("{what} is closed; open another one")]
+    Closed {
+        /// The link or server.
+        what: Arc<str>,
+    },
+    /// It was canceled here.
+    #[error("{what}: it was canceled")]
+    Canceled {
+        /// The link.
+        what: Arc<str>,
+    },
+    /// Time ran out for a wait; what is waited for goes on.
+    #[error("{peer} did not end it in time")]
+    Deadline {
+        /// The other end.
+        peer: Arc<str>,
+    },
+    /// A signal came while waiting; wait again.
+    #[error("a signal interrupted the wait")]
+    Interrupted,
+    /// A forked child must not use what is its parent's.
+    #[error(
+        "{what} belongs to the process that made it, of which this one was forked; open another one here"
+    )]
+    Forked {
+        /// The link or server.
+        what: Arc<str>,
+    },
+    /// The kernel refused.
+    #[error("{what} failed: {errno}")]
+    System {
+        /// Which call.
+        what: &'static str,
+        /// Why.
+        errno: Errno,
+    },
+    /// The connection could not be taken over.
+    #[error(transparent)]
+    Transport(#[from] forebay_transport::Error),
+}
+
+impl Error {
+    pub(super) fn system(what: &'static str) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self::System { what, errno }
+    }
+}

@@ -1,0 +1,301 @@
+//! What lies under a link's lock: the requester, its channel, who leads, and turns of them.
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::{Thread, ThreadId};
+use std::time::{Duration, Instant};
+
+use super::{Counters, Work};
+use crate::requester::{Canceled, End, Limits, Refused, Requester};
+use crate::stream::batch::{Batch, Job};
+use crate::stream::channel::{Channel, Fault};
+use crate::stream::error::Error;
+use crate::stream::exchange::{self, Machine, Pieces, Standing};
+use crate::stream::port::Core;
+use crate::sys::span::Span;
+
+impl<M: Send + Sync> Machine for Requester<Job<M>> {
+    fn outgoing(&mut self, into: &mut [Span]) -> usize {
+        Self::outgoing(self, into)
+    }
+    fn sent(&mut self, bytes: usize, now: Instant) {
+        Self::sent(self, bytes, now);
+    }
+    fn incoming(&mut self) -> [Span; 2] {
+        Self::incoming(self)
+    }
+    fn received(&mut self, bytes: usize, now: Instant) -> Result<(), crate::Error> {
+        Self::received(self, bytes, now)
+    }
+    fn feed(&mut self, bytes: &[u8], now: Instant) -> Result<(), crate::Error> {
+        Self::feed(self, bytes, now)
+    }
+}
+
+/// Who receives what comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lead {
+    Nobody,
+    Thread(ThreadId),
+    /// One of the ports.
+    Port(usize),
+}
+
+/// A port that has batches here.
+pub(super) struct Seat<M> {
+    pub(super) core: Arc<Core<M>>,
+    pub(super) place: u64,
+    /// How many of its batches have not ended.
+    pub(super) batches: usize,
+}
+
+pub(super) struct Inner<M> {
+    pub(super) requester: Requester<Job<M>>,
+    /// None once closed or broken.
+    pub(super) channel: Option<Channel>,
+    fault: Option<Error>,
+    peer: Arc<str>,
+    pub(super) lead: Lead,
+    /// Threads that wait while somebody else leads.
+    pub(super) followers: VecDeque<Thread>,
+    pub(super) seats: Vec<Seat<M>>,
+    /// The socket takes no more for now.
+    pub(super) blocked: bool,
+    /// There is more to do without waiting.
+    pub(super) again: bool,
+    /// When to come back without an event.
+    pub(super) due: Option<Instant>,
+    /// Of batches that have one, until they have ended.
+    deadlines: Vec<(Instant, Arc<Batch<M>>)>,
+    pieces: Pieces,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+impl<M> Inner<M> {
+    pub(super) fn is_open(&self) -> bool {
+        self.channel.is_some()
+    }
+
+    /// Close the descriptor and nothing else, in a forked child.
+    pub(super) fn let_go(&mut self) {
+        self.channel = None;
+    }
+
+    /// Make sure that the peer cannot move bytes any more.
+    pub(super) fn fence(&mut self) {
+        if let Some(channel) = self.channel.take() {
+            for seat in &self.seats {
+                seat.core.forget(channel.socket());
+            }
+            channel.hang_up();
+        }
+    }
+}
+
+impl<M: Send + Sync + 'static> Inner<M> {
+    pub(super) fn new(channel: Channel, limits: Limits, peer: Arc<str>) -> Self {
+        Self {
+            requester: Requester::new(limits, Instant::now()),
+            channel: Some(channel),
+            fault: None,
+            peer,
+            lead: Lead::Nobody,
+            followers: VecDeque::new(),
+            seats: Vec::new(),
+            blocked: false,
+            again: false,
+            due: None,
+            deadlines: Vec::new(),
+            pieces: exchange::pieces(),
+            sent_bytes: 0,
+            received_bytes: 0,
+        }
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        Counters {
+            outstanding: self.requester.outstanding(),
+            waiting: self.requester.waiting(),
+            sent_bytes: self.sent_bytes,
+            received_bytes: self.received_bytes,
+        }
+    }
+
+    /// Take over what is asked for; how many these are.
+    pub(super) fn ask(
+        &mut self,
+        batch: &Arc<Batch<M>>,
+        works: impl IntoIterator<Item = Work>,
+    ) -> usize {
+        let mut count = 0;
+        for (work, index) in works.into_iter().zip(0u32..) {
+            count += 1;
+            let job = Job {
+                batch: Arc::clone(batch),
+                index,
+            };
+            let asked = match work {
+                Work::Pull(pull) => self.requester.pull(pull, job, None),
+                Work::Push(push) => self.requester.push(push, job, None),
+            };
+            match asked {
+                Ok(ticket) => batch.begin(index, ticket),
+                Err(refused) => self.refuse(refused),
+            }
+        }
+        count
+    }
+
+    pub(super) fn ask_names(&mut self, batch: &Arc<Batch<M>>, names: &[&str]) {
+        let job = Job {
+            batch: Arc::clone(batch),
+            index: 0,
+        };
+        match self.requester.look_up(names, job, None) {
+            Ok(ticket) => batch.begin(0, ticket),
+            Err(refused) => self.refuse(refused),
+        }
+    }
+
+    fn refuse(&mut self, refused: Refused<Job<M>>) {
+        let error = self.in_own_words(refused.error);
+        self.end(&refused.keeper.batch, refused.keeper.index, Err(error));
+    }
+
+    /// Have the batch end by then.
+    pub(super) fn limit(&mut self, batch: &Arc<Batch<M>>, now: Instant, timeout: Option<Duration>) {
+        if let Some(due) = timeout.and_then(|timeout| now.checked_add(timeout))
+            && !batch.is_done()
+        {
+            self.deadlines.push((due, Arc::clone(batch)));
+        }
+    }
+
+    /// Send what can be.
+    pub(super) fn send(&mut self, now: Instant) {
+        let Some(channel) = &mut self.channel else {
+            return;
+        };
+        let mut standing = Standing::default();
+        let pieces = &mut self.pieces;
+        let sent = exchange::send(channel, &mut self.requester, pieces, now, &mut standing);
+        self.settle(now, standing, sent);
+    }
+
+    /// Send and receive what can be, within one turn's budget.
+    pub(super) fn turn(&mut self, now: Instant) {
+        let Some(channel) = &mut self.channel else {
+            return;
+        };
+        let mut standing = Standing::default();
+        let (requester, pieces) = (&mut self.requester, &mut self.pieces);
+        let turned = exchange::receive(channel, requester, now, &mut standing);
+        let more = std::mem::take(&mut standing.again) || channel.holds_received();
+        let turned =
+            turned.and_then(|()| exchange::send(channel, requester, pieces, now, &mut standing));
+        standing.again |= more;
+        self.settle(now, standing, turned);
+    }
+
+    /// Note where a turn led, and what time it is.
+    fn settle(&mut self, now: Instant, standing: Standing, turned: Result<(), Fault>) {
+        self.sent_bytes += standing.sent as u64;
+        self.received_bytes += standing.received as u64;
+        self.blocked = standing.blocked;
+        self.again = standing.again;
+        self.take_ends();
+        match turned {
+            Ok(()) => self.keep_time(now),
+            Err(fault) => self.break_off(fault),
+        }
+    }
+
+    fn keep_time(&mut self, now: Instant) {
+        self.deadlines.retain(|(_, batch)| !batch.is_done());
+        while let Some(at) = self.deadlines.iter().position(|(due, _)| *due <= now) {
+            let (_, batch) = self.deadlines.swap_remove(at);
+            let late = Error::Deadline {
+                peer: Arc::clone(&self.peer),
+            };
+            self.give_up(&batch, &late);
+            self.again = true; // the peer is to be told
+        }
+        match self.requester.expire(now) {
+            Ok(due) => {
+                let deadline = self.deadlines.iter().map(|(due, _)| *due).min();
+                self.due = [due, deadline].into_iter().flatten().min();
+                self.again |= !self.blocked && self.requester.wants_write();
+            }
+            Err(silent) => self.break_off(Fault::Peer(silent)),
+        }
+    }
+
+    /// End what of a batch has not ended; its memory stays with the requester for as long as somebody writes there.
+    pub(super) fn give_up(&mut self, batch: &Arc<Batch<M>>, why: &Error) {
+        for (index, ticket) in batch.unfinished() {
+            let canceled = self.requester.cancel(ticket);
+            if !matches!(canceled, Canceled::Gone) {
+                self.end(batch, index, Err(why.clone()));
+            }
+        }
+        self.take_ends();
+    }
+
+    pub(super) fn close(&mut self) {
+        if self.fault.is_none() {
+            self.fault = Some(Error::Closed {
+                what: Arc::clone(&self.peer),
+            });
+        }
+        self.break_off(Fault::Ended);
+    }
+
+    /// The connection is of no use any more: everything outstanding ends.
+    fn break_off(&mut self, fault: Fault) {
+        self.fence();
+        let error = fault.into_error();
+        self.fault.get_or_insert_with(|| Error::Tensor {
+            peer: Arc::clone(&self.peer),
+            error: error.clone(),
+        });
+        self.requester.break_off(error);
+        self.take_ends();
+        self.deadlines.clear();
+        (self.blocked, self.again, self.due) = (false, false, None);
+    }
+
+    fn take_ends(&mut self) {
+        while let Some(end) = self.requester.take_end() {
+            match end {
+                End::Over { keeper, result, .. } => {
+                    let result = result.map_err(|error| self.in_own_words(error));
+                    self.end(&keeper.batch, keeper.index, result);
+                }
+                // Deadlines are this link's own, so none is late; what was canceled has ended before.
+                End::Late { .. } | End::Released { .. } => {}
+            }
+        }
+    }
+
+    fn end(&mut self, batch: &Batch<M>, index: u32, result: Result<crate::Outcome, Error>) {
+        if batch.end(index, result)
+            && let Some(bell) = batch.bell()
+        {
+            let of = |seat: &&mut Seat<M>| Arc::ptr_eq(&seat.core.bell, bell);
+            if let Some(seat) = self.seats.iter_mut().find(of) {
+                seat.batches = seat.batches.saturating_sub(1);
+            }
+        }
+    }
+
+    /// The machine's error, unless it is about what was done here.
+    fn in_own_words(&self, error: crate::Error) -> Error {
+        match &self.fault {
+            Some(closed @ Error::Closed { .. }) => closed.clone(),
+            _ => Error::Tensor {
+                peer: Arc::clone(&self.peer),
+                error,
+            },
+        }
+    }
+}

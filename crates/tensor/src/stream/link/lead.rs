@@ -1,0 +1,285 @@
+//! Who drives a link: one thread that waits, or one port; the others follow until it hands on.
+use std::sync::{Arc, MutexGuard};
+use std::thread::{current, park_timeout};
+use std::time::{Duration, Instant};
+
+use forebay_transport::wire::Socket;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::inner::{Inner, Lead, Seat};
+use super::{Link, Until};
+use crate::stream::batch::Batch;
+use crate::stream::channel::Channel;
+use crate::stream::error::Error;
+use crate::stream::port::{Core, Port};
+
+/// After this a thread that follows looks for signals, which do not wake it.
+const SIGNALS: Duration = Duration::from_millis(100);
+
+impl<M: Send + Sync + 'static> Inner<M> {
+    pub(super) fn is_led_by(&self, port: &Arc<Core<M>>) -> bool {
+        match self.lead {
+            Lead::Port(at) => Arc::ptr_eq(&self.seats[at].core, port),
+            Lead::Nobody | Lead::Thread(_) => false,
+        }
+    }
+
+    /// Whether this thread leads from here on.
+    fn take_lead(&mut self) -> bool {
+        let me = Lead::Thread(current().id());
+        match self.lead {
+            Lead::Nobody => {}
+            Lead::Port(at) if self.seats[at].batches == 0 => self.unseat(at),
+            lead => return lead == me,
+        }
+        self.lead = me;
+        true
+    }
+
+    /// A port leads no more; its socket is not watched there.
+    fn unseat(&mut self, at: usize) {
+        self.lead = Lead::Nobody;
+        if let Some(channel) = &self.channel {
+            self.seats[at].core.forget(channel.socket());
+        }
+    }
+
+    /// Have a port lead.
+    fn enthrone(&mut self, at: usize) {
+        let Some(channel) = &self.channel else {
+            self.lead = Lead::Nobody;
+            return;
+        };
+        self.lead = Lead::Port(at);
+        let seat = &self.seats[at];
+        seat.core
+            .watch(seat.place, channel.socket(), self.blocked, false);
+        if let Some(due) = self.due {
+            seat.core.arm(due);
+        }
+        if self.again {
+            seat.core.ring();
+        }
+    }
+
+    /// Who leads does not need to: have somebody else do it who does.
+    fn hand_on(&mut self) {
+        if let Lead::Port(at) = self.lead {
+            self.unseat(at);
+        }
+        self.lead = Lead::Nobody;
+        if let Some(at) = self.seats.iter().position(|seat| seat.batches > 0) {
+            self.enthrone(at);
+        } else if let Some(follower) = self.followers.pop_front() {
+            follower.unpark();
+        }
+    }
+
+    /// This thread leads no more, if it did, and follows nobody.
+    fn step_down(&mut self) {
+        let me = current().id();
+        self.unfollow();
+        // It may have been called to lead while it made up its mind to leave.
+        if matches!(self.lead, Lead::Nobody) || self.lead == Lead::Thread(me) {
+            self.hand_on();
+        }
+    }
+
+    fn unfollow(&mut self) {
+        let me = current().id();
+        self.followers.retain(|follower| follower.id() != me);
+    }
+
+    /// A port has one batch more.
+    fn count(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) {
+        let known = |seat: &Seat<M>| Arc::ptr_eq(&seat.core, port);
+        let at = self.seats.iter().position(known).unwrap_or_else(|| {
+            self.seats.push(Seat {
+                core: Arc::clone(port),
+                place: port.seat(link),
+                batches: 0,
+            });
+            self.seats.len() - 1
+        });
+        self.seats[at].batches += 1;
+        match self.lead {
+            Lead::Nobody => self.enthrone(at),
+            Lead::Port(other) if other != at && self.seats[other].batches == 0 => {
+                self.unseat(other);
+                self.enthrone(at);
+            }
+            Lead::Port(_) | Lead::Thread(_) => {}
+        }
+    }
+}
+
+impl<M: Send + Sync + 'static> Link<M> {
+    /// Send what was asked for, and see to it that somebody receives what comes of it.
+    pub(super) fn go(
+        &self,
+        mut inner: MutexGuard<'_, Inner<M>>,
+        batch: &Arc<Batch<M>>,
+        timeout: Option<Duration>,
+        port: Option<&Port<M>>,
+    ) {
+        let now = Instant::now();
+        let due = inner.due;
+        inner.limit(batch, now, timeout);
+        if let Some(port) = port
+            && !batch.is_done()
+        {
+            inner.count(&self.own, &port.core);
+        }
+        inner.send(now);
+        let sooner = inner.due.is_some_and(|at| due.is_none_or(|due| at < due));
+        if matches!(inner.lead, Lead::Thread(_)) && (sooner || inner.blocked || inner.again) {
+            self.ring(); // it sleeps on something else
+        }
+        self.after(&mut inner);
+    }
+
+    /// What follows from a turn for those who do not take part in it.
+    pub(super) fn after(&self, inner: &mut Inner<M>) {
+        let Lead::Port(at) = inner.lead else {
+            return;
+        };
+        if inner.seats[at].batches == 0 && !(inner.followers.is_empty() && inner.is_open()) {
+            return inner.hand_on();
+        }
+        let seat = &inner.seats[at];
+        if let Some(channel) = &inner.channel {
+            seat.core
+                .watch(seat.place, channel.socket(), inner.blocked, true);
+        }
+        if let Some(due) = inner.due {
+            seat.core.arm(due);
+        }
+        if inner.again {
+            seat.core.ring();
+        }
+    }
+
+    /// A port is closed: it leads no more, and hears of nothing.
+    pub(in crate::stream) fn leave(&self, port: &Arc<Core<M>>) {
+        let Ok(mut inner) = self.lock() else {
+            return;
+        };
+        let known = |seat: &Seat<M>| Arc::ptr_eq(&seat.core, port);
+        let Some(at) = inner.seats.iter().position(known) else {
+            return;
+        };
+        inner.seats[at].batches = 0;
+        let leads = inner.lead == Lead::Port(at);
+        if leads {
+            inner.unseat(at);
+        }
+        inner.seats.remove(at);
+        match inner.lead {
+            Lead::Port(other) if other > at => inner.lead = Lead::Port(other - 1),
+            _ if leads => inner.hand_on(),
+            _ => {}
+        }
+    }
+
+    /// Wait for a batch of this link, by driving it, or while somebody else does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Deadline`], [`Error::Interrupted`], [`Error::Forked`]; the batch goes on then.
+    pub fn wait(
+        &self,
+        batch: &Arc<Batch<M>>,
+        until: Until,
+        deadline: Option<Instant>,
+    ) -> Result<(), Error> {
+        let reached = || batch.is_done() || (until == Until::More && batch.has_news());
+        if reached() {
+            return Ok(());
+        }
+        batch.wake(Some((current(), until == Until::More)));
+        let waited = loop {
+            let mut inner = self.lock()?;
+            inner.unfollow();
+            if reached() {
+                break Ok(());
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                break Err(Error::Deadline {
+                    peer: Arc::clone(&self.peer),
+                });
+            }
+            let slept = if inner.take_lead() {
+                self.lead(inner, deadline)
+            } else {
+                inner.followers.push_back(current());
+                drop(inner);
+                follow(deadline)
+            };
+            if slept.is_err() {
+                break slept;
+            }
+        };
+        batch.wake(None);
+        let mut inner = self.lock()?;
+        inner.step_down();
+        self.after(&mut inner);
+        waited
+    }
+
+    /// Sleep on the socket, unless there is something to do at once, and do it.
+    fn lead(
+        &self,
+        inner: MutexGuard<'_, Inner<M>>,
+        deadline: Option<Instant>,
+    ) -> Result<(), Error> {
+        let Some(watch) = inner.channel.as_ref().map(Channel::watch) else {
+            return Ok(()); // it was closed, and everything has ended
+        };
+        let (again, blocked, due) = (inner.again, inner.blocked, inner.due);
+        drop(inner);
+        if !again {
+            let until = [due, deadline].into_iter().flatten().min();
+            self.sleep(&watch, blocked, until)?;
+        }
+        let mut inner = self.lock()?;
+        inner.turn(Instant::now());
+        Ok(())
+    }
+
+    fn sleep(&self, socket: &Socket, blocked: bool, until: Option<Instant>) -> Result<(), Error> {
+        let mut interest = PollFlags::IN;
+        interest.set(PollFlags::OUT, blocked);
+        let timeout = until.map(|until| {
+            let left = until.saturating_duration_since(Instant::now());
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        let mut watched = [
+            PollFd::new(socket, interest),
+            PollFd::new(&self.wake, PollFlags::IN),
+        ];
+        match poll(&mut watched, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Err(Error::Interrupted),
+            Err(errno) => return Err(Error::system("poll")(errno)),
+        }
+        if !watched[1].revents().is_empty() {
+            _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        }
+        Ok(())
+    }
+}
+
+/// Sleep until the batch has news or this thread is to lead.
+fn follow(deadline: Option<Instant>) -> Result<(), Error> {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let begun = Instant::now();
+    park_timeout(left.unwrap_or(SIGNALS).min(SIGNALS));
+    if begun.elapsed() < SIGNALS || left.is_some_and(|left| left < SIGNALS) {
+        return Ok(());
+    }
+    Err(Error::Interrupted)
+}

@@ -1,0 +1,253 @@
+//! A client's connection: driven by whoever waits for it, one at a time.
+//!
+//! The lock is held for one bounded turn, never across a wait. Lock order: a link's, then a batch's, then a port's.
+mod inner;
+mod lead;
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use forebay_transport::Wire;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::batch::Batch;
+use super::channel::Channel;
+use super::error::Error;
+use super::port::{Core, Port};
+use crate::requester::{Limits, Pull, Push};
+use inner::Inner;
+
+/// One of a batch's operations.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// Rows to get.
+    Pull(Pull),
+    /// Rows to set, or to add to.
+    Push(Push),
+}
+
+/// How a link is made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What errors call the server: its address.
+    pub peer: String,
+    /// What the server granted, and our own.
+    pub limits: Limits,
+}
+
+/// What a wait is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// All of the batch has ended.
+    All,
+    /// Something of it has ended that was not taken yet, or all has.
+    More,
+}
+
+/// What a link has counted and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Pulls and pushes that are with the server.
+    pub outstanding: usize,
+    /// Those that wait for a slot.
+    pub waiting: usize,
+    /// To the server.
+    pub sent_bytes: u64,
+    /// From it.
+    pub received_bytes: u64,
+}
+
+/// A connection to one server; `M` keeps the memory of a batch. Every method may be called from any thread.
+pub struct Link<M> {
+    inner: Mutex<Inner<M>>,
+    peer: Arc<str>,
+    /// Wakes the thread that leads.
+    wake: OwnedFd,
+    own: Weak<Self>,
+    epoch: u64,
+}
+
+impl<M: Send + Sync + 'static> Link<M> {
+    /// Go on with a stream on which the server has said welcome.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] where no descriptor is left; [`Error::Transport`] for shared memory.
+    pub fn new(wire: Wire, settings: Settings) -> Result<Arc<Self>, Error> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake = wake.map_err(Error::system("eventfd"))?;
+        let peer: Arc<str> = settings.peer.into();
+        let channel = Channel::new(wire)?;
+        let inner = Inner::new(channel, settings.limits, Arc::clone(&peer));
+        Ok(Arc::new_cyclic(|own| Self {
+            inner: Mutex::new(inner),
+            peer,
+            wake,
+            own: Weak::clone(own),
+            epoch: forebay_memory::epoch(),
+        }))
+    }
+
+    /// What errors call the server.
+    pub fn peer(&self) -> &Arc<str> {
+        &self.peer
+    }
+
+    /// Begin what is asked for, as operations 0 and on of the batch, without waiting. What is refused has ended then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`]; nothing has begun.
+    ///
+    /// # Panics
+    ///
+    /// Where the batch was made for another number of them.
+    pub fn begin(
+        &self,
+        batch: &Arc<Batch<M>>,
+        works: impl IntoIterator<Item = Work>,
+        timeout: Option<Duration>,
+    ) -> Result<(), Error> {
+        let mut inner = self.lock()?;
+        let count = inner.ask(batch, works);
+        assert_eq!(count, batch.len(), "a batch of another size");
+        self.go(inner, batch, timeout, None);
+        Ok(())
+    }
+
+    /// The same for a batch of which a port hears under the number `ticket`: at each end, or at the last one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::begin`].
+    pub fn start(
+        &self,
+        (port, ticket, each): (&Port<M>, u64, bool),
+        (memory, count): (M, usize),
+        works: impl IntoIterator<Item = Work>,
+        timeout: Option<Duration>,
+    ) -> Result<Arc<Batch<M>>, Error> {
+        let bell = Arc::clone(&port.core.bell);
+        let batch = Batch::ported(memory, count, (bell, ticket), each);
+        let mut inner = self.lock()?;
+        let count = inner.ask(&batch, works);
+        assert_eq!(count, batch.len(), "a batch of another size");
+        self.go(inner, &batch, timeout, Some(port));
+        Ok(batch)
+    }
+
+    /// Ask what names mean, as the one operation of a batch; a port hears of it under a number where there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::begin`].
+    pub fn look_up(
+        &self,
+        memory: M,
+        names: &[&str],
+        timeout: Option<Duration>,
+        port: Option<(&Port<M>, u64)>,
+    ) -> Result<Arc<Batch<M>>, Error> {
+        let batch = match port {
+            None => Batch::new(memory, 1),
+            Some((port, ticket)) => {
+                Batch::ported(memory, 1, (Arc::clone(&port.core.bell), ticket), false)
+            }
+        };
+        let mut inner = self.lock()?;
+        inner.ask_names(&batch, names);
+        self.go(inner, &batch, timeout, port.map(|(port, _)| port));
+        Ok(batch)
+    }
+
+    /// Give up what of the batch has not ended: it ends with [`Error::Canceled`], and its memory is kept until nobody
+    /// moves bytes there. Idempotent.
+    pub fn cancel(&self, batch: &Arc<Batch<M>>) {
+        if let Ok(mut inner) = self.lock() {
+            inner.give_up(
+                batch,
+                &Error::Canceled {
+                    what: Arc::clone(&self.peer),
+                },
+            );
+            inner.send(Instant::now());
+            self.after(&mut inner);
+        }
+    }
+
+    /// Look at the socket without waiting; whether the link may be used.
+    pub fn probe(&self) -> bool {
+        let Ok(mut inner) = self.lock() else {
+            return false;
+        };
+        inner.turn(Instant::now());
+        self.after(&mut inner);
+        inner.is_open()
+    }
+
+    /// Whether it was not closed and is not known to be broken.
+    pub fn is_open(&self) -> bool {
+        self.lock().is_ok_and(|inner| inner.is_open())
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.lock()
+            .map(|inner| inner.counters())
+            .unwrap_or_default()
+    }
+
+    /// Close now: what is outstanding ends with [`Error::Closed`]. Idempotent.
+    ///
+    /// In a forked child only the descriptor is closed; the server notices nothing.
+    pub fn close(&self) {
+        if self.epoch != forebay_memory::epoch() {
+            if let Ok(mut inner) = self.inner.try_lock() {
+                inner.let_go();
+            }
+            return;
+        }
+        let mut inner = self.lock_any();
+        inner.close();
+        self.after(&mut inner);
+        self.ring();
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, Inner<M>>, Error> {
+        if self.epoch == forebay_memory::epoch() {
+            return Ok(self.lock_any());
+        }
+        Err(Error::Forked {
+            what: Arc::clone(&self.peer),
+        })
+    }
+
+    fn lock_any(&self) -> MutexGuard<'_, Inner<M>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
+    }
+
+    /// A port's turn of this link, if it leads it.
+    pub(super) fn turn_of(&self, port: &Arc<Core<M>>, now: Instant) {
+        if let Ok(mut inner) = self.lock()
+            && inner.is_led_by(port)
+        {
+            inner.turn(now);
+            self.after(&mut inner);
+        }
+    }
+}
+
+impl<M> Drop for Link<M> {
+    fn drop(&mut self) {
+        // Nobody waits for it any more, so nobody has to be told.
+        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if self.epoch == forebay_memory::epoch() {
+            inner.fence();
+        }
+    }
+}

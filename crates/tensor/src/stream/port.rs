@@ -1,0 +1,291 @@
+//! Where an event loop, or the thread that completes futures, drives links and hears of its batches.
+//!
+//! One descriptor is readable when anything is due: an `epoll` of the sockets of the links that this port leads, of a timer
+//! for their deadlines, and of an eventfd, which tells of batches whose link somebody else led.
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use super::error::Error;
+use super::link::Link;
+
+const EVENTS: usize = 64;
+/// Beyond every link.
+const WAKE: u64 = u64::MAX;
+const TIMER: u64 = u64::MAX - 1;
+
+/// Batches that have news, and what wakes whoever takes them.
+pub(super) struct Bell {
+    wake: OwnedFd,
+    news: Mutex<News>,
+}
+
+#[derive(Default)]
+struct News {
+    tickets: Vec<u64>,
+    /// The port's turn goes on, at whose end the tickets are taken: nobody has to be woken.
+    attended: bool,
+    closed: bool,
+}
+
+impl Bell {
+    /// A batch has news.
+    pub(super) fn tell(&self, ticket: u64) {
+        let mut news = self.news();
+        if news.closed {
+            return;
+        }
+        news.tickets.push(ticket);
+        if !news.attended && news.tickets.len() == 1 {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
+    }
+
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What links know of a port.
+pub(super) struct Core<M> {
+    pub(super) bell: Arc<Bell>,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    state: Mutex<State<M>>,
+}
+
+struct State<M> {
+    links: Vec<Weak<Link<M>>>,
+    /// When the timer rings.
+    armed: Option<Instant>,
+}
+
+impl<M> Core<M> {
+    /// Have the link a place here.
+    pub(super) fn seat(&self, link: &Weak<Link<M>>) -> u64 {
+        let mut state = self.state();
+        let free = state
+            .links
+            .iter()
+            .position(|seated| seated.strong_count() == 0);
+        let place = free.unwrap_or_else(|| {
+            state.links.push(Weak::new());
+            state.links.len() - 1
+        });
+        state.links[place] = Weak::clone(link);
+        place as u64
+    }
+
+    /// Be told of what the socket can do.
+    pub(super) fn watch(&self, place: u64, socket: &OwnedFd, blocked: bool, added: bool) {
+        let mut wanted = EventFlags::IN;
+        wanted.set(EventFlags::OUT, blocked);
+        let data = EventData::new_u64(place);
+        // A refusal means that no memory is left for it: then the timer finds out.
+        _ = if added {
+            epoll::modify(&self.epoll, socket, data, wanted)
+        } else {
+            epoll::add(&self.epoll, socket, data, wanted)
+        };
+    }
+
+    pub(super) fn forget(&self, socket: &OwnedFd) {
+        _ = epoll::delete(&self.epoll, socket); // it may not be there
+    }
+
+    /// Come back by then.
+    pub(super) fn arm(&self, due: Instant) {
+        let mut state = self.state();
+        if state.armed.is_some_and(|armed| armed <= due) {
+            return;
+        }
+        state.armed = Some(due);
+        let until = due.saturating_duration_since(Instant::now());
+        let value = Timespec {
+            tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: until.subsec_nanos().max(1).into(), // zero would disarm it
+        };
+        let once = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: value,
+        };
+        _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+    }
+
+    /// Come back at once.
+    pub(super) fn ring(&self) {
+        self.bell.ring();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<M>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn link(&self, place: u64) -> Option<Arc<Link<M>>> {
+        let place = usize::try_from(place).ok()?;
+        self.state().links.get(place)?.upgrade()
+    }
+}
+
+/// Drives links for whoever calls [`Port::turn`] or [`Port::wait`], one thread at a time.
+///
+/// A link is led by its port while batches of that port are outstanding, unless a thread that waits for a batch of its own
+/// leads it already.
+pub struct Port<M: Send + Sync + 'static> {
+    pub(super) core: Arc<Core<M>>,
+    epoch: u64,
+}
+
+impl<M: Send + Sync + 'static> Port<M> {
+    /// A port without links; [`Link::start`](super::Link::start) brings them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] where no descriptor is left: it takes three.
+    pub fn new() -> Result<Self, Error> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(Error::system("epoll"))?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags);
+        let timer = timer.map_err(Error::system("timerfd"))?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake = wake.map_err(Error::system("eventfd"))?;
+        for (descriptor, data) in [(&wake, WAKE), (&timer, TIMER)] {
+            epoll::add(&epoll, descriptor, EventData::new_u64(data), EventFlags::IN)
+                .map_err(Error::system("epoll"))?;
+        }
+        Ok(Self {
+            core: Arc::new(Core {
+                bell: Arc::new(Bell {
+                    wake,
+                    news: Mutex::default(),
+                }),
+                epoll,
+                timer,
+                state: Mutex::new(State {
+                    links: Vec::new(),
+                    armed: None,
+                }),
+            }),
+            epoch: forebay_memory::epoch(),
+        })
+    }
+
+    /// Readable when [`Self::turn`] is due. The port owns it.
+    pub fn fileno(&self) -> RawFd {
+        self.core.epoll.as_raw_fd()
+    }
+
+    /// Do what can be done without waiting, and append the numbers of the batches that have news, each once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Forked`], [`Error::System`].
+    pub fn turn(&self, tickets: &mut Vec<u64>) -> Result<(), Error> {
+        self.drive(Some(&NOW), tickets)
+    }
+
+    /// The same, after sleeping until something is due, which need not bring news.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::turn`]; [`Error::Interrupted`].
+    pub fn wait(&self, tickets: &mut Vec<u64>) -> Result<(), Error> {
+        self.drive(None, tickets)
+    }
+
+    fn drive(&self, timeout: Option<&Timespec>, tickets: &mut Vec<u64>) -> Result<(), Error> {
+        self.check()?;
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
+        let (events, _) = match epoll::wait(&self.core.epoll, &mut events[..], timeout) {
+            Ok(found) => found,
+            Err(Errno::INTR) => return Err(Error::Interrupted),
+            Err(errno) => return Err(Error::system("epoll_wait")(errno)),
+        };
+        self.core.bell.news().attended = true;
+        let now = Instant::now();
+        for event in events {
+            match event.data.u64() {
+                WAKE => _ = rustix::io::read(&self.core.bell.wake, &mut [0; 8]),
+                TIMER => self.expire(now),
+                place => {
+                    if let Some(link) = self.core.link(place) {
+                        link.turn_of(&self.core, now);
+                    }
+                }
+            }
+        }
+        let mut news = self.core.bell.news();
+        news.attended = false;
+        tickets.append(&mut news.tickets);
+        if news.closed && tickets.is_empty() {
+            return Err(closed());
+        }
+        Ok(())
+    }
+
+    /// Time has passed for some link.
+    fn expire(&self, now: Instant) {
+        _ = rustix::io::read(&self.core.timer, &mut [0; 8]);
+        let links = {
+            let mut state = self.core.state();
+            state.armed = None;
+            state.links.clone()
+        };
+        for link in links.iter().filter_map(Weak::upgrade) {
+            link.turn_of(&self.core, now);
+        }
+    }
+
+    /// Give the links back; whoever waits here wakes up. Idempotent. In a forked child it does nothing.
+    pub fn close(&self) {
+        if self.check().is_err() {
+            return;
+        }
+        self.core.bell.news().closed = true;
+        let links = std::mem::take(&mut self.core.state().links);
+        for link in links.iter().filter_map(Weak::upgrade) {
+            link.leave(&self.core);
+        }
+        self.core.ring();
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.epoch == forebay_memory::epoch() {
+            return Ok(());
+        }
+        Err(Error::Forked {
+            what: "the port".into(),
+        })
+    }
+}
+
+impl<M: Send + Sync + 'static> Drop for Port<M> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+fn closed() -> Error {
+    Error::Closed {
+        what: "the port".into(),
+    }
+}

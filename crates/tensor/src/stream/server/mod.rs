@@ -1,0 +1,222 @@
+//! A server from outside: start a shard's thread, have things done in it, count, close.
+//!
+//! The thread sleeps in `epoll` alone. What the owner wants done (publish, drop, write rows) reaches it through a queue
+//! and an eventfd, and is done between two answers.
+mod guest;
+mod reactor;
+mod seats;
+mod tally;
+mod time;
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use forebay_transport::Admission;
+use forebay_transport::native::Listening;
+use forebay_transport::tls;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+pub use tally::Counters;
+
+use super::error::Error;
+use crate::greeting::Welcome;
+use crate::responder::{Shard, ShardLimits};
+use reactor::Reactor;
+use tally::Tally;
+
+/// Where clients come in, and who is let in there.
+pub struct Entrance {
+    /// What is listened on.
+    pub listening: Listening,
+    /// Accepts TLS there.
+    pub tls: Option<Arc<tls::Server>>,
+    /// Whom it lets in.
+    pub admission: Admission,
+}
+
+/// How a shard serves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Of its tensors and peers.
+    pub limits: ShardLimits,
+    /// In which a client must have said what it wants.
+    pub handshake: Duration,
+    /// Words to every client, at most 64 KiB.
+    pub note: Vec<u8>,
+    /// What errors call the server.
+    pub name: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limits: ShardLimits::default(),
+            handshake: Duration::from_secs(5),
+            note: Vec::new(),
+            name: "the server".to_owned(),
+        }
+    }
+}
+
+/// Something that the owner wants done in the thread.
+type Command<K> = Box<dyn FnOnce(&mut Shard<K>) + Send>;
+
+/// What the thread and the owner share.
+struct Common<K> {
+    tally: Tally,
+    closing: AtomicBool,
+    /// Readable once something is to be done besides the sockets.
+    wake: OwnedFd,
+    /// None once the thread takes no more of them.
+    commands: Mutex<Option<Vec<Command<K>>>>,
+}
+
+impl<K> Common<K> {
+    fn commands(&self) -> MutexGuard<'_, Option<Vec<Command<K>>>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
+    }
+}
+
+/// One shard of a server, and its thread. Every method may be called from any thread.
+pub struct Server<K> {
+    common: Arc<Common<K>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    incarnation: u64,
+    name: Arc<str>,
+    epoch: u64,
+}
+
+impl<K: Send + 'static> Server<K> {
+    /// Serve at the entrances, in a thread of its own, which has `K` keep the memory of tensors.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] where the kernel gives no descriptor or thread; [`Error::Tensor`] for a note that is too long.
+    pub fn start(entrances: Vec<Entrance>, options: Options) -> Result<Self, Error> {
+        let name: Arc<str> = options.name.as_str().into();
+        let refused = |error| Error::Tensor {
+            peer: Arc::clone(&name),
+            error,
+        };
+        Welcome::check_note(&options.note).map_err(refused)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let common = Arc::new(Common {
+            tally: Tally::default(),
+            closing: AtomicBool::new(false),
+            wake: wake.map_err(Error::system("eventfd"))?,
+            commands: Mutex::new(Some(Vec::new())),
+        });
+        let incarnation = random().map_err(Error::system("getrandom"))?;
+        let reactor = Reactor::new(entrances, options, incarnation, Arc::clone(&common));
+        let reactor = reactor.map_err(Error::system("epoll"))?;
+        let thread = Builder::new()
+            .name("fb tensor".into())
+            .spawn(move || reactor.run())
+            .map_err(|error| Error::System {
+                what: "a thread",
+                errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
+            })?;
+        Ok(Self {
+            common,
+            thread: Mutex::new(Some(thread)),
+            incarnation,
+            name,
+            epoch: forebay_memory::epoch(),
+        })
+    }
+
+    /// Have something done with the shard, in its thread between two answers, and wait for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn run<R: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Shard<K>) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.check()?;
+        let (tell, told) = sync_channel(1);
+        let closed = || Error::Closed {
+            what: Arc::clone(&self.name),
+        };
+        let command: Command<K> = Box::new(move |shard| {
+            _ = tell.send(act(shard)); // the owner waits for it
+        });
+        match &mut *self.common.commands() {
+            Some(commands) => commands.push(command),
+            None => return Err(closed()),
+        }
+        self.common.ring();
+        told.recv().map_err(|_| closed()) // the thread has ended, and dropped it
+    }
+
+    /// Which run of a server this is.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.common.tally.counters()
+    }
+
+    /// Check that this process started the server.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn check(&self) -> Result<(), Error> {
+        if self.epoch == forebay_memory::epoch() {
+            return Ok(());
+        }
+        Err(Error::Forked {
+            what: Arc::clone(&self.name),
+        })
+    }
+}
+
+impl<K> Server<K> {
+    /// Begin to close: nobody is accepted, what was received is answered, for a moment. Idempotent; does not wait.
+    pub fn stop(&self) {
+        if self.epoch == forebay_memory::epoch() {
+            self.common.closing.store(true, Ordering::Release);
+            self.common.ring();
+        }
+    }
+
+    /// Close, and wait until the thread has ended: about half a second at most. Idempotent.
+    pub fn close(&self) {
+        self.stop();
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(thread) = thread.take() else {
+            return;
+        };
+        if self.epoch == forebay_memory::epoch() {
+            _ = thread.join(); // a panic has been told by its hook
+        } else {
+            std::mem::forget(thread); // there is no such thread after a fork
+        }
+    }
+}
+
+impl<K> Drop for Server<K> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn random() -> Result<u64, Errno> {
+    let mut bytes = [0; 8];
+    // Source: getrandom(2): requests of up to 256 bytes are never cut short.
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(bytes))
+}

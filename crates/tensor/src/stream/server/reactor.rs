@@ -1,0 +1,489 @@
+//! The thread of a server: sockets, deadlines and commands. What requests mean is the shard's business.
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use forebay_transport::native::{Arrival, Door};
+use forebay_transport::wire::Socket;
+use forebay_transport::{Admission, Wire, tls};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+
+use super::guest::{Guest, Verdict};
+use super::seats::{Occupant, Place, Seats};
+use super::tally::Tally;
+use super::time::Clock;
+use super::{Common, Entrance, Options};
+use crate::error::Error;
+use crate::greeting::{Hello, Welcome};
+use crate::responder::{PeerId, Shard};
+use crate::stream::channel::{Channel, Fault};
+use crate::stream::exchange::{self, Machine, Pieces, Standing};
+use crate::sys::span::Span;
+
+const EVENTS: usize = 256;
+const ACCEPTS_A_TURN: usize = 64;
+/// Guests at once: whoever says nothing costs a descriptor.
+const GUESTS_MAX: usize = 256;
+/// Beyond every seat.
+const WAKE: u64 = u64::MAX;
+const DOORS: u64 = u64::MAX - (1 << 20);
+/// Sockets of one entrance, in the data of their events.
+const SOCKETS_MAX: u64 = 1 << 10;
+
+/// Somebody who was let in.
+pub(super) struct Peer {
+    id: PeerId,
+    channel: Channel,
+    watched: EventFlags,
+    /// It is on the list of those that have more to do.
+    queued: bool,
+}
+
+struct Way {
+    door: Door,
+    tls: Option<Arc<tls::Server>>,
+    admission: Admission,
+}
+
+pub(super) struct Reactor<K> {
+    pub(super) epoll: OwnedFd,
+    pub(super) ways: Vec<Way>,
+    pub(super) accepting: bool,
+    pub(super) shard: Shard<K>,
+    pub(super) common: Arc<Common<K>>,
+    pub(super) seats: Seats,
+    pub(super) clock: Clock,
+    pub(super) guests: usize,
+    options: Options,
+    incarnation: u64,
+    again: Vec<Place>,
+    pieces: Pieces,
+}
+
+/// One peer of the shard, as a machine.
+struct Answering<'a, K> {
+    shard: &'a mut Shard<K>,
+    id: PeerId,
+}
+
+impl<K: Send> Machine for Answering<'_, K> {
+    fn outgoing(&mut self, into: &mut [Span]) -> usize {
+        self.shard.outgoing(self.id, into)
+    }
+    fn sent(&mut self, bytes: usize, now: Instant) {
+        self.shard.sent(self.id, bytes, now);
+    }
+    fn incoming(&mut self) -> [Span; 2] {
+        self.shard.incoming(self.id)
+    }
+    fn received(&mut self, bytes: usize, now: Instant) -> Result<(), Error> {
+        self.shard.received(self.id, bytes, now)
+    }
+    fn feed(&mut self, bytes: &[u8], now: Instant) -> Result<(), Error> {
+        self.shard.feed(self.id, bytes, now)
+    }
+}
+
+impl<K: Send> Reactor<K> {
+    pub(super) fn new(
+        entrances: Vec<Entrance>,
+        options: Options,
+        incarnation: u64,
+        common: Arc<Common<K>>,
+    ) -> Result<Self, Errno> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &epoll,
+            &common.wake,
+            EventData::new_u64(WAKE),
+            EventFlags::IN,
+        )?;
+        let ways = entrances.into_iter().map(|entrance| Way {
+            door: Door::new(entrance.listening),
+            tls: entrance.tls,
+            admission: entrance.admission,
+        });
+        let mut reactor = Self {
+            epoll,
+            ways: ways.collect(),
+            accepting: false,
+            shard: Shard::new(options.limits),
+            common,
+            seats: Seats::default(),
+            clock: Clock::new(options.handshake),
+            guests: 0,
+            options,
+            incarnation,
+            again: Vec::new(),
+            pieces: exchange::pieces(),
+        };
+        reactor.set_accepting(true)?;
+        Ok(reactor)
+    }
+
+    /// Serve until the owner closes.
+    pub(super) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        while !self.is_done() {
+            let timeout = self.clock.timeout(Instant::now(), !self.again.is_empty());
+            let buffer = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, buffer, timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => break, // its own descriptor is no epoll any more
+            }
+            for event in events.drain(..) {
+                self.handle(event.data.u64());
+            }
+            for place in std::mem::take(&mut self.again) {
+                if let Some(Occupant::Peer(peer)) = self.seats.get(place) {
+                    peer.queued = false;
+                }
+                self.step(place);
+            }
+            self.obey();
+            self.keep_time(Instant::now());
+        }
+        self.end();
+    }
+
+    fn handle(&mut self, data: u64) {
+        if data == WAKE {
+            _ = rustix::io::read(&self.common.wake, &mut [0u8; 8]);
+        } else if data >= DOORS {
+            let number = data - DOORS;
+            let at = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+            self.accept(at(number / SOCKETS_MAX), at(number % SOCKETS_MAX));
+        } else {
+            self.step(Place::from_data(data));
+        }
+    }
+
+    /// Do what the owner wants done.
+    fn obey(&mut self) {
+        let commands = match &mut *self.common.commands() {
+            Some(commands) if !commands.is_empty() => std::mem::take(commands),
+            _ => return,
+        };
+        for command in commands {
+            command(&mut self.shard);
+        }
+        self.retire();
+    }
+
+    /// Let go of the memory of tensors that are gone.
+    fn retire(&mut self) {
+        while let Some(keeper) = self.shard.take_retired() {
+            drop(keeper);
+        }
+    }
+
+    fn end(mut self) {
+        for place in self.seats.places() {
+            self.dismiss(place);
+        }
+        self.ways.clear();
+        let commands = self.common.commands().take();
+        drop(commands); // whoever waits for one hears that it is too late
+    }
+
+    pub(super) fn tally(&self) -> &Tally {
+        &self.common.tally
+    }
+
+    // --- accepting ---
+
+    fn accept(&mut self, way: usize, socket: usize) {
+        for _ in 0..ACCEPTS_A_TURN {
+            if self.guests >= GUESTS_MAX {
+                _ = self.set_accepting(false);
+                return;
+            }
+            let Some(entered) = self.ways.get_mut(way) else {
+                return;
+            };
+            match entered.door.accept(socket) {
+                Arrival::Connection(connection) => self.seat(way, connection),
+                Arrival::Nobody => return,
+                Arrival::Exhausted => {
+                    let tally = &self.common.tally;
+                    tally.turned_away.fetch_add(1, Ordering::Relaxed);
+                    _ = self.set_accepting(false);
+                    self.clock.rest(Instant::now());
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn set_accepting(&mut self, accepting: bool) -> Result<(), Errno> {
+        if self.accepting == accepting {
+            return Ok(());
+        }
+        for (way, number) in self.ways.iter().zip(0u64..) {
+            for (place, socket) in (0..way.door.sockets()).zip(0u64..) {
+                let data = EventData::new_u64(DOORS + number * SOCKETS_MAX + socket);
+                let socket = way.door.socket(place);
+                if accepting {
+                    epoll::add(&self.epoll, socket, data, EventFlags::IN)?;
+                } else {
+                    epoll::delete(&self.epoll, socket)?;
+                }
+            }
+        }
+        self.accepting = accepting;
+        Ok(())
+    }
+
+    fn seat(&mut self, way: usize, connection: OwnedFd) {
+        self.common.tally.accepted.fetch_add(1, Ordering::Relaxed);
+        let way = &self.ways[way];
+        let socket: Socket = Arc::new(connection);
+        let wire = match &way.tls {
+            None => Ok(Wire::Socket(Arc::clone(&socket))),
+            Some(tls) => tls.accept(Arc::clone(&socket)).map(Wire::from),
+        };
+        let wire = match wire {
+            Ok(wire) => wire,
+            Err(error) => return self.tally().fail(&self.tally().refused, error.to_string()),
+        };
+        let guest = Guest::new(wire, way.admission.clone());
+        let place = self.seats.sit(Occupant::Guest(Box::new(guest)));
+        self.guests += 1;
+        self.clock.greet(Instant::now(), place);
+        let data = EventData::new_u64(place.to_data());
+        if epoll::add(&self.epoll, &socket, data, EventFlags::IN).is_err() {
+            return self.dismiss(place);
+        }
+        self.step(place);
+    }
+
+    // --- one connection ---
+
+    fn step(&mut self, place: Place) {
+        match self.seats.get(place) {
+            None => {}
+            Some(Occupant::Guest(guest)) => {
+                let verdict = guest.step();
+                self.act_on(place, verdict);
+            }
+            Some(Occupant::Peer(_)) => self.serve(place),
+        }
+    }
+
+    fn act_on(&mut self, place: Place, mut verdict: Verdict) {
+        if let Verdict::Asks(hello) = verdict {
+            let answer = self.answer(hello);
+            let Some(Occupant::Guest(guest)) = self.seats.get(place) else {
+                return;
+            };
+            verdict = match answer {
+                Ok(welcome) => guest.welcome(&welcome),
+                Err(error) => {
+                    guest.refuse(&error);
+                    guest.step()
+                }
+            };
+        }
+        match verdict {
+            Verdict::Admitted(wire) => self.admit(place, wire),
+            Verdict::Leave(why) => {
+                self.tally().fail(&self.tally().refused, why);
+                self.dismiss(place);
+            }
+            Verdict::Stay | Verdict::Asks(_) => self.watch_guest(place),
+        }
+    }
+
+    fn answer(&mut self, hello: Hello) -> Result<Welcome, Error> {
+        let limits = &self.options.limits;
+        let (value, maximum) = (
+            self.common.tally.peers.load(Ordering::Relaxed) as u64 + 1,
+            u64::from(limits.peers_max),
+        );
+        if value > maximum {
+            return Err(Error::Limit {
+                limit: "peers_max",
+                value,
+                maximum,
+                advice: "close clients that are not used, or raise it",
+            });
+        }
+        Ok(Welcome {
+            slots: hello.slots.min(limits.slots),
+            grant_bytes: limits.grant_bytes,
+            incarnation: self.incarnation,
+            note: self.options.note.clone(),
+        })
+    }
+
+    fn admit(&mut self, place: Place, wire: Wire) {
+        let now = Instant::now();
+        let admitted = Channel::new(wire)
+            .map_err(|error| error.to_string())
+            .and_then(|channel| {
+                let id = self.shard.connect(now).map_err(|error| error.to_string())?;
+                Ok((channel, id))
+            });
+        let (channel, id) = match admitted {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                self.tally().fail(&self.tally().refused, why);
+                return self.dismiss(place);
+            }
+        };
+        let peer = Peer {
+            id,
+            channel,
+            watched: EventFlags::empty(), // not what it was watched for as a guest, whatever that was
+            queued: false,
+        };
+        drop(self.seats.replace(place, Occupant::Peer(Box::new(peer))));
+        self.guests -= 1;
+        self.common.tally.peers.fetch_add(1, Ordering::Relaxed);
+        self.welcome();
+        self.serve(place);
+    }
+
+    /// Accept again, where too many guests were the reason not to.
+    pub(super) fn welcome(&mut self) {
+        let closing = self.common.closing.load(Ordering::Acquire);
+        if !closing && !self.clock.rests() && self.guests < GUESTS_MAX {
+            _ = self.set_accepting(true);
+        }
+    }
+
+    /// One turn of a peer: take its requests, send its answers.
+    fn serve(&mut self, place: Place) {
+        let closing = self.common.closing.load(Ordering::Acquire);
+        let Some(Occupant::Peer(peer)) = self.seats.get(place) else {
+            return;
+        };
+        let now = Instant::now();
+        let mut machine = Answering {
+            shard: &mut self.shard,
+            id: peer.id,
+        };
+        let mut standing = Standing::default();
+        let channel = &mut peer.channel;
+        let mut turned = Ok(());
+        if !closing {
+            turned = exchange::receive(channel, &mut machine, now, &mut standing);
+        }
+        let mut sending = Standing::default();
+        let pieces = &mut self.pieces;
+        // What was asked for before a fault is not answered: nobody reads it, or nobody can be trusted with it.
+        turned =
+            turned.and_then(|()| exchange::send(channel, &mut machine, pieces, now, &mut sending));
+        let tally = &self.common.tally;
+        let add = |to: &std::sync::atomic::AtomicU64, bytes: usize| {
+            to.fetch_add(bytes as u64, Ordering::Relaxed);
+        };
+        add(&tally.received_bytes, standing.received);
+        add(&tally.sent_bytes, sending.sent);
+        if let Err(fault) = turned {
+            return self.lose(place, &fault);
+        }
+        let more = standing.again || sending.again || (!closing && channel.holds_received());
+        if more && !peer.queued {
+            peer.queued = true;
+            self.again.push(place);
+        }
+        self.clock.expect(now, self.options.limits.liveness);
+        self.watch(place, sending.blocked);
+        self.retire();
+    }
+
+    /// The connection is over, for a reason that is not ours.
+    pub(super) fn lose(&mut self, place: Place, fault: &Fault) {
+        let quiet = match self.seats.get(place) {
+            Some(Occupant::Peer(peer)) => self.shard.is_quiet(peer.id),
+            _ => true,
+        };
+        if !(quiet && matches!(fault, Fault::Ended)) {
+            let why = fault.clone().into_error().to_string();
+            self.tally().fail(&self.tally().broken, why);
+        }
+        self.dismiss(place);
+    }
+
+    // --- epoll ---
+
+    fn watch(&mut self, place: Place, blocked: bool) {
+        let Some(Occupant::Peer(peer)) = self.seats.get(place) else {
+            return;
+        };
+        let mut wanted = EventFlags::empty();
+        // What comes after the close is not read: watched for, it would wake the thread again and again.
+        wanted.set(EventFlags::IN, !self.common.closing.load(Ordering::Acquire));
+        wanted.set(EventFlags::OUT, blocked);
+        if wanted != peer.watched {
+            let data = EventData::new_u64(place.to_data());
+            if epoll::modify(&self.epoll, peer.channel.socket(), data, wanted).is_ok() {
+                peer.watched = wanted;
+            }
+        }
+    }
+
+    fn watch_guest(&mut self, place: Place) {
+        let Some(Occupant::Guest(guest)) = self.seats.get(place) else {
+            return;
+        };
+        let mut wanted = EventFlags::empty();
+        wanted.set(EventFlags::IN, guest.wants_read());
+        wanted.set(EventFlags::OUT, guest.wants_write());
+        if let Some(wire) = guest.wire() {
+            let data = EventData::new_u64(place.to_data());
+            _ = epoll::modify(&self.epoll, wire.socket(), data, wanted);
+        }
+        if guest.holds_received() {
+            self.again.push(place);
+        }
+    }
+
+    /// Let somebody go, whoever it is.
+    pub(super) fn dismiss(&mut self, place: Place) {
+        match self.seats.leave(place) {
+            None => {}
+            Some(Occupant::Guest(guest)) => {
+                self.guests -= 1;
+                if let Some(wire) = guest.wire() {
+                    _ = epoll::delete(&self.epoll, wire.socket());
+                }
+                guest.hang_up();
+                self.welcome();
+            }
+            Some(Occupant::Peer(peer)) => {
+                self.common.tally.peers.fetch_sub(1, Ordering::Relaxed);
+                _ = epoll::delete(&self.epoll, peer.channel.socket().as_fd());
+                peer.channel.hang_up();
+                self.shard.disconnect(peer.id);
+                self.retire();
+            }
+        }
+    }
+
+    /// Everybody who was let in, and their number in the shard.
+    pub(super) fn peers(&mut self) -> Vec<(Place, PeerId)> {
+        let places = self.seats.places();
+        let peer = |place: Place| match self.seats.get(place) {
+            Some(Occupant::Peer(peer)) => Some((place, peer.id)),
+            _ => None,
+        };
+        places.into_iter().filter_map(peer).collect()
+    }
+
+    pub(super) fn is_guest(&mut self, place: Place) -> bool {
+        matches!(self.seats.get(place), Some(Occupant::Guest(_)))
+    }
+
+    /// Have a peer's turn come.
+    pub(super) fn touch(&mut self, place: Place) {
+        self.serve(place);
+    }
+
+    pub(super) fn wants_write(&self, id: PeerId) -> bool {
+        self.shard.wants_write(id)
+    }
+}

@@ -1,0 +1,128 @@
+//! What a server's thread does when time has passed: deadlines, pauses, its end.
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+
+use super::reactor::Reactor;
+use super::seats::Place;
+use crate::stream::channel::Fault;
+
+/// For how long nobody is accepted once no descriptor was left.
+const REST: Duration = Duration::from_millis(100);
+/// For how long a server that closes goes on sending what was asked for.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// When something is due.
+pub(super) struct Clock {
+    handshake: Duration,
+    /// In the order of their deadlines, all of which are as far away.
+    greetings: VecDeque<(Instant, Place)>,
+    resumes: Option<Instant>,
+    /// When to look for peers that do not move; none while no peer has anything outstanding.
+    looks: Option<Instant>,
+    ends: Option<Instant>,
+}
+
+impl Clock {
+    pub(super) fn new(handshake: Duration) -> Self {
+        Self {
+            handshake,
+            greetings: VecDeque::new(),
+            resumes: None,
+            looks: None,
+            ends: None,
+        }
+    }
+
+    /// How long to sleep at most; none for until something happens.
+    pub(super) fn timeout(&self, now: Instant, at_once: bool) -> Option<Timespec> {
+        let greeting = self.greetings.front().map(|(due, _)| *due);
+        let dues = [greeting, self.resumes, self.looks, self.ends];
+        let due = dues.into_iter().flatten().min();
+        let until = match due {
+            _ if at_once => Duration::ZERO,
+            Some(due) => due.saturating_duration_since(now),
+            None => return None,
+        };
+        Some(Timespec {
+            tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: until.subsec_nanos().into(),
+        })
+    }
+
+    /// A guest has come.
+    pub(super) fn greet(&mut self, now: Instant, place: Place) {
+        self.greetings.push_back((now + self.handshake, place));
+    }
+
+    /// Accept nobody for a while.
+    pub(super) fn rest(&mut self, now: Instant) {
+        self.resumes = Some(now + REST);
+    }
+
+    pub(super) fn rests(&self) -> bool {
+        self.resumes.is_some()
+    }
+
+    /// A peer may have something outstanding now.
+    pub(super) fn expect(&mut self, now: Instant, liveness: Duration) {
+        self.looks.get_or_insert(now + liveness / 2);
+    }
+}
+
+impl<K: Send> Reactor<K> {
+    pub(super) fn keep_time(&mut self, now: Instant) {
+        while let Some((due, place)) = self.clock.greetings.front().copied() {
+            let waits = self.is_guest(place);
+            if waits && due > now {
+                break;
+            }
+            self.clock.greetings.pop_front();
+            if waits {
+                self.tally().late.fetch_add(1, Ordering::Relaxed);
+                self.dismiss(place);
+            }
+        }
+        if self.clock.resumes.is_some_and(|due| due <= now) {
+            self.clock.resumes = None;
+            self.welcome();
+        }
+        if self.clock.looks.is_some_and(|due| due <= now) {
+            self.look(now);
+        }
+    }
+
+    /// Let go of peers that have not moved for too long.
+    fn look(&mut self, now: Instant) {
+        self.clock.looks = None;
+        for (place, id) in self.peers() {
+            match self.shard.expire(id, now) {
+                Ok(Some(due)) => {
+                    let looks = self.clock.looks.get_or_insert(due);
+                    *looks = due.min(*looks);
+                }
+                Ok(None) => {}
+                Err(error) => self.lose(place, &Fault::Peer(error)),
+            }
+        }
+    }
+
+    /// Whether a server that closes has nothing more to do.
+    pub(super) fn is_done(&mut self) -> bool {
+        if !self.common.closing.load(Ordering::Acquire) {
+            return false;
+        }
+        let now = Instant::now();
+        if self.clock.ends.is_none() {
+            self.clock.ends = Some(now + GRACE);
+            _ = self.set_accepting(false);
+            for (place, _) in self.peers() {
+                self.touch(place); // from here on it is only sent to
+            }
+        }
+        let late = self.clock.ends.is_some_and(|ends| ends <= now);
+        late || self.peers().iter().all(|(_, id)| !self.wants_write(*id))
+    }
+}

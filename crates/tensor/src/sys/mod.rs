@@ -1,0 +1,4 @@
+//! All the `unsafe` of the crate: memory that callers lend, and arithmetic on it.
+#![allow(unsafe_code)]
+pub(crate) mod arithmetic;
+pub(crate) mod span;

@@ -1,0 +1,86 @@
+//! What a tensor's memory holds.
+use crate::error::Error;
+use crate::names::Dtype;
+use crate::names::frame::{DIMENSIONS_MAX, TEXT_BYTES_MAX};
+
+/// Names a tensor of a server until that is dropped or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Its id.
+    pub id: u32,
+    /// Which tensor the id means; 1 or more.
+    pub generation: u32,
+}
+
+/// What a tensor's memory holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Of its elements.
+    pub dtype: Dtype,
+    /// Rows first.
+    pub shape: Vec<u64>,
+}
+
+impl Description {
+    /// Rows: the first number of the shape.
+    pub fn rows(&self) -> u64 {
+        self.shape.first().copied().unwrap_or(0)
+    }
+
+    /// Bytes of a row.
+    ///
+    /// # Panics
+    ///
+    /// Where [`Description::check`] would refuse it.
+    pub fn row_bytes(&self) -> u64 {
+        self.sizes().expect("checked before").0
+    }
+
+    /// Check that it can be published, and return the bytes that it takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`].
+    pub fn check(&self) -> Result<u64, Error> {
+        let wrong = |setting, value, advice| {
+            Err(Error::Config {
+                setting,
+                value,
+                advice,
+            })
+        };
+        if self.dtype.text.len() > TEXT_BYTES_MAX {
+            let length = self.dtype.text.len() as u64;
+            return wrong(
+                "the text of a dtype",
+                length,
+                "it is to have at most 1024 bytes",
+            );
+        }
+        let dimensions = self.shape.len();
+        if dimensions == 0 || dimensions > DIMENSIONS_MAX {
+            return wrong(
+                "the number of dimensions",
+                dimensions as u64,
+                "1 to 64 are possible, of which the first counts rows",
+            );
+        }
+        match self.sizes() {
+            Some((0, _)) => wrong("the size of a row", 0, "a row is to have a byte at least"),
+            Some((_, bytes)) if isize::try_from(bytes).is_ok() => Ok(bytes),
+            _ => wrong(
+                "rows",
+                self.rows(),
+                "no memory has room for so many of this shape and dtype",
+            ),
+        }
+    }
+
+    /// Bytes of a row and of all rows, where 64 bits can count them.
+    fn sizes(&self) -> Option<(u64, u64)> {
+        let item_bytes = u64::from(self.dtype.item_bytes);
+        let mut each = self.shape.iter().skip(1);
+        let row_bytes = each.try_fold(item_bytes, |bytes, &size| bytes.checked_mul(size))?;
+        Some((row_bytes, row_bytes.checked_mul(self.rows())?))
+    }
+}

@@ -1,0 +1,84 @@
+//! The memory of tensors: kept while a tensor or an answer needs it.
+use std::collections::VecDeque;
+
+use crate::slab::Slab;
+
+#[derive(Debug)]
+struct Ground<K> {
+    keeper: K,
+    /// Pieces of answers that read it and have not gone out.
+    readers: u32,
+    is_retired: bool,
+}
+
+/// All memory that tensors have, or had while an answer still reads it.
+#[derive(Debug)]
+pub(crate) struct Grounds<K> {
+    grounds: Slab<Ground<K>>,
+    retired: VecDeque<K>,
+}
+
+impl<K> Grounds<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            grounds: Slab::new(),
+            retired: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, keeper: K) -> u32 {
+        let ground = Ground {
+            keeper,
+            readers: 0,
+            is_retired: false,
+        };
+        self.grounds.insert(ground).index
+    }
+
+    /// No tensor needs it any more.
+    pub(crate) fn retire(&mut self, ground: u32) {
+        if let Some(found) = self.grounds.get_mut(ground) {
+            found.is_retired = true;
+        }
+        self.settle(ground);
+    }
+
+    /// `count` further pieces of answers read it.
+    pub(crate) fn hold(&mut self, ground: u32, count: u32) {
+        let found = self.grounds.get_mut(ground);
+        found
+            .expect("held while a tensor or an answer needs it")
+            .readers += count;
+    }
+
+    /// `count` pieces of answers have gone out, or were copied.
+    pub(crate) fn release(&mut self, ground: u32, count: u32) {
+        let found = self.grounds.get_mut(ground);
+        let found = found.expect("kept while answers read it");
+        found.readers -= count;
+        if found.is_retired {
+            self.settle(ground);
+        }
+    }
+
+    /// Whether an answer that has not gone out reads it.
+    pub(crate) fn has_readers(&self, ground: u32) -> bool {
+        self.grounds
+            .get(ground)
+            .is_some_and(|found| found.readers > 0)
+    }
+
+    fn settle(&mut self, ground: u32) {
+        let done = |found: &Ground<K>| found.is_retired && found.readers == 0;
+        if self.grounds.get(ground).is_some_and(done)
+            && let Some(gone) = self.grounds.remove(ground)
+        {
+            self.retired.push_back(gone.keeper);
+        }
+    }
+
+    /// The keeper of memory that nothing needs any more.
+    pub(crate) fn take_retired(&mut self) -> Option<K> {
+        self.retired.pop_front()
+    }
+}

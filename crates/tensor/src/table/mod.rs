@@ -1,0 +1,315 @@
+//! The tensors of a shard, with their generations and versions.
+//!
+//! # Invariants
+//!
+//! 1. An id has one row size for ever, so that the length of a push to a tensor that is gone is known.
+//! 2. A generation of an id is never used twice: a handle from before a drop is refused always.
+//! 3. The memory of a tensor is given back when it was dropped or replaced *and* no answer that reads it is left.
+mod description;
+mod ground;
+
+use std::collections::BTreeMap;
+
+pub use description::{Description, Key};
+pub(crate) use ground::Grounds;
+
+use crate::error::Error;
+use crate::names::frame::NAME_BYTES_MAX;
+use crate::names::{Meaning, Unknown, nearest};
+use crate::requester::Rows;
+use crate::sys::arithmetic;
+use crate::sys::span::{Span, Words};
+use crate::wire::Operation;
+
+/// One id: the tensor that it means, or meant last.
+#[derive(Debug)]
+pub(crate) struct Tensor {
+    name: String,
+    pub(crate) generation: u32,
+    is_live: bool,
+    description: Description,
+    pub(crate) row_bytes: u64,
+    pub(crate) rows: u64,
+    pub(crate) version: u64,
+    pub(crate) memory: Span,
+    /// The number of its memory.
+    pub(crate) ground: u32,
+}
+
+/// All tensors of a shard.
+#[derive(Debug)]
+pub(crate) struct Table<K> {
+    tensors: Vec<Tensor>,
+    names: BTreeMap<String, u32>,
+    /// Ids of dropped tensors.
+    free: Vec<u32>,
+    pub(crate) grounds: Grounds<K>,
+    tensors_max: u32,
+}
+
+/// What an entry's tensor is.
+pub(crate) enum Found<'a> {
+    Live(&'a Tensor),
+    /// It was dropped or replaced; the rest of the request can still be told from its rows.
+    Stale {
+        current: u32,
+        row_bytes: u64,
+    },
+    /// It never was.
+    Never,
+}
+
+impl<K> Table<K> {
+    pub(crate) fn new(tensors_max: u32) -> Self {
+        Self {
+            tensors: Vec::new(),
+            names: BTreeMap::new(),
+            free: Vec::new(),
+            grounds: Grounds::new(),
+            tensors_max,
+        }
+    }
+
+    /// Check what is to be published, and return the size of a row.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shard::publish`](crate::Shard::publish).
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        description: &Description,
+        memory: Span,
+    ) -> Result<u64, Error> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\n') {
+            return Err(Error::Name {
+                name: name.into(),
+                advice: "is to have 1 to 255 bytes in one line",
+            });
+        }
+        let bytes = description.check()?;
+        if bytes != memory.bytes() as u64 {
+            return Err(Error::Config {
+                setting: "the memory of a tensor",
+                value: memory.bytes() as u64,
+                advice: "it is to have as many bytes as the shape and dtype make",
+            });
+        }
+        let live = u64::try_from(self.names.len()).unwrap_or(u64::MAX);
+        if live >= u64::from(self.tensors_max) && !self.names.contains_key(name) {
+            return Err(Error::Limit {
+                limit: "tensors of a server",
+                value: live + 1,
+                maximum: u64::from(self.tensors_max),
+                advice: "drop some, or publish several as one",
+            });
+        }
+        Ok(description.row_bytes())
+    }
+
+    /// Make a name mean this memory; what it meant before is dropped. `row_bytes` is what `check` returned.
+    pub(crate) fn publish(
+        &mut self,
+        name: &str,
+        description: Description,
+        row_bytes: u64,
+        memory: Span,
+        keeper: K,
+    ) -> Key {
+        if let Some(&id) = self.names.get(name) {
+            self.retire(id);
+        }
+        let ground = self.grounds.insert(keeper);
+        let reused = self
+            .free
+            .iter()
+            .rposition(|&id| self.tensors[id as usize].row_bytes == row_bytes);
+        let (id, generation) = match reused {
+            Some(at) => {
+                let id = self.free.swap_remove(at);
+                (id, self.tensors[id as usize].generation + 1)
+            }
+            None => (
+                u32::try_from(self.tensors.len()).expect("limits are below 2^31"),
+                1,
+            ),
+        };
+        let tensor = Tensor {
+            name: name.into(),
+            generation,
+            is_live: true,
+            rows: description.rows(),
+            description,
+            row_bytes,
+            version: 0,
+            memory,
+            ground,
+        };
+        match reused {
+            Some(_) => self.tensors[id as usize] = tensor,
+            None => self.tensors.push(tensor),
+        }
+        self.names.insert(name.into(), id);
+        Key { id, generation }
+    }
+
+    /// Drop the tensor that a name means.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownName`].
+    pub(crate) fn drop_tensor(&mut self, name: &str) -> Result<(), Error> {
+        match self.names.get(name) {
+            Some(&id) => {
+                self.retire(id);
+                Ok(())
+            }
+            None => Err(Error::UnknownName {
+                name: name.into(),
+                nearest: self.nearest(name),
+            }),
+        }
+    }
+
+    fn retire(&mut self, id: u32) {
+        let tensor = &mut self.tensors[id as usize];
+        tensor.is_live = false;
+        tensor.description.shape = Vec::new();
+        let name = std::mem::take(&mut tensor.name);
+        self.grounds.retire(tensor.ground);
+        // After 2^32 drops an id has no generation left, and is not used again.
+        if tensor.generation < u32::MAX {
+            self.free.push(id);
+        }
+        self.names.remove(&name);
+    }
+
+    pub(crate) fn find(&self, key: Key) -> Found<'_> {
+        let Some(tensor) = self.tensors.get(key.id as usize) else {
+            return Found::Never;
+        };
+        if key.generation == tensor.generation && tensor.is_live {
+            return Found::Live(tensor);
+        }
+        if key.generation == 0 || key.generation > tensor.generation {
+            return Found::Never;
+        }
+        Found::Stale {
+            current: if tensor.is_live { tensor.generation } else { 0 },
+            row_bytes: tensor.row_bytes,
+        }
+    }
+
+    /// What a name means.
+    pub(crate) fn meaning(&self, name: &str) -> Result<Meaning, Unknown> {
+        let Some(&id) = self.names.get(name) else {
+            return Err(Unknown {
+                nearest: self.nearest(name),
+            });
+        };
+        let tensor = &self.tensors[id as usize];
+        Ok(Meaning {
+            key: Key {
+                id,
+                generation: tensor.generation,
+            },
+            description: tensor.description.clone(),
+            version: tensor.version,
+        })
+    }
+
+    fn nearest(&self, name: &str) -> Vec<String> {
+        nearest(name, self.names.keys().map(String::as_str))
+    }
+
+    /// Set or add rows, all of which are inside, and return the version that this makes.
+    /// Answers that read them were copied before.
+    pub(crate) fn write(&mut self, id: u32, rows: Rows, operation: Operation, values: Span) -> u64 {
+        let tensor = &mut self.tensors[id as usize];
+        let put = |place: Span, values: Span| match operation {
+            Operation::Set => place.copy_from(values),
+            Operation::Add => {
+                let dtype = &tensor.description.dtype;
+                arithmetic::add(place, values, dtype.number, dtype.item_bytes);
+            }
+        };
+        match rows {
+            Rows::Slice { first, count } => put(tensor.rows_at(first, count), values),
+            Rows::Indices(words) => {
+                let row_bytes = tensor.rows_at(0, 1).bytes();
+                for at in 0..words.count() {
+                    put(
+                        tensor.rows_at(words.get(at), 1),
+                        values.part(at * row_bytes, row_bytes),
+                    );
+                }
+            }
+        }
+        tensor.version += 1;
+        tensor.version
+    }
+}
+
+impl Tensor {
+    /// The memory of rows that follow each other.
+    ///
+    /// # Panics
+    ///
+    /// Where they are not all inside.
+    #[allow(clippy::cast_possible_truncation)] // a tensor's bytes are counted in `usize`, and its rows have some
+    pub(crate) fn rows_at(&self, first: u64, count: u64) -> Span {
+        assert!(
+            first <= self.rows && count <= self.rows - first,
+            "rows outside of their tensor"
+        );
+        let row_bytes = self.row_bytes as usize;
+        self.memory
+            .part(first as usize * row_bytes, count as usize * row_bytes)
+    }
+
+    /// Check rows that follow each other.
+    ///
+    /// # Errors
+    ///
+    /// The first row that is outside.
+    pub(crate) fn check_slice(&self, first: u64, count: u64) -> Result<(), u64> {
+        check_slice(self.rows, first, count)
+    }
+
+    /// Check whether values can be pushed so.
+    pub(crate) fn can(&self, operation: Operation) -> bool {
+        let dtype = &self.description.dtype;
+        operation == Operation::Set || arithmetic::can_add(dtype.number, dtype.item_bytes)
+    }
+}
+
+/// Check that rows that follow each other are among `rows`.
+///
+/// # Errors
+///
+/// The first row that is outside.
+pub(crate) fn check_slice(rows: u64, first: u64, count: u64) -> Result<(), u64> {
+    if first <= rows && count <= rows - first {
+        Ok(())
+    } else {
+        Err(first.max(rows))
+    }
+}
+
+/// Check that row numbers are below `rows`.
+///
+/// # Errors
+///
+/// The first number that is outside.
+pub(crate) fn check_indices(rows: u64, words: Words) -> Result<(), u64> {
+    match (0..words.count())
+        .map(|at| words.get(at))
+        .find(|&row| row >= rows)
+    {
+        Some(row) => Err(row),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

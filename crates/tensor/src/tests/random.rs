@@ -1,0 +1,259 @@
+//! Whatever happens on the way, each job ends once, with the rows of one version or an error that says why not.
+use std::time::Duration;
+
+use super::world::{ITEM_BYTES, Job, Model, UNTOUCHED, World};
+use crate::{Class, Error, Limits, Operation, Outcome};
+
+/// Worlds of each kind; each takes a few hundred steps.
+const SEEDS: u64 = 150;
+
+fn limits(seed: u64) -> Limits {
+    let pick =
+        |from: &[u64], by: u64| from[usize::try_from(seed / by).expect("small") % from.len()];
+    Limits {
+        slots: u32::try_from(pick(&[1, 3, 16], 1)).expect("small"),
+        grant_bytes: pick(&[60, 400, 1 << 20], 3),
+        piece_bytes: pick(&[16, 64, 1 << 20], 9),
+        entries_max: u32::try_from(pick(&[1, 4, 256], 2)).expect("small"),
+        ..Limits::default()
+    }
+}
+
+fn submit(world: &mut World) {
+    let client = world.dice.below(world.clients.len());
+    let model = world.dice.below(world.models.len());
+    let rows = world.models[model].rows;
+    let deadline = world
+        .dice
+        .once_in(4)
+        .then(|| world.now + Duration::from_millis(world.dice.below(40) as u64));
+    let operation = match world.dice.below(6) {
+        0 => Some(Operation::Set),
+        1 => Some(Operation::Add),
+        _ => None,
+    };
+    let as_slice = !world.dice.once_in(3);
+    let wanted: Vec<u64> = if as_slice {
+        let first = world.dice.below(rows);
+        let count = world.dice.below(rows - first + 1);
+        (first as u64..(first + count) as u64).collect()
+    } else {
+        let count = world.dice.below(2 * rows);
+        (0..count).map(|_| world.dice.below(rows) as u64).collect()
+    };
+    world
+        .submit(client, model, wanted, operation, as_slice, deadline)
+        .expect("it is inside");
+}
+
+fn act(world: &mut World) {
+    let client = world.dice.below(world.clients.len());
+    let some = 1 + world.dice.below(200);
+    match world.dice.below(20) {
+        0..=4 => submit(world),
+        5..=7 => drop(world.client_sends(client, some)),
+        8..=10 => drop(
+            world
+                .shard_receives(client, some)
+                .expect("it keeps to the protocol"),
+        ),
+        11..=13 => drop(world.shard_sends(client, some)),
+        14..=16 => drop(
+            world
+                .client_receives(client, some)
+                .expect("it keeps to the protocol"),
+        ),
+        17 if !world.jobs.is_empty() => {
+            let number = world.dice.below(world.jobs.len());
+            if world.jobs[number].client == client && !world.jobs[number].keeper_back {
+                world.cancel(number);
+            }
+        }
+        18 => {
+            world.later(Duration::from_millis(1));
+            world.clients[client]
+                .requester
+                .expire(world.now)
+                .expect("it is not silent for long");
+        }
+        _ => change(world, client),
+    }
+    world.take_ends(client);
+    check_limits(world, client);
+}
+
+/// What happens less often: tensors change, come and go, peers die.
+fn change(world: &mut World, client: usize) {
+    let model = world.dice.below(world.models.len());
+    match world.dice.below(8) {
+        0..=3 if world.models[model].is_live => {
+            let first = world.dice.below(world.models[model].rows);
+            let count = 1 + world.dice.below(world.models[model].rows - first);
+            world.write(model, first, count);
+        }
+        4 if world.models[model].is_live => {
+            let name = world.models[model].name.clone();
+            let (rows, columns) = (1 + world.dice.below(20), 1 + world.dice.below(3));
+            world.publish(&name, rows, columns);
+        }
+        5 => {
+            let gone = world.clients[client].peer;
+            world.shard.disconnect(gone);
+            let why = "killed by the test".to_owned();
+            world.clients[client]
+                .requester
+                .break_off(Error::Broken { why });
+            world.take_ends(client);
+            assert!(
+                world
+                    .jobs
+                    .iter()
+                    .all(|job| job.client != client || job.keeper_back)
+            );
+            let fresh = world.connect();
+            world.clients[client] = fresh;
+        }
+        _ => {}
+    }
+    while let Some(keeper) = world.shard.take_retired() {
+        world.retired.push(keeper);
+    }
+}
+
+fn check_limits(world: &World, client: usize) {
+    let (slots, bytes) = world.clients[client].requester.outstanding_with_peer();
+    assert!(slots <= world.limits.slots as usize);
+    assert!(bytes <= world.limits.grant_bytes);
+}
+
+/// The rows that a push of this job makes of those before it.
+fn pushed(job: &Job, model: &Model, before: &[u8], rows: std::ops::Range<usize>) -> Vec<u8> {
+    let mut expected = before.to_vec();
+    for at in rows {
+        let row = usize::try_from(job.rows[at]).expect("small");
+        let place = &mut expected[row * model.row_bytes..][..model.row_bytes];
+        let values = job.row(at, model.row_bytes);
+        match job.operation {
+            Some(Operation::Add) => {
+                for (item, value) in place.chunks_mut(ITEM_BYTES).zip(values.chunks(ITEM_BYTES)) {
+                    let number =
+                        |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().expect("4 bytes"));
+                    let sum = number(item).wrapping_add(number(value));
+                    item.copy_from_slice(&sum.to_ne_bytes());
+                }
+            }
+            _ => place.copy_from_slice(values),
+        }
+    }
+    expected
+}
+
+fn check_moved(job: &Job, model: &Model, version: u64, limits: &Limits) {
+    if job.rows.is_empty() {
+        return;
+    }
+    let Some(content) = model.history.get(&version) else {
+        return;
+    };
+    if job.operation.is_none() {
+        for (at, &row) in job.rows.iter().enumerate() {
+            let row = usize::try_from(row).expect("small");
+            let expected = &content[row * model.row_bytes..][..model.row_bytes];
+            assert_eq!(
+                job.row(at, model.row_bytes),
+                expected,
+                "row {row} of version {version}"
+            );
+        }
+        return;
+    }
+    let unit = model.row_bytes.max(8) as u64;
+    let is_one_piece = job.rows.len() as u64 * unit <= limits.piece_bytes.min(limits.grant_bytes);
+    if let (true, Some(before)) = (is_one_piece, model.history.get(&(version - 1))) {
+        assert_eq!(
+            content,
+            &pushed(job, model, before, 0..job.rows.len()),
+            "version {version}"
+        );
+    }
+}
+
+fn check(job: &Job, model: &Model, limits: &Limits) {
+    assert_eq!((job.ends, job.keeper_back), (1, true));
+    assert_eq!(
+        job.after.as_ref(),
+        Some(&job.memory),
+        "written after it was handed back"
+    );
+    match &job.result {
+        Some(Ok(Outcome::Moved { version })) => check_moved(job, model, *version, limits),
+        Some(Ok(Outcome::Names(_))) => panic!("no name was looked up"),
+        Some(Err(error)) => assert!(
+            matches!(error.class(), Class::Timeout | Class::Broken)
+                || (error.class() == Class::Stale && !model.is_live),
+            "{error}"
+        ),
+        None => {}
+    }
+}
+
+fn run(seed: u64, byte_by_byte: bool) -> (u32, u32) {
+    let mut world = World::new(seed, limits(seed));
+    world.byte_by_byte = byte_by_byte;
+    for (name, columns) in [("a", 1), ("b", 2), ("c", 5)] {
+        let rows = 1 + world.dice.below(30);
+        world.publish(name, rows, columns);
+    }
+    for _ in 0..2 {
+        let client = world.connect();
+        world.clients.push(client);
+    }
+    for _ in 0..300 {
+        act(&mut world);
+    }
+    world.drain();
+    for job in &world.jobs {
+        check(job, &world.models[job.model], &world.limits);
+    }
+    for client in &world.clients {
+        assert!(client.requester.is_idle() && client.requester.waiting() == 0);
+        assert_eq!(client.requester.outstanding_with_peer(), (0, 0));
+        assert!(world.shard.is_quiet(client.peer));
+    }
+    for name in ["a", "b", "c"] {
+        world
+            .shard
+            .drop_tensor(name)
+            .expect("one of the name is there");
+    }
+    while let Some(keeper) = world.shard.take_retired() {
+        world.retired.push(keeper);
+    }
+    world.retired.sort_unstable();
+    assert_eq!(world.retired, (0..world.models.len()).collect::<Vec<_>>());
+    let moved = |job: &&Job| matches!(job.result, Some(Ok(_)));
+    let touched = |job: &&Job| job.memory.iter().any(|&byte| byte != UNTOUCHED);
+    let count = |jobs: usize| u32::try_from(jobs).expect("few");
+    (
+        count(world.jobs.iter().filter(moved).count()),
+        count(world.jobs.iter().filter(touched).count()),
+    )
+}
+
+#[test]
+fn each_job_ends_once_with_right_rows_when_streams_split_at_every_byte() {
+    let moved: u32 = (0..SEEDS).map(|seed| run(seed, true).0).sum();
+    assert!(
+        moved > 1000,
+        "only {moved} jobs went well: nothing was tested"
+    );
+}
+
+#[test]
+fn each_job_ends_once_with_right_rows_when_many_requests_come_at_once() {
+    let moved: u32 = (SEEDS..2 * SEEDS).map(|seed| run(seed, false).0).sum();
+    assert!(
+        moved > 1000,
+        "only {moved} jobs went well: nothing was tested"
+    );
+}
