@@ -93,9 +93,13 @@ impl<M> Inner<M> {
 }
 
 impl<M: Send + Sync + 'static> Inner<M> {
-    pub(super) fn new(channel: Channel, limits: Limits, peer: Arc<str>) -> Self {
-        Self {
-            requester: Requester::new(limits, Instant::now()),
+    pub(super) fn new(
+        channel: Channel,
+        limits: Limits,
+        peer: Arc<str>,
+    ) -> Result<Self, crate::Error> {
+        Ok(Self {
+            requester: Requester::new(limits, Instant::now())?,
             channel: Some(channel),
             fault: None,
             peer,
@@ -109,7 +113,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
             pieces: exchange::pieces(),
             sent_bytes: 0,
             received_bytes: 0,
-        }
+        })
     }
 
     pub(super) fn counters(&self) -> Counters {

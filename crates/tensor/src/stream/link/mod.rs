@@ -73,13 +73,18 @@ impl<M: Send + Sync + 'static> Link<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] where no descriptor is left; [`Error::Transport`] for shared memory.
+    /// [`Error::System`] where no descriptor is left; [`Error::Transport`] for shared memory; [`Error::Tensor`] for limits
+    /// that cannot be.
     pub fn new(wire: Wire, settings: Settings) -> Result<Arc<Self>, Error> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = wake.map_err(Error::system("eventfd"))?;
         let peer: Arc<str> = settings.peer.into();
         let channel = Channel::new(wire)?;
         let inner = Inner::new(channel, settings.limits, Arc::clone(&peer));
+        let inner = inner.map_err(|error| Error::Tensor {
+            peer: Arc::clone(&peer),
+            error,
+        })?;
         Ok(Arc::new_cyclic(|own| Self {
             inner: Mutex::new(inner),
             peer,

@@ -100,14 +100,16 @@ impl<K: Send + 'static> Server<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] where the kernel gives no descriptor or thread; [`Error::Tensor`] for a note that is too long.
+    /// [`Error::System`] where the kernel gives no descriptor or thread; [`Error::Tensor`] for a note that is too
+    /// long, and for limits that cannot be.
     pub fn start(entrances: Vec<Entrance>, options: Options) -> Result<Self, Error> {
         let name: Arc<str> = options.name.as_str().into();
         let refused = |error| Error::Tensor {
             peer: Arc::clone(&name),
             error,
         };
-        Welcome::check_note(&options.note).map_err(refused)?;
+        let checked = Welcome::check_note(&options.note).and_then(|()| Shard::new(options.limits));
+        let shard = checked.map_err(refused)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let common = Arc::new(Common {
             tally: Tally::default(),
@@ -116,7 +118,12 @@ impl<K: Send + 'static> Server<K> {
             commands: Mutex::new(Some(Vec::new())),
         });
         let incarnation = random().map_err(Error::system("getrandom"))?;
-        let reactor = Reactor::new(entrances, options, incarnation, Arc::clone(&common));
+        let reactor = Reactor::new(
+            entrances,
+            (shard, options),
+            incarnation,
+            Arc::clone(&common),
+        );
         let reactor = reactor.map_err(Error::system("epoll"))?;
         let thread = Builder::new()
             .name("fb tensor".into())

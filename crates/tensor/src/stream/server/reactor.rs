@@ -41,7 +41,7 @@ pub(super) struct Peer {
     queued: bool,
 }
 
-struct Way {
+pub(super) struct Way {
     door: Door,
     tls: Option<Arc<tls::Server>>,
     admission: Admission,
@@ -89,7 +89,7 @@ impl<K: Send> Machine for Answering<'_, K> {
 impl<K: Send> Reactor<K> {
     pub(super) fn new(
         entrances: Vec<Entrance>,
-        options: Options,
+        (shard, options): (Shard<K>, Options),
         incarnation: u64,
         common: Arc<Common<K>>,
     ) -> Result<Self, Errno> {
@@ -109,7 +109,7 @@ impl<K: Send> Reactor<K> {
             epoll,
             ways: ways.collect(),
             accepting: false,
-            shard: Shard::new(options.limits),
+            shard,
             common,
             seats: Seats::default(),
             clock: Clock::new(options.handshake),

@@ -1,0 +1,56 @@
+//! Memory that machines write while a test looks on.
+#![allow(unsafe_code)]
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use forebay_tensor::Span;
+
+/// Bytes at a fixed address, of which no reference is ever made.
+pub struct Memory {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: owned, and only read and written by volatile copies.
+unsafe impl Send for Memory {}
+// SAFETY: as above; a byte that is read while somebody writes it is some byte.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub fn new(content: &[u8]) -> Arc<Self> {
+        let owned = Box::leak(content.to_vec().into_boxed_slice());
+        let bytes = owned.len();
+        let start = NonNull::from(owned).cast();
+        Arc::new(Self { start, bytes })
+    }
+
+    pub fn zeros(bytes: usize) -> Arc<Self> {
+        Self::new(&vec![0; bytes])
+    }
+
+    pub fn span(&self) -> Span {
+        // SAFETY: whoever is given the span keeps this memory by an `Arc` of it.
+        unsafe { Span::new(self.start, self.bytes) }
+    }
+
+    pub fn content(&self) -> Vec<u8> {
+        // SAFETY: inside, and initialised when it was made.
+        let at = |index| unsafe { self.start.add(index).read_volatile() };
+        (0..self.bytes).map(at).collect()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let slice = NonNull::slice_from_raw_parts(self.start, self.bytes);
+        // SAFETY: from a leaked box of this size, and nobody has the memory any more.
+        drop(unsafe { Box::from_raw(slice.as_ptr()) });
+    }
+}
+
+/// A descriptor that its owner keeps open meanwhile.
+pub fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: the caller holds what owns it.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}
