@@ -44,7 +44,10 @@ impl Line {
 
     /// The next bytes that are out by now.
     pub fn take(&mut self, now: Instant) -> Option<(usize, Way, Vec<u8>)> {
-        let parcel = self.parcels.pop_front_if(|parcel| parcel.due <= now)?;
+        if self.next()? > now {
+            return None;
+        }
+        let parcel = self.parcels.pop_front()?;
         Some((parcel.connection, parcel.way, parcel.bytes))
     }
 

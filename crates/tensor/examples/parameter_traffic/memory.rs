@@ -25,7 +25,7 @@ pub struct Known {
 /// Rings with room for what is registered for its transfer; there are more when all places are taken.
 #[derive(Debug, Default)]
 pub struct Rings {
-    rings: Vec<Ring>,
+    all: Vec<Ring>,
     free: Vec<Known>,
     /// How often memory was registered.
     pub count: u64,
@@ -35,19 +35,20 @@ impl Rings {
     /// Pin the pages of a span.
     pub fn register(&mut self, span: Span) -> io::Result<Known> {
         if self.free.is_empty() {
-            let ring = self.rings.len();
-            self.rings.push(Ring::new(PLACES)?);
-            self.free.extend((0..PLACES).rev().map(|place| Known { ring, place }));
+            let ring = self.all.len();
+            self.all.push(Ring::new(PLACES)?);
+            self.free
+                .extend((0..PLACES).rev().map(|place| Known { ring, place }));
         }
         let known = self.free.pop().ok_or(io::ErrorKind::OutOfMemory)?;
         self.count += 1;
-        self.rings[known.ring].update(known.place, Some((span.address(), span.bytes())))?;
+        self.all[known.ring].update(known.place, Some((span.address(), span.bytes())))?;
         Ok(known)
     }
 
     /// Let them go.
     pub fn unregister(&mut self, known: Known) -> io::Result<()> {
-        self.rings[known.ring].update(known.place, None)?;
+        self.all[known.ring].update(known.place, None)?;
         self.free.push(known);
         Ok(())
     }
@@ -65,7 +66,10 @@ impl Registrar for Chunks {
     fn added(&self, chunk: &ChunkMemory) {
         let place = self.count.fetch_add(1, Ordering::Relaxed);
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        if ring.update(place, Some((chunk.start, chunk.bytes))).is_err() {
+        if ring
+            .update(place, Some((chunk.start, chunk.bytes)))
+            .is_err()
+        {
             self.has_failed.store(true, Ordering::Relaxed);
         }
     }

@@ -20,7 +20,7 @@ pub struct Meter {
     workers: Vec<Steps>,
     processes: Vec<u32>,
     cpu_before: Option<Duration>,
-    count: u64,
+    count: u32,
 }
 
 /// What was counted.
@@ -89,7 +89,7 @@ impl Meter {
         Ok(Counted {
             steps_per_s,
             pulling: pulling / count,
-            cpu: (used - before).div_f64(self.count as f64),
+            cpu: used.saturating_sub(before) / self.count,
         })
     }
 }

@@ -22,7 +22,9 @@ impl FromStr for Registration {
             "static" => Ok(Self::Static),
             "transfer" => Ok(Self::Transfer),
             "fresh" => Ok(Self::Fresh),
-            _ => Err(format!("registration={text}: give static, transfer or fresh")),
+            _ => Err(format!(
+                "registration={text}: give static, transfer or fresh"
+            )),
         }
     }
 }

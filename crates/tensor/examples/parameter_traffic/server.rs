@@ -37,7 +37,7 @@ struct Peer {
 struct Servers {
     options: Options,
     memory: Memory,
-    servers: Vec<Server>,
+    each: Vec<Server>,
     peers: Vec<Peer>,
     epoll: OwnedFd,
 }
@@ -45,7 +45,12 @@ struct Servers {
 /// Serve until standard input ends. Says on a line where each server listens.
 pub fn serve(options: Options) -> Outcome<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    epoll::add(&epoll, io::stdin().as_fd(), EventData::new_u64(LIFELINE), EventFlags::IN)?;
+    epoll::add(
+        &epoll,
+        io::stdin().as_fd(),
+        EventData::new_u64(LIFELINE),
+        EventFlags::IN,
+    )?;
     let bytes = options.servers * (options.tensors * options.bytes + (64 << 20));
     let mut memory = Memory::new(options.registration, bytes)?;
     let mut servers = Vec::new();
@@ -63,7 +68,7 @@ pub fn serve(options: Options) -> Outcome<()> {
     let mut all = Servers {
         options,
         memory,
-        servers,
+        each: servers,
         peers: Vec::new(),
         epoll,
     };
@@ -109,7 +114,11 @@ impl Servers {
     fn run(&mut self) -> Outcome<()> {
         let mut events = Vec::with_capacity(EVENTS);
         loop {
-            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None)?;
+            epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                None,
+            )?;
             for event in events.drain(..) {
                 let (flags, data) = (event.flags, event.data.u64());
                 if data == LIFELINE {
@@ -128,8 +137,8 @@ impl Servers {
     }
 
     fn accept(&mut self, number: usize) -> Outcome<()> {
-        while let Some(socket) = self.servers[number].listener.accept()? {
-            let id = self.servers[number].shard.connect(Instant::now())?;
+        while let Some(socket) = self.each[number].listener.accept()? {
+            let id = self.each[number].shard.connect(Instant::now())?;
             let data = EventData::new_u64((self.options.servers + self.peers.len()) as u64);
             epoll::add(&self.epoll, &socket, data, EventFlags::IN)?;
             self.peers.push(Peer {
@@ -146,7 +155,7 @@ impl Servers {
     fn part(&mut self, index: usize) -> Outcome<()> {
         let peer = &mut self.peers[index];
         epoll::delete(&self.epoll, &peer.socket)?;
-        self.servers[peer.server].shard.disconnect(peer.id);
+        self.each[peer.server].shard.disconnect(peer.id);
         for (_, known) in peer.under_way.drain(..) {
             self.memory.rings.unregister(known)?;
         }
@@ -156,7 +165,7 @@ impl Servers {
     /// All requests that are there, then as many answers as go out.
     fn turn(&mut self, index: usize) -> Outcome<()> {
         let peer = &mut self.peers[index];
-        let shard = &mut self.servers[peer.server].shard;
+        let shard = &mut self.each[peer.server].shard;
         loop {
             let spans = shard.incoming(peer.id);
             let room: usize = spans.iter().map(Span::bytes).sum();
@@ -178,14 +187,20 @@ impl Servers {
         let mut spans = [Span::EMPTY; SPANS];
         loop {
             let peer = &mut self.peers[index];
-            let server = &mut self.servers[peer.server];
+            let server = &mut self.each[peer.server];
             let count = server.shard.outgoing(peer.id, &mut spans);
             if count == 0 {
                 return self.wait_for_room(index, false);
             }
             let spans = &spans[..count];
             if self.memory.is_per_transfer() {
-                register(spans, server.tensors, self.options.bytes, peer, &mut self.memory)?;
+                register(
+                    spans,
+                    server.tensors,
+                    self.options.bytes,
+                    peer,
+                    &mut self.memory,
+                )?;
             }
             let Some(sent) = sys::send(peer.socket.as_fd(), spans)? else {
                 return self.wait_for_room(index, true);
@@ -216,7 +231,8 @@ impl Servers {
 
 /// Which tensor a span lies in; `None` for a header.
 fn tensor_of(span: Span, tensors: Span, bytes: usize) -> Option<usize> {
-    let from = (span.address().as_ptr() as usize).checked_sub(tensors.address().as_ptr() as usize)?;
+    let from =
+        (span.address().as_ptr() as usize).checked_sub(tensors.address().as_ptr() as usize)?;
     (from < tensors.bytes()).then_some(from / bytes)
 }
 
@@ -255,7 +271,10 @@ fn unregister(
             break;
         }
         if let Some(tensor) = tensor_of(*span, tensors, bytes)
-            && let Some(at) = peer.under_way.iter().position(|(known, _)| *known == tensor)
+            && let Some(at) = peer
+                .under_way
+                .iter()
+                .position(|(known, _)| *known == tensor)
         {
             memory.rings.unregister(peer.under_way.swap_remove(at).1)?;
         }

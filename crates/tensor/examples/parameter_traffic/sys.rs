@@ -32,8 +32,9 @@ impl Ring {
 
     /// Put memory into a place, which pins its pages; `None` empties the place and lets them go.
     pub fn update(&self, place: u32, memory: Option<(NonNull<u8>, usize)>) -> io::Result<()> {
-        let (start, bytes) =
-            memory.map_or((ptr::null_mut(), 0), |(start, bytes)| (start.as_ptr(), bytes));
+        let (start, bytes) = memory.map_or((ptr::null_mut(), 0), |(start, bytes)| {
+            (start.as_ptr(), bytes)
+        });
         let vector = iovec {
             iov_base: start.cast(),
             iov_len: bytes,

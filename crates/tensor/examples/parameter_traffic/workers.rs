@@ -38,7 +38,7 @@ pub struct Workers {
     options: Options,
     pub memory: Memory,
     connections: Vec<Connection>,
-    workers: Vec<Worker>,
+    each: Vec<Worker>,
     /// When a worker has computed.
     computing: BinaryHeap<Reverse<(Instant, usize)>>,
     line: Option<Line>,
@@ -54,7 +54,12 @@ impl Workers {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
+        epoll::add(
+            &epoll,
+            &timer,
+            EventData::new_u64(TIMER),
+            EventFlags::IN | EventFlags::ET,
+        )?;
         for (index, connection) in connections.iter().enumerate() {
             let data = EventData::new_u64(index as u64);
             epoll::add(&epoll, &connection.socket, data, EventFlags::IN)?;
@@ -65,7 +70,10 @@ impl Workers {
         let mut random = Random::new();
         let mut computing = BinaryHeap::new();
         for worker in 0..options.workers {
-            computing.push(Reverse((now + options.compute.mul_f64(random.share()), worker)));
+            computing.push(Reverse((
+                now + options.compute.mul_f64(random.share()),
+                worker,
+            )));
         }
         let workers = (0..options.workers).map(|_| Worker {
             left: 0,
@@ -76,7 +84,7 @@ impl Workers {
             options,
             memory: Memory::new(options.registration, bytes)?,
             connections,
-            workers: workers.collect(),
+            each: workers.collect(),
             computing,
             line: (options.delay > Duration::ZERO).then(|| Line::new(options.delay)),
             epoll,
@@ -98,7 +106,11 @@ impl Workers {
             self.begin_steps()?;
             self.deliver()?;
             self.set_timer(until)?;
-            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None)?;
+            epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                None,
+            )?;
             for event in events.drain(..) {
                 let data = event.data.u64();
                 if data != TIMER {
@@ -106,7 +118,7 @@ impl Workers {
                 }
             }
         }
-        if !self.workers.iter().all(|worker| worker.is_checked) {
+        if !self.each.iter().all(|worker| worker.is_checked) {
             return Err("a worker did not end its first step: measure for longer".into());
         }
         Ok((self.meter, self.memory))
@@ -120,9 +132,9 @@ impl Workers {
         {
             self.computing.pop();
             let servers = self.options.servers;
-            let is_checked = self.workers[worker].is_checked;
-            self.workers[worker].left = servers;
-            self.workers[worker].began = Instant::now();
+            let is_checked = self.each[worker].is_checked;
+            self.each[worker].left = servers;
+            self.each[worker].began = Instant::now();
             for connection in worker * servers..(worker + 1) * servers {
                 self.pull(connection, is_checked)?;
                 self.send(connection)?;
@@ -154,7 +166,11 @@ impl Workers {
         let wants_room = connection.send()?;
         if wants_room != connection.is_watched {
             connection.is_watched = wants_room;
-            let room = if wants_room { EventFlags::OUT } else { EventFlags::empty() };
+            let room = if wants_room {
+                EventFlags::OUT
+            } else {
+                EventFlags::empty()
+            };
             let data = EventData::new_u64(index as u64);
             epoll::modify(&self.epoll, &connection.socket, data, EventFlags::IN | room)?;
         }
@@ -170,7 +186,9 @@ impl Workers {
                 Way::ToServer => {
                     let socket = &self.connections[index].socket;
                     if rustix::io::write(socket, &bytes)? != bytes.len() {
-                        return Err("a request was sent in part: the socket's buffer is full".into());
+                        return Err(
+                            "a request was sent in part: the socket's buffer is full".into()
+                        );
                     }
                 }
                 Way::ToWorker => {
@@ -191,7 +209,12 @@ impl Workers {
         if count == 0 {
             return Err("a server has gone".into());
         }
-        line.put(index, Way::ToWorker, bytes[..count].to_vec(), Instant::now());
+        line.put(
+            index,
+            Way::ToWorker,
+            bytes[..count].to_vec(),
+            Instant::now(),
+        );
         Ok(())
     }
 
@@ -200,7 +223,7 @@ impl Workers {
         let worker = index / self.options.servers;
         let had = self.connections[index].left;
         while let Some((tensor, destination)) = self.connections[index].take_end()? {
-            if !self.workers[worker].is_checked {
+            if !self.each[worker].is_checked {
                 self.compare(index % self.options.servers, tensor, &destination)?;
             }
             self.memory.give_back(destination)?;
@@ -222,7 +245,7 @@ impl Workers {
     }
 
     fn end_server(&mut self, index: usize) -> Outcome<()> {
-        let worker = &mut self.workers[index];
+        let worker = &mut self.each[index];
         worker.left -= 1;
         if worker.left > 0 {
             return Ok(());
@@ -231,7 +254,8 @@ impl Workers {
         let now = Instant::now();
         self.meter.step(index, now, now - worker.began)?;
         let share = 0.9 + 0.2 * self.random.share();
-        self.computing.push(Reverse((now + self.options.compute.mul_f64(share), index)));
+        self.computing
+            .push(Reverse((now + self.options.compute.mul_f64(share), index)));
         Ok(())
     }
 
@@ -239,7 +263,10 @@ impl Workers {
     fn set_timer(&mut self, until: Instant) -> Outcome<()> {
         let worker = self.computing.peek().map(|Reverse((due, _))| *due);
         let line = self.line.as_ref().and_then(Line::next);
-        let next = [worker, line].into_iter().flatten().fold(until, Instant::min);
+        let next = [worker, line]
+            .into_iter()
+            .flatten()
+            .fold(until, Instant::min);
         let wait = next.saturating_duration_since(Instant::now());
         let wait = wait.max(Duration::from_nanos(1)); // nothing would disarm it
         let value = Timespec::try_from(wait)?;
