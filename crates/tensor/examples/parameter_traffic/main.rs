@@ -69,16 +69,16 @@ fn work(options: Options, arguments: &[String]) -> Outcome<()> {
     let connections = connect(&options, &mut answers)?;
     let warm = Instant::now() + options.warm_up;
     let meter = Meter::new(options.workers, warm, vec![process::id(), servers.id()]);
-    let workers = Workers::new(options, connections, meter)?;
-    let (meter, memory) = workers.run(warm + options.measured)?;
-    let counted = meter.counted()?;
-    drop(servers.stdin.take()); // which ends them
+    let mut workers = Workers::new(options, connections, meter)?;
+    workers.run(warm + options.measured)?;
+    let counted = workers.meter.counted()?;
+    drop(servers.stdin.take()); // which ends them, before their peers go
     let mut registered = String::new();
     answers.read_to_string(&mut registered)?;
     if !servers.wait()?.success() {
         return Err("the servers have failed".into());
     }
-    let registrations = memory.registrations()? + registered.trim().parse::<u64>()?;
+    let registrations = workers.memory.registrations()? + registered.trim().parse::<u64>()?;
     println!("{}", json(&options, &counted, registrations));
     Ok(())
 }

@@ -68,6 +68,11 @@ impl Meter {
         Ok(())
     }
 
+    /// Whether each worker has taken the two steps that a rate needs.
+    pub fn is_complete(&self) -> bool {
+        self.workers.iter().all(|steps| steps.last.is_some())
+    }
+
     /// What was counted.
     ///
     /// # Errors

@@ -202,8 +202,11 @@ impl Servers {
                     &mut self.memory,
                 )?;
             }
-            let Some(sent) = sys::send(peer.socket.as_fd(), spans)? else {
-                return self.wait_for_room(index, true);
+            let sent = match sys::send(peer.socket.as_fd(), spans) {
+                Ok(Some(sent)) => sent,
+                Ok(None) => return self.wait_for_room(index, true),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return self.part(index),
+                Err(error) => return Err(error.into()),
             };
             if self.memory.is_per_transfer() {
                 let bytes = self.options.bytes;
