@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Error,
         InternalError,
         LimitError,
+        OutOfRangeError,
         ProtocolError,
         RemoteError,
         StaleError,
@@ -54,12 +55,14 @@ if TYPE_CHECKING:
         factory,
         set_default_pool,
     )
+    from forebay.tensor import AsyncTensorClient, TensorClient, TensorServer
 
 __all__ = [
     "Accepting",
     "App",
     "Arena",
     "AsyncClient",
+    "AsyncTensorClient",
     "BlockError",
     "BlockFile",
     "BrokenError",
@@ -86,6 +89,7 @@ __all__ = [
     "Limits",
     "Line",
     "NullPool",
+    "OutOfRangeError",
     "PortFile",
     "ProtocolError",
     "RecordFile",
@@ -98,6 +102,8 @@ __all__ = [
     "StaleError",
     "Started",
     "Submit",
+    "TensorClient",
+    "TensorServer",
     "acquire",
     "default_pool",
     "factory",
@@ -146,9 +152,11 @@ __getattr__, __dir__ = lazy(
             "Error",
             "InternalError",
             "LimitError",
+            "OutOfRangeError",
             "ProtocolError",
             "RemoteError",
             "StaleError",
         ),
+        "tensor": ("AsyncTensorClient", "TensorClient", "TensorServer"),
     },
 )

@@ -44,6 +44,11 @@ __all__ = [
     "Rows",
     "Selector",
     "StoreReader",
+    "TensorBatch",
+    "TensorHandle",
+    "TensorLink",
+    "TensorPort",
+    "TensorShard",
     "TlsClient",
     "TlsServer",
     "Waiting",
@@ -58,6 +63,7 @@ __all__ = [
     "record_checksums",
     "run_keeper",
     "sweep_lent",
+    "tensor_hello",
 ]
 
 # --- memory: documented in crates/python/src/memory.rs ---
@@ -318,6 +324,127 @@ class Dispatcher:
     def wake(self) -> None:
         """Have every thread that waits in `orders`, `calls` or `finished` return."""
     def close(self) -> None: ...
+
+# --- tensor: documented in crates/python/src/tensor ---
+
+def tensor_hello(slots: int) -> bytes: ...
+
+@final
+class TensorHandle:
+    def __new__(
+        cls,
+        id: int,
+        generation: int,
+        dtype: str,
+        kind: str,
+        item_bytes: int,
+        shape: Sequence[int],
+        version: int = 0,
+    ) -> Self: ...
+    id: Final[int]
+    generation: Final[int]
+    dtype: Final[str]
+    item_bytes: Final[int]
+    shape: Final[tuple[int, ...]]
+    rows: Final[int]
+    row_bytes: Final[int]
+    version: Final[int]
+
+@final
+class TensorShard:
+    def __new__(
+        cls,
+        entrances: Sequence[tuple[list[int], str | None, TlsServer | None, bytes | None]],
+        *,
+        name: str = "the server",
+        slots: int = 1024,
+        grant_bytes: int = 16 << 20,
+        tensors_max: int = 65_536,
+        peers_max: int = 4096,
+        liveness: float = 5.0,
+        handshake: float = 5.0,
+        note: bytes = b"",
+    ) -> Self: ...
+    incarnation: Final[int]
+    def publish(
+        self, name: str, dtype: str, kind: str, item_bytes: int, shape: Sequence[int], memory: Any
+    ) -> tuple[int, int]: ...
+    def drop(self, name: str) -> None: ...
+    def write(
+        self, key: tuple[int, int], rows: Any, count: int | None, values: Any, *, add: bool = False
+    ) -> int: ...
+    def metrics(self) -> dict[str, Any]: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class TensorPort:
+    def __new__(cls) -> Self: ...
+    def fileno(self) -> int: ...
+    def turn(self) -> list[int]: ...
+    def wait(self) -> list[int] | None: ...
+    def close(self) -> None: ...
+
+@final
+class TensorBatch:
+    def __len__(self) -> int: ...
+    @property
+    def done(self) -> bool: ...
+    def wait(self, timeout: float | None = None, *, each: bool = False) -> list[int]: ...
+    def arrived(self) -> list[int]: ...
+    def failure(self, index: int) -> Exception | None: ...
+    def first_failure(self) -> tuple[int, Exception] | None: ...
+    def version(self, index: int) -> int: ...
+    def meanings(self) -> list[TensorHandle | list[str]]: ...
+    def cancel(self) -> None: ...
+
+@final
+class TensorLink:
+    def __new__(
+        cls,
+        connection: MessageConnection,
+        welcome: _HasBuffer,
+        *,
+        piece_bytes: int = 1 << 20,
+        entries_max: int = 256,
+        waiting_max: int = 65_536,
+        liveness: float = 5.0,
+    ) -> Self: ...
+    peer: Final[str]
+    slots: Final[int]
+    grant_bytes: Final[int]
+    incarnation: Final[int]
+    note: Final[bytes]
+    @property
+    def closed(self) -> bool: ...
+    def probe(self) -> bool: ...
+    def look_up(
+        self, names: list[str], timeout: float | None = None
+    ) -> list[TensorHandle | list[str]]: ...
+    def pull_many(
+        self, pulls: Any, timeout: float | None = None, versions: _HasBuffer | None = None
+    ) -> None: ...
+    def push_many(
+        self, pushes: Any, timeout: float | None = None, versions: _HasBuffer | None = None
+    ) -> None: ...
+    def begin(
+        self, pulls: Any, pushes: Any = None, timeout: float | None = None
+    ) -> TensorBatch: ...
+    def start(
+        self,
+        port: TensorPort,
+        ticket: int,
+        pulls: Any,
+        pushes: Any = None,
+        *,
+        each: bool = False,
+        timeout: float | None = None,
+    ) -> TensorBatch: ...
+    def start_look_up(
+        self, port: TensorPort, ticket: int, names: list[str], timeout: float | None = None
+    ) -> TensorBatch: ...
+    def close(self) -> None: ...
+    def metrics(self) -> dict[str, int]: ...
 
 # --- transport; what is written in capitals: documented in crates/transport/src/limit.rs ---
 

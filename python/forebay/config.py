@@ -16,7 +16,14 @@ from typing import Any, Final, Self
 
 from forebay.errors import ConfigError
 
-__all__ = ["BlockioConfig", "ExecutorConfig", "PoolConfig", "parse_bytes", "parse_seconds"]
+__all__ = [
+    "BlockioConfig",
+    "ExecutorConfig",
+    "PoolConfig",
+    "TensorConfig",
+    "parse_bytes",
+    "parse_seconds",
+]
 
 _BYTES: Final = {
     "B": 1,
@@ -347,6 +354,59 @@ class BlockioConfig:
             )
 
 
+_TENSOR_COUNTS: Final = ("slots", "waiting_max", "tensors_max", "peers_max")
+_TENSOR_BYTES: Final = ("grant_bytes", "piece_bytes")
+_TENSOR_TIMES: Final = ("connect_timeout", "liveness")
+_TENSOR_ENDS: Final = {
+    "slots": 1 << 10,
+    "waiting_max": 1 << 31,
+    "tensors_max": 1 << 31,
+    "peers_max": 1 << 20,
+    "grant_bytes": 1 << 62,
+    "piece_bytes": 1 << 31,
+}
+"""The most that each may be; what a peer grants may be less."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorConfig:
+    """Settings of tensor servers and their clients. Sizes are bytes or counts, times seconds."""
+
+    slots: int = 16
+    """Requests that a client has with each shard at once; the gain levels off at 4 to 16."""
+
+    grant_bytes: int = 16 << 20
+    """Answers that a server lets one client have outstanding, so that many do not swamp a link."""
+
+    piece_bytes: int = 1 << 20
+    """A longer pull or push goes in pieces, so that short ones are not behind it."""
+
+    waiting_max: int = 65_536
+    """Pulls and pushes of a client that wait for a slot; one more is refused."""
+
+    tensors_max: int = 65_536
+    """Of a server."""
+
+    peers_max: int = 4_096
+    """Clients of a server at once; the next one is turned away with the reason."""
+
+    connect_timeout: float = 10.0
+    """Seconds for connecting to a shard, the handshake included."""
+
+    liveness: float = 5.0
+    """A peer that is silent for so long while something is outstanding counts as gone."""
+
+    def __post_init__(self) -> None:
+        for name in (*_TENSOR_COUNTS, *_TENSOR_BYTES):
+            value, most = getattr(self, name), _TENSOR_ENDS[name]
+            if not 1 <= value <= most:
+                raise ConfigError(f"{name} is {value}; give 1 to {most}")
+        for name in _TENSOR_TIMES:
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ConfigError(f"{name} is {value}; give seconds, more than 0")
+
+
 KINDS: Final[dict[str, dict[str, str]]] = {
     "blockio": {
         **dict.fromkeys(_BLOCKIO_COUNTS, "count"),
@@ -363,6 +423,11 @@ KINDS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(_EXECUTOR_TIMES, "time"),
         **dict.fromkeys(_EXECUTOR_BYTES, "size"),
         "synchronous": "word",
+    },
+    "tensor": {
+        **dict.fromkeys(_TENSOR_COUNTS, "count"),
+        **dict.fromkeys(_TENSOR_BYTES, "size"),
+        **dict.fromkeys(_TENSOR_TIMES, "time"),
     },
 }
 """Every setting of every system that can be configured, and how its text is read."""

@@ -32,6 +32,7 @@ from forebay.config import (
     BlockioConfig,
     ExecutorConfig,
     PoolConfig,
+    TensorConfig,
     parse_bytes,
     parse_seconds,
 )
@@ -49,6 +50,7 @@ _CONFIGS: Final[dict[str, Any]] = {
     "pool": PoolConfig,
     "executor": ExecutorConfig,
     "blockio": BlockioConfig,
+    "tensor": TensorConfig,
 }
 
 _OTHER_VARIABLES: Final = frozenset({"FOREBAY_CONFIG", "FOREBAY_POOL_PATH", "FOREBAY_POOL_CGROUP"})
@@ -101,6 +103,11 @@ class Configuration:
     def blockio(self) -> BlockioConfig:
         """The settings of a queue of block operations."""
         return BlockioConfig(**self._of("blockio"))
+
+    @property
+    def tensor(self) -> TensorConfig:
+        """The settings of tensor servers and clients."""
+        return TensorConfig(**self._of("tensor"))
 
     def shown(self) -> Iterator[Setting]:
         """The settings as they may be printed: a secret is stars."""

@@ -2,6 +2,7 @@
 
     Error
      +- ConfigError (ValueError)        wrong before anything happened
+     |   +- OutOfRangeError (IndexError)    an index that is not there
      +- ClosedError                     you closed it
      +- BusyError                       two tasks use one thing at once
      +- LimitError                      a named limit was reached: .limit .value
@@ -37,6 +38,7 @@ __all__ = [
     "Error",
     "InternalError",
     "LimitError",
+    "OutOfRangeError",
     "ProtocolError",
     "RemoteError",
     "StaleError",
@@ -52,6 +54,10 @@ class Error(Exception):
 
 class ConfigError(Error, ValueError):
     """An argument or a setting is wrong; nothing has happened yet."""
+
+
+class OutOfRangeError(ConfigError, IndexError):
+    """A row or an index lies outside of what there is."""
 
 
 class ClosedError(Error):

@@ -6,13 +6,9 @@ import operator
 from typing import Any, SupportsIndex
 
 from forebay.blockio._record_numpy import Array, np
-from forebay.errors import ConfigError
+from forebay.errors import ConfigError, OutOfRangeError
 
-__all__ = ["OutOfRangeError", "count_of", "generator_of", "numbers_of", "rows_of"]
-
-
-class OutOfRangeError(ConfigError, IndexError):
-    """An index lies outside of the window."""
+__all__ = ["count_of", "generator_of", "numbers_of", "rows_of"]
 
 
 def rows_of(records: Any, dtype: np.dtype[Any], path: str) -> Array:

@@ -12,7 +12,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
-    NamedTuple,
     ParamSpec,
     Protocol,
     TypeVar,
@@ -20,6 +19,7 @@ from typing import (
 )
 
 from forebay.errors import ConfigError
+from forebay.executor._app_service import AppService, services_of
 from forebay.executor._context import Context
 from forebay.executor._definition import Decorated, Definition, callable_without_context
 from forebay.executor._request_options import RequestOptions
@@ -33,15 +33,6 @@ R = TypeVar("R")
 
 NAME_CHARS_MAX = 100
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
-
-
-class AppService(NamedTuple):
-    """A service that an application wants kept warm by its server."""
-
-    what: type[Service] | Spec[Any] | Command
-    name: str
-    min_idle: int
-    max_size: int
 
 
 class Decorator(Protocol):
@@ -172,37 +163,52 @@ class App:
         return decorate
 
     def service(
-        self, what: type[Service] | Spec[Any] | Command, *, min_idle: int = 1, max_size: int = 0
+        self,
+        what: type[Service] | Spec[Any] | Command,
+        *,
+        name: str | None = None,
+        min_idle: int = 1,
+        max_size: int = 0,
+        shards: int | None = None,
     ) -> None:
         """Have the server keep a service warm that requests acquire by `ctx.acquire`.
 
         Args:
             what: a service class, a spec of one, or a Command.
+            name: by which `specs` finds it; default: its class's or program's.
             min_idle: idle ones that are kept ready.
             max_size: services of this kind at once; 0: as many as the server's pool has room for.
+            shards: keep so many, each made with a `shard` of its own and `shards` as keyword
+                arguments, as `forebay.TensorServer` has them; one of each, whatever `min_idle`.
 
         Raises:
-            ConfigError: this is no service, or the numbers do not fit each other.
+            ConfigError: this is no service, the name is taken, or the numbers do not fit.
         """
-        from forebay.pool import Command, Service, Spec
-
-        if isinstance(what, Spec):
-            name = what.service.__name__
-        elif isinstance(what, Command):
-            name = os.path.basename(what.arguments[0])
-        elif isinstance(what, type) and issubclass(what, Service):
-            name = what.__name__
-        else:
-            raise ConfigError(
-                f"app {self.name!r}: {what!r} is no service: give a subclass of forebay.Service, "
-                "its spec(), or a Command"
-            )
         if min_idle < 0 or max_size < 0 or (max_size and min_idle > max_size):
             raise ConfigError(
-                f"app {self.name!r}, service {name}: min_idle={min_idle} does not fit "
-                f"max_size={max_size}"
+                f"app {self.name!r}: min_idle={min_idle} does not fit max_size={max_size}"
             )
-        self._services.append(AppService(what, name, min_idle, max_size))
+        alias = "" if name is None else _checked_name("service", name)
+        if alias and any(service.alias == alias for service in self._services):
+            raise ConfigError(f"app {self.name!r} has a service {alias!r} already")
+        self._services += services_of(self.name, what, alias, min_idle, max_size, shards)
+
+    def specs(self, name: str) -> tuple[type[Service] | Spec[Any] | Command, ...]:
+        """What to acquire for a service: one, or one for each shard, the first shard's first.
+
+        Args:
+            name: which was given to `service`, or that of its class or program.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        found = [it.what for it in self._services if name == (it.alias or it.name)]
+        if not found:
+            known = ", ".join(dict.fromkeys(it.alias or it.name for it in self._services))
+            raise ConfigError(
+                f"app {self.name!r} has no service {name!r}; it has {known or 'none'}"
+            )
+        return tuple(found)
 
     def __repr__(self) -> str:
         return f"<App {self.name!r} with {len(self._requests)} requests>"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forebay.executor._app import AppService
+    from forebay.executor._app_service import AppService
 
 START_TIMEOUT_S = 60.0
 

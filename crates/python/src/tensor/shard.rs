@@ -3,7 +3,6 @@
 #![allow(clippy::too_many_arguments)] // they are Python's
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use forebay_tensor::stream::{Entrance, Options, Server};
 use forebay_tensor::{Description, Key, ShardLimits};

@@ -209,6 +209,9 @@ impl<M: Send + Sync + 'static> Port<M> {
 
     fn drive(&self, timeout: Option<&Timespec>, tickets: &mut Vec<u64>) -> Result<(), Error> {
         self.check()?;
+        // What a close rang may have been taken by a turn that had tickets to tell.
+        let closed_already = self.core.bell.news().closed;
+        let timeout = if closed_already { Some(&NOW) } else { timeout };
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
         let (events, _) = match epoll::wait(&self.core.epoll, &mut events[..], timeout) {
             Ok(found) => found,

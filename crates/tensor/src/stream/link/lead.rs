@@ -91,6 +91,27 @@ impl<M: Send + Sync + 'static> Inner<M> {
         self.followers.retain(|follower| follower.id() != me);
     }
 
+    /// What follows from a turn for those who do not take part in it.
+    pub(super) fn tell(&mut self) {
+        let Lead::Port(at) = self.lead else {
+            return;
+        };
+        if self.seats[at].batches == 0 && !(self.followers.is_empty() && self.is_open()) {
+            return self.hand_on();
+        }
+        let seat = &self.seats[at];
+        if let Some(channel) = &self.channel {
+            seat.core
+                .watch(seat.place, channel.socket(), self.blocked, true);
+        }
+        if let Some(due) = self.due {
+            seat.core.arm(due);
+        }
+        if self.again {
+            seat.core.ring();
+        }
+    }
+
     /// A port has one batch more.
     fn count(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) {
         let known = |seat: &Seat<M>| Arc::ptr_eq(&seat.core, port);
@@ -136,28 +157,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         if matches!(inner.lead, Lead::Thread(_)) && (sooner || inner.blocked || inner.again) {
             self.ring(); // it sleeps on something else
         }
-        self.after(&mut inner);
-    }
-
-    /// What follows from a turn for those who do not take part in it.
-    pub(super) fn after(&self, inner: &mut Inner<M>) {
-        let Lead::Port(at) = inner.lead else {
-            return;
-        };
-        if inner.seats[at].batches == 0 && !(inner.followers.is_empty() && inner.is_open()) {
-            return inner.hand_on();
-        }
-        let seat = &inner.seats[at];
-        if let Some(channel) = &inner.channel {
-            seat.core
-                .watch(seat.place, channel.socket(), inner.blocked, true);
-        }
-        if let Some(due) = inner.due {
-            seat.core.arm(due);
-        }
-        if inner.again {
-            seat.core.ring();
-        }
+        inner.tell();
     }
 
     /// A port is closed: it leads no more, and hears of nothing.
@@ -223,7 +223,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         batch.wake(None);
         let mut inner = self.lock()?;
         inner.step_down();
-        self.after(&mut inner);
+        inner.tell();
         waited
     }
 

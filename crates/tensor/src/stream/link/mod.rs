@@ -126,6 +126,10 @@ impl<M: Send + Sync + 'static> Link<M> {
     /// # Errors
     ///
     /// As [`Self::begin`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::begin`].
     pub fn start(
         &self,
         (port, ticket, each): (&Port<M>, u64, bool),
@@ -177,7 +181,7 @@ impl<M: Send + Sync + 'static> Link<M> {
                 },
             );
             inner.send(Instant::now());
-            self.after(&mut inner);
+            inner.tell();
         }
     }
 
@@ -187,7 +191,7 @@ impl<M: Send + Sync + 'static> Link<M> {
             return false;
         };
         inner.turn(Instant::now());
-        self.after(&mut inner);
+        inner.tell();
         inner.is_open()
     }
 
@@ -215,7 +219,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
         let mut inner = self.lock_any();
         inner.close();
-        self.after(&mut inner);
+        inner.tell();
         self.ring();
     }
 
@@ -242,7 +246,7 @@ impl<M: Send + Sync + 'static> Link<M> {
             && inner.is_led_by(port)
         {
             inner.turn(now);
-            self.after(&mut inner);
+            inner.tell();
         }
     }
 }

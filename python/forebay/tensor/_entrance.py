@@ -1,0 +1,45 @@
+"""Where a server of tensors lets its clients in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from forebay._core import TlsServer
+from forebay.errors import ConfigError
+from forebay.transport import Tls
+from forebay.transport._address import parse
+from forebay.transport._entry import guard
+from forebay.transport._socket import bind_all, name_of, resolve_blocking
+
+__all__ = ["Entrance", "open_entrance"]
+
+Entrance = tuple[list[int], "str | None", "TlsServer | None", "bytes | None"]
+"""Listening sockets (given away) or a path, TLS, and the token that is asked for."""
+
+
+def open_entrance(
+    url: str,
+    token: str | bytes | None,
+    tls: Tls | Mapping[str, Any] | None,
+    *,
+    unprotected: bool,
+) -> tuple[str, Entrance]:
+    """Listen at a URL; the one that clients connect to, and what the core serves.
+
+    Raises:
+        ConfigError: nothing can be served there, or nothing protects it.
+        BrokenError: the host is not known. OSError: it cannot be listened at.
+    """
+    address = parse(url)
+    if address.scheme not in ("tcp", "tls", "unix"):
+        raise ConfigError(f"{url}: tensors go over tcp://, tls:// and unix://")
+    shown = tls if tls is None or isinstance(tls, Tls) else Tls.server(**tls)
+    asked = guard(url, address, shown, token, unprotected=unprotected)
+    core = None if shown is None else shown.core
+    assert core is None or isinstance(core, TlsServer), "guard demanded it"
+    if address.scheme == "unix":
+        return url, ([], address.path, core, asked)
+    sockets = bind_all(resolve_blocking(address.host, address.port, passive=True), address.port)
+    where = name_of(address.scheme, sockets[0].getsockname())
+    return where, ([each.detach() for each in sockets], None, core, asked)

@@ -1,0 +1,38 @@
+"""What a forked child must not use of its parent's clients: sockets, threads, locks.
+
+What was the parent's is kept for good, because ending it in the child would touch the parent's.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from typing import Any, Protocol
+
+__all__ = ["watch"]
+
+
+class Forgetful(Protocol):
+    """What has a part that a child must not touch."""
+
+    def _forget(self) -> object: ...
+
+
+_watched: weakref.WeakSet[Any] = weakref.WeakSet()
+_of_parents: list[object] = []
+
+
+def watch(made: Forgetful) -> None:
+    """Have it refuse everything in a forked child."""
+    _register()
+    _watched.add(made)
+
+
+@functools.cache
+def _register() -> None:
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    _of_parents.extend([made._forget() for made in _watched])

@@ -1,0 +1,18 @@
+"""numpy, without which there are no tensors."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from forebay.errors import ConfigError
+
+try:
+    import numpy as np
+except ModuleNotFoundError as error:
+    raise ConfigError(
+        "forebay.tensor needs numpy, which is not installed; pip install numpy"
+    ) from error
+
+__all__ = ["Array", "np"]
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"

@@ -1,0 +1,127 @@
+"""Pulls that are prepared once and made again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from forebay.tensor._blocking import run
+from forebay.tensor._numpy import np
+from forebay.tensor._rows import lent
+from forebay.tensor._work import Work, check_versions, pulls_of
+
+if TYPE_CHECKING:
+    from forebay.memory import Arena
+    from forebay.tensor._async_client import AsyncShards
+    from forebay.tensor._ref import Book
+    from forebay.tensor._shards import Shards
+
+__all__ = ["AsyncPullPlan", "PullPlan"]
+
+
+class _Prepared:
+    """Pulls as the core takes them, for as long as their names mean what they meant."""
+
+    __slots__ = ("_arena", "_pulls", "_varies", "arrays", "work")
+
+    def __init__(self, pulls: Iterable[Any], arena: Arena | None) -> None:
+        self._pulls = tuple(pulls)
+        self._arena = arena
+        self._varies = False
+        self.arrays: list[Any] = []
+        self.work: Work | None = None
+
+    def make(self, book: Book) -> Work:
+        """The call, made anew only where that is needed."""
+        work = self.work
+        if work is not None and work.epoch == book.epoch and not self._varies:
+            return work
+        work = pulls_of(book, self._pulls, self._arena, lent)
+        if work.missing:
+            return work
+        if self.work is None:
+            self.arrays = work.arrays
+            self._pulls = tuple(
+                (ref, _rows_of(pull), array)
+                for ref, pull, array in zip(work.refs, self._pulls, work.arrays, strict=True)
+            )
+            # With several shards, which of them holds a row is known once the number is.
+            self._varies = bool(work.owners) and any(
+                isinstance(rows, np.ndarray) for _, rows, _ in self._pulls
+            )
+        self.work = work
+        return work
+
+
+def _rows_of(pull: Any) -> Any:
+    return pull[1] if isinstance(pull, tuple | list) and len(pull) > 1 else None
+
+
+class PullPlan:
+    """Pulls that are prepared; made by `TensorClient.plan`.
+
+    Row numbers are read from their arrays each time, and rows land in the same arrays each time;
+    both are lent while a pull runs. After a tensor was replaced, or its server started anew, the
+    next pull prepares it again, and refuses where its shape has become another.
+
+    Threads: any, one at a time.
+    """
+
+    __slots__ = ("_prepared", "_shards")
+
+    def __init__(self, shards: Shards, pulls: Iterable[Any], arena: Arena | None) -> None:
+        self._shards = shards
+        self._prepared = _Prepared(pulls, arena)
+
+    @property
+    def arrays(self) -> list[Any]:
+        """What is pulled into, in the order of the pulls."""
+        return self._prepared.arrays
+
+    def prepare(self, timeout: float | None) -> None:
+        """Look the names up; done when it is made."""
+        self._shards.ready(self._prepared.make, timeout)
+
+    def pull(self, *, timeout: float | None = None, versions: Any = None) -> list[Any]:
+        """Make the pulls; arguments, result and errors are those of `TensorClient.pull_many`.
+
+        Cost: one call of the core, nothing for each pull in Python.
+        """
+        shards, prepared = self._shards, self._prepared
+        work, links = shards.ready(prepared.make, timeout)
+        if versions is not None:
+            check_versions(versions, len(work.arrays))
+        run(shards.book, work, links, timeout, versions)
+        return work.arrays
+
+    def __repr__(self) -> str:
+        return f"<PullPlan of {len(self.arrays)} pulls>"
+
+
+class AsyncPullPlan:
+    """The same on an event loop; made by `AsyncTensorClient.plan`.
+
+    Threads: that of its loop alone, one pull at a time.
+    """
+
+    __slots__ = ("_prepared", "_shards")
+
+    def __init__(self, shards: AsyncShards, pulls: Iterable[Any], arena: Arena | None) -> None:
+        self._shards = shards
+        self._prepared = _Prepared(pulls, arena)
+
+    @property
+    def arrays(self) -> list[Any]:
+        """What is pulled into, in the order of the pulls."""
+        return self._prepared.arrays
+
+    async def prepare(self, timeout: float | None) -> None:
+        """Look the names up; done when it is made."""
+        await self._shards.ready(self._prepared.make, timeout)
+
+    async def pull(self, *, timeout: float | None = None, versions: Any = None) -> list[Any]:
+        """Make the pulls; see `PullPlan.pull`. Cancellation: as `AsyncTensorClient.pull`."""
+        return await self._shards.run(self._prepared.make, timeout, versions)
+
+    def __repr__(self) -> str:
+        return f"<AsyncPullPlan of {len(self.arrays)} pulls>"

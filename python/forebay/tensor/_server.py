@@ -1,0 +1,210 @@
+"""A server of tensors: it owns them, and serves them without the GIL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from forebay import _core
+from forebay.config import parse_bytes
+from forebay.configuration import find_configuration
+from forebay.errors import ConfigError
+from forebay.pool import Reset, Service
+from forebay.tensor._addresses import address_of
+from forebay.tensor._entrance import open_entrance
+from forebay.tensor._numpy import Array
+from forebay.tensor._table import Table
+from forebay.tensor._tensor import Tensor
+from forebay.tensor._work import Op
+
+if TYPE_CHECKING:
+    from forebay.memory import Arena
+    from forebay.transport import Tls
+
+__all__ = ["TensorServer"]
+
+LEASES_MAX = 1 << 16
+SLOTS_MAX = 1024
+
+
+class TensorServer(Service):
+    """Publishes tensors from an arena to any number of clients, by a thread of its own.
+
+    Clients pull and push without the GIL being taken here, and without Python being run.
+    It may be one of several shards, each in a process: then it holds its range of the rows.
+
+    As a service, `TensorServer.spec(...)` describes one that a pool starts, or
+    `app.service(TensorServer.spec(...), name="ps", shards=2)` those of an application; its leases
+    share it. In your own process, `with TensorServer(...) as server` closes it at the end.
+
+    Args:
+        tensors: by name what to publish at once: `Tensor(shape, dtype)`, or an array.
+        url: where to listen: `tcp://host:port` (port 0: any that is free), `tls://host:port`,
+            `unix:///path` (its file gets 0600). With shards, `{shard}` in it is this one's number;
+            else it listens so many ports further.
+        shard: which one this is, from 0.
+        shards: how many there are.
+        arena: what tensors lie in, or its limit as text or in bytes; an own one as large as the
+            machine's memory if left out, of which pages are taken when they are first written.
+        token: what a client must show; needed where other machines can connect, unless `tls`
+            asks for certificates.
+        tls: what to show, by `transport.Tls.server`, or its arguments as a dict, which travel
+            with a spec; for `tls://` alone.
+        unprotected: let other machines connect without a token.
+        slots: the most requests that one client may have here at once, 1 to 1024.
+        grant_bytes: answers that one client may have outstanding, in bytes or as text.
+
+    What is left out comes from the configuration (`FOREBAY_TENSOR_...`, `forebay.toml`).
+
+    Raises:
+        ConfigError: a setting, the URL or a tensor is wrong, or nothing protects the server.
+        OSError: it cannot listen there.
+        LimitError: the arena has no room for the tensors.
+
+    Threads: any. A forked child gets `StaleError`.
+    """
+
+    max_leases: ClassVar[int] = LEASES_MAX
+    resets: ClassVar[Reset | None] = Reset.STATELESS
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor | Any] | None = None,
+        url: str = "tcp://127.0.0.1:0",
+        *,
+        shard: int = 0,
+        shards: int = 1,
+        arena: Arena | str | int | None = None,
+        token: str | bytes | None = None,
+        tls: Tls | Mapping[str, Any] | None = None,
+        unprotected: bool = False,
+        slots: int = SLOTS_MAX,
+        grant_bytes: str | int | None = None,
+    ) -> None:
+        config = find_configuration({"tensor.grant_bytes": grant_bytes}).tensor
+        where = address_of(url, shard, shards)
+        self._own_arena = None if _is_arena(arena) else _new_arena(arena)
+        self._url, entrance = open_entrance(where, token, tls, unprotected=unprotected)
+        self._core = _core.TensorShard(
+            [entrance],
+            name=self._url,
+            slots=slots,
+            grant_bytes=config.grant_bytes,
+            tensors_max=config.tensors_max,
+            peers_max=config.peers_max,
+            liveness=config.liveness,
+            handshake=config.connect_timeout,
+        )
+        self._table = Table(self._core, self._own_arena or arena, shard, shards)
+        try:
+            for name, tensor in (tensors or {}).items():
+                self._table.publish(name, tensor)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """Where clients find this shard, with the port that was chosen."""
+        return self._url
+
+    def publish(self, name: str, tensor: Tensor | Any) -> None:
+        """Offer a tensor under a name; in place of the one that has it, if any.
+
+        Whoever holds a handle of the replaced one gets `StaleError`, and looks the name up again.
+
+        Args:
+            name: at most 255 bytes of UTF-8.
+            tensor: the whole one, of which this shard keeps its rows: a `Tensor`, or an array. A
+                C-contiguous array of the server's arena is published where it lies, by one shard
+                alone; any other is copied into the arena.
+
+        Raises:
+            ConfigError: the name or the dtype cannot be used.
+            LimitError: the arena is full, or there are 65,536 tensors.
+        """
+        self._table.publish(name, tensor)
+
+    def drop(self, name: str) -> None:
+        """Offer a tensor no more; its memory goes back once no answer reads it.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        self._table.drop(name)
+
+    def array(self, name: str) -> Array:
+        """The rows of this shard, in place, for a look in this process.
+
+        Returns:
+            A read-only array. What clients push changes it at any time; rows that were read while
+            they were written may be of two versions. It keeps the memory, as any array does.
+        """
+        return self._table.array(name)
+
+    def write(self, name: str, rows: Any, values: Any, op: Op = "set") -> int:
+        """Change rows as the owner, between two answers.
+
+        Args:
+            name: of the tensor.
+            rows: as of `TensorClient.push`, counted over the whole tensor; this shard has them.
+            values: as of `TensorClient.push`.
+            op: "set" or "add".
+
+        Returns:
+            The version that the tensor has now.
+
+        Raises:
+            ConfigError: as of `TensorClient.push`; OutOfRangeError: a row is not here.
+        """
+        return self._table.write(name, rows, values, op)
+
+    def describe(self) -> dict[str, Any]:
+        """What it is: url, shard, shards, incarnation, and the tensors with their rows here.
+
+        Each tensor has dtype, shape (of the whole tensor), first (row of this shard) and rows.
+        """
+        return {
+            "url": self._url,
+            "incarnation": self._core.incarnation,
+            **self._table.describe(),
+        }
+
+    def metrics(self) -> dict[str, int]:
+        """What was counted: peers, accepted, refused, broken, received_bytes, sent_bytes."""
+        return self._core.metrics()
+
+    def close(self) -> None:
+        """Answer what was received, for half a second at most, and close. Idempotent."""
+        self._core.close()
+        table: Table | None = getattr(self, "_table", None)
+        if table is not None:
+            table.close()
+        if self._own_arena is not None:
+            self._own_arena.close()
+
+    def __enter__(self) -> Self:
+        """Return the server itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the server."""
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TensorServer at {self._url}>"
+
+
+def _is_arena(given: object) -> bool:
+    return isinstance(given, _core.Arena)
+
+
+def _new_arena(limit: Any) -> Arena:
+    from forebay.memory import Arena
+
+    if limit is None:
+        limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if not isinstance(limit, str | int):
+        raise ConfigError(f"arena is {limit!r}; give an Arena, or its limit as text or in bytes")
+    return Arena(parse_bytes(limit), name="tensors")

@@ -1,0 +1,155 @@
+"""The tensors that one shard has: their memory, and which rows of them it holds."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from forebay import _core
+from forebay.errors import ConfigError, OutOfRangeError
+from forebay.tensor._dtype import described, kind_of, tensor_dtype
+from forebay.tensor._numpy import Array, np
+from forebay.tensor._ref import Book, TensorRef
+from forebay.tensor._tensor import Tensor, shape_of
+from forebay.tensor._work import pushes_of
+
+if TYPE_CHECKING:
+    from forebay.memory import Arena
+
+__all__ = ["Table"]
+
+
+class Held(NamedTuple):
+    """One tensor of a shard."""
+
+    key: tuple[int, int]
+    array: Array
+    shape: tuple[int, ...]
+    first: int
+
+
+class Table:
+    """The tensors of one shard.
+
+    Args:
+        core: what serves them.
+        arena: what they lie in.
+        shard: which one this is.
+        shards: how many there are.
+    """
+
+    def __init__(self, core: _core.TensorShard, arena: Any, shard: int, shards: int) -> None:
+        self._core = core
+        self._arena: Arena = arena
+        self._shard = shard
+        self._shards = shards
+        self._held: dict[str, Held] = {}
+
+    def publish(self, name: str, tensor: Tensor | Any) -> None:
+        """Make room for the rows of this shard, fill it, and offer it."""
+        if isinstance(tensor, Tensor):
+            dtype, shape = tensor.dtype, tensor.shape
+        else:
+            tensor = np.asarray(tensor)
+            dtype, shape = tensor_dtype(tensor.dtype), shape_of(tensor.shape)
+        first, end = self._rows(shape[0])
+        if isinstance(tensor, Tensor):
+            array = self._room((end - first, *shape[1:]), dtype)
+            tensor.fill(array, first)
+        elif self._shards == 1 and _lies_in(tensor, self._arena):
+            array = tensor
+        else:
+            array = self._room((end - first, *shape[1:]), dtype)
+            array[...] = tensor[first:end]
+        memory = array.reshape(-1).view(np.uint8)
+        key = self._core.publish(
+            name, described(dtype), kind_of(dtype), dtype.itemsize, array.shape, memory
+        )
+        self._held[name] = Held(key, array, shape, first)
+
+    def drop(self, name: str) -> None:
+        """Offer it no more."""
+        self._core.drop(name)
+        self._held.pop(name, None)
+
+    def array(self, name: str) -> Array:
+        """The rows of this shard, read-only."""
+        shown = self._find(name).array.view()
+        shown.flags.writeable = False
+        return shown
+
+    def write(self, name: str, rows: Any, values: Any, op: Any) -> int:
+        """Change rows between two answers."""
+        held = self._find(name)
+        ref = TensorRef(_book, name)
+        ref.dtype, ref.shape, ref.rows = held.array.dtype, held.shape, held.shape[0]
+        ref.row_shape, ref.epoch = held.shape[1:], _book.epoch
+        ref.opaque = ref.dtype.kind in "mM"
+        ref.handles = (held.key,)  # type: ignore[assignment]
+        ((key, wanted, count, memory, adds),) = pushes_of(_book, ((ref, rows, values, op),)).parts[
+            0
+        ]
+        here = len(held.array)
+        if count is None:
+            numbers = wanted.view(np.int64) - held.first
+            if numbers.size and not 0 <= numbers.min() <= numbers.max() < here:
+                raise self._elsewhere(name, held)
+            return self._core.write(key, numbers, None, memory, add=adds)
+        if count and not held.first <= wanted <= wanted + count <= held.first + here:
+            raise self._elsewhere(name, held)
+        return self._core.write(key, wanted - held.first, count, memory, add=adds)
+
+    def describe(self) -> dict[str, Any]:
+        """What there is."""
+        return {
+            "shard": self._shard,
+            "shards": self._shards,
+            "tensors": {
+                name: {
+                    "dtype": str(held.array.dtype),
+                    "shape": held.shape,
+                    "first": held.first,
+                    "rows": len(held.array),
+                }
+                for name, held in self._held.items()
+            },
+        }
+
+    def close(self) -> None:
+        """Let go of the memory, which the core does not offer any more."""
+        self._held.clear()
+
+    def _rows(self, rows: int) -> tuple[int, int]:
+        """The first row of this shard and the end: as even as whole numbers allow."""
+        return rows * self._shard // self._shards, rows * (self._shard + 1) // self._shards
+
+    def _room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        return self._arena.empty(shape, dtype) if math.prod(shape) else np.empty(shape, dtype)
+
+    def _find(self, name: str) -> Held:
+        held = self._held.get(name)
+        if held is None:
+            raise ConfigError(f"this server has no tensor {name!r}; it has {', '.join(self._held)}")
+        return held
+
+    def _elsewhere(self, name: str, held: Held) -> OutOfRangeError:
+        end = held.first + len(held.array)
+        return OutOfRangeError(
+            f"shard {self._shard} holds rows {held.first} to {end} (exclusive) of tensor {name!r}"
+        )
+
+
+_book = Book([""])
+"""The book of the owner's own writes, which look nothing up."""
+
+
+def _lies_in(array: Array, arena: Arena) -> bool:
+    """Whether an array is memory of an arena that can be published as it is."""
+    if not (array.flags.c_contiguous and array.flags.writeable):
+        return False
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return isinstance(base, _core.Buffer) and base.reference[0] == arena.region

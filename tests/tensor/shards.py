@@ -1,0 +1,86 @@
+"""Servers for tests: in this process by shards, or in one of their own that can be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from forebay.tensor import TensorServer
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 30.0
+
+
+@contextmanager
+def serving(
+    folder: Path, tensors: Mapping[str, Any], shards: int = 1, **options: Any
+) -> Iterator[list[TensorServer]]:
+    """Servers of this process on Unix sockets, one for each shard."""
+    url = url_in(folder)
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(TensorServer(tensors, url, shard=shard, shards=shards, **options))
+            for shard in range(shards)
+        ]
+
+
+def url_in(folder: Path) -> str:
+    """Where the shards listen."""
+    return f"unix://{folder}/{{shard}}.sock"
+
+
+class ServerProcess:
+    """A server in a process of its own.
+
+    Args:
+        url: where it listens.
+        fill: what all numbers of its tensors "small" (10 rows of 4 f4) and "large" (64 rows of
+            64 KiB) are.
+
+    Attributes:
+        pid: of the process.
+        url: what clients connect to, with the port that was chosen.
+    """
+
+    def __init__(self, url: str, fill: float = 1.0) -> None:
+        command = [sys.executable, "-m", "tests.tensor.server_program", url, str(fill)]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+        assert self.url, "the server did not start"
+        self.pid = self._process.pid
+
+    def stop(self) -> None:
+        """Have it do nothing any more, until it is continued; returns when that is so."""
+        os.kill(self.pid, signal.SIGSTOP)
+        until(lambda: _state(self.pid) == "T")
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it, as the kernel does when memory runs out. Idempotent."""
+        self._process.kill()
+        self._process.wait(PATIENCE_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def until(there: Callable[[], bool]) -> None:
+    """Wait for something that happens in another process or thread."""
+    end = time.monotonic() + PATIENCE_S
+    while not there():
+        assert time.monotonic() < end, "waited for in vain"
+        time.sleep(0.002)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -1,0 +1,91 @@
+"""Servers as services: of a pool, and of an application."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import forebay
+from forebay.errors import ConfigError
+from forebay.tensor import Tensor, TensorClient, TensorServer
+from tests.tensor.contents import same
+from tests.tensor.shards import until, url_in
+from tests.tensor.test_names import numbered
+
+
+def test_shards_in_processes_of_a_pool(tmp_path: Path) -> None:
+    """A pool starts the shards, and ends them with its program."""
+    tensors = {"rows": Tensor((101, 2), "i8", initial=numbered)}
+    specs = [
+        TensorServer.spec(tensors, url_in(tmp_path), shard=shard, shards=2) for shard in range(2)
+    ]
+    with forebay.ServicePool(max_size=2) as pool:
+        with pool.acquire(specs[0]) as first, pool.acquire(specs[1]) as second:
+            urls = [shard.describe()["url"] for shard in (first, second)]
+            assert first.lease.pid != second.lease.pid
+            with TensorClient(urls) as client:
+                assert same(client.pull("rows"), numbered(0, 101))
+                client.push("rows", [0, 100], 7, "add")
+                assert same(
+                    client.pull("rows", [100, 0, 1])[:, 0],
+                    numbered(0, 101)[[100, 0, 1], 0] + [7, 7, 0],
+                )
+                second.publish("more", Tensor((4, 1)))
+                assert first.metrics()["peers"] == 1
+        with pool.acquire(specs[0]) as again, TensorClient(urls[0]) as client:
+            assert again.describe()["tensors"]["rows"]["rows"] == 50
+            assert client.pull("rows", 0)[0] == 7, "a lease that ended kept the rows"
+
+
+def test_an_application_keeps_one_service_for_each_shard(tmp_path: Path) -> None:
+    """The server of an application keeps the shards warm; requests know where they are."""
+    app = forebay.App("training")
+    spec = TensorServer.spec({"rows": Tensor((10, 2))}, url_in(tmp_path))
+    app.service(spec, name="ps", shards=2)
+    assert [service.min_idle for service in app.services] == [1, 1]
+    first, second = app.specs("ps")
+    assert isinstance(first, forebay.Spec)
+    assert first.kwargs == {"shard": 0, "shards": 2}
+    with forebay.ServicePool(max_size=2) as pool:
+        with pool.acquire(first) as one, pool.acquire(second) as other:
+            assert [each.describe()["shard"] for each in (one, other)] == [0, 1]
+            with TensorClient(url_in(tmp_path), shards=2) as client:
+                assert client.pull("rows").shape == (10, 2)
+
+
+def test_what_has_no_shards_is_refused() -> None:
+    """Told at the declaration, not when the server starts."""
+    app = forebay.App("training")
+    with pytest.raises(ConfigError, match="takes no shard= and shards="):
+        app.service(Adder, shards=2)
+    with pytest.raises(ConfigError, match="is a program"):
+        app.service(forebay.Command(["cat", "{fd}"]), shards=2)
+    with pytest.raises(ConfigError, match="shards is 0"):
+        app.service(TensorServer, shards=0)
+    app.service(Adder, name="adder")
+    with pytest.raises(ConfigError, match="has a service 'adder' already"):
+        app.service(TensorServer, name="adder")
+    assert app.specs("adder") == (Adder,)
+    with pytest.raises(ConfigError, match="no service 'ps'; it has adder"):
+        app.specs("ps")
+
+
+class Adder(forebay.Service):
+    """A service without shards."""
+
+    def add(self, one: int, other: int) -> int:
+        """Add."""
+        return one + other
+
+
+def test_a_server_of_a_program_serves_while_python_computes(tmp_path: Path) -> None:
+    """The thread that answers takes no lock of the interpreter."""
+    with TensorServer({"rows": Tensor((10, 2))}, "tcp://127.0.0.1:0") as server:
+        assert server.url.startswith("tcp://127.0.0.1:")
+        assert repr(server) == f"<TensorServer at {server.url}>"
+        with TensorClient(server.url) as client:
+            client.push("rows", None, 1)
+            until(lambda: server.metrics()["peers"] == 1)
+        until(lambda: server.metrics()["peers"] == 0)
+    server.close()

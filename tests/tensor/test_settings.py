@@ -1,0 +1,136 @@
+"""Where shards are, what settings do, and who is let in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from forebay.config import TensorConfig
+from forebay.configuration import find_configuration
+from forebay.errors import BrokenError, ConfigError
+from forebay.tensor import TensorClient, TensorServer
+from forebay.tensor._addresses import address_of, addresses
+from forebay.transport import Tls
+from tests.tensor.conftest import TABLE
+from tests.tensor.contents import same
+from tests.tensor.faces import FACES, face_of
+from tests.tensor.shards import serving, url_in
+from tests.transport.certificates import Authority
+
+
+def test_addresses_of_shards() -> None:
+    """One URL stands for all shards, by their number or by their ports."""
+    assert addresses("tcp://host:7001", 3) == [f"tcp://host:{port}" for port in (7001, 7002, 7003)]
+    assert addresses("tls://[::1]:7001", 2) == ["tls://[::1]:7001", "tls://[::1]:7002"]
+    assert addresses("unix:///run/ps-{shard}.sock", 2) == [
+        "unix:///run/ps-0.sock",
+        "unix:///run/ps-1.sock",
+    ]
+    assert addresses("tcp://ps-{shard}:7001", 2) == ["tcp://ps-0:7001", "tcp://ps-1:7001"]
+    assert addresses(["tcp://a:1", "tcp://b:2"], None) == ["tcp://a:1", "tcp://b:2"]
+    assert address_of("tcp://127.0.0.1:0", 1, 4) == "tcp://127.0.0.1:0"
+
+
+@pytest.mark.parametrize(
+    ("url", "shards", "message"),
+    [
+        ("unix:///run/ps.sock", 2, "put {shard} into it"),
+        ("tcp://127.0.0.1:0", 2, "cannot be told apart"),
+        ("tcp://127.0.0.1:65535", 2, "would listen on port 65536"),
+        (["tcp://a:1"], 2, "1 URLs are given for 2 shards"),
+        ([], None, "no URL"),
+        ("shm:///run/ps.sock", None, "tensors go over tcp"),
+        ("water", None, "no scheme"),
+    ],
+)
+def test_addresses_that_cannot_be(url: Any, shards: int | None, message: str) -> None:
+    """Told when the client is made, not when it first connects."""
+    with pytest.raises(ConfigError, match=message):
+        TensorClient(url, shards=shards)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"slots": 0}, {"slots": 2000}, {"liveness": 0}, {"piece_bytes": "9 litres"}, {"shards": 0}],
+)
+def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
+    """A wrong setting is refused by name."""
+    with pytest.raises(ConfigError):
+        TensorClient("tcp://127.0.0.1:7001", **wrong)
+
+
+def test_settings_come_from_the_configuration() -> None:
+    """A variable decides where no argument does."""
+    environment = {"FOREBAY_TENSOR_SLOTS": "4", "FOREBAY_TENSOR_PIECE_BYTES": "64KiB"}
+    found = find_configuration(environment=environment).tensor
+    assert (found.slots, found.piece_bytes) == (4, 65536)
+    assert find_configuration({"tensor.slots": 3}, environment=environment).tensor.slots == 3
+    assert TensorConfig().slots == 16
+    with pytest.raises(ConfigError, match="FOREBAY_TENSOR_SLOTS"):
+        find_configuration(environment={"FOREBAY_TENSOR_SLOTS": "0"})
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_over_tls_with_a_token(tmp_path: Path, face_name: str) -> None:
+    """Beyond this machine nobody reads along, and nobody unknown is let in."""
+    authority = Authority(tmp_path / "ca")
+    signed = authority.sign("server")
+    table = np.arange(2_000_000, dtype="f4").reshape(2000, 1000)
+    with TensorServer(
+        {"table": table},
+        "tls://127.0.0.1:0",
+        token="water",
+        tls={"cert": signed.cert, "key": signed.key},
+    ) as server:
+        tls = Tls.client(ca=authority.ca)
+        with face_of(face_name, server.url, tls=tls, token="water") as face:
+            assert same(face.call("pull", "table"), table)
+            face.call("push", "table", slice(5, 500), 1.5)
+            assert same(face.call("pull", "table", [5, 500, 4]), np.stack(
+                [np.full(1000, 1.5, "f4"), table[500], table[4]]
+            ))  # fmt: skip
+        with (
+            face_of(face_name, server.url, tls=tls, token="wine") as face,
+            pytest.raises(BrokenError),
+        ):
+            face.call("pull", "table")
+
+
+def test_other_machines_need_a_token() -> None:
+    """A table that anybody in the network could change is not served by accident."""
+    with pytest.raises(ConfigError, match="can be reached from other machines"):
+        TensorServer({}, "tcp://0.0.0.0:0")
+    with TensorServer({"table": TABLE}, "tcp://0.0.0.0:0", unprotected=True) as server:
+        port = server.url.rpartition(":")[2]
+        with TensorClient(f"tcp://127.0.0.1:{port}") as client:
+            assert same(client.pull("table"), TABLE)
+
+
+def test_what_is_no_tensor_server_is_told(tmp_path: Path) -> None:
+    """A client at the wrong door does not wait for ever."""
+
+    class Echo:
+        def ping(self) -> str:
+            return "pong"
+
+    from forebay.transport import native
+
+    with forebay.transport.listen(f"unix://{tmp_path}/a.sock", native=native.Echo()):  # type: ignore[attr-defined]
+        with TensorClient(f"unix://{tmp_path}/a.sock") as client:
+            with pytest.raises(BrokenError):
+                client.pull("table", timeout=10)
+
+
+def test_one_slot_is_enough(tmp_path: Path) -> None:
+    """Fewer slots are slower, and nothing else."""
+    with (
+        serving(tmp_path, {"table": TABLE}, 2) as _,
+        TensorClient(url_in(tmp_path), shards=2, slots=1) as client,
+    ):
+        found = client.pull_many([("table", [row, 99 - row]) for row in range(100)])
+        for row, rows in enumerate(found):
+            assert same(rows, TABLE[[row, 99 - row]])
