@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -221,7 +222,11 @@ def test_statistics_add_up() -> None:
         "live_bytes_peak": 1600,
         "mapped_bytes": 64 * MIB,
         "mapped_bytes_peak": 64 * MIB,
+        "hugetlb_bytes": stats["hugetlb_bytes"],
+        "transparent_bytes": stats["transparent_bytes"],
         "waste_bytes": 64 * MIB - 600,
+        "shelved_blocks": 0,
+        "shelved_bytes": 0,
         "blocks": len(kept),
         "quarantined_blocks": 0,
         "quarantined_bytes": 0,
@@ -285,3 +290,27 @@ def test_a_forked_grandchild_is_refused_by_the_childs_arena() -> None:
         code = os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1])
         os._exit(code if len(arena.allocate(1)) == 1 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_what_a_thread_freed_is_in_nobodys_way() -> None:
+    """A thread that keeps freed blocks at hand must not make another one's allocation fail."""
+    arena = Arena("64MiB")
+    freed, end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        blocks = [arena.allocate(65_536) for _ in range(12)]
+        for block in blocks:
+            block.free()
+        freed.set()
+        end.wait(20)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert freed.wait(20)
+        assert arena.stats()["shelved_blocks"] > 0
+        assert len(arena.allocate(64 * MIB)) == 64 * MIB
+        assert arena.stats()["shelved_blocks"] == 0
+    finally:
+        end.set()
+        thread.join()

@@ -133,6 +133,21 @@ pub enum Error {
         /// The arena's name.
         arena: String,
     },
+    /// The pages that were asked for are not to be had.
+    #[error(
+        "arena {arena:?}: no chunk of {bytes} bytes with backing {backing:?}: {reason}; \
+         provide them, or give backing \"auto\", which takes what there is"
+    )]
+    Backing {
+        /// The arena's name.
+        arena: String,
+        /// What was asked for.
+        backing: &'static str,
+        /// Size of the chunk.
+        bytes: u64,
+        /// Why not.
+        reason: String,
+    },
     /// The kernel refused memory or a descriptor.
     #[error("arena {arena:?}: {call} for a chunk of {bytes} bytes failed: {source}")]
     System {

@@ -6,6 +6,7 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::process;
 use crate::registrar::{ChunkMemory, Registrar, Registrars, call_out};
 use crate::sys::Mapping;
 
@@ -13,21 +14,21 @@ use crate::sys::Mapping;
 pub(crate) struct Ground {
     region: u64,
     chunk: u32,
-    bytes: usize,
     /// Who is to be told of the end.
     told: Mutex<Registrars>,
     mapping: Mapping,
+    epoch: u64,
 }
 
 impl Ground {
-    /// Make it of a mapping of `bytes`, which nobody knows yet.
-    pub(crate) fn new(region: u64, chunk: u32, mapping: Mapping, bytes: usize) -> Self {
+    /// Make it of a mapping that nobody knows yet.
+    pub(crate) fn new(region: u64, chunk: u32, mapping: Mapping) -> Self {
         Self {
             region,
             chunk,
-            bytes,
             told: Mutex::new(Registrars::new()),
             mapping,
+            epoch: process::epoch(),
         }
     }
 
@@ -55,8 +56,8 @@ impl Ground {
         ChunkMemory {
             region: self.region,
             chunk: self.chunk,
-            start: self.at(0, self.bytes),
-            bytes: self.bytes,
+            start: self.at(0, self.mapping.len()),
+            bytes: self.mapping.len(),
         }
     }
 
@@ -72,6 +73,11 @@ impl Drop for Ground {
         let told = self.told.get_mut().unwrap_or_else(PoisonError::into_inner);
         for registrar in told.take() {
             call_out(move || registrar.removed(&memory));
+        }
+        // Where something marked the parent's memory as not to be inherited (`MADV_DONTFORK`, as libibverbs can),
+        // these addresses may be another mapping's in a child: it leaves them alone, and they go with it.
+        if self.epoch != process::epoch() {
+            self.mapping.forget();
         }
     }
 }

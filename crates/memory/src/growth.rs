@@ -48,12 +48,17 @@ impl Inner {
         if let Some(block) = state.allocate(self, length)? {
             return Ok(block);
         }
+        // Before memory is taken from the machine, or refused, what threads keep to themselves is shared out.
+        state.collect();
+        if let Some(block) = state.allocate(self, length)? {
+            return Ok(block);
+        }
         let (room, gone) = state.make_room(self, length);
         let registrars = state.registrars.clone();
         let chunk = state.next_chunk();
         drop(state);
         drop(gone);
-        let fresh = self.map(chunk, room?)?;
+        let fresh = Fresh::new(&self.config, self.id, chunk, room?)?;
         for registrar in registrars.iter() {
             fresh.ground.tell(registrar);
         }
@@ -115,15 +120,5 @@ impl Inner {
         }
         state.turn = Some(me);
         Ok((Turn(self), state))
-    }
-
-    fn map(&self, chunk: u32, bytes: u64) -> Result<Fresh, Error> {
-        let arena = &self.config.name;
-        Fresh::new(arena, self.id, chunk, bytes).map_err(|(call, source)| Error::System {
-            arena: arena.clone(),
-            call,
-            bytes,
-            source,
-        })
     }
 }

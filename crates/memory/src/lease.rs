@@ -1,41 +1,110 @@
 //! A block and the handles that keep it.
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::error::Error;
 use crate::ground::Ground;
+use crate::heap::{GRANULE_BYTES, Grant};
+use crate::holders::Holders;
 use crate::reference::Reference;
 use crate::region::Inner;
+use crate::shelf;
 use crate::sys;
 
-/// An allocation. Dropped by its last lease, it goes back to its region.
+/// Where a block lies.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) grant: Grant,
+}
+
+/// An allocation, or what is left of one for the next: on a shelf at the same place, spare at none.
 #[derive(Debug)]
 pub(crate) struct Block {
-    pub(crate) region: Arc<Inner>,
-    pub(crate) ground: Arc<Ground>,
-    pub(crate) reference: Reference,
-    /// The allocator's name for it.
-    pub(crate) node: u32,
+    region: Arc<Inner>,
+    /// None while it is spare.
+    place: Option<Place>,
+    length: AtomicU64,
+    holders: Holders,
 }
 
 impl Block {
+    /// One that nobody holds.
+    pub(crate) fn new(region: Arc<Inner>, place: Place) -> Self {
+        Self {
+            region,
+            place: Some(place),
+            length: AtomicU64::new(0),
+            holders: Holders::nobody(),
+        }
+    }
+
+    /// Begin an allocation of `length` bytes with one holder; for whoever has the block alone.
+    pub(crate) fn begin(&self, generation: u64, length: u64) {
+        self.length.store(length, Ordering::Relaxed);
+        self.holders.begin(generation);
+    }
+
+    /// Whether the allocation of `generation` was held, and has a further holder now.
+    /// The low half of the number is what is compared; the holder's [`Lease`] compares the rest.
+    pub(crate) fn find(&self, generation: u64) -> bool {
+        self.holders.find(generation)
+    }
+
+    /// Move a block that nobody holds, or make it spare.
+    pub(crate) fn move_to(&mut self, place: Option<Place>) {
+        self.place = place;
+    }
+
+    pub(crate) fn home(&self) -> &Arc<Inner> {
+        &self.region
+    }
+
+    pub(crate) fn grant(&self) -> &Grant {
+        &self.place().grant
+    }
+
+    /// What it takes in the allocator.
+    pub(crate) fn granules(&self) -> u64 {
+        self.grant().bytes / GRANULE_BYTES
+    }
+
+    /// What was asked for.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.length.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_sole(&self) -> bool {
+        self.holders.is_sole()
+    }
+
     /// Fits: the block is mapped.
     #[allow(clippy::cast_possible_truncation)]
     pub(crate) fn length(&self) -> usize {
-        self.reference.length as usize
+        self.bytes() as usize
     }
 
     #[allow(clippy::cast_possible_truncation)]
     pub(crate) fn start(&self) -> NonNull<u8> {
-        self.ground
-            .at(self.reference.offset as usize, self.length())
+        let Place { ground, grant } = self.place();
+        ground.at(grant.offset as usize, self.length())
     }
-}
 
-impl Drop for Block {
-    fn drop(&mut self) {
-        self.region.release(self);
+    pub(crate) fn reference(&self) -> Reference {
+        let grant = self.grant();
+        Reference {
+            region: self.region.id,
+            chunk: grant.chunk,
+            offset: grant.offset,
+            length: self.bytes(),
+            generation: self.holders.generation(),
+        }
+    }
+
+    fn place(&self) -> &Place {
+        self.place.as_ref().expect("a spare block has no holder")
     }
 }
 
@@ -43,16 +112,24 @@ impl Drop for Block {
 ///
 /// Clones are further leases of the same block; the last one to be dropped frees it, on any thread.
 /// A lease outlives its region's closing.
-#[derive(Clone, Debug)]
-pub struct Lease(Arc<Block>);
+#[derive(Debug)]
+pub struct Lease {
+    /// None once the drop has begun.
+    block: Option<Arc<Block>>,
+}
 
 impl Lease {
+    /// The lease of a holder that is counted already.
     pub(crate) fn new(block: Arc<Block>) -> Self {
-        Self(block)
+        Self { block: Some(block) }
+    }
+
+    fn block(&self) -> &Arc<Block> {
+        self.block.as_ref().expect("only the drop takes it")
     }
 
     pub(crate) fn region(&self) -> &Inner {
-        &self.0.region
+        self.block().home()
     }
 
     /// Address of the first byte: 64-byte aligned, 4096-byte aligned for blocks of 64 KiB or more.
@@ -60,12 +137,12 @@ impl Lease {
     /// Valid while a lease of the block lives, for reading and writing by this process.
     /// Who writes beside others is for the holders to agree; the address says nothing about it.
     pub fn as_ptr(&self) -> NonNull<u8> {
-        self.0.start()
+        self.block().start()
     }
 
     /// Bytes that were asked for.
     pub fn len(&self) -> usize {
-        self.0.length()
+        self.block().length()
     }
 
     /// Whether no byte was asked for.
@@ -75,12 +152,12 @@ impl Lease {
 
     /// The block's name, for a message.
     pub fn reference(&self) -> Reference {
-        self.0.reference
+        self.block().reference()
     }
 
     /// The bytes, if this is the only lease of the block; what they hold at first is undefined.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        sys::sole_bytes(&mut self.0)
+        sys::sole_bytes(self.block.as_mut()?)
     }
 
     /// A descriptor of the chunk that the block lies in, for another process to map for reading.
@@ -89,12 +166,12 @@ impl Lease {
     ///
     /// As [`Region::share_chunk`](crate::Region::share_chunk).
     pub fn share_chunk(&self) -> Result<OwnedFd, Error> {
-        self.0.region.share_chunk(self.0.reference.chunk)
+        self.region().share_chunk(self.block().grant().chunk)
     }
 
     /// Something that tells when the chunk is gone, without keeping it.
     pub fn chunk_mark(&self) -> ChunkMark {
-        ChunkMark(Arc::downgrade(&self.0.ground))
+        ChunkMark(Arc::downgrade(&self.block().place().ground))
     }
 
     /// Check that this process owns the block.
@@ -103,7 +180,35 @@ impl Lease {
     ///
     /// [`Error::Forked`] in a forked child, which must not use the memory of its parent.
     pub fn check(&self) -> Result<(), Error> {
-        self.0.region.check_owner()
+        self.region().check_owner()
+    }
+}
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        let block = Arc::clone(self.block());
+        block.holders.join();
+        Self::new(block)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take()
+            && block.holders.leave()
+        {
+            release(block);
+        }
+    }
+}
+
+/// Give back a block that nobody holds any more: to this thread's shelf, else to the allocator.
+fn release(block: Arc<Block>) {
+    // A forked child's copy says nothing about the owner's.
+    if block.region.is_owner()
+        && let Some(block) = shelf::put(block)
+    {
+        Inner::release(block);
     }
 }
 

@@ -2,43 +2,27 @@
 //!
 //! Methods hand out chunks that are no longer needed instead of dropping them: unmapping is slow, and happens unlocked.
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::ThreadId;
 
+use crate::backing::{Backed, Backing};
+use crate::blocks::Blocks;
 use crate::chunk::{Chunk, Fresh};
-use crate::config::{LARGE_BYTES, PAGE_BYTES};
+use crate::config::{LARGE_BYTES, PAGE_BYTES, SHELVES_MAX};
 use crate::error::Error;
 use crate::ground::Ground;
-use crate::heap::{Effort, GRANULE_BYTES, Grant, Heap};
-use crate::lease::Block;
+use crate::heap::{Effort, GRANULE_BYTES, Grant, Heap, granules};
+use crate::lease::{Block, Place};
 use crate::reference::Reference;
 use crate::region::Inner;
 use crate::registrar::Registrars;
+use crate::shelf::{self, Shelf};
 use crate::stats::Stats;
+use crate::tally::Tally;
 
 /// Chunks are a multiple of a huge page where the limit leaves room for it.
 const CHUNK_ALIGN_BYTES: u64 = 2 << 20;
-
-/// Generations are consecutive numbers: one multiplication spreads them, where the standard hasher takes 15 ns.
-#[derive(Debug, Default)]
-struct GenerationHasher(u64);
-
-impl Hasher for GenerationHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write_u64(&mut self, generation: u64) {
-        self.0 = generation.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(self.0 ^ u64::from(byte));
-        }
-    }
-}
 
 /// Everything that changes in a region.
 #[derive(Debug)]
@@ -47,16 +31,21 @@ pub(crate) struct State {
     /// In the order of their numbers.
     pub(crate) chunks: Vec<Chunk>,
     chunks_made: u32,
-    /// Live blocks by generation.
-    blocks: HashMap<u64, Weak<Block>, BuildHasherDefault<GenerationHasher>>,
+    blocks: Blocks,
+    /// One for each thread that freed something, until it ends.
+    shelves: Vec<Arc<Shelf>>,
     /// How many guards keep a block in quarantine, by generation.
-    quarantine: HashMap<u64, u32, BuildHasherDefault<GenerationHasher>>,
+    quarantine: HashMap<u64, u32>,
     /// Told of each chunk.
     pub(crate) registrars: Registrars,
+    /// What the last chunk was made of.
+    pub(crate) backed: Option<Backed>,
     /// Who has the turn to get a chunk.
     pub(crate) turn: Option<ThreadId>,
     pub(crate) closed: bool,
-    /// `blocks`, `quarantined_blocks`, `chunks` and `waste_bytes` are filled in when somebody asks.
+    /// What was allocated and freed, but for what shelves have counted since they were last asked.
+    tally: Tally,
+    /// Limits, and what is mapped and in quarantine; the rest is filled in when somebody asks.
     stats: Stats,
 }
 
@@ -66,11 +55,14 @@ impl State {
             heap: Heap::new(),
             chunks: Vec::new(),
             chunks_made: 0,
-            blocks: HashMap::default(),
-            quarantine: HashMap::default(),
+            blocks: Blocks::default(),
+            shelves: Vec::new(),
+            quarantine: HashMap::new(),
             registrars: Registrars::new(),
+            backed: None,
             turn: None,
             closed: false,
+            tally: Tally::default(),
             stats: Stats {
                 limit_bytes,
                 ..Stats::default()
@@ -86,7 +78,7 @@ impl State {
         inner: &Arc<Inner>,
         length: u64,
     ) -> Result<Option<Arc<Block>>, Error> {
-        if self.stats.quarantined_bytes > inner.config.quarantine_bytes_max {
+        if self.is_quarantine_full(inner) {
             return Err(self.quarantine_full(inner, length));
         }
         let align = align_of(length);
@@ -95,37 +87,112 @@ impl State {
             None => heap.allocate(length, align, Effort::Full),
             grant => grant,
         };
-        Ok(grant.map(|grant| self.adopt(inner, grant, length)))
+        Ok(grant.map(|grant| self.begin(inner, grant, length)))
     }
 
     /// Give a block's memory back; returns the chunks that nobody needs any more.
-    pub(crate) fn release(&mut self, block: &Block) -> Vec<Chunk> {
-        self.blocks.remove(&block.reference.generation);
-        self.heap.free(block.node);
-        self.stats.live_bytes -= block.reference.length;
+    pub(crate) fn release(&mut self, inner: &Inner, block: Arc<Block>) -> Vec<Chunk> {
+        let (length, chunk) = (block.bytes(), block.grant().chunk);
+        if let Some(tally) = shelf::with_mine(inner.id, |shelf| shelf.take_tally()) {
+            self.tally.add(tally);
+        }
+        self.tally.freed(length);
+        self.free(block);
+        let pop_stale = || shelf::with_mine(inner.id, |shelf| shelf.pop_stale(length))?;
+        while let Some(stale) = pop_stale() {
+            self.free(stale);
+        }
         if self.closed {
             self.take_empty()
         } else {
-            Vec::new()
+            self.take_idle(chunk, inner.config.idle_bytes_max)
         }
     }
 
-    /// The live block of a generation.
-    pub(crate) fn block(&self, generation: u64) -> Option<Arc<Block>> {
-        self.blocks.get(&generation).and_then(Weak::upgrade)
+    /// The block that a reference names, with one more holder; whoever gets it compares the reference.
+    pub(crate) fn find(&self, reference: &Reference) -> Option<Arc<Block>> {
+        self.blocks.find(reference)
     }
 
-    /// How many blocks are live.
+    /// Keep a thread's shelf, to be collected; `false` where no further one may be.
+    pub(crate) fn enlist(&mut self, theirs: &Arc<Shelf>) -> bool {
+        let kept = !self.closed && self.shelves.len() < SHELVES_MAX;
+        if kept {
+            self.shelves.push(Arc::clone(theirs));
+        }
+        kept
+    }
+
+    /// Take a shelf back from a thread that ends; returns the chunks that nobody needs any more.
+    pub(crate) fn dismiss(&mut self, inner: &Inner, theirs: &Arc<Shelf>) -> Vec<Chunk> {
+        theirs.close();
+        let mut found = Vec::new();
+        self.tally.add(theirs.take_tally());
+        theirs.drain(&mut found);
+        self.shelves.retain(|kept| !Arc::ptr_eq(kept, theirs));
+        let mut gone = Vec::new();
+        for block in found {
+            let chunk = block.grant().chunk;
+            self.free(block);
+            gone.append(&mut self.take_idle(chunk, inner.config.idle_bytes_max));
+        }
+        gone
+    }
+
+    /// Free what lies on all shelves.
+    pub(crate) fn collect(&mut self) {
+        let mut found = Vec::new();
+        for shelf in &self.shelves {
+            self.tally.add(shelf.take_tally());
+            shelf.drain(&mut found);
+        }
+        self.free_all(found);
+    }
+
+    /// Refuse from now on; returns the chunks that nobody needs any more.
+    pub(crate) fn close(&mut self) -> Vec<Chunk> {
+        self.closed = true;
+        for shelf in &self.shelves {
+            shelf.close();
+        }
+        self.collect();
+        self.shelves = Vec::new();
+        self.blocks.end_spares();
+        self.take_empty()
+    }
+
+    fn bytes_of(&self, pages: Backing) -> u64 {
+        let ours = self.chunks.iter().filter(|chunk| chunk.pages == pages);
+        ours.map(|chunk| chunk.bytes).sum()
+    }
+
+    /// How many blocks are live, but for what shelves have counted since they were last asked.
     pub(crate) fn live(&self) -> u64 {
-        self.blocks.len() as u64
+        self.tally.blocks.max(0).cast_unsigned()
     }
 
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&mut self) -> Stats {
+        let (mut shelved_blocks, mut shelved_bytes) = (0, 0);
+        for shelf in &self.shelves {
+            self.tally.add(shelf.take_tally());
+            let (blocks, bytes) = shelf.holds();
+            shelved_blocks += blocks;
+            shelved_bytes += bytes;
+        }
+        // Below nought for a moment, where a block that one thread allocated was freed by another while this adds up.
+        let live_bytes = self.live_bytes();
         Stats {
-            blocks: self.blocks.len() as u64,
+            live_bytes,
+            live_bytes_peak: self.tally.high.max(0).cast_unsigned(),
+            waste_bytes: self.stats.mapped_bytes.saturating_sub(live_bytes),
+            blocks: self.live(),
+            shelved_blocks,
+            shelved_bytes,
             quarantined_blocks: self.quarantine.len() as u64,
+            hugetlb_bytes: self.bytes_of(Backing::HugeTlb),
+            transparent_bytes: self.bytes_of(Backing::Transparent),
             chunks: self.chunks.len() as u64,
-            waste_bytes: self.stats.mapped_bytes - self.stats.live_bytes,
+            allocations: self.tally.allocations,
             ..self.stats
         }
     }
@@ -161,6 +228,7 @@ impl State {
         debug_assert_eq!(fresh.id, self.chunks_made, "one at a time");
         let bytes = fresh.bytes;
         let root = self.heap.add(fresh.id, bytes);
+        self.backed = Some(fresh.backed.clone());
         self.chunks.push(fresh.into_chunk(root));
         self.chunks_made += 1;
         self.stats.mapped_bytes += bytes;
@@ -169,7 +237,7 @@ impl State {
             .heap
             .allocate(length, align_of(length), Effort::Full)
             .expect("a fresh chunk has room for its block");
-        self.adopt(inner, grant, length)
+        self.begin(inner, grant, length)
     }
 
     /// The memory of all chunks, which stays mapped while it is held.
@@ -200,41 +268,65 @@ impl State {
         }
     }
 
+    /// Whether so much may still be written by others that nothing more is handed out.
+    pub(crate) fn is_quarantine_full(&self, inner: &Inner) -> bool {
+        self.stats.quarantined_bytes > inner.config.quarantine_bytes_max
+    }
+
     /// What the limit still allows to map, in whole pages.
     fn room(&self) -> u64 {
         (self.stats.limit_bytes - self.stats.mapped_bytes) / PAGE_BYTES * PAGE_BYTES
     }
 
-    /// Make a block of what the allocator granted.
-    fn adopt(&mut self, inner: &Arc<Inner>, grant: Grant, length: u64) -> Arc<Block> {
-        let Grant {
-            node,
-            chunk,
-            offset,
-            ..
-        } = grant;
-        self.stats.allocations += 1;
-        self.stats.live_bytes += length;
-        self.stats.live_bytes_peak = self.stats.live_bytes_peak.max(self.stats.live_bytes);
-        let generation = self.stats.allocations;
-        let at = self
-            .chunks
-            .binary_search_by_key(&chunk, |chunk| chunk.id)
-            .expect("granted from a chunk that is here");
-        let block = Arc::new(Block {
-            region: Arc::clone(inner),
-            ground: Arc::clone(&self.chunks[at].ground),
-            reference: Reference {
-                region: inner.id,
-                chunk,
-                offset,
-                length,
-                generation,
-            },
-            node,
-        });
-        self.blocks.insert(generation, Arc::downgrade(&block));
+    /// Begin an allocation in what the allocator granted.
+    fn begin(&mut self, inner: &Arc<Inner>, grant: Grant, length: u64) -> Arc<Block> {
+        let at = self.position(grant.chunk);
+        let ground = Arc::clone(&self.chunks[at].ground);
+        let block = self.blocks.make(inner, Place { ground, grant });
+        block.begin(inner.generations.fetch_add(1, Ordering::Relaxed), length);
+        // In the order in which they happened, so that the most that was live is right where one thread is at work.
+        if let Some(tally) = shelf::with_mine(inner.id, |shelf| shelf.take_tally()) {
+            self.tally.add(tally);
+        }
+        self.tally.allocated(length);
         block
+    }
+
+    /// Let the allocator have the memory of a block that nobody holds.
+    fn free(&mut self, block: Arc<Block>) {
+        let grant = self.blocks.end(block);
+        self.heap.free(grant.node);
+    }
+
+    fn free_all(&mut self, blocks: Vec<Arc<Block>>) {
+        for block in blocks {
+            self.free(block);
+        }
+    }
+
+    fn position(&self, chunk: u32) -> usize {
+        (self.chunks.binary_search_by_key(&chunk, |chunk| chunk.id))
+            .expect("granted from a chunk that is here")
+    }
+
+    /// Take out a chunk that has become empty, if there is more idle memory than may be. One is kept in any case:
+    /// a program that frees its only block and allocates the next one would map memory for each.
+    fn take_idle(&mut self, chunk: u32, idle_bytes_max: u64) -> Vec<Chunk> {
+        let at = self.position(chunk);
+        if !self.heap.is_empty(self.chunks[at].root) {
+            return Vec::new();
+        }
+        let idle = (self.chunks.iter()).filter(|chunk| self.heap.is_empty(chunk.root));
+        let (count, bytes) = idle.fold((0, 0), |(count, bytes), chunk| {
+            (count + 1, bytes + chunk.bytes)
+        });
+        if count == 1 || bytes <= idle_bytes_max {
+            return Vec::new();
+        }
+        let gone = self.chunks.remove(at);
+        self.heap.remove(gone.root);
+        self.stats.mapped_bytes -= gone.bytes;
+        vec![gone]
     }
 
     /// Take out the chunks in which nothing is allocated; dropping them unmaps them.
@@ -255,12 +347,16 @@ impl State {
         gone
     }
 
+    fn live_bytes(&self) -> u64 {
+        self.tally.live.max(0).cast_unsigned()
+    }
+
     fn full(&self, inner: &Inner, asked: u64) -> Error {
         Error::Full {
             arena: inner.config.name.clone(),
             asked,
-            live: self.stats.live_bytes,
-            blocks: self.blocks.len() as u64,
+            live: self.live_bytes(),
+            blocks: self.live(),
             limit: self.stats.limit_bytes,
         }
     }
@@ -276,9 +372,10 @@ impl State {
     }
 }
 
-/// Where a block of that size may begin.
+/// Where a block of that size may begin: the same for all that are as large in granules,
+/// because they share a bin of a shelf.
 fn align_of(length: u64) -> u64 {
-    if length >= LARGE_BYTES {
+    if granules(length) >= LARGE_BYTES / GRANULE_BYTES {
         PAGE_BYTES
     } else {
         GRANULE_BYTES

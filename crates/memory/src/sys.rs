@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -55,11 +55,20 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Leave it mapped for ever.
+    pub(crate) fn forget(&mut self) {
+        self.bytes = 0;
+    }
+
     /// Tell the kernel something about the pages of a range.
     pub(crate) fn advise(&self, offset: usize, length: usize, advice: Advice) -> io::Result<()> {
         let start = self.at(offset, length);
         // SAFETY: the range lies within the mapping. Of the advices in use, one drops pages that were written here, which
-        // the caller's callers have no reference to, and one makes pages that read the same as before.
+        // the caller's callers have no reference to; one makes pages that read the same as before, one makes them huge.
         unsafe { madvise(start.as_ptr().cast(), length, advice)? };
         Ok(())
     }
@@ -77,6 +86,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.bytes == 0 {
+            return; // forgotten: nothing that is mapped is empty
+        }
         // SAFETY: start and size are those that mmap gave; nobody has the address any more,
         // because every block that hands it out owns a share of this mapping.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
@@ -86,11 +98,9 @@ impl Drop for Mapping {
 
 /// The bytes of a block, if `holder` is its only lease.
 pub(crate) fn sole_bytes(holder: &mut Arc<Block>) -> Option<&mut [u8]> {
-    if Arc::strong_count(holder) != 1 {
+    if !holder.is_sole() {
         return None;
     }
-    // Pairs with the release in the drop of the lease that went last: its writes are visible here.
-    fence(Ordering::Acquire);
     let length = holder.length();
     // SAFETY: the block's memory is mapped while `holder` lives, which the result borrows, and was zeroed by the kernel.
     // Nobody else in this process has a slice of it: slices come from here alone, to a sole lease, mutably borrowed.

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::pread;
 use rustix::mm::{Advice, ProtFlags};
 
@@ -22,6 +22,9 @@ use crate::sys::Mapping;
 
 /// What a chunk must be sealed against: then its size is fixed and nobody but its owner can write it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// Source: statfs(2).
+const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
 
 /// Entries of the page map that are read at once, one for each page.
 const ENTRIES: usize = 512;
@@ -64,9 +67,13 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// As [`Self::open`]; also [`Error::System`] where `RLIMIT_DATA` leaves no room, in which such a window counts.
+    /// As [`Self::open`]; also [`Error::System`] where `RLIMIT_DATA` leaves no room, in which such a window counts,
+    /// and for huge pages of the pool: copies of them would take from it, and end the process when it is empty.
     pub fn private(descriptor: &OwnedFd) -> Result<Self, Error> {
         let bytes = check(descriptor)?;
+        if is_huge(descriptor) {
+            return Err(system("mmap")(io::ErrorKind::Unsupported.into()));
+        }
         let mapping = Mapping::private(descriptor.as_fd(), bytes).map_err(system("mmap"))?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(Self {
@@ -179,6 +186,11 @@ fn check(descriptor: &OwnedFd) -> Result<usize, Error> {
     usize::try_from(status.st_size).map_err(|_| Error::Unsafe {
         reason: "it has no size that can be mapped",
     })
+}
+
+/// Whether memory is of huge pages from the machine's pool.
+fn is_huge(descriptor: &OwnedFd) -> bool {
+    fstatfs(descriptor).is_ok_and(|status| status.f_type == HUGETLBFS_MAGIC)
 }
 
 fn system(call: &'static str) -> impl Fn(io::Error) -> Error {

@@ -91,7 +91,7 @@ pub(crate) fn memory(error: Memory) -> PyErr {
         }),
         Memory::Stale { .. } | Memory::Forked { .. } => stale(message),
         Memory::Closed { .. } => plain("ClosedError", message),
-        Memory::System { .. } => raise("BrokenError", message, |py| {
+        Memory::System { .. } | Memory::Backing { .. } => raise("BrokenError", message, |py| {
             [("delivered", "no")].into_py_dict(py)
         }),
         // `Poisoned`, `Nested` (no registrar is Python), and what a later version of the crate may add.

@@ -4,7 +4,7 @@ mod sys;
 
 use std::os::fd::{IntoRawFd, RawFd};
 
-use forebay_memory::{Config, Reference, Region};
+use forebay_memory::{Backing, Config, Reference, Region};
 use forebay_transport::shm;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -36,8 +36,16 @@ impl Arena {
 #[pymethods]
 impl Arena {
     #[new]
-    fn new(limit_bytes: u64, name: &str) -> PyResult<Self> {
-        let region = Region::new(Config::new(name, limit_bytes)).map_err(error::memory)?;
+    fn new(limit_bytes: u64, name: &str, backing: &str, populate: bool) -> PyResult<Self> {
+        let backing = Backing::named(backing).ok_or_else(|| {
+            error::config(format!(
+                "arena {name:?}: backing {backing:?} is none of auto, hugetlb, transparent, pages"
+            ))
+        })?;
+        let config = Config::new(name, limit_bytes)
+            .backing(backing)
+            .populate(populate);
+        let region = Region::new(config).map_err(error::memory)?;
         Ok(Self { region })
     }
 
@@ -55,9 +63,9 @@ impl Arena {
     ///     ConfigError: the size is negative.
     ///     ClosedError: the arena is closed.
     ///     StaleError: this is a forked child of the arena's owner.
-    ///     BrokenError: the kernel gave no memory or no descriptor.
+    ///     BrokenError: the kernel gave no memory, no descriptor, or none of the pages that `backing` asks for.
     ///
-    /// Threads: any. Cost: below a microsecond; a system call or four when a chunk is mapped.
+    /// Threads: any. Cost: below a microsecond; some system calls when a chunk is mapped.
     fn allocate(&self, py: Python<'_>, n_bytes: isize) -> PyResult<Buffer> {
         let bytes = usize::try_from(n_bytes).map_err(|_| {
             error::config(format!(
@@ -141,7 +149,9 @@ impl Arena {
     ///
     /// Returns:
     ///     `limit_bytes` (on `mapped_bytes`), `live_bytes` (asked for by live blocks) and `live_bytes_peak`,
-    ///     `mapped_bytes` (size of all chunks) and `mapped_bytes_peak`, `waste_bytes` (mapped and not asked for),
+    ///     `mapped_bytes` (size of all chunks) and `mapped_bytes_peak`; of it `hugetlb_bytes` in huge pages of the pool and
+    ///     `transparent_bytes` in pages that the kernel may join; `waste_bytes` (mapped and not asked for), and of it
+    ///     `shelved_bytes` in `shelved_blocks`, which threads keep for their next allocations;
     ///     `blocks`, `chunks`, `allocations` (since the arena was made);
     ///     `quarantined_blocks` and `quarantined_bytes` of them are live blocks that the kernel or a peer may still write,
     ///     although whoever asked for it has given up.
@@ -153,7 +163,11 @@ impl Arena {
             ("live_bytes_peak", stats.live_bytes_peak),
             ("mapped_bytes", stats.mapped_bytes),
             ("mapped_bytes_peak", stats.mapped_bytes_peak),
+            ("hugetlb_bytes", stats.hugetlb_bytes),
+            ("transparent_bytes", stats.transparent_bytes),
             ("waste_bytes", stats.waste_bytes),
+            ("shelved_blocks", stats.shelved_blocks),
+            ("shelved_bytes", stats.shelved_bytes),
             ("blocks", stats.blocks),
             ("quarantined_blocks", stats.quarantined_blocks),
             ("quarantined_bytes", stats.quarantined_bytes),
@@ -187,9 +201,22 @@ impl Arena {
         self.region.is_closed().map_err(error::memory)
     }
 
+    /// What the last chunk is made of, "hugetlb", "transparent" or "pages", with the reason where `backing="auto"`
+    /// found nothing better; None before there is a chunk.
+    #[getter]
+    fn backing(&self) -> PyResult<Option<String>> {
+        let backed = self.region.backed().map_err(error::memory)?;
+        Ok(backed.map(|backed| backed.to_string()))
+    }
+
     fn __repr__(&self) -> String {
+        let backing = match self.region.backed() {
+            Ok(Some(backed)) => format!(", backing {backed}"),
+            // Nothing is mapped, or this is a forked child, which may look at what it inherited.
+            Ok(None) | Err(_) => String::new(),
+        };
         format!(
-            "<forebay.Arena {:?}, at most {} bytes>",
+            "<forebay.Arena {:?}, at most {} bytes{backing}>",
             self.region.name(),
             self.region.limit_bytes()
         )

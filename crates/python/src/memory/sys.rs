@@ -218,6 +218,24 @@ impl Buffer {
         Ok(interface)
     }
 
+    /// The memory as a DLPack capsule: bytes, one dimension, on the CPU, not copied.
+    ///
+    /// The capsule, and what is made of it, keeps the block as an array does. Made by numpy, which takes the same
+    /// keywords: `stream`, `max_version`, `dl_device`, `copy`.
+    #[pyo3(signature = (**keywords))]
+    fn __dlpack__<'py>(
+        slf: &Bound<'py, Self>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let array = slf.py().import("numpy")?.call_method1("asarray", (slf,))?;
+        array.call_method("__dlpack__", (), keywords)
+    }
+
+    /// The device of the memory in DLPack's terms: 1, the CPU, and its number 0.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
+    }
+
     /// Give the lease back now rather than when this object is gone.
     ///
     /// The block is free unless another buffer (from `Arena.view`) holds it.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use forebay_memory::{Config, Region, Window};
+use forebay_memory::{Backing, Config, Region, Window};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::error::Violation;
@@ -37,7 +37,8 @@ enum Chunk {
 impl Borrower {
     /// Make a board, and what the peer needs to see it; `None` where there is no memory or descriptor for it.
     pub fn new() -> Option<(Self, Vec<OwnedFd>)> {
-        let region = Region::new(Config::new("board", board::BYTES as u64)).ok()?;
+        let config = Config::new("board", board::BYTES as u64).backing(Backing::Pages);
+        let region = Region::new(config).ok()?;
         let lease = region.allocate(board::BYTES).ok()?;
         let memory = lease.share_chunk().ok()?;
         let process = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;

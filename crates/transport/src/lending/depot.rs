@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_memory::{Config, Lease, Region};
+use forebay_memory::{Backing, Config, Lease, Region};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::lending::board;
@@ -56,7 +56,11 @@ impl Depot {
         if let Some(depot) = &*slot {
             return Some(Arc::clone(depot));
         }
-        let config = Config::new("calls", LEND_REGION_BYTES_MAX).chunk_bytes(LEND_CHUNK_BYTES);
+        // Plain pages: borrowers copy those that they write, one by one.
+        let config = Config::new("calls", LEND_REGION_BYTES_MAX)
+            .chunk_bytes(LEND_CHUNK_BYTES)
+            .backing(Backing::Pages)
+            .shelf_bytes_max(0);
         let depot = Arc::new(Self {
             region: Region::new(config).ok()?,
             books: Mutex::new(Vec::new()),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use forebay_memory::{ChunkMark, Config, Lease, Reference, Region};
+use forebay_memory::{Backing, ChunkMark, Config, Lease, Reference, Region};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
@@ -36,7 +36,11 @@ pub struct Own {
 impl Own {
     /// Make the region and say hello.
     pub fn new(socket: &OwnedFd) -> Result<Self> {
-        let config = Config::new("connection", REGION_BYTES_MAX).chunk_bytes(REGION_CHUNK_BYTES);
+        // Of a peer's own memory there is one for each connection, and one thread at a time allocates in it.
+        let config = Config::new("connection", REGION_BYTES_MAX)
+            .chunk_bytes(REGION_CHUNK_BYTES)
+            .backing(Backing::Pages)
+            .shelf_bytes_max(0);
         let region = Region::new(config).map_err(|error| refused(&error))?;
         let lease = region
             .allocate(layout::BYTES)
