@@ -53,7 +53,9 @@ def interpreter(environment: str) -> Path:
         return Path(sys.executable)
     missing = ENVIRONMENTS / environment / MISSING
     if missing.exists():
-        raise ContestantError(f"environment '{environment}' does not install: {missing.read_text()}")
+        raise ContestantError(
+            f"environment '{environment}' does not install: {missing.read_text()}"
+        )
     path = ENVIRONMENTS / environment / "bin" / "python"
     if not path.exists():
         raise ContestantError(f"environment '{environment}' is not there: make bench-setup")
