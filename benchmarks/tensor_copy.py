@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import shared_memory
+from multiprocessing import resource_tracker, shared_memory
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -17,6 +17,8 @@ from benchmarks.tensor_round import pulls, stay
 def serve(pipe: Connection, size: int) -> None:
     """Put the tensors into memory that others attach."""
     shared = shared_memory.SharedMemory(create=True, size=TENSORS * size)
+    # The client unlinks it; a tracker would complain that it is gone when this process is ended.
+    resource_tracker.unregister(f"/{shared.name}", "shared_memory")
     _tensors(shared, size)[...] = contents(size)
     pipe.send(shared.name)
     stay(pipe)

@@ -34,7 +34,7 @@ def serve(pipe: Connection, size: int) -> None:
     tensors = [row.tobytes() for row in contents(size)]
 
     def answer(request: bytes, _: Any) -> bytes:
-        (number,) = REQUEST.unpack(request)
+        number: int = REQUEST.unpack(request)[0]
         return tensors[number]
 
     server = grpc.server(ThreadPoolExecutor(THREADS), options=UNLIMITED)
@@ -52,7 +52,7 @@ def serve_awaited(pipe: Connection, size: int) -> None:
     tensors = [row.tobytes() for row in contents(size)]
 
     async def answer(request: bytes, _: Any) -> bytes:
-        (number,) = REQUEST.unpack(request)
+        number: int = REQUEST.unpack(request)[0]
         return tensors[number]
 
     async def main() -> None:

@@ -39,7 +39,7 @@ def serve(pipe: Connection, size: int, vectored: bool) -> None:
 
 
 def _send_all(connection: socket.socket, tensors: Sequence[Bytes]) -> None:
-    left = [memoryview(tensor) for tensor in tensors]
+    left = [tensor.data for tensor in tensors]
     while left:
         sent = connection.sendmsg(left)
         _skip(left, sent)
