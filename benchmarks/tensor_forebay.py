@@ -1,4 +1,7 @@
-"""Our server and client under the same pulls: prepared handles, and memory that is the arena's."""
+"""Our server and client under the same pulls: handles that were looked up, and the peers' memory.
+
+The tensors lie in the server's arena; rows go where everybody's go, into numpy's own memory.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.stopwatch import Figures
-from benchmarks.tensor_load import IN_FLIGHT, TENSORS, WRONG, Puller, contents
+from benchmarks.tensor_load import IN_FLIGHT, TENSORS, Bytes, Puller, contents, destinations
 from benchmarks.tensor_round import pulls, stay
 
 LIMIT = "512MiB"
@@ -30,12 +33,7 @@ def serve(pipe: Connection, size: int, url: str) -> None:
 def connect(url: str, size: int) -> Iterator[Puller]:
     """`pull` and `pull_many` with handles and destinations."""
     with _pulls(url, size) as (client, out, each):
-        first = each[:IN_FLIGHT]
-
-        def one(number: int) -> None:
-            client.pull(*each[number])
-
-        yield Puller(out, one, lambda: client.pull_many(first))
+        yield _puller(client, out, each)
 
 
 @contextmanager
@@ -46,17 +44,12 @@ def connect_near(url: str, size: int) -> Iterator[Puller]:
         NotImplementedError: they do.
     """
     with _pulls(url, size) as (client, out, each):
-        first = each[:IN_FLIGHT]
-        client.pull_many(first)
+        client.pull_many(each[:IN_FLIGHT])
         if client.metrics()["received_bytes"] > IN_FLIGHT * size:
             raise NotImplementedError(
                 "forebay.tensor has no shared-memory fabric: a socket was used"
             )
-
-        def one(number: int) -> None:
-            client.pull(*each[number])
-
-        yield Puller(out, one, lambda: client.pull_many(first))
+        yield _puller(client, out, each)
 
 
 @contextmanager
@@ -69,16 +62,18 @@ def connect_planned(url: str, size: int) -> Iterator[Puller]:
 
 
 @contextmanager
-def _pulls(url: str, size: int) -> Iterator[tuple[Any, Any, list[Any]]]:
-    from forebay.memory import Arena
+def _pulls(url: str, size: int) -> Iterator[tuple[Any, Bytes, list[Any]]]:
     from forebay.tensor import TensorClient
 
-    with Arena(LIMIT) as arena, TensorClient(url, arena=arena) as client:
-        out = arena.empty((TENSORS, size), "u1")
-        out[...] = WRONG
-        each = [(client.tensor(f"tensor/{number}"), None, out[number]) for number in range(TENSORS)]
-        yield client, out, each
-        del out, each
+    out = destinations(size)
+    with TensorClient(url) as client:
+        handles = [client.tensor(f"tensor/{number}") for number in range(TENSORS)]
+        yield client, out, [(handle, None, row) for handle, row in zip(handles, out, strict=True)]
+
+
+def _puller(client: Any, out: Bytes, each: list[Any]) -> Puller:
+    first = each[:IN_FLIGHT]
+    return Puller(out, lambda number: client.pull(*each[number]), lambda: client.pull_many(first))
 
 
 def tcp(*, wanted: list[str], seconds: float, warm_up_s: float) -> Figures:

@@ -31,7 +31,7 @@ def serve(pipe: Connection, size: int) -> None:
     """Answer from a few threads."""
     import grpc
 
-    tensors = [row.tobytes() for row in contents(size)]
+    tensors: list[bytes] = [row.tobytes() for row in contents(size)]
 
     def answer(request: bytes, _: Any) -> bytes:
         number: int = REQUEST.unpack(request)[0]
@@ -49,7 +49,7 @@ def serve_awaited(pipe: Connection, size: int) -> None:
     """Answer from a loop."""
     import grpc
 
-    tensors = [row.tobytes() for row in contents(size)]
+    tensors: list[bytes] = [row.tobytes() for row in contents(size)]
 
     async def answer(request: bytes, _: Any) -> bytes:
         number: int = REQUEST.unpack(request)[0]

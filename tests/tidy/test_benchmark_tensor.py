@@ -191,16 +191,15 @@ def test_a_peer_that_does_not_install_is_skipped_with_what_pip_said(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_an_environment_that_may_be_missing_ends_no_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The other peers are installed nevertheless."""
     listed = tmp_path / "peers.toml"
-    table = '[{}]\noptional = {}\noptions = ["--no-index"]\npackages = ["no-such-package"]\n'
-    listed.write_text(table.format("one", "true"))
+    listed.write_text(
+        '[none]\noptional = true\noptions = ["--no-index"]\npackages = ["no-such-package"]\n'
+    )
     monkeypatch.setattr(peers, "LIST", listed)
     peers.install(tmp_path)
-    assert "no-such-package" in (tmp_path / "one" / peers.MISSING).read_text()
-    listed.write_text(table.format("two", "false"))
-    with pytest.raises(subprocess.CalledProcessError):
-        peers.install(tmp_path)
+    assert "no-such-package" in (tmp_path / "none" / peers.MISSING).read_text()
