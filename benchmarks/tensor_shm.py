@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from benchmarks.tensor_tcp import contestant, row
 
-FOREBAY = contestant("forebay, shared memory", "tensor_forebay:shared_memory")
-COPY = contestant("np.copyto from SharedMemory", "tensor_copy:copies", "main")
-NIXL = contestant("NIXL, UCX", "tensor_nixl:reads", "nixl")
+FOREBAY = contestant("forebay, shared memory", "benchmarks.tensor_forebay:shared_memory")
+COPY = contestant("np.copyto from SharedMemory", "benchmarks.tensor_copy:copies", "main")
+NIXL = contestant("NIXL, UCX", "benchmarks.tensor_nixl:reads", "nixl")
 
 CLAIMS = [
     row("shm.64k.pull.vs_numpy_copy", FOREBAY, COPY, figure="p50"),

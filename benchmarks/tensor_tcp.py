@@ -10,17 +10,17 @@ QUICK: dict[str, Option] = {"seconds": 0.5, "warm_up_s": 0.1}
 
 def contestant(name: str, function: str, environment: str = OWN) -> Contestant:
     """One that is asked for sizes, and times pulls in flight and one at a time."""
-    return Contestant(name, f"benchmarks.{function}", environment, TIMES, QUICK, asks=True)
+    return Contestant(name, function, environment, TIMES, QUICK, asks=True)
 
 
-FOREBAY = contestant("forebay pull_many, TCP", "tensor_forebay:tcp")
-PLANNED = contestant("forebay plan, TCP", "tensor_forebay:tcp_planned")
-SOCKETS = contestant("sockets", "tensor_sockets:plain", "main")
-VECTORED = contestant("sockets, sendmsg", "tensor_sockets:vectored", "main")
-GRPC = contestant("gRPC", "tensor_grpc:futures", "main")
-GRPC_ASYNCIO = contestant("gRPC asyncio", "tensor_grpc:awaited", "main")
-ZMQ = contestant("pyzmq", "tensor_zmq:router", "main")
-MOONCAKE = contestant("Mooncake", "tensor_mooncake:reads", "mooncake")
+FOREBAY = contestant("forebay pull_many, TCP", "benchmarks.tensor_forebay:tcp")
+PLANNED = contestant("forebay plan, TCP", "benchmarks.tensor_forebay:tcp_planned")
+SOCKETS = contestant("sockets", "benchmarks.tensor_sockets:plain", "main")
+VECTORED = contestant("sockets, sendmsg", "benchmarks.tensor_sockets:vectored", "main")
+GRPC = contestant("gRPC", "benchmarks.tensor_grpc:futures", "main")
+GRPC_ASYNCIO = contestant("gRPC asyncio", "benchmarks.tensor_grpc:awaited", "main")
+ZMQ = contestant("pyzmq", "benchmarks.tensor_zmq:router", "main")
+MOONCAKE = contestant("Mooncake", "benchmarks.tensor_mooncake:reads", "mooncake")
 
 
 def row(
