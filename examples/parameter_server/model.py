@@ -110,8 +110,7 @@ def chances(weights: Weights, embeddings: list[Floats], step: Step) -> Floats:
     """How likely each impression is clicked, as the model says."""
     vectors, _ = forward(weights, embeddings, step)
     logit, _ = predict(weights, vectors)
-    likely: Floats = 1 / (1 + np.exp(-logit))
-    return likely
+    return _squashed(logit)
 
 
 def gradients(
@@ -120,7 +119,7 @@ def gradients(
     """Of the mean loss, by the weights and by the rows of each table."""
     vectors, bottom_hidden = forward(weights, embeddings, step)
     logit, (together, hidden) = predict(weights, vectors)
-    error = (1 / (1 + np.exp(-logit)) - step.batch.clicked)[:, None] / np.float32(len(logit))
+    error = (_squashed(logit) - step.batch.clicked)[:, None] / np.float32(len(logit))
     found: dict[str, Floats] = {}
 
     def back(name: str, given: Floats, wrong: Floats) -> Floats:
@@ -152,3 +151,7 @@ def _by_vectors(vectors: Floats, by_products: Floats) -> Floats:
     square[:, second, first] = by_products
     product: Floats = np.matmul(square, vectors)
     return product
+
+
+def _squashed(logit: Floats) -> Floats:
+    return (1 / (1 + np.exp(-logit))).astype(np.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from typing import Any
 
 import forebay
 from forebay.tensor import Tensor
@@ -55,13 +56,16 @@ class Trainer(forebay.Service):
         by_weights, by_rows = gradients(weights, embeddings, step)
         model = self._model
         rows = zip(self._tables, step.rows, by_rows, strict=True)
-        pushes = [(table, rows, -model.rows_rate * each, "add") for table, rows, each in rows]
+        pushes: list[Any] = [
+            (table, some, -model.rows_rate * each, "add") for table, some, each in rows
+        ]
         pushes += [(ref, None, -model.rate * by_weights[ref.name], "add") for ref in self._layers]
         self._client.push_many(pushes)  # applied when it returns
 
     def _pull(self, rows: list[Ids]) -> tuple[dict[str, Floats], list[Floats]]:
         """The weights, and the rows of each table, in one go."""
-        pulls = [(table, some, None) for table, some in zip(self._tables, rows, strict=True)]
+        tables = zip(self._tables, rows, strict=True)
+        pulls: list[Any] = [(table, some, None) for table, some in tables]
         pulls += [
             (layer, None, into) for layer, into in zip(self._layers, self._weights, strict=True)
         ]

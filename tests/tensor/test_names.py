@@ -64,14 +64,16 @@ def test_a_server_started_anew_is_found_again(tmp_path: Path, shards: int, face_
 def test_memory_comes_back_once_nobody_reads_it(tmp_path: Path) -> None:
     """A tensor that is dropped or replaced costs nothing any more."""
     with Arena("64MiB") as arena:
-        with serving(tmp_path, {"a": TABLE, "b": Tensor((1000, 100))}, arena=arena) as (server,):
-            with TensorClient(url_in(tmp_path)) as client:
-                assert client.pull("b").shape == (1000, 100)
-                server.drop("b")
-                until(lambda: arena.stats()["live_bytes"] == TABLE.nbytes)
-                server.publish("a", Tensor((10, 10), "f8"))
-                until(lambda: arena.stats()["live_bytes"] == 800)
-                assert same(client.pull("a"), np.zeros((10, 10)))
+        with (
+            serving(tmp_path, {"a": TABLE, "b": Tensor((1000, 100))}, arena=arena) as (server,),
+            TensorClient(url_in(tmp_path)) as client,
+        ):
+            assert client.pull("b").shape == (1000, 100)
+            server.drop("b")
+            until(lambda: arena.stats()["live_bytes"] == TABLE.nbytes)
+            server.publish("a", Tensor((10, 10), "f8"))
+            until(lambda: arena.stats()["live_bytes"] == 800)
+            assert same(client.pull("a"), np.zeros((10, 10)))
         gc.collect()
         assert arena.stats()["live_bytes"] == 0
 

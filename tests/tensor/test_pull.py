@@ -42,16 +42,18 @@ def test_out_is_filled_and_returned(face: Face, rows: Any) -> None:
 
 def test_results_are_made_in_the_arena(tmp_path: Path, shards: int, servers: Any) -> None:
     """A result keeps its block; with its last view the memory goes back."""
-    with Arena("16MiB") as arena:
-        with TensorClient(url_in(tmp_path), shards=shards, arena=arena) as client:
-            found = client.pull("table", slice(10, 90))
-            assert same(found, TABLE[10:90])
-            assert arena.stats()["live_bytes"] >= found.nbytes
-            view = found[3:4]
-            del found
-            assert same(view, TABLE[13:14])
-            del view
-            assert arena.stats()["live_bytes"] == 0
+    with (
+        Arena("16MiB") as arena,
+        TensorClient(url_in(tmp_path), shards=shards, arena=arena) as client,
+    ):
+        found = client.pull("table", slice(10, 90))
+        assert same(found, TABLE[10:90])
+        assert arena.stats()["live_bytes"] >= found.nbytes
+        view = found[3:4]
+        del found
+        assert same(view, TABLE[13:14])
+        del view
+        assert arena.stats()["live_bytes"] == 0
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,14 @@ def test_an_application_keeps_one_service_for_each_shard(tmp_path: Path) -> None
     first, second = app.specs("ps")
     assert isinstance(first, forebay.Spec)
     assert first.kwargs == {"shard": 0, "shards": 2}
-    with forebay.ServicePool(max_size=2) as pool:
-        with pool.acquire(first) as one, pool.acquire(second) as other:
-            assert [each.describe()["shard"] for each in (one, other)] == [0, 1]
-            with TensorClient(url_in(tmp_path), shards=2) as client:
-                assert client.pull("rows").shape == (10, 2)
+    with (
+        forebay.ServicePool(max_size=2) as pool,
+        pool.acquire(first) as one,
+        pool.acquire(second) as other,
+    ):
+        assert [each.describe()["shard"] for each in (one, other)] == [0, 1]
+        with TensorClient(url_in(tmp_path), shards=2) as client:
+            assert client.pull("rows").shape == (10, 2)
 
 
 def test_what_has_no_shards_is_refused() -> None:

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import forebay
 from forebay.config import TensorConfig
 from forebay.configuration import find_configuration
-from forebay.errors import BrokenError, ConfigError
+from forebay.errors import BrokenError, ConfigError, ProtocolError
 from forebay.tensor import TensorClient, TensorServer
 from forebay.tensor._addresses import address_of, addresses
-from forebay.transport import Tls
+from forebay.transport import Tls, listen, native
 from tests.tensor.conftest import TABLE
 from tests.tensor.contents import same
 from tests.tensor.faces import FACES, face_of
@@ -112,17 +111,13 @@ def test_other_machines_need_a_token() -> None:
 
 def test_what_is_no_tensor_server_is_told(tmp_path: Path) -> None:
     """A client at the wrong door does not wait for ever."""
-
-    class Echo:
-        def ping(self) -> str:
-            return "pong"
-
-    from forebay.transport import native
-
-    with forebay.transport.listen(f"unix://{tmp_path}/a.sock", native=native.Echo()):  # type: ignore[attr-defined]
-        with TensorClient(f"unix://{tmp_path}/a.sock") as client:
-            with pytest.raises(BrokenError):
-                client.pull("table", timeout=10)
+    url = f"unix://{tmp_path}/a.sock"
+    with (
+        listen(url, native=native.Echo()),
+        TensorClient(url) as client,
+        pytest.raises(ProtocolError),
+    ):
+        client.pull("table", timeout=10)
 
 
 def test_one_slot_is_enough(tmp_path: Path) -> None:

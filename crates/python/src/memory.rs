@@ -7,7 +7,7 @@ use std::os::fd::{IntoRawFd, RawFd};
 use forebay_memory::{Backing, Config, Reference, Region};
 use forebay_transport::shm;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict};
+use pyo3::types::{IntoPyDict, PyDict, PyMemoryView};
 
 use crate::error;
 pub(crate) use sys::{Buffer, Rows, Window};
@@ -221,4 +221,24 @@ impl Arena {
             self.region.limit_bytes()
         )
     }
+}
+
+/// How far `base` and `obj` are followed from an array to the memory it shows.
+const BASES_MAX: usize = 16;
+
+/// The arena's buffer below a view or an array.
+pub(crate) fn block_under<'py>(memory: &Bound<'py, PyAny>) -> Option<Bound<'py, Buffer>> {
+    let mut below = memory.clone();
+    for _ in 0..BASES_MAX {
+        if let Ok(buffer) = below.cast::<Buffer>() {
+            return Some(buffer.clone());
+        }
+        let name = if below.is_instance_of::<PyMemoryView>() {
+            "obj"
+        } else {
+            "base"
+        };
+        below = below.getattr(name).ok()?;
+    }
+    None
 }

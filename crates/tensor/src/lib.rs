@@ -14,9 +14,14 @@
 //! | `responder` | peers of one shard: what they ask for, in which order it is answered |
 //! | `table` | the tensors of a shard, with their generations and versions |
 //! | `stream` | TCP and Unix sockets, with or without TLS: the thread of a server, the links of clients |
+//! | `board` | what may be read from shared memory, of which version |
 //! | `ranges` | one tensor's rows over several shards |
 //! | `inbox`, `outbox` | bytes that came, bytes that are to go |
+//! | `slab`, `sync` | values by number; the fence that the model check replaces |
 //! | `sys` | memory that others lend: all the `unsafe` there is |
+#![cfg(not(loom))] // `tests/loom.rs` includes what it checks
+
+mod board;
 mod error;
 mod greeting;
 mod inbox;
@@ -27,12 +32,14 @@ mod requester;
 mod responder;
 mod slab;
 pub mod stream;
+mod sync;
 mod sys;
 mod table;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+pub use board::{BOARD_BYTES, Board, Missed};
 pub use error::{Class, Error};
 pub use greeting::{Hello, Welcome};
 pub use names::{Dtype, Meaning, Number, Unknown};

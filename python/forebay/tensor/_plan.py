@@ -12,7 +12,7 @@ from forebay.tensor._work import Work, check_versions, pulls_of
 
 if TYPE_CHECKING:
     from forebay.memory import Arena
-    from forebay.tensor._async_client import AsyncShards
+    from forebay.tensor._async_shards import AsyncShards
     from forebay.tensor._ref import Book
     from forebay.tensor._shards import Shards
 

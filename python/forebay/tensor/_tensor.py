@@ -23,9 +23,9 @@ class Tensor:
     Args:
         shape: rows, and the shape of a row; of the whole tensor, whatever a shard holds of it.
         dtype: what `numpy.dtype` takes, without Python objects in it; float32 unless given.
-        initial: what every element is, or a function of a module that gets the number of a first
-            row and how many follow, and returns the content of those; it is called in the server's
-            process, for the rows that the shard holds.
+        initial: what every element is, or a function that gets the number of a first row and how
+            many there are, and returns their content; it is called in the server's process, for the
+            rows that the shard holds, so with a spec it is one of a module that can be imported.
 
     Raises:
         ConfigError: the shape has no rows axis or a negative number, or the dtype cannot be used.

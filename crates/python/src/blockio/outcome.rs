@@ -3,16 +3,12 @@ use std::sync::Arc;
 
 use forebay_blockio::{BlockFile, BlockQueue, Error, GivingUp, Keeper, Kind, Operation};
 use pyo3::prelude::*;
-use pyo3::types::PyMemoryView;
 use rustix::io::Errno;
 
 use super::request::{ATTACHED_MAX, Made, Request, Shape};
 use crate::error;
-use crate::memory::Buffer;
+use crate::memory::block_under;
 use crate::sys::loan::{KeptLoan, Loan, Place};
-
-/// How far `base` and `obj` are followed from an array to the memory it shows.
-const BASES_MAX: usize = 16;
 
 /// A blocking call that signals may interrupt.
 struct Call<'a> {
@@ -183,24 +179,7 @@ fn advice(errno: i32, operation: Option<Operation>) -> &'static str {
 
 /// Have the arena whose memory `memory` shows count the block as in quarantine until the loan ends.
 pub(super) fn quarantine(loan: &Loan, memory: &Bound<'_, PyAny>) {
-    if let Some(lease) = root(memory).and_then(|buffer| buffer.get().lease()) {
+    if let Some(lease) = block_under(memory).and_then(|buffer| buffer.get().lease()) {
         loan.quarantine(&lease);
     }
-}
-
-/// The arena's buffer below a view or an array.
-fn root<'py>(memory: &Bound<'py, PyAny>) -> Option<Bound<'py, Buffer>> {
-    let mut below = memory.clone();
-    for _ in 0..BASES_MAX {
-        if let Ok(buffer) = below.cast::<Buffer>() {
-            return Some(buffer.clone());
-        }
-        let name = if below.is_instance_of::<PyMemoryView>() {
-            "obj"
-        } else {
-            "base"
-        };
-        below = below.getattr(name).ok()?;
-    }
-    None
 }

@@ -1,18 +1,23 @@
 //! Python buffers that pulls and pushes use until nobody moves bytes there any more.
 use std::ffi::CStr;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
+use forebay_memory::{Lease, Quarantined};
 use forebay_tensor::{Span, Words};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::kept;
 use super::loan::{Want, release};
+use crate::memory::block_under;
 
 /// Any number of exports, which end with it.
 pub struct Exports {
     /// Never grown beyond its first room: exporters may point from one field of a view into another.
     views: Vec<ffi::Py_buffer>,
+    /// Keeps the blocks of arenas that outlive whoever asked, and has the arenas count them.
+    quarantined: Mutex<Vec<Quarantined>>,
 }
 
 // SAFETY: the exports are plain memory until they are released, which happens with the GIL.
@@ -25,6 +30,7 @@ impl Exports {
     pub fn with_room(count: usize) -> Self {
         Self {
             views: Vec::with_capacity(count),
+            quarantined: Mutex::default(),
         }
     }
 
@@ -64,6 +70,22 @@ impl Exports {
         self.take(object, Want::WritableValues)?;
         let view = self.views.last().expect("taken above");
         Ok(view.itemsize == 8 && is_integer(view) && usize::try_from(view.len) == Ok(count * 8))
+    }
+
+    /// Whoever asked has gone, though bytes may still move here: have arenas count their blocks until the exports end.
+    pub fn quarantine(&self, py: Python<'_>) {
+        let of = |view: &ffi::Py_buffer| {
+            // SAFETY: a filled view holds a reference to its object, which is alive while the export is held.
+            let object = unsafe { Bound::from_borrowed_ptr_or_opt(py, view.obj) }?;
+            block_under(&object).and_then(|buffer| buffer.get().lease())
+        };
+        let written = self.views.iter().filter(|view| view.readonly == 0);
+        let leases: Vec<_> = written.filter_map(of).collect();
+        let mut quarantined = self
+            .quarantined
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        quarantined.extend(leases.iter().map(Lease::quarantine));
     }
 
     /// Write number `index` of the export that was taken last.

@@ -1,4 +1,5 @@
 //! `forebay._core.TensorBatch`: pulls and pushes that were begun together.
+#![allow(clippy::doc_markdown)] // the comments are Python docstrings
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,8 @@ impl TensorBatch {
     }
 
     /// Wait for all, or with `each` until something has ended that was not told yet; the indices of what has then.
+    ///
+    /// Raises DeadlineError after `timeout` seconds; the batch goes on. One thread at a time waits for a batch.
     #[pyo3(signature = (timeout = None, *, each = false))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>, each: bool) -> PyResult<Vec<u32>> {
         let (link, batch) = self.held()?;
@@ -98,6 +101,8 @@ impl TensorBatch {
     }
 
     /// Give up what has not ended; it ends with `ClosedError`. Idempotent.
+    ///
+    /// Memory where bytes may still come is kept until they have, or the link is closed.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         let (link, batch) = self.held()?;
         py.detach(|| link.cancel(batch));
@@ -109,9 +114,20 @@ impl TensorBatch {
 impl Drop for TensorBatch {
     fn drop(&mut self) {
         // Dropped by the interpreter, so that the exports can end at once where nothing is outstanding.
-        let held = self.held.take();
-        Python::attach(|py| kept::drop_attached(py, held));
+        if let Some((_, batch)) = self.held.take() {
+            Python::attach(|py| let_go(py, batch));
+        }
     }
+}
+
+/// Whoever asked needs the batch no more; what the engine still holds of it is in quarantine from here on.
+pub(super) fn let_go(py: Python<'_>, batch: CoreBatch) {
+    if Arc::strong_count(&batch) > 1
+        && let Some(exports) = batch.memory.get()
+    {
+        exports.quarantine(py);
+    }
+    kept::drop_attached(py, batch);
 }
 
 fn check(batch: &CoreBatch, index: usize) -> PyResult<()> {

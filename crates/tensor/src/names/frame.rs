@@ -176,7 +176,9 @@ mod tests {
     fn names_come_back_as_they_were() {
         let names = ["emb/0", "ä", &"x".repeat(NAME_BYTES_MAX)];
         let mut bytes = Vec::new();
-        names.iter().for_each(|name| encode_name(name, &mut bytes));
+        for name in names {
+            encode_name(name, &mut bytes);
+        }
         assert_eq!(decode_names(&bytes, 3).expect("a list"), names);
         assert!(decode_names(&bytes, 2).is_err());
         assert!(decode_names(&bytes, 4).is_err());
@@ -197,9 +199,9 @@ mod tests {
             }),
         ];
         let mut bytes = Vec::new();
-        answers
-            .iter()
-            .for_each(|answer| encode_answer(answer, &mut bytes));
+        for answer in &answers {
+            encode_answer(answer, &mut bytes);
+        }
         assert_eq!(decode_answers(&bytes, 3), Ok(answers));
         for cut in 0..bytes.len() {
             assert!(decode_answers(&bytes[..cut], 3).is_err(), "cut at {cut}");

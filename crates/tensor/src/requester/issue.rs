@@ -180,12 +180,12 @@ impl<K> Requester<K> {
             0
         };
         let body = index_bytes + if is_pull { 0 } else { value_bytes };
-        let is_full = self.batch.len() >= self.limits.entries_max as usize
+        let has_all = self.batch.len() >= self.limits.entries_max as usize
             || (!self.batch.is_empty()
                 && !job.whole
                 && batch.body + body > self.limits.request_bytes());
         let is_beyond_grant = is_pull && batch.cost + cost > self.grant_left;
-        if transfer.kind != batch.kind || is_full || is_beyond_grant {
+        if transfer.kind != batch.kind || has_all || is_beyond_grant {
             return Took::Nothing;
         }
         let flying = Flying {

@@ -122,6 +122,7 @@ pub(super) enum Work {
 
 /// A job from its submission until its keeper is handed back.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is true or not whatever the others are
 pub(super) struct Job<K> {
     pub(super) keeper: K,
     pub(super) work: Work,

@@ -286,6 +286,10 @@ impl<K> Requester<K> {
     }
 
     /// So many of the bytes that `outgoing` gave have been taken.
+    ///
+    /// # Panics
+    ///
+    /// Where it gave fewer.
     pub fn sent(&mut self, bytes: usize, now: Instant) {
         let flying = &mut self.flying;
         self.outbox.sent(bytes, |index| {

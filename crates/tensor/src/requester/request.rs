@@ -240,7 +240,7 @@ pub enum End<K> {
 /// What a cancel did.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Canceled<K> {
-    /// It was waiting, and is over; its memory is the caller's.
+    /// It was waiting, and is over; its memory is the caller's. Of one that goes in pieces some may have come.
     TakenBack(K),
     /// It is over for its caller; its memory is in quarantine until `End::Released`.
     Detached,

@@ -76,7 +76,7 @@ struct Slot {
 /// All answers of one peer that have not begun.
 #[derive(Debug)]
 pub(super) struct Answers {
-    answers: Slab<Answer>,
+    waiting: Slab<Answer>,
     slots: Vec<Slot>,
     /// Slots with an answer that is known.
     turns: VecDeque<u32>,
@@ -94,7 +94,7 @@ impl Answers {
             indices: Vec::new(),
         };
         Self {
-            answers: Slab::new(),
+            waiting: Slab::new(),
             slots: (0..slots).map(|_| slot()).collect(),
             turns: VecDeque::with_capacity(slots as usize),
             owed_bytes: 0,
@@ -158,12 +158,12 @@ impl Answers {
             body,
             next: NONE,
         };
-        let index = self.answers.insert(answer).index;
+        let index = self.waiting.insert(answer).index;
         let at = &mut self.slots[slot as usize];
         if at.first == NONE {
             at.first = index;
             self.turns.push_back(slot);
-        } else if let Some(before) = self.answers.get_mut(at.last) {
+        } else if let Some(before) = self.waiting.get_mut(at.last) {
             before.next = index;
         }
         at.last = index;
@@ -190,7 +190,7 @@ impl Answers {
             && let Some(slot) = self.turns.pop_front()
         {
             let at = &mut self.slots[slot as usize];
-            let answer = self.answers.remove(at.first);
+            let answer = self.waiting.remove(at.first);
             let answer = answer.expect("a slot in turn has an answer");
             at.first = answer.next;
             at.left -= 1;
@@ -205,7 +205,7 @@ impl Answers {
     /// Forget rows that the peer does not need any more; whatever has begun goes on.
     pub(super) fn cancel<K>(&mut self, slot: u32, tag: u32, grounds: &mut Grounds<K>) {
         let mut index = self.slots[slot as usize].first;
-        while let Some(answer) = self.answers.get_mut(index) {
+        while let Some(answer) = self.waiting.get_mut(index) {
             if answer.tag == tag
                 && matches!(
                     answer.body,
@@ -225,7 +225,7 @@ impl Answers {
     pub(super) fn preserve<K>(&mut self, ground: u32, span: Span, grounds: &mut Grounds<K>) {
         for slot in &self.slots {
             let mut index = slot.first;
-            while let Some(answer) = self.answers.get_mut(index) {
+            while let Some(answer) = self.waiting.get_mut(index) {
                 index = answer.next;
                 if let Some(copy) = answer.body.copy_of(ground, span, &slot.indices) {
                     answer.body = Body::Owned(copy);
@@ -237,7 +237,7 @@ impl Answers {
 
     /// Let go of all memory.
     pub(super) fn clear<K>(&mut self, grounds: &mut Grounds<K>) {
-        for (_, answer) in self.answers.iter() {
+        for (_, answer) in self.waiting.iter() {
             if let Some(ground) = answer.body.ground() {
                 grounds.release(ground, 1);
             }
@@ -357,7 +357,9 @@ fn send_refusal(mut header: ResponseHeader, error: &Error, outbox: &mut Outbox) 
         _ => 0,
     };
     let text = error.to_string();
-    let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+    let ends = |end: &usize| text.is_char_boundary(*end);
+    let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(ends);
+    let text = &text[..end.unwrap_or(0)];
     header.bytes = text.len() as u64;
     outbox.push(&header.encode());
     outbox.push(text.as_bytes());

@@ -12,6 +12,7 @@ mod peer;
 
 use std::time::{Duration, Instant};
 
+use crate::board::Board;
 use crate::error::Error;
 use crate::inbox::fill;
 use crate::names::{Meaning, Unknown};
@@ -110,6 +111,11 @@ impl<K> Shard<K> {
             }
             Err(error) => Err((error, keeper)),
         }
+    }
+
+    /// Have `board` say which tensors may be read from shared memory, from now on.
+    pub fn attach(&mut self, board: Board) {
+        self.table.attach(board);
     }
 
     /// Make a name mean nothing. Answers that have been asked for still go out.
@@ -226,6 +232,10 @@ impl<K> Shard<K> {
     }
 
     /// So many of the bytes that `outgoing` gave have been taken.
+    ///
+    /// # Panics
+    ///
+    /// Where it gave fewer.
     pub fn sent(&mut self, peer: PeerId, bytes: usize, now: Instant) {
         if let Some((found, table)) = self.peer(peer) {
             found.sent(bytes, now, table);

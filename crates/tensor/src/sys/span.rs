@@ -65,6 +65,10 @@ impl Span {
     }
 
     /// All but the first `count` bytes.
+    ///
+    /// # Panics
+    ///
+    /// Where it has fewer.
     #[must_use]
     pub fn after(&self, count: usize) -> Self {
         assert!(count <= self.bytes, "a part outside of its span");
@@ -83,6 +87,15 @@ impl Span {
         Self {
             bytes: buffer.len(),
             address: NonNull::from(buffer).cast(),
+        }
+    }
+
+    /// As `of`, for whole words.
+    #[cfg(test)]
+    pub(crate) fn of_words(words: &mut [u64]) -> Self {
+        Self {
+            bytes: words.len() * 8,
+            address: NonNull::from(words).cast(),
         }
     }
 
@@ -151,14 +164,10 @@ impl Words {
 
     pub(crate) fn get(&self, index: usize) -> u64 {
         assert!(index < self.count(), "beyond what was lent");
-        // SAFETY: in range and readable as promised, at any alignment.
-        unsafe {
-            self.memory
-                .address
-                .as_ptr()
-                .cast::<u64>()
-                .add(index)
-                .read_unaligned()
-        }
+        let mut word = [0; 8];
+        let from = self.memory.part(index * 8, 8).address;
+        // SAFETY: in range and readable as promised; by value, so that whoever changes it makes it another number.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), word.as_mut_ptr(), 8) };
+        u64::from_ne_bytes(word)
     }
 }

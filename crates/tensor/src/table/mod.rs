@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 pub use description::{Description, Key};
 pub(crate) use ground::Grounds;
 
+use crate::board::Board;
 use crate::error::Error;
 use crate::names::frame::NAME_BYTES_MAX;
 use crate::names::{Meaning, Unknown, nearest};
@@ -45,6 +46,7 @@ pub(crate) struct Table<K> {
     free: Vec<u32>,
     pub(crate) grounds: Grounds<K>,
     tensors_max: u32,
+    board: Option<Board>,
 }
 
 /// What an entry's tensor is.
@@ -67,7 +69,21 @@ impl<K> Table<K> {
             free: Vec::new(),
             grounds: Grounds::new(),
             tensors_max,
+            board: None,
         }
+    }
+
+    /// Tell `board` of the tensors, those that are there and those that come.
+    pub(crate) fn attach(&mut self, board: Board) {
+        for (id, tensor) in (0..)
+            .zip(&self.tensors)
+            .filter(|(_, tensor)| tensor.is_live)
+        {
+            let generation = tensor.generation;
+            board.publish(Key { id, generation });
+            board.end(id, tensor.version);
+        }
+        self.board = Some(board);
     }
 
     /// Check what is to be published, and return the size of a row.
@@ -150,7 +166,11 @@ impl<K> Table<K> {
             None => self.tensors.push(tensor),
         }
         self.names.insert(name.into(), id);
-        Key { id, generation }
+        let key = Key { id, generation };
+        if let Some(board) = &self.board {
+            board.publish(key);
+        }
+        key
     }
 
     /// Drop the tensor that a name means.
@@ -176,6 +196,9 @@ impl<K> Table<K> {
         tensor.is_live = false;
         tensor.description.shape = Vec::new();
         let name = std::mem::take(&mut tensor.name);
+        if let Some(board) = &self.board {
+            board.retire(id);
+        }
         self.grounds.retire(tensor.ground);
         // After 2^32 drops an id has no generation left, and is not used again.
         if tensor.generation < u32::MAX {
@@ -233,6 +256,9 @@ impl<K> Table<K> {
                 arithmetic::add(place, values, dtype.number, dtype.item_bytes);
             }
         };
+        if let Some(board) = &self.board {
+            board.begin(id);
+        }
         match rows {
             Rows::Slice { first, count } => put(tensor.rows_at(first, count), values),
             Rows::Indices(words) => {
@@ -246,6 +272,9 @@ impl<K> Table<K> {
             }
         }
         tensor.version += 1;
+        if let Some(board) = &self.board {
+            board.end(id, tensor.version);
+        }
         tensor.version
     }
 }

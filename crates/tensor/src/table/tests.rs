@@ -1,5 +1,6 @@
 //! What a table says of tensors that come, change and go.
 use super::*;
+use crate::board::Missed;
 use crate::names::{Dtype, Number};
 
 fn description(rows: u64, columns: u64) -> Description {
@@ -198,4 +199,31 @@ fn an_unknown_name_is_answered_with_those_near_it() {
         .drop_tensor("embeddings")
         .expect_err("it is not there");
     assert!(error.to_string().contains("\"embedding\""), "{error}");
+}
+
+#[test]
+fn a_board_follows_what_becomes_of_tensors() {
+    let mut words = [0; 2];
+    let mut readers = words;
+    let (mine, theirs) = (Span::of_words(&mut words), Span::of_words(&mut readers));
+    let read = |key: Key| {
+        theirs.copy_from(mine);
+        Board::new(theirs)
+            .expect("words are aligned")
+            .read(key, || {})
+    };
+    let mut memory = [0; 32];
+    let mut table = Table::new(4);
+    let first = publish(&mut table, "a", &mut memory, 1);
+    let row = Rows::Slice { first: 0, count: 1 };
+    table.write(first.id, row, Operation::Set, Span::sending(&[1; 4]));
+    table.attach(Board::new(mine).expect("words are aligned"));
+    assert_eq!(read(first), Ok(1));
+    table.write(first.id, row, Operation::Set, Span::sending(&[2; 4]));
+    assert_eq!(read(first), Ok(2));
+    let second = publish(&mut table, "a", &mut memory, 1);
+    assert_eq!(read(first), Err(Missed::Stale(second.generation)));
+    assert_eq!(read(second), Ok(0));
+    table.drop_tensor("a").expect("it is there");
+    assert_eq!(read(second), Err(Missed::Stale(0)));
 }

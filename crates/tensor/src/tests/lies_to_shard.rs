@@ -8,7 +8,6 @@ use crate::{
 };
 
 const ROWS: u64 = 8;
-const ROW_BYTES: usize = 4;
 
 struct Server {
     shard: Shard<()>,
@@ -60,9 +59,9 @@ impl Server {
             let mut spans = [Span::EMPTY; 4];
             let count = self.shard.outgoing(self.peer, &mut spans);
             let before = bytes.len();
-            spans[..count]
-                .iter()
-                .for_each(|span| span.append_to(&mut bytes));
+            for span in &spans[..count] {
+                span.append_to(&mut bytes);
+            }
             if bytes.len() == before {
                 return bytes;
             }
@@ -90,9 +89,9 @@ fn request(kind: Kind, slot: u32, entries: &[Entry], rest: &[u8]) -> Vec<u8> {
         bytes: (entries.len() * 24 + rest.len()) as u64,
     };
     let mut bytes = header.encode().to_vec();
-    entries
-        .iter()
-        .for_each(|entry| bytes.extend(entry.encode()));
+    for entry in entries {
+        bytes.extend(entry.encode());
+    }
     bytes.extend(rest);
     bytes
 }
@@ -386,5 +385,3 @@ fn no_bytes_make_a_shard_panic() {
     }
     assert!(refused > 300, "only {refused} were refused");
 }
-
-const _: () = assert!(ROWS as usize * ROW_BYTES == 32);

@@ -25,6 +25,10 @@ impl Dice {
         usize::try_from(self.next() % end as u64).expect("below a usize")
     }
 
+    pub(crate) fn byte(&mut self) -> u8 {
+        u8::try_from(self.below(256)).expect("below 256")
+    }
+
     /// True once in `times`.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0

@@ -168,7 +168,7 @@ fn check_moved(job: &Job, model: &Model, version: u64, limits: &Limits) {
         return;
     }
     let unit = model.row_bytes.max(8) as u64;
-    let is_one_piece = job.rows.len() as u64 * unit <= limits.piece_bytes.min(limits.grant_bytes);
+    let is_one_piece = limits.is_one_piece(job.rows.len() as u64 * unit);
     if let (true, Some(before)) = (is_one_piece, model.history.get(&(version - 1))) {
         assert_eq!(
             content,

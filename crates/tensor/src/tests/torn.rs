@@ -119,3 +119,41 @@ fn what_a_peer_has_not_taken_is_copied_before_it_changes() {
         }
     }
 }
+
+/// Answers that are received straight into their destination, among small ones, whatever comes at a time.
+#[test]
+fn large_answers_land_in_their_places_however_they_are_split() {
+    for limit in [1, 7, 23, 24, 25, 4096, 20_000, 100_000] {
+        let mut world = world(1 << 20);
+        world.limits.piece_bytes = 1 << 20;
+        world.clients[0] = world.connect();
+        world.byte_by_byte = false;
+        world.publish("wide", 8, 1024);
+        for rows in [0..6, 2..3, 1..8] {
+            for as_slice in [true, false] {
+                let job = world.submit(0, 1, rows.clone().collect(), None, as_slice, None);
+                job.expect("it is inside");
+            }
+        }
+        loop {
+            let mut moved = world.client_sends(0, limit);
+            moved += world
+                .shard_receives(0, limit)
+                .expect("it keeps to the protocol");
+            moved += world.shard_sends(0, limit);
+            moved += world
+                .client_receives(0, limit)
+                .expect("it keeps to the protocol");
+            if moved == 0 {
+                break;
+            }
+        }
+        world.take_ends(0);
+        for job in &world.jobs {
+            assert_eq!(job.result, Some(Ok(Outcome::Moved { version: 0 })));
+            let first = usize::try_from(job.rows[0]).expect("small") * 4096;
+            let rows = job.memory_in_order(4096);
+            assert!(rows == world.models[1].history[&0][first..first + rows.len()]);
+        }
+    }
+}

@@ -93,13 +93,11 @@ impl World {
 
     pub(crate) fn publish(&mut self, name: &str, rows: usize, columns: usize) {
         let row_bytes = columns * ITEM_BYTES;
-        let mut memory: Box<[u8]> = (0..rows * row_bytes)
-            .map(|_| self.dice.below(256) as u8)
-            .collect();
+        let mut memory: Box<[u8]> = (0..rows * row_bytes).map(|_| self.dice.byte()).collect();
         let description = Description {
             dtype: Dtype {
                 number: Number::Unsigned,
-                item_bytes: ITEM_BYTES as u32,
+                item_bytes: 4,
                 text: "<u4".into(),
             },
             shape: vec![rows as u64, columns as u64],
@@ -135,7 +133,7 @@ impl World {
     pub(crate) fn write(&mut self, model: usize, first: usize, count: usize) {
         let model = &self.models[model];
         let values: Vec<u8> = (0..count * model.row_bytes)
-            .map(|_| self.dice.below(256) as u8)
+            .map(|_| self.dice.byte())
             .collect();
         let rows = Rows::Slice {
             first: first as u64,
@@ -172,7 +170,7 @@ impl World {
         let row_bytes = self.models[model].row_bytes;
         let bytes = rows.len() * row_bytes;
         let places = (self.dice.once_in(3)).then(|| shuffled(rows.len(), &mut self.dice));
-        let fill = |dice: &mut Dice| (0..bytes).map(|_| dice.below(256) as u8).collect();
+        let fill = |dice: &mut Dice| (0..bytes).map(|_| dice.byte()).collect();
         let memory = match operation {
             Some(_) => fill(&mut self.dice),
             None => vec![UNTOUCHED; bytes],
@@ -210,12 +208,13 @@ impl World {
         deadline: Option<Instant>,
     ) -> Result<Ticket, Error> {
         let model = &self.models[job.model];
-        let rows = match as_slice {
-            true => Rows::Slice {
+        let rows = if as_slice {
+            Rows::Slice {
                 first: job.rows.first().copied().unwrap_or(0),
                 count: job.rows.len() as u64,
-            },
-            false => Rows::Indices(Words::new(Span::of(&mut job.words))),
+            }
+        } else {
+            Rows::Indices(Words::new(Span::of(&mut job.words)))
         };
         let places = job
             .places
@@ -342,7 +341,10 @@ impl World {
                 assert_eq!(keeper, number);
                 job.ended(None);
                 job.handed_back();
-                if job.operation.is_none() {
+                let unit = self.models[job.model].row_bytes.max(8) as u64;
+                let is_one_piece = self.limits.is_one_piece(job.rows.len() as u64 * unit);
+                // Of a longer one some rows may have come.
+                if job.operation.is_none() && is_one_piece {
                     assert!(job.memory.iter().all(|&byte| byte == UNTOUCHED));
                 }
             }
@@ -374,6 +376,13 @@ impl World {
 
     pub(crate) fn later(&mut self, by: Duration) {
         self.now += by;
+    }
+}
+
+impl Limits {
+    /// Whether rows that take so many bytes go together.
+    pub(crate) fn is_one_piece(&self, bytes: u64) -> bool {
+        bytes <= self.piece_bytes.min(self.grant_bytes)
     }
 }
 
@@ -409,7 +418,9 @@ impl Job {
 
 fn take(spans: &[Span], limit: usize, into: &mut VecDeque<u8>) -> usize {
     let mut bytes = Vec::new();
-    spans.iter().for_each(|span| span.append_to(&mut bytes));
+    for span in spans {
+        span.append_to(&mut bytes);
+    }
     bytes.truncate(limit);
     into.extend(&bytes);
     bytes.len()

@@ -129,7 +129,9 @@ pub fn numbers(number: Number, item_bytes: u32) -> Dtype {
 /// A tensor of bytes whose rows differ, and what it holds.
 pub fn publish(server: &TestServer, name: &str, rows: u64, row_bytes: u64) -> (Handle, Vec<u8>) {
     let total = usize::try_from(rows * row_bytes).expect("fits");
-    let content: Vec<u8> = (0..total).map(|at| (at * 31 + at / 251) as u8).collect();
+    let content: Vec<u8> = (0..total)
+        .map(|at| (at * 31 + at / 251).to_le_bytes()[0])
+        .collect();
     let handle = publish_content(server, name, &content, (rows, row_bytes));
     (handle, content)
 }

@@ -3,8 +3,8 @@ use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
-use std::thread::Builder;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use forebay_tensor::stream::{Error, Work};
@@ -41,31 +41,35 @@ fn accept(listener: &UnixListener) -> Wire {
     messages.take_stream().expect("between")
 }
 
+/// A server's thread, which goes on until this is dropped.
+pub struct Stalled {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join(); // a panic has been told by its hook
+        }
+    }
+}
+
 /// A server that greets and does nothing until what is returned is dropped.
-pub fn silent() -> (Address, impl Drop) {
+pub fn silent() -> (Address, Stalled) {
     let (listener, address) = listen();
     let (stop, stopped) = channel::<()>();
     let thread = Builder::new().spawn(move || {
         let wire = accept(&listener);
-        _ = stopped.recv();
+        _ = stopped.recv(); // it ends with its sender
         drop(wire);
     });
-    struct Stalled(
-        Option<std::sync::mpsc::Sender<()>>,
-        Option<std::thread::JoinHandle<()>>,
-    );
-    impl Drop for Stalled {
-        fn drop(&mut self) {
-            drop(self.0.take());
-            if let Some(thread) = self.1.take() {
-                _ = thread.join();
-            }
-        }
-    }
-    (
-        address,
-        Stalled(Some(stop), Some(thread.expect("a thread"))),
-    )
+    let stalled = Stalled {
+        stop: Some(stop),
+        thread: Some(thread.expect("a thread")),
+    };
+    (address, stalled)
 }
 
 fn handle() -> Handle {
@@ -195,7 +199,7 @@ fn answers_that_nobody_asked_for_are_a_breach_and_close_the_link() {
 fn a_server_that_stops_ends_the_pull_after_the_liveness_deadline() {
     let (address, stalled) = silent();
     let link = link_with(&address, |limits| {
-        limits.liveness = Duration::from_millis(200)
+        limits.liveness = Duration::from_millis(200);
     });
     let (_, batch) = pull(&link);
     finish(&link, &batch);
@@ -275,8 +279,10 @@ fn requests_that_are_none_close_the_connection() {
 #[test]
 fn whoever_says_nothing_is_dismissed() {
     let [_, (address, listening)] = super::connect::places();
-    let mut options = forebay_tensor::stream::Options::default();
-    options.handshake = Duration::from_millis(50);
+    let options = forebay_tensor::stream::Options {
+        handshake: Duration::from_millis(50),
+        ..forebay_tensor::stream::Options::default()
+    };
     let server = super::connect::server_at(listening, options);
     let mut socket = std::fs::File::from(super::connect::dial(&address));
     let mut said = Vec::new();

@@ -1,4 +1,6 @@
 //! Links and servers over real sockets.
+#![cfg(not(loom))]
+
 mod connect;
 mod endings;
 mod liar;

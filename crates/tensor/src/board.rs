@@ -1,0 +1,256 @@
+//! Which tensors may be read from shared memory, and of which version they are.
+//!
+//! Two words for each id: its generation, 0 where there is none, and twice its version, odd while the owner writes.
+//! A reader looks at both, copies rows, and looks again: what changed meanwhile is read again, and in the end asked for.
+//!
+//! The owner's stores are ordered by a release fence after the word is odd and a release store of the even one;
+//! the reader's by an acquire load before its copy and an acquire fence after it.
+//! So a copy that saw a byte of a write finds the word changed, and one that saw a byte of memory that was given
+//! to something else finds another generation.
+//! Source: Boehm, "Can seqlocks get along with programming language memory models?", 2012.
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::error::Error;
+use crate::sync::fence;
+use crate::sys::board::SharedWords;
+use crate::sys::span::Span;
+use crate::table::Key;
+
+/// Bytes of the board that a tensor takes.
+pub const BOARD_BYTES: usize = 16;
+/// Times that a reader tries before it asks the server.
+const TRIES: u32 = 4;
+
+/// What the owner says of its tensors, in memory that others map for reading.
+#[derive(Debug)]
+pub struct Board {
+    words: SharedWords,
+}
+
+/// Why rows have to be asked for instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missed {
+    /// The generation is not the one that there is: this one is, or 0.
+    Stale(u32),
+    /// The owner was writing each time.
+    Busy,
+    /// The board has no place for the id.
+    Absent,
+}
+
+impl Board {
+    /// A board in `memory`, [`BOARD_BYTES`] for each id; tensors with higher ids are not on it.
+    ///
+    /// Owner and readers use the memory as a board alone, and the owner hands it over zeroed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for memory that is not aligned to 8 bytes.
+    pub fn new(memory: Span) -> Result<Self, Error> {
+        let words = SharedWords::new(memory).ok_or(Error::Config {
+            setting: "the address of a board",
+            value: memory.address().as_ptr() as u64,
+            advice: "it is to be a multiple of 8",
+        })?;
+        Ok(Self { words })
+    }
+
+    fn place(&self, id: u32) -> Option<usize> {
+        let at = id as usize * 2;
+        (at + 1 < self.words.count()).then_some(at)
+    }
+
+    /// The id means this tensor, of version 0, whose memory is as it is to be read. The owner's, one thread at a time.
+    pub(crate) fn publish(&self, key: Key) {
+        let Some(at) = self.place(key.id) else {
+            return;
+        };
+        self.begin(key.id);
+        self.words.at(at).store(u64::from(key.generation), Relaxed);
+        self.words.at(at + 1).store(0, Release);
+    }
+
+    /// The id means nothing; after this its memory may become something else.
+    pub(crate) fn retire(&self, id: u32) {
+        if let Some(at) = self.place(id) {
+            self.words.at(at).store(0, Relaxed);
+            self.begin(id);
+        }
+    }
+
+    /// The tensor's memory is about to change.
+    pub(crate) fn begin(&self, id: u32) {
+        if let Some(at) = self.place(id) {
+            let before = self.words.at(at + 1).load(Relaxed);
+            self.words.at(at + 1).store(before | 1, Relaxed);
+            fence(Release);
+        }
+    }
+
+    /// The tensor is of this version, which `begin` came before.
+    pub(crate) fn end(&self, id: u32, version: u64) {
+        if let Some(at) = self.place(id) {
+            self.words.at(at + 1).store(2 * version, Release);
+        }
+    }
+
+    /// Have `copy` copy rows of a tensor out of shared memory until they are of one version, which is returned.
+    ///
+    /// What `copy` copied is of no use where this fails; it may have been of anything.
+    ///
+    /// # Errors
+    ///
+    /// [`Missed`]: ask the server for the rows.
+    pub fn read(&self, key: Key, mut copy: impl FnMut()) -> Result<u64, Missed> {
+        let at = self.place(key.id).ok_or(Missed::Absent)?;
+        let (generation, version) = (self.words.at(at), self.words.at(at + 1));
+        for _ in 0..TRIES {
+            let before = version.load(Acquire);
+            // Acquired too: the version may still be that of the generation before, and be the same number.
+            check(generation.load(Acquire), key)?;
+            if before % 2 == 0 {
+                copy();
+                fence(Acquire);
+                let is_same = version.load(Relaxed) == before;
+                check(generation.load(Relaxed), key)?;
+                if is_same {
+                    return Ok(before / 2);
+                }
+            }
+            std::hint::spin_loop();
+        }
+        Err(Missed::Busy)
+    }
+}
+
+fn check(found: u64, key: Key) -> Result<(), Missed> {
+    if found == u64::from(key.generation) {
+        return Ok(());
+    }
+    Err(Missed::Stale(u32::try_from(found).unwrap_or(0)))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    use super::*;
+
+    const KEY: Key = Key {
+        id: 1,
+        generation: 7,
+    };
+
+    fn board(words: &mut [u64]) -> Board {
+        // Of whole words, so that it is aligned.
+        let memory = Span::of_words(words);
+        Board::new(memory).expect("words are aligned")
+    }
+
+    #[test]
+    fn rows_are_read_while_nobody_writes() {
+        let mut words = [0; 4];
+        let board = board(&mut words);
+        let other = |key: Key, copies: u32| {
+            let mut count = 0;
+            let result = board.read(key, || count += 1);
+            assert_eq!(count, copies);
+            result
+        };
+        assert_eq!(other(KEY, 0), Err(Missed::Stale(0)));
+        board.publish(KEY);
+        assert_eq!(other(KEY, 1), Ok(0));
+        assert_eq!(
+            other(
+                Key {
+                    id: 1,
+                    generation: 6
+                },
+                0
+            ),
+            Err(Missed::Stale(7))
+        );
+        assert_eq!(
+            other(
+                Key {
+                    id: 2,
+                    generation: 7
+                },
+                0
+            ),
+            Err(Missed::Absent)
+        );
+        board.begin(1);
+        assert_eq!(other(KEY, 0), Err(Missed::Busy));
+        board.end(1, 1);
+        assert_eq!(other(KEY, 1), Ok(1));
+        board.retire(1);
+        assert_eq!(other(KEY, 0), Err(Missed::Stale(0)));
+    }
+
+    #[test]
+    fn what_changes_during_a_copy_is_noticed() {
+        let mut words = [0; 4];
+        let board = board(&mut words);
+        board.publish(KEY);
+        let mut tries = 0;
+        let result = board.read(KEY, || {
+            tries += 1;
+            if tries < 4 {
+                board.begin(1);
+                board.end(1, tries);
+            }
+        });
+        assert_eq!((result, tries), (Ok(3), 4));
+        let replaced = board.read(KEY, || {
+            board.retire(1);
+            board.publish(Key {
+                id: 1,
+                generation: 8,
+            });
+        });
+        assert_eq!(replaced, Err(Missed::Stale(8)));
+    }
+
+    /// The rows hold their version in each word: a mixture would show.
+    #[test]
+    fn a_reader_beside_a_writer_sees_whole_versions() {
+        const WRITES: u64 = 20_000;
+        let mut words = [0; 4];
+        let board = board(&mut words);
+        board.publish(KEY);
+        let rows: Vec<AtomicU64> = (0..32).map(|_| AtomicU64::new(0)).collect();
+        let is_over = AtomicBool::new(false);
+        let mut seen = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for version in 1..=WRITES {
+                    board.begin(KEY.id);
+                    for row in &rows {
+                        row.store(version, Relaxed);
+                    }
+                    board.end(KEY.id, version);
+                }
+                is_over.store(true, Release);
+            });
+            let mut copied = [0; 32];
+            loop {
+                let last = is_over.load(Acquire);
+                let version = board.read(KEY, || {
+                    for (to, from) in copied.iter_mut().zip(&rows) {
+                        *to = from.load(Relaxed);
+                    }
+                });
+                if let Ok(version) = version {
+                    assert_eq!(copied, [version; 32]);
+                    assert!(version >= seen, "versions go up");
+                    seen = version;
+                }
+                if last {
+                    break;
+                }
+            }
+        });
+        assert_eq!(seen, WRITES);
+    }
+}

@@ -1,0 +1,96 @@
+//! The values of a push: awaited whole, then applied.
+use super::{Peer, Phase, Step};
+use crate::error::Error;
+use crate::requester::Rows;
+use crate::responder::answers::Body;
+use crate::sys::span::Span;
+use crate::table::{Found, Table};
+use crate::wire::Entry;
+
+impl Peer {
+    pub(super) fn values(&mut self, at: usize, staged: bool) -> Step {
+        let Some(asked) = self.asked.get(at) else {
+            self.phase = Phase::Header;
+            return Step::Again;
+        };
+        if staged || self.inbox.bytes().len() as u64 >= asked.bytes {
+            return Step::Apply;
+        }
+        self.stage(asked.bytes);
+        if let Phase::Values { staged, .. } = &mut self.phase {
+            *staged = true;
+        }
+        Step::Again
+    }
+
+    /// What the push that is to be applied will change, where answers read that memory.
+    pub(in crate::responder) fn changes<K>(&self, table: &Table<K>) -> Option<(u32, Span)> {
+        let Phase::Values { slot, at, .. } = self.phase else {
+            return None;
+        };
+        let asked = &self.asked[at];
+        let Found::Live(tensor) = table.find(asked.entry.key()) else {
+            return None;
+        };
+        if !table.grounds.has_readers(tensor.ground) {
+            return None;
+        }
+        match self.resolve(slot, asked, table).ok()?.1 {
+            Rows::Slice { first, count } => Some((tensor.ground, tensor.rows_at(first, count))),
+            Rows::Indices(_) => Some((tensor.ground, tensor.memory)),
+        }
+    }
+
+    /// Apply the push whose values are here. Answers that read what it changes were copied before.
+    pub(in crate::responder) fn apply<K>(&mut self, table: &mut Table<K>) {
+        let Phase::Values {
+            slot,
+            operation,
+            at,
+            staged,
+        } = self.phase
+        else {
+            return;
+        };
+        let asked = self.asked[at];
+        let bytes = usize::try_from(asked.bytes).expect("bounded by the grant");
+        let values = if staged {
+            &self.staging[..bytes]
+        } else {
+            &self.inbox.bytes()[..bytes]
+        };
+        let values = Span::sending(values);
+        let verdict = match self.resolve(slot, &asked, table) {
+            Ok((tensor, rows)) if tensor.can(operation) => Ok(rows),
+            Ok(_) => Err(cannot_add(&asked.entry)),
+            Err(error) => Err(error),
+        };
+        let (version, body) = match verdict {
+            Ok(rows) => (
+                table.write(asked.entry.tensor, rows, operation, values),
+                Body::Done,
+            ),
+            Err(error) => (0, Body::Refusal(Box::new(error))),
+        };
+        let tag = asked.entry.tag;
+        self.answers
+            .add(slot, tag, version, 0, body, &mut table.grounds);
+        if !staged {
+            self.inbox.consume(bytes);
+        }
+        self.phase = Phase::Values {
+            slot,
+            operation,
+            at: at + 1,
+            staged: false,
+        };
+    }
+}
+
+fn cannot_add(entry: &Entry) -> Error {
+    Error::Config {
+        setting: "the operation \"add\" on tensor",
+        value: u64::from(entry.tensor),
+        advice: "its dtype is no number; use \"set\"",
+    }
+}

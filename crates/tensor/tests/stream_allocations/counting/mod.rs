@@ -1,0 +1,2 @@
+//! How often the process has allocated.
+pub mod sys;

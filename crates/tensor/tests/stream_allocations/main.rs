@@ -1,0 +1,67 @@
+//! What pulls and pushes allocate, at the link and at the server together: nothing for each.
+#![cfg(not(loom))]
+
+#[path = "../stream/connect.rs"]
+#[allow(dead_code)] // of what the other tests use
+mod connect;
+mod counting;
+#[path = "../stream/sys.rs"]
+#[allow(dead_code)] // as above
+mod sys;
+
+use std::sync::Arc;
+
+use forebay_tensor::stream::{Batch, Options};
+use forebay_tensor::{Operation, Rows};
+
+use connect::{Kept, TestLink, assert_well, finish, link, places, publish, server_at};
+use counting::sys::allocations;
+
+/// Of a batch at most, for its lists and the server's.
+const FOR_A_BATCH: usize = 32;
+
+/// Allocations of one batch, once everything is warm.
+fn of_batch(link: &TestLink, kept: &Kept, works: &[forebay_tensor::stream::Work]) -> usize {
+    let mut least = usize::MAX;
+    for _ in 0..15 {
+        let memory = kept.clone();
+        let before = allocations();
+        let batch = Batch::new(memory, works.len());
+        link.begin(&batch, works.iter().copied(), None)
+            .expect("begun");
+        finish(link, &batch);
+        assert_well(&batch);
+        drop(batch);
+        least = least.min(allocations() - before);
+    }
+    least
+}
+
+#[test]
+fn no_pull_and_no_push_allocates() {
+    for (address, listening) in places() {
+        let server = server_at(listening, Options::default());
+        let link = link(&address);
+        let (handle, _) = publish(&server, "tensor", 4096, 4096);
+        for count in [1, 16, 1000] {
+            let (outs, pulls): (Vec<_>, Vec<_>) = (0..count).map(|at| handle.slice(at, 2)).unzip();
+            let pulled = of_batch(&link, &outs, &pulls);
+            assert!(pulled <= FOR_A_BATCH, "{count} pulls: {pulled} allocations");
+            let pushes: Vec<_> = (0..count)
+                .zip(&outs)
+                .map(|(first, values)| {
+                    handle.push(Rows::Slice { first, count: 2 }, values, Operation::Set)
+                })
+                .collect();
+            let sending = of_batch(&link, &outs, &pushes);
+            assert!(
+                sending <= FOR_A_BATCH,
+                "{count} pushes: {sending} allocations"
+            );
+        }
+        let (out, long) = handle.slice(0, 4096);
+        let kept = vec![Arc::clone(&out)];
+        let pulled = of_batch(&link, &kept, &[long]);
+        assert!(pulled <= FOR_A_BATCH, "16 pieces: {pulled} allocations");
+    }
+}
