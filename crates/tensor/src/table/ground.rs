@@ -3,9 +3,27 @@ use std::collections::VecDeque;
 
 use crate::slab::Slab;
 
+/// What the driver of a shard gave a number, and needs no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LetGo {
+    /// A file that rows were read from.
+    File(u32),
+    /// Memory that rows were read into.
+    Staged(u32),
+}
+
+/// Who keeps what answers read.
+#[derive(Debug)]
+pub(crate) enum Keeper<K> {
+    /// Whoever lent the memory.
+    Lender(K),
+    /// The driver of the shard.
+    Driver(LetGo),
+}
+
 #[derive(Debug)]
 struct Ground<K> {
-    keeper: K,
+    keeper: Keeper<K>,
     /// Pieces of answers that read it and have not gone out.
     readers: u32,
     is_retired: bool,
@@ -16,6 +34,7 @@ struct Ground<K> {
 pub(crate) struct Grounds<K> {
     grounds: Slab<Ground<K>>,
     retired: VecDeque<K>,
+    let_go: VecDeque<LetGo>,
 }
 
 impl<K> Grounds<K> {
@@ -23,10 +42,11 @@ impl<K> Grounds<K> {
         Self {
             grounds: Slab::new(),
             retired: VecDeque::new(),
+            let_go: VecDeque::new(),
         }
     }
 
-    pub(crate) fn insert(&mut self, keeper: K) -> u32 {
+    pub(crate) fn insert(&mut self, keeper: Keeper<K>) -> u32 {
         let ground = Ground {
             keeper,
             readers: 0,
@@ -73,12 +93,20 @@ impl<K> Grounds<K> {
         if self.grounds.get(ground).is_some_and(done)
             && let Some(gone) = self.grounds.remove(ground)
         {
-            self.retired.push_back(gone.keeper);
+            match gone.keeper {
+                Keeper::Lender(keeper) => self.retired.push_back(keeper),
+                Keeper::Driver(number) => self.let_go.push_back(number),
+            }
         }
     }
 
     /// The keeper of memory that nothing needs any more.
     pub(crate) fn take_retired(&mut self) -> Option<K> {
         self.retired.pop_front()
+    }
+
+    /// What the driver gave a number, and nothing needs any more.
+    pub(crate) fn take_let_go(&mut self) -> Option<LetGo> {
+        self.let_go.pop_front()
     }
 }
