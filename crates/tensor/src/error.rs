@@ -75,7 +75,9 @@ pub enum Error {
         text: String,
     },
     /// The rows are those of a file, which is only read here.
-    #[error("tensor {tensor} is rows of a file, and read-only here; append to the file, or publish an array")]
+    #[error(
+        "tensor {tensor} is rows of a file, and read-only here; append to the file, or publish an array"
+    )]
     ReadOnly {
         /// The tensor's id.
         tensor: u32,
@@ -171,10 +173,9 @@ impl Error {
             Self::Stale { .. } => Class::Stale,
             Self::OutOfRange { .. } => Class::OutOfRange,
             Self::Refused { class, .. } => *class,
-            Self::Torn { .. }
-            | Self::Unread { .. }
-            | Self::Broken { .. }
-            | Self::Silent { .. } => Class::Broken,
+            Self::Torn { .. } | Self::Unread { .. } | Self::Broken { .. } | Self::Silent { .. } => {
+                Class::Broken
+            }
             Self::Protocol { .. } => Class::Protocol,
             Self::Timeout { .. } => Class::Timeout,
         }

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use forebay_tensor::stream::{Entrance, Options, Server};
-use forebay_tensor::{Description, Key, ShardLimits};
+use forebay_tensor::{Description, FileRows, Key, ShardLimits};
 use forebay_transport::Admission;
 use forebay_transport::native::Listening;
 use forebay_transport::unix::Listener;
@@ -15,6 +15,7 @@ use pyo3::types::PyDict;
 use super::handle::dtype_of;
 use super::link::seconds;
 use super::request::{memory_of, operation_of, rows_of};
+use crate::blockio::BlockFile;
 use crate::error;
 use crate::sys::descriptor;
 use crate::sys::exports::{Exports, KeptExports};
@@ -64,7 +65,7 @@ impl TensorShard {
 #[pymethods]
 impl TensorShard {
     #[new]
-    #[pyo3(signature = (entrances, *, name = "the server".to_owned(), slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, handshake = 5.0, note = Vec::new()))]
+    #[pyo3(signature = (entrances, *, name = "the server".to_owned(), slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = Vec::new()))]
     fn new(
         py: Python<'_>,
         entrances: Vec<Entered<'_>>,
@@ -74,6 +75,7 @@ impl TensorShard {
         tensors_max: u32,
         peers_max: u32,
         liveness: f64,
+        staging_bytes: u64,
         handshake: f64,
         note: Vec<u8>,
     ) -> PyResult<Self> {
@@ -88,6 +90,7 @@ impl TensorShard {
                 tensors_max,
                 peers_max,
                 liveness: seconds(liveness)?,
+                staging_bytes,
             },
             handshake: seconds(handshake)?,
             note,
@@ -127,6 +130,41 @@ impl TensorShard {
                 published.map_err(|(refused, _)| refused)
             })
         });
+        kept::end_exports(py);
+        let key = published.map_err(error::stream)?;
+        let key = key.map_err(|refused| self.refused(&refused))?;
+        Ok((key.id, key.generation))
+    }
+
+    /// Serve rows of a file under a name, which nobody writes here; its id and generation.
+    #[pyo3(signature = (name, dtype, kind, item_bytes, shape, file, *, offset, stride_bytes, first = 0, checksums = false))]
+    fn publish_file(
+        &self,
+        py: Python<'_>,
+        name: String,
+        dtype: String,
+        kind: &str,
+        item_bytes: u32,
+        shape: Vec<u64>,
+        file: PyRef<'_, BlockFile>,
+        offset: u64,
+        stride_bytes: u64,
+        first: u64,
+        checksums: bool,
+    ) -> PyResult<(u32, u32)> {
+        let description = Description {
+            dtype: dtype_of(dtype, kind, item_bytes),
+            shape,
+        };
+        let rows = FileRows {
+            offset,
+            stride_bytes,
+            first,
+            checksums,
+        };
+        let file = file.core()?;
+        let server = &self.server;
+        let published = py.detach(|| server.publish_file(&name, description, (file, rows)));
         kept::end_exports(py);
         let key = published.map_err(error::stream)?;
         let key = key.map_err(|refused| self.refused(&refused))?;

@@ -255,10 +255,7 @@ impl Answers {
             if answer.tag == tag
                 && matches!(
                     answer.body,
-                    Body::Rows { .. }
-                        | Body::Gather { .. }
-                        | Body::Staged { .. }
-                        | Body::Owned(_)
+                    Body::Rows { .. } | Body::Gather { .. } | Body::Staged { .. } | Body::Owned(_)
                 )
             {
                 if let Some(ground) = answer.body.ground() {

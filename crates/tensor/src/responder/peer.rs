@@ -440,7 +440,12 @@ impl Peer {
 
 fn answer(tensor: &Tensor, rows: Rows, asked: &Asked, staging_bytes: u64) -> Result<Body, Error> {
     if let Some(filed) = tensor.file {
-        let unread = Unread::new(tensor.ground, filed, (rows, asked.indices_from), staging_bytes)?;
+        let unread = Unread::new(
+            tensor.ground,
+            filed,
+            (rows, asked.indices_from),
+            staging_bytes,
+        )?;
         return Ok(Body::Unread(unread));
     }
     Ok(match rows {

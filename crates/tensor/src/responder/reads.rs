@@ -9,7 +9,7 @@ use super::{PeerId, Shard};
 use crate::error::Error;
 use crate::slab::Id;
 use crate::sys::span::Span;
-use crate::table::{Description, FileRows, Filed, Key, Keeper, LetGo, Run};
+use crate::table::{Description, FileRows, Filed, Keeper, Key, LetGo, Run};
 
 /// Of the staging memory, one peer has this part at most.
 const SHARES: u64 = 4;
@@ -98,6 +98,11 @@ impl<K> Shard<K> {
         None
     }
 
+    /// Memory for rows that are read from files.
+    pub(crate) fn staging_bytes(&self) -> u64 {
+        self.limits.staging_bytes
+    }
+
     /// Whether anybody waits for rows that are to be read.
     pub(crate) fn has_reads(&self) -> bool {
         !self.readers.is_empty()
@@ -140,9 +145,7 @@ impl<K> Shard<K> {
         let (body, staged) = match outcome {
             Err(error) => (Body::Refusal(Box::new(error)), None),
             Ok((memory, number)) => {
-                let ground = table
-                    .grounds
-                    .insert(Keeper::Driver(LetGo::Staged(number)));
+                let ground = table.grounds.insert(Keeper::Driver(LetGo::Staged(number)));
                 let size = |bytes: u64| usize::try_from(bytes).expect("it is in memory");
                 let body = Body::Staged {
                     ground,

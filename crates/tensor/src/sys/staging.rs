@@ -1,7 +1,9 @@
 //! Memory that rows of files are read into: a part of one block, with what describes its reads behind the rows.
 use std::ptr::NonNull;
 
-use forebay_blockio::{Batch, BlockFile, Error, Files, Lent, Memory, Operation, Operations, Results};
+use forebay_blockio::{
+    Batch, BlockFile, Error, Files, Lent, Memory, Operation, Operations, Results,
+};
 use forebay_memory::Lease;
 
 use super::span::Span;
@@ -34,7 +36,10 @@ impl Part {
     /// Where the part is not inside.
     fn at<T>(&self, block: &Lease, at: usize) -> NonNull<T> {
         let end = self.results_at() + self.runs * size_of::<i64>();
-        assert!(end <= block.len() && at <= end, "a part outside of its block");
+        assert!(
+            end <= block.len() && at <= end,
+            "a part outside of its block"
+        );
         // SAFETY: the assertion keeps it inside of the block, which the lease keeps mapped.
         unsafe { block.as_ptr().add(at) }.cast()
     }

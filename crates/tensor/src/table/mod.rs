@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 pub use description::{Description, Key};
 pub use file::FileRows;
-pub(crate) use file::{Filed, Run};
+pub(crate) use file::{CHECKSUM_BYTES, Filed, Run};
 pub use ground::LetGo;
 pub(crate) use ground::{Grounds, Keeper};
 
