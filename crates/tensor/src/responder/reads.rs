@@ -146,12 +146,12 @@ impl<K> Shard<K> {
             Err(error) => (Body::Refusal(Box::new(error)), None),
             Ok((memory, number)) => {
                 let ground = table.grounds.insert(Keeper::Driver(LetGo::Staged(number)));
-                let size = |bytes: u64| usize::try_from(bytes).expect("it is in memory");
+                let (row_bytes, stride_bytes) = filed.sizes();
                 let body = Body::Staged {
                     ground,
                     memory,
-                    row_bytes: size(filed.row_bytes),
-                    stride_bytes: size(filed.rows.stride_bytes),
+                    row_bytes,
+                    stride_bytes,
                 };
                 (body, Some(ground))
             }

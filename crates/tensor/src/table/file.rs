@@ -6,7 +6,7 @@ use crate::error::Error;
 const RUN_BYTES_MAX: u64 = 1 << 20;
 
 /// Behind a row that has one.
-pub(crate) const CHECKSUM_BYTES: u64 = 4;
+pub(crate) const CHECKSUM_BYTES: usize = 4;
 
 /// How rows lie in a file. Somebody may append further ones meanwhile; nobody changes these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,11 @@ impl FileRows {
     ///
     /// [`Error::Config`].
     pub(super) fn check(&self, description: &Description) -> Result<(), Error> {
-        let sum_bytes = if self.checksums { CHECKSUM_BYTES } else { 0 };
+        let sum_bytes = if self.checksums {
+            CHECKSUM_BYTES as u64
+        } else {
+            0
+        };
         if self.stride_bytes < description.row_bytes().saturating_add(sum_bytes) {
             return Err(Error::Config {
                 setting: "stride_bytes",
@@ -76,6 +80,12 @@ impl Filed {
     /// Bytes of a run.
     pub(crate) fn bytes(&self, run: Run) -> u64 {
         run.rows * self.rows.stride_bytes
+    }
+
+    /// Bytes of a row, and of its stride, where rows are in memory.
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        let size = |bytes: u64| usize::try_from(bytes).expect("it is in memory");
+        (size(self.row_bytes), size(self.rows.stride_bytes))
     }
 
     /// Have `each` see the runs that rows are read in, in the order of the rows.

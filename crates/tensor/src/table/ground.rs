@@ -32,7 +32,7 @@ struct Ground<K> {
 /// All memory that tensors have, or had while an answer still reads it.
 #[derive(Debug)]
 pub(crate) struct Grounds<K> {
-    grounds: Slab<Ground<K>>,
+    places: Slab<Ground<K>>,
     retired: VecDeque<K>,
     let_go: VecDeque<LetGo>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Grounds<K> {
 impl<K> Grounds<K> {
     pub(crate) fn new() -> Self {
         Self {
-            grounds: Slab::new(),
+            places: Slab::new(),
             retired: VecDeque::new(),
             let_go: VecDeque::new(),
         }
@@ -52,12 +52,12 @@ impl<K> Grounds<K> {
             readers: 0,
             is_retired: false,
         };
-        self.grounds.insert(ground).index
+        self.places.insert(ground).index
     }
 
     /// No tensor needs it any more.
     pub(crate) fn retire(&mut self, ground: u32) {
-        if let Some(found) = self.grounds.get_mut(ground) {
+        if let Some(found) = self.places.get_mut(ground) {
             found.is_retired = true;
         }
         self.settle(ground);
@@ -65,7 +65,7 @@ impl<K> Grounds<K> {
 
     /// `count` further pieces of answers read it.
     pub(crate) fn hold(&mut self, ground: u32, count: u32) {
-        let found = self.grounds.get_mut(ground);
+        let found = self.places.get_mut(ground);
         found
             .expect("held while a tensor or an answer needs it")
             .readers += count;
@@ -73,7 +73,7 @@ impl<K> Grounds<K> {
 
     /// `count` pieces of answers have gone out, or were copied.
     pub(crate) fn release(&mut self, ground: u32, count: u32) {
-        let found = self.grounds.get_mut(ground);
+        let found = self.places.get_mut(ground);
         let found = found.expect("kept while answers read it");
         found.readers -= count;
         if found.is_retired {
@@ -83,15 +83,15 @@ impl<K> Grounds<K> {
 
     /// Whether an answer that has not gone out reads it.
     pub(crate) fn has_readers(&self, ground: u32) -> bool {
-        self.grounds
+        self.places
             .get(ground)
             .is_some_and(|found| found.readers > 0)
     }
 
     fn settle(&mut self, ground: u32) {
         let done = |found: &Ground<K>| found.is_retired && found.readers == 0;
-        if self.grounds.get(ground).is_some_and(done)
-            && let Some(gone) = self.grounds.remove(ground)
+        if self.places.get(ground).is_some_and(done)
+            && let Some(gone) = self.places.remove(ground)
         {
             match gone.keeper {
                 Keeper::Lender(keeper) => self.retired.push_back(keeper),

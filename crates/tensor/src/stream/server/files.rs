@@ -46,7 +46,7 @@ struct Ring {
 /// The files of one shard, and reads of them.
 #[derive(Default)]
 pub(super) struct Files {
-    files: Slab<BlockFile>,
+    open: Slab<BlockFile>,
     flights: Slab<Flight>,
     ring: Option<Ring>,
     /// Whose turn it is, where there is no memory for it yet.
@@ -79,10 +79,10 @@ impl Files {
                 why: format!("no rows can be read from files: {error}"),
             })?);
         }
-        let number = self.files.insert(file).index;
+        let number = self.open.insert(file).index;
         let published = shard.publish_file(name, description, rows, number);
         if published.is_err() {
-            self.files.remove(number);
+            self.open.remove(number);
         }
         published
     }
@@ -141,7 +141,7 @@ impl Files {
     /// The shard needs something no more.
     pub(super) fn let_go(&mut self, gone: LetGo) {
         match gone {
-            LetGo::File(number) => drop(self.files.remove(number)),
+            LetGo::File(number) => drop(self.open.remove(number)),
             LetGo::Staged(number) => self.free(number),
         }
     }
@@ -165,7 +165,7 @@ impl Files {
             rows_bytes: room.rows_bytes,
             runs: room.runs,
         };
-        let (Some(ring), Some(file)) = (&mut self.ring, self.files.get(room.file)) else {
+        let (Some(ring), Some(file)) = (&mut self.ring, self.open.get(room.file)) else {
             unreachable!("the shard holds the file, and files make the ring");
         };
         let mut runs = self.spare.pop().unwrap_or_default();
@@ -210,7 +210,7 @@ impl Files {
         };
         let read = flight.read;
         let outcome = flight
-            .check(&ring.block, self.files.get(flight.room.file))
+            .check(&ring.block, self.open.get(flight.room.file))
             .map(|()| (flight.part.rows(&ring.block), number));
         let is_well = outcome.is_ok();
         ready.push(read.peer());
@@ -249,8 +249,8 @@ impl Files {
         error: &forebay_blockio::Error,
     ) {
         let why = format!("rows of files cannot be read any more: {error}");
-        let reads: Vec<_> = self.flights.iter().map(|(_, flight)| flight.read).collect();
-        for read in reads {
+        let lost: Vec<_> = self.flights.iter().map(|(_, flight)| flight.read).collect();
+        for read in lost {
             let why = why.clone();
             self.refuse(shard, read, Error::Broken { why }, ready);
         }
@@ -315,11 +315,9 @@ impl Flight {
 
     /// The first row whose checksum is another.
     fn wrong_row(&self, block: &Lease) -> Option<u64> {
-        let size = |bytes: u64| usize::try_from(bytes).expect("it is in memory");
-        let filed = self.room.filed;
-        let (row_bytes, stride) = (size(filed.row_bytes), size(filed.rows.stride_bytes));
+        let (row_bytes, stride) = self.room.filed.sizes();
         let is_right = |at: usize| {
-            let whole = (at * stride, row_bytes + size(CHECKSUM_BYTES));
+            let whole = (at * stride, row_bytes + CHECKSUM_BYTES);
             self.part.with_bytes(block, whole, |bytes| {
                 let (row, sum) = bytes.split_at(row_bytes);
                 forebay_blockio::crc32c(row).to_le_bytes() == sum
