@@ -21,6 +21,8 @@ from tests.tensor.faces import FACES, face_of
 from tests.tensor.record_files import pages, write
 from tests.tensor.shards import PATIENCE_S, ROOT, serving, url_in
 
+pytestmark = pytest.mark.usefixtures("queue_of_the_test")
+
 
 @pytest.mark.parametrize("checksums", [False, True], ids=["plain", "checksums"])
 @pytest.mark.parametrize("face_name", FACES)
