@@ -20,6 +20,7 @@ SYSTEMS = {
     "executor": "benchmarks.executor",
     "pool": "benchmarks.pool",
     "rpc": "benchmarks.rpc",
+    "tensor": "benchmarks.tensor",
     "transport": "benchmarks.transport",
 }
 ROUNDS = 5
@@ -57,6 +58,12 @@ def claims_of(system: str, only: list[str] | None) -> list[Claim]:
     return [claim for claim in claims if only is None or claim.name.startswith(tuple(only))]
 
 
+def chosen(system: str, options: argparse.Namespace) -> list[Claim]:
+    """The claims that a run measures: a quick one leaves long ones out, unless they are named."""
+    claims = claims_of(system, options.only)
+    return [claim for claim in claims if not claim.long or not options.quick or options.only]
+
+
 def around(system: str, claims: list[Claim], *, limits: bool) -> AbstractContextManager[list[str]]:
     """What a system prepares for the length of its rounds; gives what the tables say of it."""
     prepare = getattr(importlib.import_module(SYSTEMS[system]), "around", None)
@@ -68,7 +75,7 @@ def around(system: str, claims: list[Claim], *, limits: bool) -> AbstractContext
 
 def run(system: str, options: argparse.Namespace) -> list[harness.Row]:
     """Measure one system and print its tables."""
-    claims = claims_of(system, options.only)
+    claims = chosen(system, options)
     if not claims:
         return []
     where = machine.description()
@@ -80,6 +87,9 @@ def run(system: str, options: argparse.Namespace) -> list[harness.Row]:
     print(f"\n{system}: {table.machine_line(where)}\n{table.environment_lines(series.values())}")
     print("".join(f"{note}\n" for note in notes), end="")
     print(f"\n{table.series_table(series.values())}{table.further_figures(series.values())}")
+    tables = getattr(importlib.import_module(SYSTEMS[system]), "tables", None)
+    if tables is not None:
+        print(f"\n{tables(series)}", end="")
     print(f"\n{table.claims_table(rows)}\n", flush=True)
     return rows
 

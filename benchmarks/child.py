@@ -22,6 +22,8 @@ TOLD = (
     "gymnasium",
     "huey",
     "loky",
+    "mooncake-transfer-engine-non-cuda",
+    "nixl-cu12",
     "numpy",
     "procrastinate",
     "psycopg",

@@ -52,6 +52,7 @@ class Claim:
         variants: further ways to run the peer; the best of it and them is compared.
         rounds_min: how many rounds it needs, where that is more than the run has.
         optional: whether a machine may lack what it needs; a row without a ratio is no failure.
+        long: whether a `--quick` run leaves it out, unless it is asked for by name.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Claim:
     variants: tuple[Contestant, ...] = ()
     rounds_min: int = 0
     optional: bool = False
+    long: bool = False
 
     @property
     def peers(self) -> tuple[Contestant, ...]:

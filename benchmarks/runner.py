@@ -25,6 +25,7 @@ import forebay
 from benchmarks import child as child_script
 from benchmarks import processes
 from benchmarks.claim import OWN, Contestant
+from benchmarks.peers import MISSING
 
 ROOT = Path(__file__).resolve().parents[1]
 CHILD = Path(child_script.__file__)
@@ -50,6 +51,11 @@ def interpreter(environment: str) -> Path:
     """The Python of an environment."""
     if environment == OWN:
         return Path(sys.executable)
+    missing = ENVIRONMENTS / environment / MISSING
+    if missing.exists():
+        raise ContestantError(
+            f"environment '{environment}' does not install: {missing.read_text()}"
+        )
     path = ENVIRONMENTS / environment / "bin" / "python"
     if not path.exists():
         raise ContestantError(f"environment '{environment}' is not there: make bench-setup")

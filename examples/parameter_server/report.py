@@ -27,12 +27,16 @@ def report(options: argparse.Namespace, folder: Path) -> None:
     step = prepare(log, HELD_OUT, options.held_out)
     _say("before the first step", _loss(model, _initial(model), log, options), "")
     embeddings = [held[model.table(each)][rows] for each, rows in enumerate(step.rows)]
-    _say("one process alone", log_loss(chances(held, embeddings, step), truth.clicked), "")
+    alone_loss = log_loss(chances(held, embeddings, step), truth.clicked)
+    _say("one process alone", alone_loss, "")
     for workers in (1, options.workers):
         ended = _train(model, log, folder, options, workers)
         loss = log_loss(ended.chances, truth.clicked)
         word = "worker" if workers == 1 else "workers"
-        note = f"parameters differ by {_difference(held, ended.parameters):.1e} at most"
+        if workers == 1:
+            note = f"parameters differ by {_difference(held, ended.parameters):.1e} at most"
+        else:  # each pulls what the others have pushed by then, so no two runs are the same
+            note = f"{loss - alone_loss:+.4f} beside one process"
         _say(f"{workers} {word} and a server", loss, note)
     if options.picture is not None:
         _measure(model, log, folder, options)

@@ -360,7 +360,7 @@ class TensorShard:
         cls,
         entrances: Sequence[tuple[list[int], str | None, TlsServer | None, bytes | None]],
         *,
-        name: str = "the server",
+        name: str | None = None,
         slots: int = 1024,
         grant_bytes: int = 16 << 20,
         tensors_max: int = 65_536,
@@ -368,7 +368,7 @@ class TensorShard:
         liveness: float = 5.0,
         staging_bytes: int = 64 << 20,
         handshake: float = 5.0,
-        note: bytes = b"",
+        note: bytes | None = None,
     ) -> Self: ...
     incarnation: Final[int]
     def publish(

@@ -35,12 +35,12 @@ def shard_at(url: str, *, tls: Tls | None = None, token: bytes | None = None) ->
         shard.close()
 
 
-def link_to(url: str, slots: int = 16, **options: Any) -> TensorLink:
+def link_to(url: str, slots: int = 16, liveness: float = 5.0, **options: Any) -> TensorLink:
     """A link, set up as a blocking client does it."""
     with connect(url, timeout=TIMEOUT_S, **options) as connection:
         connection.send(tensor_hello(slots))
         welcome = connection.recv()[0]
-        return TensorLink(connection._core, welcome)
+        return TensorLink(connection._core, welcome, liveness=liveness)
 
 
 def publish(shard: TensorShard, name: str, array: np.ndarray[Any, Any]) -> tuple[int, int]:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import uvloop
+
 from forebay.tensor import AsyncTensorClient, TensorClient
 
 TIMEOUT_S = 20.0
 
-FACES = ("blocking", "futures", "asyncio")
+FACES = ("blocking", "futures", "asyncio", "uvloop")
 
 
 class Face:
@@ -48,7 +50,8 @@ class AsyncFace(Face):
 
     def __init__(self, name: str, client: TensorClient) -> None:
         super().__init__(name, client)
-        self._runner = asyncio.Runner()
+        factory = uvloop.new_event_loop if name == "uvloop" else None
+        self._runner = asyncio.Runner(debug=True, loop_factory=factory)
         self._entered: AsyncTensorClient = self._runner.run(client.__aenter__())
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
@@ -72,6 +75,7 @@ _MAKERS: dict[str, Callable[[str, TensorClient], Face]] = {
     "blocking": Face,
     "futures": FuturesFace,
     "asyncio": AsyncFace,
+    "uvloop": AsyncFace,
 }
 
 

@@ -60,7 +60,7 @@ class ServerProcess:
     def stop(self) -> None:
         """Have it do nothing any more, until it is continued; returns when that is so."""
         os.kill(self.pid, signal.SIGSTOP)
-        until(lambda: _state(self.pid) == "T")
+        until(lambda: state_of(self.pid) == "T")
 
     def go_on(self) -> None:
         """Let it go on."""
@@ -82,5 +82,6 @@ def until(there: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def _state(pid: int) -> str:
+def state_of(pid: int) -> str:
+    """What a process does, by the kernel's letter: R, S, T."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -6,6 +6,8 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -269,7 +271,7 @@ def test_time_that_runs_out_is_said(tmp_path: Path):
 
 
 def test_memory_that_may_still_be_written_is_in_quarantine(tmp_path: Path):
-    """A block that a late answer may come into is not handed out again before the link is closed."""
+    """A block into which a late answer may come is not handed out before the close."""
     arena = Arena(1 << 26, name="tensors")
     with shard_at(f"unix://{tmp_path}/own/a.sock") as (shard, where):
         publish(shard, "table", np.zeros((64, 1 << 16), np.float32))
@@ -285,6 +287,37 @@ def test_memory_that_may_still_be_written_is_in_quarantine(tmp_path: Path):
         link.close()
         assert arena.stats()["quarantined_bytes"] == 0
     assert arena.close() == 0
+
+
+SERVER = """
+import sys
+import numpy as np
+from tests.tensor.binding import publish, shard_at
+with shard_at(sys.argv[1]) as (shard, where):
+    publish(shard, "table", np.zeros((64, 64), np.float32))
+    print(where, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_server_that_stops_or_dies_breaks_its_links(tmp_path: Path, how: signal.Signals):
+    """Whoever pulls hears of it within the liveness deadline, or at once, by the server's name."""
+    program = [sys.executable, "-c", SERVER, f"unix://{tmp_path}/own/a.sock"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True) as server:
+        assert server.stdout is not None
+        where = server.stdout.readline().strip()
+        link = link_to(where, liveness=0.5)
+        handle = look_up(link, "table")
+        out = np.zeros((64, 64), np.float32)
+        link.pull_many([(handle, 0, 64, out)], TIMEOUT_S)
+        server.send_signal(how)
+        with pytest.raises(BrokenError, match=where):
+            pull_for_ever(link, [(handle, 0, 64, out)])
+        assert link.closed
+        server.kill()
+        link.close()
 
 
 def test_a_forked_child_uses_neither_link_nor_shard(tmp_path: Path):

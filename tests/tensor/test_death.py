@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -15,7 +18,7 @@ import pytest
 from forebay.errors import BrokenError, DeadlineError
 from forebay.tensor import AsyncTensorClient, TensorClient
 from tests.tensor.contents import same
-from tests.tensor.shards import PATIENCE_S, ServerProcess, until
+from tests.tensor.shards import PATIENCE_S, ServerProcess, state_of, until
 
 NEVER_S = 1000
 """A liveness that no test waits for: what ends earlier ended for another reason."""
@@ -279,3 +282,38 @@ def test_a_restart_between_calls_is_not_noticed(tmp_path: Path) -> None:
         with pytest.raises(BrokenError) as caught:
             client.pull("small")
         assert caught.value.delivered == "no"
+
+
+def test_ctrl_c_ends_a_pull(process: ServerProcess) -> None:
+    """Whoever waits at a terminal is not held by a server that says nothing."""
+    program = (
+        "import sys\n"
+        "from forebay.tensor import TensorClient\n"
+        f"with TensorClient({process.url!r}, liveness={NEVER_S}) as client:\n"
+        "    client.tensor('large')\n"
+        "    sys.stdout.write('ready'); sys.stdout.flush(); sys.stdin.readline()\n"
+        "    sys.stderr.write('pulling'); sys.stderr.flush()\n"
+        "    try:\n"
+        "        client.pull('large')\n"
+        "    except KeyboardInterrupt:\n"
+        "        sys.stdout.write('interrupted')\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        assert client.stderr is not None
+        assert client.stdout.read(5) == "ready"
+        process.stop()
+        client.stdin.write("\n")
+        client.stdin.flush()
+        assert client.stderr.read(7) == "pulling"
+        until(lambda: state_of(client.pid) == "S")
+        client.send_signal(signal.SIGINT)
+        out, _ = client.communicate(timeout=PATIENCE_S)
+        assert (client.returncode, out) == (0, "interrupted")

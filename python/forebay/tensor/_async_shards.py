@@ -12,7 +12,7 @@ from forebay.tensor import _forks
 from forebay.tensor._futures import tickets
 from forebay.tensor._outcome import Arrivals, cancel, raise_failure, take_versions
 from forebay.tensor._ref import Book, too_restless
-from forebay.tensor._shards import NAMES_MAX, RESTARTS_MAX, Settings, alive
+from forebay.tensor._shards import NAMES_MAX, RESTARTS_MAX, SETTING_UP, Settings, alive
 from forebay.tensor._work import Work, check_versions
 
 if TYPE_CHECKING:
@@ -172,9 +172,8 @@ class AsyncShards:
         async with self._locks[shard]:
             link = self._links[shard]
             if link is None or not alive(link):
+                # Not closed: what is outstanding there is to end with what it broke of.
                 self._links[shard] = None
-                if link is not None:
-                    link.close()
                 link = await self._open(shard, timeout)
                 if self._closed:
                     link.close()
@@ -200,7 +199,7 @@ class AsyncShards:
                 f"{self.settings.urls[shard]} did not answer within {limit:g} s", timeout=limit
             ) from None
         except BrokenError as error:
-            error.add_note(f"while tensors were set up with {self.settings.urls[shard]}")
+            error.add_note(SETTING_UP)
             raise
         finally:
             if connection is not None:

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from forebay.tensor._work import Work
     from forebay.transport import Tls
 
-__all__ = ["NAMES_MAX", "RESTARTS_MAX", "Settings", "Shards", "alive", "summed"]
+__all__ = ["NAMES_MAX", "RESTARTS_MAX", "SETTING_UP", "Settings", "Shards", "alive", "summed"]
 
 NAMES_MAX = 256
 """Names in one request."""
+
+SETTING_UP = "while tensors were set up; a server that asks for another token closes the connection"
+"""The note of an error before there was a connection to use."""
 
 RESTARTS_MAX = 8
 """How often a call is made ready again because a shard was started anew meanwhile."""
@@ -91,9 +94,8 @@ class Shards:
         with self._locks[shard]:
             link = self._links[shard]
             if link is None or not alive(link):
+                # Not closed: what is outstanding there is to end with what it broke of.
                 self._links[shard] = None
-                if link is not None:
-                    link.close()
                 link = self._open(shard, timeout)
                 if self._closed:
                     link.close()
@@ -169,7 +171,7 @@ class Shards:
             welcome = connection.recv(timeout=max(0.0, end - time.monotonic()))[0]
             return self.settings.link(connection, welcome)
         except (BrokenError, DeadlineError) as error:
-            error.add_note(f"while a connection of tensors was set up with {connection!r}")
+            error.add_note(SETTING_UP)
             raise
         finally:
             connection.abort()  # its stream has gone over to the link, or is of no use

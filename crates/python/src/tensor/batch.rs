@@ -1,4 +1,5 @@
 //! `forebay._core.TensorBatch`: pulls and pushes that were begun together.
+#![allow(clippy::doc_markdown)] // the comments are Python docstrings
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,8 @@ impl TensorBatch {
     }
 
     /// Wait for all, or with `each` until something has ended that was not told yet; the indices of what has then.
+    ///
+    /// Raises DeadlineError after `timeout` seconds; the batch goes on. One thread at a time waits for a batch.
     #[pyo3(signature = (timeout = None, *, each = false))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>, each: bool) -> PyResult<Vec<u32>> {
         let (link, batch) = self.held()?;
@@ -98,6 +101,8 @@ impl TensorBatch {
     }
 
     /// Give up what has not ended; it ends with `ClosedError`. Idempotent.
+    ///
+    /// Memory where bytes may still come is kept until they have, or the link is closed.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         let (link, batch) = self.held()?;
         py.detach(|| link.cancel(batch));

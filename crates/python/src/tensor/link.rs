@@ -1,4 +1,5 @@
 //! `forebay._core.TensorLink`: a client's connection to one shard.
+#![allow(clippy::doc_markdown)] // the comments are Python docstrings
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 #![allow(clippy::too_many_arguments)] // they are Python's
 use std::time::Duration;
@@ -179,6 +180,22 @@ impl TensorLink {
     }
 
     /// Get rows, and wait for all of them.
+    ///
+    /// Args:
+    ///     pulls: tuples `(handle, first, count, out)` or `(handle, indices, None, out)`, with the rows' places in `out`
+    ///         as a fifth field where they do not follow each other. `out` is a writable C-contiguous buffer of as many
+    ///         rows; indices and places are rows of int64 or uint64. Lent until this returns.
+    ///     timeout: seconds for all of it.
+    ///     versions: a uint64 array of as many numbers, for the version that each pull is of; 0 where it failed.
+    ///
+    /// Raises:
+    ///     The error of the first pull, in the order of the list, that failed, once all have ended: StaleError,
+    ///     OutOfRangeError, ConfigError, LimitError, DeadlineError, BrokenError or ProtocolError with the server's address,
+    ///     ClosedError.
+    ///
+    /// Threads: any number at once. Cancellation: a signal handler that raises gives up what has not ended; memory where
+    /// bytes may still come is kept, and counted by its arena as in quarantine, until they have or the link is closed.
+    /// Cost: a system call or two for 16 pulls of 4 KiB; no allocation per pull.
     #[pyo3(signature = (pulls, timeout = None, versions = None))]
     fn pull_many(
         &self,
@@ -192,6 +209,14 @@ impl TensorLink {
     }
 
     /// Set rows or add to them, and wait for all of them.
+    ///
+    /// Args:
+    ///     pushes: tuples `(handle, first, count, values, add)` or `(handle, indices, None, values, add)`, with places as
+    ///         `pull_many`. `values` is any C-contiguous buffer; nobody changes it until this returns.
+    ///     timeout, versions: as `pull_many`; the versions that the pushes made.
+    ///
+    /// Raises, threads, cancellation, cost: as `pull_many`. A push that failed with DeadlineError, BrokenError or
+    /// ClosedError may have been applied.
     #[pyo3(signature = (pushes, timeout = None, versions = None))]
     fn push_many(
         &self,
@@ -222,6 +247,12 @@ impl TensorLink {
     }
 
     /// Begin, as a batch whose progress a port tells.
+    ///
+    /// Args:
+    ///     port, ticket: where, and under which number.
+    ///     pulls, pushes: as `pull_many` and `push_many`; lent until they have ended and the batch object is gone.
+    ///     each: tell whenever something of it has ended, not only when all has.
+    ///     timeout: seconds, after which what has not ended does with DeadlineError.
     #[pyo3(signature = (port, ticket, pulls, pushes = None, *, each = false, timeout = None))]
     fn start(
         &self,

@@ -1,4 +1,5 @@
 //! `forebay._core.TensorShard`: tensors, and the thread that serves them without the GIL.
+#![allow(clippy::doc_markdown)] // the comments are Python docstrings
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 #![allow(clippy::too_many_arguments)] // they are Python's
 use std::os::fd::RawFd;
@@ -64,12 +65,28 @@ impl TensorShard {
 
 #[pymethods]
 impl TensorShard {
+    /// Serve at the entrances at once, in a thread of its own.
+    ///
+    /// Args:
+    ///     entrances: where clients come in: descriptors of listening nonblocking sockets, which are given away, or a path
+    ///         of a Unix socket; what accepts TLS there; the token that is asked for.
+    ///     name: what errors call the server: its address.
+    ///     slots: requests that a client may have here, at most; it gets what it asks for up to that.
+    ///     grant_bytes: bytes of responses that a client may have here.
+    ///     liveness: seconds after which a peer that takes nothing is let go.
+    ///     staging_bytes: memory for rows of files on their way, taken with the first one.
+    ///     handshake: seconds in which a client must have said what it wants.
+    ///     note: words to every client, at most 64 KiB.
+    ///
+    /// Raises:
+    ///     ConfigError, LimitError: a limit cannot be, or the note is too long.
+    ///     BrokenError: no descriptor or thread is left.
     #[new]
-    #[pyo3(signature = (entrances, *, name = "the server".to_owned(), slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = Vec::new()))]
+    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = None))]
     fn new(
         py: Python<'_>,
         entrances: Vec<Entered<'_>>,
-        name: String,
+        name: Option<String>,
         slots: u32,
         grant_bytes: u64,
         tensors_max: u32,
@@ -77,8 +94,9 @@ impl TensorShard {
         liveness: f64,
         staging_bytes: u64,
         handshake: f64,
-        note: Vec<u8>,
+        note: Option<Vec<u8>>,
     ) -> PyResult<Self> {
+        let name = name.unwrap_or_else(|| "the server".to_owned());
         let entrances: PyResult<Vec<_>> = entrances
             .into_iter()
             .map(|entered| entrance(py, entered))
@@ -93,7 +111,7 @@ impl TensorShard {
                 staging_bytes,
             },
             handshake: seconds(handshake)?,
-            note,
+            note: note.unwrap_or_default(),
             name: name.clone(),
         };
         let server = Server::start(entrances?, options).map_err(error::stream)?;
@@ -107,6 +125,21 @@ impl TensorShard {
     }
 
     /// Serve a buffer under a name; its id and generation. What had the name is replaced.
+    ///
+    /// Args:
+    ///     dtype: how the elements are written, for clients: it is passed on.
+    ///     kind: numpy's letter for them: i, u, f and c can be added to, others only set.
+    ///     item_bytes: bytes of an element.
+    ///     shape: rows first.
+    ///     memory: a writable C-contiguous buffer of that size. The shard's until the tensor is dropped or replaced, or the
+    ///         shard closed, and no answer reads it: it alone writes there.
+    ///
+    /// Raises:
+    ///     ConfigError: the name, the shape or the buffer cannot be.
+    ///     LimitError: there are `tensors_max` of them.
+    ///     ClosedError: the shard is closed. StaleError: this is a forked child.
+    ///
+    /// Threads: any; waits for the shard's thread, without the GIL.
     fn publish(
         &self,
         py: Python<'_>,
@@ -180,6 +213,16 @@ impl TensorShard {
     }
 
     /// Set rows or add to them, between two answers; the version that this makes.
+    ///
+    /// Args:
+    ///     key: id and generation, as `publish` gave them.
+    ///     rows: the first row; or row numbers, int64 or uint64, where `count` is None.
+    ///     values: a C-contiguous buffer of as many rows. Lent until this returns.
+    ///
+    /// Raises:
+    ///     OutOfRangeError, ConfigError, StaleError (dropped, or a forked child), ClosedError; nothing was written.
+    ///
+    /// Threads: any; waits for the shard's thread, without the GIL.
     #[pyo3(signature = (key, rows, count, values, *, add = false))]
     fn write(
         &self,

@@ -141,3 +141,24 @@ fn a_closed_port_wakes_its_thread_and_gives_its_links_back() {
     let mut tickets = Vec::new();
     assert!(matches!(port.wait(&mut tickets), Err(Error::Closed { .. })));
 }
+
+#[test]
+fn a_port_that_was_closed_tells_its_last_tickets_and_then_that_it_is_closed() {
+    let (server, address) = server();
+    let (handle, _) = publish(&server, "tensor", 100, 1000);
+    let link = link(&address);
+    let port = Port::new().expect("port");
+    let (out, work) = handle.slice(0, 8);
+    let lent = (vec![Arc::clone(&out)], 1);
+    let batch = link.start((&port, 7, false), lent, [work], None);
+    let _batch = batch.expect("begun");
+    link.close();
+    port.close();
+    let mut tickets = Vec::new();
+    port.wait(&mut tickets).expect("the tickets");
+    assert_eq!(tickets, [7]);
+    tickets.clear();
+    // One eventfd rings for both, and the turn above has taken its ring.
+    let closed = port.wait(&mut tickets);
+    assert!(matches!(closed, Err(Error::Closed { .. })), "{closed:?}");
+}
