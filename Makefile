@@ -42,7 +42,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint soak chaos bench-setup bench node scenes wheel picture clean
-.PHONY: test-packages test-rust test-python lint-setup $(LINTS)
+.PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built lint-setup $(LINTS)
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -51,7 +51,10 @@ demo:  ## watch warm services answer, then tune gcc with them (under three minut
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m examples.gcc_tuning
 
-test: test-packages test-rust test-python  ## run every test: Rust, loom, Python
+test: test-packages test-rust test-python test-verbs-if-built  ## run every test: Rust, loom, Python
+
+test-verbs:  ## real RDMA verbs over Soft-RoCE in User-Mode Linux (builds its kernel once: six to fifteen minutes)
+	@CARGO='$(CARGO)' bash tools/verbs/test.sh always
 
 lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 
@@ -112,6 +115,10 @@ test-python: | test-packages
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	env --unset=MAKEFLAGS $(BIN)/python -m pytest \
 		--numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
+
+# After the others: what it measures wants the machine.
+test-verbs-if-built: | test-rust test-python
+	@CARGO='$(CARGO)' $(NICE) bash tools/verbs/test.sh if-built
 
 lint-setup:
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-lint

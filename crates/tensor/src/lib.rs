@@ -37,6 +37,7 @@ mod sys;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod verbs;
 mod wire;
 
 pub use board::{BOARD_BYTES, Board, Missed};

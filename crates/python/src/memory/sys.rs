@@ -232,6 +232,7 @@ impl Buffer {
     }
 
     /// The device of the memory in DLPack's terms: 1, the CPU, and its number 0.
+    #[allow(clippy::unused_self)] // the protocol asks the object
     fn __dlpack_device__(&self) -> (i32, i32) {
         (1, 0)
     }
