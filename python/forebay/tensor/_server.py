@@ -169,8 +169,8 @@ class TensorServer(Service):
             The version that the tensor has now.
 
         Raises:
-            ConfigError: as of `TensorClient.push`, and for rows of a file; OutOfRangeError: a row is
-                not here.
+            ConfigError: as of `TensorClient.push`, and for rows of a file.
+            OutOfRangeError: a row is not here.
         """
         return self._table.write(name, rows, values, op)
 

@@ -169,7 +169,26 @@ impl TensorShard {
         Ok((key.id, key.generation))
     }
 
-    /// Serve rows of a file under a name, which nobody writes here; its id and generation.
+    /// Serve rows of a file under a name, which nobody writes here; what had the name is replaced.
+    ///
+    /// Args:
+    ///     name: at most 255 bytes of UTF-8.
+    ///     dtype, kind, item_bytes, shape: as of `publish`.
+    ///     file: what they are read from, with direct I/O where it was opened so; kept open until the tensor is gone.
+    ///     offset: where the first row begins, in bytes.
+    ///     stride_bytes: from the beginning of a row to that of the next.
+    ///     first: what messages call the first row.
+    ///     checksums: each row is followed by its CRC-32C, which is compared.
+    ///
+    /// Returns:
+    ///     Its id and generation.
+    ///
+    /// Raises:
+    ///     ConfigError: the file has not these rows, or direct I/O on it needs another offset or stride.
+    ///     LimitError: there are too many tensors. ClosedError: the server or the file is closed.
+    ///     BrokenError: the kernel gives no ring or memory.
+    ///
+    /// Threads: any. The first file costs `staging_bytes` of memory.
     #[pyo3(signature = (name, dtype, kind, item_bytes, shape, file, *, offset, stride_bytes, first = 0, checksums = false))]
     fn publish_file(
         &self,
