@@ -190,7 +190,10 @@ class TensorServer(Service):
         return self._core.metrics()
 
     def close(self) -> None:
-        """Answer what was received, for half a second at most, and close. Idempotent."""
+        """Answer what was received, for half a second at most, and close. Idempotent.
+
+        Where a disk still has reads of a `FileTensor`, it waits for them, up to five seconds more.
+        """
         self._core.close()
         table: Table | None = getattr(self, "_table", None)
         if table is not None:

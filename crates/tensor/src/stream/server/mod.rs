@@ -232,7 +232,8 @@ impl<K> Server<K> {
         }
     }
 
-    /// Close, and wait until the thread has ended: about half a second at most. Idempotent.
+    /// Close, and wait until the thread has ended: about half a second at most, and up to five more
+    /// where a disk still has reads. Idempotent.
     pub fn close(&self) {
         self.stop();
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
