@@ -98,7 +98,7 @@ def test_nobody_writes_it(tmp_path: Path) -> None:
     with TensorServer({"rows": tensor}) as server, TensorClient(server.url) as client:
         for op in ("set", "add"):
             with pytest.raises(ConfigError, match="read-only"):
-                client.push("rows", 2, np.ones(4, "f4"), op)  # type: ignore[arg-type]
+                client.push("rows", 2, np.ones(4, "f4"), op)
         with pytest.raises(ConfigError, match="read-only"):
             server.write("rows", 2, 1)
         with pytest.raises(ConfigError, match="in a file"):

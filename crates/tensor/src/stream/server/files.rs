@@ -101,7 +101,11 @@ impl Files {
         }
         for ended in finished.drain(..) {
             let number = u32::try_from(ended.ticket).expect("a number of a flight");
-            self.ended(shard, number, ready);
+            if ended.keeper.is_some() {
+                self.ended(shard, number, ready);
+            } else {
+                self.lose(shard, number, ready);
+            }
         }
         self.finished = finished;
     }
@@ -193,14 +197,27 @@ impl Files {
         let number = self.flights.insert(flight).index;
         let keeper = Box::new(ring.block.clone());
         let batch = part.batch(&ring.block, file.clone());
-        match batch.and_then(|batch| ring.port.submit(batch, keeper, u64::from(number))) {
-            Ok(None) => {}
-            Ok(Some(_)) => self.ended(shard, number, ready),
+        let batch = match batch {
+            Ok(batch) => batch,
             Err(error) => {
                 let why = format!("{}: {error}", file.path().display());
                 self.free(number);
-                self.refuse(shard, read, Error::Broken { why }, ready);
+                return self.refuse(shard, read, Error::Broken { why }, ready);
             }
+        };
+        match ring.port.submit(batch, keeper, u64::from(number)) {
+            Ok(None) => {}
+            Ok(Some(_)) => self.ended(shard, number, ready),
+            // The kernel may have it, and what was submitted before.
+            Err(error) => self.fail(shard, ready, &error),
+        }
+    }
+
+    /// A read has ended without its memory having come back: the kernel may write it still.
+    fn lose<K>(&mut self, shard: &mut Shard<K>, number: u32, ready: &mut Vec<PeerId>) {
+        if let Some(flight) = self.flights.remove(number) {
+            let why = "the ring that read rows of a file is gone".to_owned();
+            self.refuse(shard, flight.read, Error::Broken { why }, ready);
         }
     }
 
