@@ -45,6 +45,8 @@ pub struct Workers {
     line: Option<Line>,
     epoll: OwnedFd,
     timer: OwnedFd,
+    /// What the timer is set to.
+    armed: Option<Instant>,
     random: Random,
     pub meter: Meter,
 }
@@ -90,6 +92,7 @@ impl Workers {
             line: (options.delay > Duration::ZERO).then(|| Line::new(options.delay)),
             epoll,
             timer,
+            armed: None,
             random,
             meter,
         })
@@ -269,6 +272,10 @@ impl Workers {
             .into_iter()
             .flatten()
             .fold(latest, Instant::min);
+        if self.armed == Some(next) {
+            return Ok(()); // no system call more for whoever wakes more often
+        }
+        self.armed = Some(next);
         let wait = next.saturating_duration_since(Instant::now());
         let wait = wait.max(Duration::from_nanos(1)); // nothing would disarm it
         let value = Timespec::try_from(wait)?;
