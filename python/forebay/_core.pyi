@@ -366,12 +366,27 @@ class TensorShard:
         tensors_max: int = 65_536,
         peers_max: int = 4096,
         liveness: float = 5.0,
+        staging_bytes: int = 64 << 20,
         handshake: float = 5.0,
         note: bytes | None = None,
     ) -> Self: ...
     incarnation: Final[int]
     def publish(
         self, name: str, dtype: str, kind: str, item_bytes: int, shape: Sequence[int], memory: Any
+    ) -> tuple[int, int]: ...
+    def publish_file(
+        self,
+        name: str,
+        dtype: str,
+        kind: str,
+        item_bytes: int,
+        shape: Sequence[int],
+        file: BlockFile,
+        *,
+        offset: int,
+        stride_bytes: int,
+        first: int = 0,
+        checksums: bool = False,
     ) -> tuple[int, int]: ...
     def drop(self, name: str) -> None: ...
     def write(

@@ -355,7 +355,7 @@ class BlockioConfig:
 
 
 _TENSOR_COUNTS: Final = ("slots", "waiting_max", "tensors_max", "peers_max")
-_TENSOR_BYTES: Final = ("grant_bytes", "piece_bytes")
+_TENSOR_BYTES: Final = ("grant_bytes", "piece_bytes", "staging_bytes")
 _TENSOR_TIMES: Final = ("connect_timeout", "liveness")
 _TENSOR_ENDS: Final = {
     "slots": 1 << 10,
@@ -364,6 +364,7 @@ _TENSOR_ENDS: Final = {
     "peers_max": 1 << 20,
     "grant_bytes": 1 << 62,
     "piece_bytes": 1 << 31,
+    "staging_bytes": 1 << 40,
 }
 """The most that each may be; what a peer grants may be less."""
 
@@ -380,6 +381,9 @@ class TensorConfig:
 
     piece_bytes: int = 1 << 20
     """A longer pull or push goes in pieces, so that short ones are not behind it."""
+
+    staging_bytes: int = 64 << 20
+    """Of a server: memory for rows of files on their way, a page or more; pulls wait for it."""
 
     waiting_max: int = 65_536
     """Pulls and pushes of a client that wait for a slot; one more is refused."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forebay.blockio import Queue, set_default_queue
 from forebay.tensor import TensorClient, TensorServer
 from tests.tensor.faces import FACES, Face, face_of
 from tests.tensor.shards import ServerProcess, serving, url_in
@@ -52,3 +53,12 @@ def process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerPr
     process = ServerProcess(url)
     yield process
     process.kill()
+
+
+@pytest.fixture
+def queue_of_the_test() -> Iterator[None]:
+    """Have record files use a queue that ends with the test."""
+    with Queue() as queue:
+        set_default_queue(queue)
+        yield
+        set_default_queue(None)

@@ -3,7 +3,7 @@
 //! Short batches go to a ring of the loop's thread; its completions make the descriptor readable, one wake-up for all of them.
 //! Batches longer than the queue's `batch_limit`, and all where there is no such ring, are handed over:
 //! the loop would have to wake for every few of their operations, and be free to. Their ends come to the same descriptor.
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -161,6 +161,12 @@ impl Port {
     /// Make the descriptor readable.
     fn wake(&self) {
         _ = rustix::io::write(&*self.completions, &1_u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.completions.as_fd()
     }
 }
 

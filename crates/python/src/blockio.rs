@@ -8,6 +8,7 @@ mod port;
 mod queue;
 mod request;
 
+pub(crate) use file::BlockFile;
 use pyo3::prelude::*;
 
 /// Add the classes to the extension module.

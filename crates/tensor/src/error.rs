@@ -74,6 +74,28 @@ pub enum Error {
         /// What it said.
         text: String,
     },
+    /// The rows are those of a file, which is only read here.
+    #[error(
+        "tensor {tensor} is rows of a file, and read-only here; append to the file, or publish an array"
+    )]
+    ReadOnly {
+        /// The tensor's id.
+        tensor: u32,
+    },
+    /// Rows of a file could not be read.
+    #[error("{} of {path} cannot be read: {what} (errno {errno})", rows(*first, *last))]
+    Unread {
+        /// The file.
+        path: String,
+        /// The first row that was read together, by its number in the file.
+        first: u64,
+        /// The last one.
+        last: u64,
+        /// The system's number of the error.
+        errno: i32,
+        /// What it means.
+        what: String,
+    },
     /// The tensor was written again and again while it was pulled in pieces.
     #[error(
         "tensor {tensor} was written during each of {tries} tries to pull {bytes} bytes of one version; \
@@ -143,12 +165,17 @@ impl Error {
     /// What the caller can do about it.
     pub fn class(&self) -> Class {
         match self {
-            Self::Config { .. } | Self::Name { .. } | Self::UnknownName { .. } => Class::Config,
+            Self::Config { .. }
+            | Self::Name { .. }
+            | Self::UnknownName { .. }
+            | Self::ReadOnly { .. } => Class::Config,
             Self::Limit { .. } => Class::Limit,
             Self::Stale { .. } => Class::Stale,
             Self::OutOfRange { .. } => Class::OutOfRange,
             Self::Refused { class, .. } => *class,
-            Self::Torn { .. } | Self::Broken { .. } | Self::Silent { .. } => Class::Broken,
+            Self::Torn { .. } | Self::Unread { .. } | Self::Broken { .. } | Self::Silent { .. } => {
+                Class::Broken
+            }
             Self::Protocol { .. } => Class::Protocol,
             Self::Timeout { .. } => Class::Timeout,
         }
@@ -159,6 +186,13 @@ fn near(names: &[String]) -> String {
     match names {
         [] => String::new(),
         _ => format!("; the nearest that there are: {names:?}"),
+    }
+}
+
+fn rows(first: u64, last: u64) -> String {
+    match last - first {
+        0 => format!("row {first}"),
+        _ => format!("one of rows {first} to {last}"),
     }
 }
 

@@ -20,6 +20,7 @@ from forebay.tensor._work import Op
 
 if TYPE_CHECKING:
     from forebay.memory import Arena
+    from forebay.tensor._file_tensor import FileTensor
     from forebay.transport import Tls
 
 __all__ = ["TensorServer"]
@@ -39,7 +40,8 @@ class TensorServer(Service):
     share it. In your own process, `with TensorServer(...) as server` closes it at the end.
 
     Args:
-        tensors: by name what to publish at once: `Tensor(shape, dtype)`, or an array.
+        tensors: by name what to publish at once: `Tensor(shape, dtype)`, an array, or
+            `FileTensor(path)`.
         url: where to listen: `tcp://host:port` (port 0: any that is free), `tls://host:port`,
             `unix:///path` (its file gets 0600). With shards, `{shard}` in it is this one's number;
             else it listens so many ports further.
@@ -54,6 +56,8 @@ class TensorServer(Service):
         unprotected: let other machines connect without a token.
         slots: the most requests that one client may have here at once, 1 to 1024.
         grant_bytes: answers that one client may have outstanding, in bytes or as text.
+        staging_bytes: memory for rows of files on their way, taken when the first `FileTensor` is
+            published; pulls wait for it.
 
     What is left out comes from the configuration (`FOREBAY_TENSOR_...`, `forebay.toml`).
 
@@ -70,7 +74,7 @@ class TensorServer(Service):
 
     def __init__(
         self,
-        tensors: Mapping[str, Tensor | Any] | None = None,
+        tensors: Mapping[str, Tensor | FileTensor | Any] | None = None,
         url: str = "tcp://127.0.0.1:0",
         *,
         shard: int = 0,
@@ -81,8 +85,11 @@ class TensorServer(Service):
         unprotected: bool = False,
         slots: int = SLOTS_MAX,
         grant_bytes: str | int | None = None,
+        staging_bytes: str | int | None = None,
     ) -> None:
-        config = find_configuration({"tensor.grant_bytes": grant_bytes}).tensor
+        config = find_configuration(
+            {"tensor.grant_bytes": grant_bytes, "tensor.staging_bytes": staging_bytes}
+        ).tensor
         where = address_of(url, shard, shards)
         self._own_arena = None if _is_arena(arena) else _new_arena(arena)
         self._url, entrance = open_entrance(where, token, tls, unprotected=unprotected)
@@ -94,6 +101,7 @@ class TensorServer(Service):
             tensors_max=config.tensors_max,
             peers_max=config.peers_max,
             liveness=config.liveness,
+            staging_bytes=config.staging_bytes,
             handshake=config.connect_timeout,
         )
         self._table = Table(self._core, self._own_arena or arena, shard, shards)
@@ -109,20 +117,22 @@ class TensorServer(Service):
         """Where clients find this shard, with the port that was chosen."""
         return self._url
 
-    def publish(self, name: str, tensor: Tensor | Any) -> None:
+    def publish(self, name: str, tensor: Tensor | FileTensor | Any) -> None:
         """Offer a tensor under a name; in place of the one that has it, if any.
 
         Whoever holds a handle of the replaced one gets `StaleError`, and looks the name up again.
 
         Args:
             name: at most 255 bytes of UTF-8.
-            tensor: the whole one, of which this shard keeps its rows: a `Tensor`, or an array. A
+            tensor: the whole one, of which this shard keeps its rows: a `Tensor`, an array, or a
+                `FileTensor`, whose rows stay in their file and are read-only. A
                 C-contiguous array of the server's arena is published where it lies, by one shard
                 alone; any other is copied into the arena.
 
         Raises:
             ConfigError: the name or the dtype cannot be used.
             LimitError: the arena is full, or there are 65,536 tensors.
+            OSError: a file cannot be opened.
         """
         self._table.publish(name, tensor)
 
@@ -140,6 +150,9 @@ class TensorServer(Service):
         Returns:
             A read-only array. What clients push changes it at any time; rows that were read while
             they were written may be of two versions. It keeps the memory, as any array does.
+
+        Raises:
+            ConfigError: there is none of that name, or its rows are in a file.
         """
         return self._table.array(name)
 
@@ -156,7 +169,8 @@ class TensorServer(Service):
             The version that the tensor has now.
 
         Raises:
-            ConfigError: as of `TensorClient.push`; OutOfRangeError: a row is not here.
+            ConfigError: as of `TensorClient.push`, and for rows of a file.
+            OutOfRangeError: a row is not here.
         """
         return self._table.write(name, rows, values, op)
 
@@ -176,7 +190,10 @@ class TensorServer(Service):
         return self._core.metrics()
 
     def close(self) -> None:
-        """Answer what was received, for half a second at most, and close. Idempotent."""
+        """Answer what was received, for half a second at most, and close. Idempotent.
+
+        Where a disk still has reads of a `FileTensor`, it waits for them, up to five seconds more.
+        """
         self._core.close()
         table: Table | None = getattr(self, "_table", None)
         if table is not None:

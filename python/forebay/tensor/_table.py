@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from forebay import _core
 from forebay.errors import ConfigError, OutOfRangeError
 from forebay.tensor._dtype import described, kind_of, tensor_dtype
+from forebay.tensor._file_tensor import FileTensor, open_rows
 from forebay.tensor._numpy import Array, np
 from forebay.tensor._ref import Book, TensorRef
 from forebay.tensor._tensor import Tensor, shape_of
@@ -20,12 +21,23 @@ __all__ = ["Table"]
 
 
 class Held(NamedTuple):
-    """One tensor of a shard."""
+    """One tensor of a shard.
+
+    Attributes:
+        key: its id and generation.
+        array: the rows of this shard; None where they are in a file.
+        dtype: of an element.
+        shape: of the whole tensor.
+        first: the first row of this shard.
+        rows: how many it has.
+    """
 
     key: tuple[int, int]
-    array: Array
+    array: Array | None
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
     first: int
+    rows: int
 
 
 class Table:
@@ -45,8 +57,11 @@ class Table:
         self._shards = shards
         self._held: dict[str, Held] = {}
 
-    def publish(self, name: str, tensor: Tensor | Any) -> None:
+    def publish(self, name: str, tensor: Tensor | FileTensor | Any) -> None:
         """Make room for the rows of this shard, fill it, and offer it."""
+        if isinstance(tensor, FileTensor):
+            self._publish_file(name, tensor)
+            return
         if isinstance(tensor, Tensor):
             dtype, shape = tensor.dtype, tensor.shape
         else:
@@ -65,7 +80,24 @@ class Table:
         key = self._core.publish(
             name, described(dtype), kind_of(dtype), dtype.itemsize, array.shape, memory
         )
-        self._held[name] = Held(key, array, shape, first)
+        self._held[name] = Held(key, array, dtype, shape, first, end - first)
+
+    def _publish_file(self, name: str, tensor: FileTensor) -> None:
+        """Offer the rows of this shard, which stay in their file."""
+        opened = open_rows(tensor)
+        with opened.file:  # the core has a handle of its own
+            dtype = tensor_dtype(opened.dtype)
+            first, end = self._rows(opened.shape[0])
+            key = self._core.publish_file(
+                *(name, described(dtype), kind_of(dtype), dtype.itemsize),
+                (end - first, *opened.shape[1:]),
+                opened.file,
+                offset=opened.offset + first * opened.stride_bytes,
+                stride_bytes=opened.stride_bytes,
+                first=first,
+                checksums=opened.checksums,
+            )
+        self._held[name] = Held(key, None, dtype, opened.shape, first, end - first)
 
     def drop(self, name: str) -> None:
         """Offer it no more."""
@@ -74,22 +106,30 @@ class Table:
 
     def array(self, name: str) -> Array:
         """The rows of this shard, read-only."""
-        shown = self._find(name).array.view()
+        array = self._find(name).array
+        if array is None:
+            raise ConfigError(f"the rows of tensor {name!r} are in a file; pull those you need")
+        shown = array.view()
         shown.flags.writeable = False
         return shown
 
     def write(self, name: str, rows: Any, values: Any, op: Any) -> int:
         """Change rows between two answers."""
         held = self._find(name)
+        if held.array is None:
+            raise ConfigError(
+                f"tensor {name!r} is rows of a file, and read-only here; append to the file,"
+                " and publish it again"
+            )
         ref = TensorRef(_book, name)
-        ref.dtype, ref.shape, ref.rows = held.array.dtype, held.shape, held.shape[0]
+        ref.dtype, ref.shape, ref.rows = held.dtype, held.shape, held.shape[0]
         ref.row_shape, ref.epoch = held.shape[1:], _book.epoch
         ref.opaque = ref.dtype.kind in "mM"
         ref.handles = (held.key,)  # type: ignore[assignment]
         ((key, wanted, count, memory, adds),) = pushes_of(_book, ((ref, rows, values, op),)).parts[
             0
         ]
-        here = len(held.array)
+        here = held.rows
         if count is None:
             numbers = wanted.view(np.int64) - held.first
             if numbers.size and not 0 <= numbers.min() <= numbers.max() < here:
@@ -106,10 +146,10 @@ class Table:
             "shards": self._shards,
             "tensors": {
                 name: {
-                    "dtype": str(held.array.dtype),
+                    "dtype": str(held.dtype),
                     "shape": held.shape,
                     "first": held.first,
-                    "rows": len(held.array),
+                    "rows": held.rows,
                 }
                 for name, held in self._held.items()
             },
@@ -133,7 +173,7 @@ class Table:
         return held
 
     def _elsewhere(self, name: str, held: Held) -> OutOfRangeError:
-        end = held.first + len(held.array)
+        end = held.first + held.rows
         return OutOfRangeError(
             f"shard {self._shard} holds rows {held.first} to {end} (exclusive) of tensor {name!r}"
         )

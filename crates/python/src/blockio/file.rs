@@ -35,7 +35,7 @@ pub(crate) struct BlockFile {
 
 impl BlockFile {
     /// The core's handle.
-    pub(super) fn core(&self) -> PyResult<Core> {
+    pub(crate) fn core(&self) -> PyResult<Core> {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.clone().ok_or_else(|| {
             let path = self.path.display();

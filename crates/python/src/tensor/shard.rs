@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use forebay_tensor::stream::{Entrance, Options, Server};
-use forebay_tensor::{Description, Key, ShardLimits};
+use forebay_tensor::{Description, FileRows, Key, ShardLimits};
 use forebay_transport::Admission;
 use forebay_transport::native::Listening;
 use forebay_transport::unix::Listener;
@@ -16,6 +16,7 @@ use pyo3::types::PyDict;
 use super::handle::dtype_of;
 use super::link::seconds;
 use super::request::{memory_of, operation_of, rows_of};
+use crate::blockio::BlockFile;
 use crate::error;
 use crate::sys::descriptor;
 use crate::sys::exports::{Exports, KeptExports};
@@ -73,6 +74,7 @@ impl TensorShard {
     ///     slots: requests that a client may have here, at most; it gets what it asks for up to that.
     ///     grant_bytes: bytes of responses that a client may have here.
     ///     liveness: seconds after which a peer that takes nothing is let go.
+    ///     staging_bytes: memory for rows of files on their way, taken with the first one.
     ///     handshake: seconds in which a client must have said what it wants.
     ///     note: words to every client, at most 64 KiB.
     ///
@@ -80,7 +82,7 @@ impl TensorShard {
     ///     ConfigError, LimitError: a limit cannot be, or the note is too long.
     ///     BrokenError: no descriptor or thread is left.
     #[new]
-    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, handshake = 5.0, note = None))]
+    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = None))]
     fn new(
         py: Python<'_>,
         entrances: Vec<Entered<'_>>,
@@ -90,6 +92,7 @@ impl TensorShard {
         tensors_max: u32,
         peers_max: u32,
         liveness: f64,
+        staging_bytes: u64,
         handshake: f64,
         note: Option<Vec<u8>>,
     ) -> PyResult<Self> {
@@ -105,6 +108,7 @@ impl TensorShard {
                 tensors_max,
                 peers_max,
                 liveness: seconds(liveness)?,
+                staging_bytes,
             },
             handshake: seconds(handshake)?,
             note: note.unwrap_or_default(),
@@ -159,6 +163,60 @@ impl TensorShard {
                 published.map_err(|(refused, _)| refused)
             })
         });
+        kept::end_exports(py);
+        let key = published.map_err(error::stream)?;
+        let key = key.map_err(|refused| self.refused(&refused))?;
+        Ok((key.id, key.generation))
+    }
+
+    /// Serve rows of a file under a name, which nobody writes here; what had the name is replaced.
+    ///
+    /// Args:
+    ///     name: at most 255 bytes of UTF-8.
+    ///     dtype, kind, item_bytes, shape: as of `publish`.
+    ///     file: what they are read from, with direct I/O where it was opened so; kept open until the tensor is gone.
+    ///     offset: where the first row begins, in bytes.
+    ///     stride_bytes: from the beginning of a row to that of the next.
+    ///     first: what messages call the first row.
+    ///     checksums: each row is followed by its CRC-32C, which is compared.
+    ///
+    /// Returns:
+    ///     Its id and generation.
+    ///
+    /// Raises:
+    ///     ConfigError: the file has not these rows, or direct I/O on it needs another offset or stride.
+    ///     LimitError: there are too many tensors. ClosedError: the server or the file is closed.
+    ///     BrokenError: the kernel gives no ring or memory.
+    ///
+    /// Threads: any. The first file costs `staging_bytes` of memory.
+    #[pyo3(signature = (name, dtype, kind, item_bytes, shape, file, *, offset, stride_bytes, first = 0, checksums = false))]
+    fn publish_file(
+        &self,
+        py: Python<'_>,
+        name: String,
+        dtype: String,
+        kind: &str,
+        item_bytes: u32,
+        shape: Vec<u64>,
+        file: PyRef<'_, BlockFile>,
+        offset: u64,
+        stride_bytes: u64,
+        first: u64,
+        checksums: bool,
+    ) -> PyResult<(u32, u32)> {
+        let description = Description {
+            dtype: dtype_of(dtype, kind, item_bytes),
+            shape,
+        };
+        let rows = FileRows {
+            offset,
+            stride_bytes,
+            first,
+            checksums,
+        };
+        let file = file.core()?;
+        let server = &self.server;
+        let published = py.detach(|| server.publish_file(&name, description, (file, rows)));
         kept::end_exports(py);
         let key = published.map_err(error::stream)?;
         let key = key.map_err(|refused| self.refused(&refused))?;

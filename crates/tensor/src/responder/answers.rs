@@ -3,6 +3,9 @@
 //! Each slot has its answers in order; slots take turns, one answer each, so that a large answer delays other requests
 //! by one piece at most.
 //! Answers wait here as places in tensors, without their bytes: a peer that reads nothing costs no memory for rows.
+//! Rows of files are no answer before they were read (`reads`): until then their slot's other answers go out.
+mod reads;
+
 use std::collections::VecDeque;
 
 use crate::error::Error;
@@ -11,6 +14,7 @@ use crate::slab::Slab;
 use crate::sys::span::{Span, Words};
 use crate::table::Grounds;
 use crate::wire::{NO_SLOT, ResponseHeader, Status, TEXT_BYTES_MAX};
+pub(super) use reads::{Next, Unread};
 
 /// Answers are begun while less than this is to be sent: enough for one large write, and the rest can still be canceled.
 const BEGUN_BYTES: usize = 256 << 10;
@@ -35,6 +39,15 @@ pub(super) enum Body {
         from: usize,
         rows: usize,
     },
+    /// Rows of a file, which are to be read, or are being read.
+    Unread(Unread),
+    /// Rows that were read, each at the beginning of a stride.
+    Staged {
+        ground: u32,
+        memory: Span,
+        row_bytes: usize,
+        stride_bytes: usize,
+    },
     /// Bytes of our own: rows that were copied, or what names mean.
     Owned(Vec<u8>),
     /// Why not.
@@ -47,7 +60,10 @@ impl Body {
     /// The memory that it reads.
     fn ground(&self) -> Option<u32> {
         match self {
-            Self::Rows { ground, .. } | Self::Gather { ground, .. } => Some(*ground),
+            Self::Rows { ground, .. }
+            | Self::Gather { ground, .. }
+            | Self::Staged { ground, .. } => Some(*ground),
+            Self::Unread(unread) => Some(unread.ground),
             Self::Done | Self::Owned(_) | Self::Refusal(_) | Self::Canceled => None,
         }
     }
@@ -59,6 +75,8 @@ struct Answer {
     version: u64,
     /// Bytes of the grant that it takes.
     cost: u64,
+    /// Bytes of staging memory that it has, or that its read has.
+    staged: usize,
     body: Body,
     next: u32,
 }
@@ -69,6 +87,10 @@ struct Slot {
     left: u32,
     first: u32,
     last: u32,
+    /// Answers whose rows are to be read, or are being read, in their order.
+    unread: u32,
+    /// It has its turn to read.
+    reads: bool,
     /// Row numbers of its request.
     indices: Vec<u8>,
 }
@@ -81,6 +103,12 @@ pub(super) struct Answers {
     /// Slots with an answer that is known.
     turns: VecDeque<u32>,
     owed_bytes: u64,
+    /// Slots that have something to read.
+    readers: VecDeque<u32>,
+    /// Answers whose rows are to be read, or are being read.
+    unread: usize,
+    /// Bytes of staging memory that answers have, or their reads.
+    staged: usize,
     /// The tag of a question whether we live.
     probe: Option<u32>,
 }
@@ -91,6 +119,8 @@ impl Answers {
             left: 0,
             first: NONE,
             last: NONE,
+            unread: NONE,
+            reads: false,
             indices: Vec::new(),
         };
         Self {
@@ -98,6 +128,9 @@ impl Answers {
             slots: (0..slots).map(|_| slot()).collect(),
             turns: VecDeque::with_capacity(slots as usize),
             owed_bytes: 0,
+            readers: VecDeque::new(),
+            unread: 0,
+            staged: 0,
             probe: None,
         }
     }
@@ -155,10 +188,21 @@ impl Answers {
             tag,
             version,
             cost,
+            staged: 0,
             body,
             next: NONE,
         };
+        let is_unread = matches!(answer.body, Body::Unread(_));
         let index = self.waiting.insert(answer).index;
+        if is_unread {
+            self.await_read(slot, index);
+        } else {
+            self.link(slot, index);
+        }
+    }
+
+    /// An answer is known: it goes out when the slot's turn comes.
+    fn link(&mut self, slot: u32, index: u32) {
         let at = &mut self.slots[slot as usize];
         if at.first == NONE {
             at.first = index;
@@ -198,23 +242,26 @@ impl Answers {
                 self.turns.push_back(slot);
             }
             self.owed_bytes -= answer.cost;
+            self.staged -= answer.staged;
             send(answer, at, outbox, grounds);
         }
     }
 
     /// Forget rows that the peer does not need any more; whatever has begun goes on.
     pub(super) fn cancel<K>(&mut self, slot: u32, tag: u32, grounds: &mut Grounds<K>) {
+        self.cancel_reads(slot, tag, grounds);
         let mut index = self.slots[slot as usize].first;
         while let Some(answer) = self.waiting.get_mut(index) {
             if answer.tag == tag
                 && matches!(
                     answer.body,
-                    Body::Rows { .. } | Body::Gather { .. } | Body::Owned(_)
+                    Body::Rows { .. } | Body::Gather { .. } | Body::Staged { .. } | Body::Owned(_)
                 )
             {
                 if let Some(ground) = answer.body.ground() {
                     grounds.release(ground, 1);
                 }
+                self.staged -= std::mem::take(&mut answer.staged);
                 answer.body = Body::Canceled;
             }
             index = answer.next;
@@ -345,6 +392,18 @@ fn send<K>(answer: Answer, slot: &Slot, outbox: &mut Outbox, grounds: &mut Groun
             outbox.push(&header.encode());
             outbox.push_owned(bytes);
         }
+        Body::Staged {
+            ground,
+            memory,
+            row_bytes,
+            stride_bytes,
+        } => {
+            let rows = memory.bytes() / stride_bytes;
+            header.bytes = (rows * row_bytes) as u64;
+            outbox.push(&header.encode());
+            reads::send_rows(ground, memory, (row_bytes, stride_bytes), outbox, grounds);
+        }
+        Body::Unread(_) => unreachable!("it is no answer before it was read"),
         Body::Refusal(error) => send_refusal(header, &error, outbox),
     }
 }

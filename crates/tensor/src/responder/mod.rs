@@ -9,7 +9,9 @@
 //! 4. Memory of a tensor is read by answers that hold its ground, and by nothing after a disconnect.
 mod answers;
 mod peer;
+mod reads;
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::board::Board;
@@ -22,6 +24,7 @@ use crate::sys::span::Span;
 use crate::table::{Description, Found, Key, Table, check_indices, check_slice};
 use crate::wire::Operation;
 use peer::{Peer, Step};
+pub use reads::{ReadId, Room};
 
 /// What a shard grants its peers, and how many there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct ShardLimits {
     pub peers_max: u32,
     /// How long a peer may take nothing while something is to be sent to it, or leave a request half sent.
     pub liveness: Duration,
+    /// Memory for rows that are read from files, until they have gone out; pulls wait for it.
+    pub staging_bytes: u64,
 }
 
 impl Default for ShardLimits {
@@ -46,6 +51,7 @@ impl Default for ShardLimits {
             tensors_max: 65_536,
             peers_max: 4096,
             liveness: Duration::from_secs(5),
+            staging_bytes: 64 << 20,
         }
     }
 }
@@ -70,6 +76,8 @@ pub struct Shard<K> {
     limits: ShardLimits,
     table: Table<K>,
     peers: Slab<Box<Peer>>,
+    /// Peers that have something to read, in the order of their turns.
+    readers: VecDeque<PeerId>,
 }
 
 impl<K> Shard<K> {
@@ -80,10 +88,13 @@ impl<K> Shard<K> {
     /// [`Error::Config`] for slots that are not 1 to 1024, or a grant of nothing or above 2^40 bytes.
     pub fn new(limits: ShardLimits) -> Result<Self, Error> {
         crate::requester::check_limits(limits.slots, limits.grant_bytes)?;
+        let mut table = Table::new(limits.tensors_max);
+        table.staging_bytes = limits.staging_bytes;
         Ok(Self {
             limits,
-            table: Table::new(limits.tensors_max),
+            table,
             peers: Slab::new(),
+            readers: VecDeque::new(),
         })
     }
 
@@ -169,6 +180,9 @@ impl<K> Shard<K> {
                 value: values.bytes() as u64,
                 advice: "they are to have as many bytes as the rows",
             });
+        }
+        if tensor.file.is_some() {
+            return Err(Error::ReadOnly { tensor: key.id });
         }
         if !tensor.can(operation) {
             return Err(Error::Config {
@@ -269,6 +283,7 @@ impl<K> Shard<K> {
             match found.step(table)? {
                 Step::Wait => break,
                 Step::Again => {}
+                Step::Read => self.reads(peer),
                 Step::Apply => {
                     if let Some((ground, span)) = found.changes(table) {
                         self.preserve(ground, span);

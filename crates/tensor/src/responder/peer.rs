@@ -3,7 +3,7 @@ mod push;
 
 use std::time::{Duration, Instant};
 
-use super::answers::{Answers, Body};
+use super::answers::{Answers, Body, Unread};
 use crate::error::Error;
 use crate::inbox::Inbox;
 use crate::names::frame::{LIST_BYTES_MAX, TAG_BYTES, decode_names, encode_answer};
@@ -56,6 +56,8 @@ pub(super) enum Step {
     Wait,
     /// Look again.
     Again,
+    /// Rows of a file are to be read; then look again.
+    Read,
     /// The values of a push are all here: [`Peer::apply`] it.
     Apply,
 }
@@ -70,8 +72,10 @@ pub(super) struct Peer {
     asked: Vec<Asked>,
     staging: Vec<u8>,
     grant_bytes: u64,
-    /// When it last sent or took a byte.
-    active: Instant,
+    /// When it last sent or took a byte, or we had something to send at last.
+    pub(super) active: Instant,
+    /// It is on the list of those that have something to read.
+    pub(super) reads: bool,
 }
 
 impl Peer {
@@ -85,6 +89,7 @@ impl Peer {
             staging: Vec::new(),
             grant_bytes,
             active: now,
+            reads: false,
         }
     }
 
@@ -111,10 +116,18 @@ impl Peer {
         !self.outbox.is_empty() || self.answers.is_ready()
     }
 
+    /// Whether there will be something to send without anything being received.
+    pub(super) fn is_owed(&self) -> bool {
+        self.wants_write() || self.answers.is_reading()
+    }
+
     /// Nothing half received, and nothing to send.
     pub(super) fn is_quiet(&self) -> bool {
-        let between = matches!(self.phase, Phase::Header) && self.inbox.bytes().is_empty();
-        between && !self.wants_write()
+        self.is_between() && !self.is_owed()
+    }
+
+    fn is_between(&self) -> bool {
+        matches!(self.phase, Phase::Header) && self.inbox.bytes().is_empty()
     }
 
     /// By when to look again, or why the peer is to be given up.
@@ -129,6 +142,9 @@ impl Peer {
             }
             self.answers.trim(KEPT_BYTES);
             return Ok(None);
+        }
+        if self.is_between() && !self.wants_write() {
+            return Ok(Some(now + liveness)); // it waits for a disk, and we for nothing of it
         }
         let silent = now.saturating_duration_since(self.active);
         if silent >= liveness {
@@ -303,19 +319,26 @@ impl Peer {
             };
             return Step::Again;
         }
+        let mut step = Step::Again;
         for at in 0..self.asked.len() {
             let asked = self.asked[at];
             let cost = asked.bytes.max(asked.entry.index_bytes());
             let (version, body) = match self.resolve(header.slot, &asked, table) {
-                Ok((tensor, rows)) => (tensor.version, answer(tensor, rows, &asked)),
+                Ok((tensor, rows)) => match answer(tensor, rows, &asked, table.staging_bytes) {
+                    Ok(body) => (tensor.version, body),
+                    Err(error) => (0, Body::Refusal(Box::new(error))),
+                },
                 Err(error) => (0, Body::Refusal(Box::new(error))),
             };
             let tag = asked.entry.tag;
+            if matches!(body, Body::Unread(_)) {
+                step = Step::Read;
+            }
             self.answers
                 .add(header.slot, tag, version, cost, body, &mut table.grounds);
         }
         self.phase = Phase::Header;
-        Step::Again
+        step
     }
 
     /// The tensor and the rows of an entry, if they are there.
@@ -415,8 +438,17 @@ impl Peer {
     }
 }
 
-fn answer(tensor: &Tensor, rows: Rows, asked: &Asked) -> Body {
-    match rows {
+fn answer(tensor: &Tensor, rows: Rows, asked: &Asked, staging_bytes: u64) -> Result<Body, Error> {
+    if let Some(filed) = tensor.file {
+        let unread = Unread::new(
+            tensor.ground,
+            filed,
+            (rows, asked.indices_from),
+            staging_bytes,
+        )?;
+        return Ok(Body::Unread(unread));
+    }
+    Ok(match rows {
         Rows::Slice { first, count } => Body::Rows {
             ground: tensor.ground,
             rows: tensor.rows_at(first, count),
@@ -428,7 +460,7 @@ fn answer(tensor: &Tensor, rows: Rows, asked: &Asked) -> Body {
             from: asked.indices_from,
             rows: words.count(),
         },
-    }
+    })
 }
 
 fn never(entry: &Entry) -> String {

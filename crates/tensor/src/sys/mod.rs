@@ -3,3 +3,4 @@
 pub(crate) mod arithmetic;
 pub(crate) mod board;
 pub(crate) mod span;
+pub(crate) mod staging;

@@ -3,9 +3,27 @@ use std::collections::VecDeque;
 
 use crate::slab::Slab;
 
+/// What the driver of a shard gave a number, and needs no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LetGo {
+    /// A file that rows were read from.
+    File(u32),
+    /// Memory that rows were read into.
+    Staged(u32),
+}
+
+/// Who keeps what answers read.
+#[derive(Debug)]
+pub(crate) enum Keeper<K> {
+    /// Whoever lent the memory.
+    Lender(K),
+    /// The driver of the shard.
+    Driver(LetGo),
+}
+
 #[derive(Debug)]
 struct Ground<K> {
-    keeper: K,
+    keeper: Keeper<K>,
     /// Pieces of answers that read it and have not gone out.
     readers: u32,
     is_retired: bool,
@@ -14,30 +32,32 @@ struct Ground<K> {
 /// All memory that tensors have, or had while an answer still reads it.
 #[derive(Debug)]
 pub(crate) struct Grounds<K> {
-    grounds: Slab<Ground<K>>,
+    places: Slab<Ground<K>>,
     retired: VecDeque<K>,
+    let_go: VecDeque<LetGo>,
 }
 
 impl<K> Grounds<K> {
     pub(crate) fn new() -> Self {
         Self {
-            grounds: Slab::new(),
+            places: Slab::new(),
             retired: VecDeque::new(),
+            let_go: VecDeque::new(),
         }
     }
 
-    pub(crate) fn insert(&mut self, keeper: K) -> u32 {
+    pub(crate) fn insert(&mut self, keeper: Keeper<K>) -> u32 {
         let ground = Ground {
             keeper,
             readers: 0,
             is_retired: false,
         };
-        self.grounds.insert(ground).index
+        self.places.insert(ground).index
     }
 
     /// No tensor needs it any more.
     pub(crate) fn retire(&mut self, ground: u32) {
-        if let Some(found) = self.grounds.get_mut(ground) {
+        if let Some(found) = self.places.get_mut(ground) {
             found.is_retired = true;
         }
         self.settle(ground);
@@ -45,7 +65,7 @@ impl<K> Grounds<K> {
 
     /// `count` further pieces of answers read it.
     pub(crate) fn hold(&mut self, ground: u32, count: u32) {
-        let found = self.grounds.get_mut(ground);
+        let found = self.places.get_mut(ground);
         found
             .expect("held while a tensor or an answer needs it")
             .readers += count;
@@ -53,7 +73,7 @@ impl<K> Grounds<K> {
 
     /// `count` pieces of answers have gone out, or were copied.
     pub(crate) fn release(&mut self, ground: u32, count: u32) {
-        let found = self.grounds.get_mut(ground);
+        let found = self.places.get_mut(ground);
         let found = found.expect("kept while answers read it");
         found.readers -= count;
         if found.is_retired {
@@ -63,22 +83,30 @@ impl<K> Grounds<K> {
 
     /// Whether an answer that has not gone out reads it.
     pub(crate) fn has_readers(&self, ground: u32) -> bool {
-        self.grounds
+        self.places
             .get(ground)
             .is_some_and(|found| found.readers > 0)
     }
 
     fn settle(&mut self, ground: u32) {
         let done = |found: &Ground<K>| found.is_retired && found.readers == 0;
-        if self.grounds.get(ground).is_some_and(done)
-            && let Some(gone) = self.grounds.remove(ground)
+        if self.places.get(ground).is_some_and(done)
+            && let Some(gone) = self.places.remove(ground)
         {
-            self.retired.push_back(gone.keeper);
+            match gone.keeper {
+                Keeper::Lender(keeper) => self.retired.push_back(keeper),
+                Keeper::Driver(number) => self.let_go.push_back(number),
+            }
         }
     }
 
     /// The keeper of memory that nothing needs any more.
     pub(crate) fn take_retired(&mut self) -> Option<K> {
         self.retired.pop_front()
+    }
+
+    /// What the driver gave a number, and nothing needs any more.
+    pub(crate) fn take_let_go(&mut self) -> Option<LetGo> {
+        self.let_go.pop_front()
     }
 }

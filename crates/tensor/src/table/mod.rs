@@ -6,12 +6,16 @@
 //! 2. A generation of an id is never used twice: a handle from before a drop is refused always.
 //! 3. The memory of a tensor is given back when it was dropped or replaced *and* no answer that reads it is left.
 mod description;
+mod file;
 mod ground;
 
 use std::collections::BTreeMap;
 
 pub use description::{Description, Key};
-pub(crate) use ground::Grounds;
+pub use file::FileRows;
+pub(crate) use file::{CHECKSUM_BYTES, Filed, Run};
+pub use ground::LetGo;
+pub(crate) use ground::{Grounds, Keeper};
 
 use crate::board::Board;
 use crate::error::Error;
@@ -32,8 +36,11 @@ pub(crate) struct Tensor {
     pub(crate) row_bytes: u64,
     pub(crate) rows: u64,
     pub(crate) version: u64,
+    /// Empty where its rows are in a file.
     pub(crate) memory: Span,
-    /// The number of its memory.
+    /// Where its rows are, if that is a file: then nobody writes them here.
+    pub(crate) file: Option<Filed>,
+    /// The number of its memory, or of its file's.
     pub(crate) ground: u32,
 }
 
@@ -46,6 +53,8 @@ pub(crate) struct Table<K> {
     free: Vec<u32>,
     pub(crate) grounds: Grounds<K>,
     tensors_max: u32,
+    /// Memory for rows that are read from files; one pull has to do with it.
+    pub(crate) staging_bytes: u64,
     board: Option<Board>,
 }
 
@@ -69,6 +78,7 @@ impl<K> Table<K> {
             free: Vec::new(),
             grounds: Grounds::new(),
             tensors_max,
+            staging_bytes: 0,
             board: None,
         }
     }
@@ -77,7 +87,7 @@ impl<K> Table<K> {
     pub(crate) fn attach(&mut self, board: Board) {
         for (id, tensor) in (0..)
             .zip(&self.tensors)
-            .filter(|(_, tensor)| tensor.is_live)
+            .filter(|(_, tensor)| tensor.is_live && tensor.file.is_none())
         {
             let generation = tensor.generation;
             board.publish(Key { id, generation });
@@ -97,18 +107,39 @@ impl<K> Table<K> {
         description: &Description,
         memory: Span,
     ) -> Result<u64, Error> {
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\n') {
-            return Err(Error::Name {
-                name: name.into(),
-                advice: "is to have 1 to 255 bytes in one line",
-            });
-        }
-        let bytes = description.check()?;
+        let bytes = self.check_name(name, description)?;
         if bytes != memory.bytes() as u64 {
             return Err(Error::Config {
                 setting: "the memory of a tensor",
                 value: memory.bytes() as u64,
                 advice: "it is to have as many bytes as the shape and dtype make",
+            });
+        }
+        Ok(description.row_bytes())
+    }
+
+    /// Check what is to be published from a file, and return the size of a row.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shard::publish_file`](crate::Shard::publish_file).
+    pub(crate) fn check_file(
+        &self,
+        name: &str,
+        description: &Description,
+        rows: FileRows,
+    ) -> Result<u64, Error> {
+        self.check_name(name, description)?;
+        rows.check(description)?;
+        Ok(description.row_bytes())
+    }
+
+    /// Check that there may be a tensor of this name, and return the bytes of its rows.
+    fn check_name(&self, name: &str, description: &Description) -> Result<u64, Error> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\n') {
+            return Err(Error::Name {
+                name: name.into(),
+                advice: "is to have 1 to 255 bytes in one line",
             });
         }
         let live = u64::try_from(self.names.len()).unwrap_or(u64::MAX);
@@ -120,7 +151,7 @@ impl<K> Table<K> {
                 advice: "drop some, or publish several as one",
             });
         }
-        Ok(description.row_bytes())
+        description.check()
     }
 
     /// Make a name mean this memory; what it meant before is dropped. `row_bytes` is what `check` returned.
@@ -132,10 +163,40 @@ impl<K> Table<K> {
         memory: Span,
         keeper: K,
     ) -> Key {
+        let ground = self.grounds.insert(Keeper::Lender(keeper));
+        self.offer(name, description, row_bytes, (memory, None), ground)
+    }
+
+    /// As `publish`, for rows of a file that the driver calls `number`.
+    pub(crate) fn publish_file(
+        &mut self,
+        name: &str,
+        description: Description,
+        row_bytes: u64,
+        (rows, number): (FileRows, u32),
+    ) -> Key {
+        let keeper = Keeper::Driver(LetGo::File(number));
+        let ground = self.grounds.insert(keeper);
+        let filed = Filed {
+            number,
+            rows,
+            row_bytes,
+        };
+        let place = (Span::EMPTY, Some(filed));
+        self.offer(name, description, row_bytes, place, ground)
+    }
+
+    fn offer(
+        &mut self,
+        name: &str,
+        description: Description,
+        row_bytes: u64,
+        (memory, file): (Span, Option<Filed>),
+        ground: u32,
+    ) -> Key {
         if let Some(&id) = self.names.get(name) {
             self.retire(id);
         }
-        let ground = self.grounds.insert(keeper);
         let reused = self
             .free
             .iter()
@@ -159,6 +220,7 @@ impl<K> Table<K> {
             row_bytes,
             version: 0,
             memory,
+            file,
             ground,
         };
         match reused {
@@ -167,7 +229,9 @@ impl<K> Table<K> {
         }
         self.names.insert(name.into(), id);
         let key = Key { id, generation };
-        if let Some(board) = &self.board {
+        if let Some(board) = &self.board
+            && file.is_none()
+        {
             board.publish(key);
         }
         key

@@ -2,6 +2,7 @@
 mod lies_to_requester;
 mod lies_to_shard;
 mod random;
+mod reads;
 mod torn;
 mod world;
 

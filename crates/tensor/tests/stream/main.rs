@@ -3,6 +3,7 @@
 
 mod connect;
 mod endings;
+mod files;
 mod liar;
 mod moves;
 mod peers;

@@ -32,7 +32,7 @@ impl Peer {
         let Found::Live(tensor) = table.find(asked.entry.key()) else {
             return None;
         };
-        if !table.grounds.has_readers(tensor.ground) {
+        if tensor.file.is_some() || !table.grounds.has_readers(tensor.ground) {
             return None;
         }
         match self.resolve(slot, asked, table).ok()?.1 {
@@ -61,6 +61,9 @@ impl Peer {
         };
         let values = Span::sending(values);
         let verdict = match self.resolve(slot, &asked, table) {
+            Ok((tensor, _)) if tensor.file.is_some() => Err(Error::ReadOnly {
+                tensor: asked.entry.tensor,
+            }),
             Ok((tensor, rows)) if tensor.can(operation) => Ok(rows),
             Ok(_) => Err(cannot_add(&asked.entry)),
             Err(error) => Err(error),

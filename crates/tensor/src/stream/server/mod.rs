@@ -1,9 +1,12 @@
 //! A server from outside: start a shard's thread, have things done in it, count, close.
 //!
-//! The thread sleeps in `epoll` alone. What the owner wants done (publish, drop, write rows) reaches it through a queue
+//! The thread sleeps in `epoll` alone: reads of files tell their ends by a descriptor there. What the owner wants done (publish, drop, write rows) reaches it through a queue
 //! and an eventfd, and is done between two answers.
+mod files;
 mod guest;
+mod parts;
 mod reactor;
+mod reading;
 mod seats;
 mod tally;
 mod time;
@@ -15,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use forebay_blockio::BlockFile;
 use forebay_transport::Admission;
 use forebay_transport::native::Listening;
 use forebay_transport::tls;
@@ -26,6 +30,8 @@ pub use tally::Counters;
 use super::error::Error;
 use crate::greeting::Welcome;
 use crate::responder::{Shard, ShardLimits};
+use crate::table::{Description, FileRows, Key};
+use files::Files;
 use reactor::Reactor;
 use tally::Tally;
 
@@ -64,7 +70,7 @@ impl Default for Options {
 }
 
 /// Something that the owner wants done in the thread.
-type Command<K> = Box<dyn FnOnce(&mut Shard<K>) + Send>;
+type Command<K> = Box<dyn FnOnce(&mut Shard<K>, &mut Files) + Send>;
 
 /// What the thread and the owner share.
 struct Common<K> {
@@ -150,13 +156,39 @@ impl<K: Send + 'static> Server<K> {
         &self,
         act: impl FnOnce(&mut Shard<K>) -> R + Send + 'static,
     ) -> Result<R, Error> {
+        self.order(move |shard, _| act(shard))
+    }
+
+    /// Make a name mean rows of a file, which are read when they are pulled, and which nobody writes by this server.
+    ///
+    /// The first file costs `staging_bytes` of memory. The thread does not wait for the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Forked`]; inside as [`Shard::publish_file`], and
+    /// [`Config`](crate::Error::Config) for a file that has not these rows, or needs another alignment;
+    /// [`Broken`](crate::Error::Broken) where the kernel gives no ring or memory.
+    pub fn publish_file(
+        &self,
+        name: &str,
+        description: Description,
+        (file, rows): (BlockFile, FileRows),
+    ) -> Result<Result<Key, crate::Error>, Error> {
+        let name = name.to_owned();
+        self.order(move |shard, files| files.publish(shard, (&name, description), (file, rows)))
+    }
+
+    fn order<R: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Shard<K>, &mut Files) -> R + Send + 'static,
+    ) -> Result<R, Error> {
         self.check()?;
         let (tell, told) = sync_channel(1);
         let closed = || Error::Closed {
             what: Arc::clone(&self.name),
         };
-        let command: Command<K> = Box::new(move |shard| {
-            _ = tell.send(act(shard)); // the owner waits for it
+        let command: Command<K> = Box::new(move |shard, files| {
+            _ = tell.send(act(shard, files)); // the owner waits for it
         });
         match &mut *self.common.commands() {
             Some(commands) => commands.push(command),
@@ -200,7 +232,8 @@ impl<K> Server<K> {
         }
     }
 
-    /// Close, and wait until the thread has ended: about half a second at most. Idempotent.
+    /// Close, and wait until the thread has ended: about half a second at most, and up to five more
+    /// where a disk still has reads. Idempotent.
     pub fn close(&self) {
         self.stop();
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,6 +10,7 @@ use forebay_transport::{Admission, Wire, tls};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
+use super::files::Files;
 use super::guest::{Guest, Verdict};
 use super::seats::{Occupant, Place, Seats};
 use super::tally::Tally;
@@ -28,13 +29,14 @@ const ACCEPTS_A_TURN: usize = 64;
 const GUESTS_MAX: usize = 256;
 /// Beyond every seat.
 const WAKE: u64 = u64::MAX;
-const DOORS: u64 = u64::MAX - (1 << 20);
+pub(super) const FILES: u64 = u64::MAX - 1;
+const DOORS: u64 = FILES - (1 << 20);
 /// Sockets of one entrance, in the data of their events.
 const SOCKETS_MAX: u64 = 1 << 10;
 
 /// Somebody who was let in.
 pub(super) struct Peer {
-    id: PeerId,
+    pub(super) id: PeerId,
     channel: Channel,
     watched: EventFlags,
     /// It is on the list of those that have more to do.
@@ -60,6 +62,14 @@ pub(super) struct Reactor<K> {
     incarnation: u64,
     again: Vec<Place>,
     pieces: Pieces,
+    pub(super) files: Files,
+    /// Reads of files may have ended.
+    pub(super) files_woken: bool,
+    pub(super) watches_files: bool,
+    /// Where the shard's peers sit, by their index.
+    pub(super) places: Vec<Option<Place>>,
+    /// Peers whose reads have ended.
+    pub(super) ready: Vec<PeerId>,
 }
 
 /// One peer of the shard, as a machine.
@@ -118,6 +128,11 @@ impl<K: Send> Reactor<K> {
             incarnation,
             again: Vec::new(),
             pieces: exchange::pieces(),
+            files: Files::default(),
+            files_woken: false,
+            watches_files: false,
+            places: Vec::new(),
+            ready: Vec::new(),
         };
         reactor.set_accepting(true)?;
         Ok(reactor)
@@ -127,7 +142,8 @@ impl<K: Send> Reactor<K> {
     pub(super) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         while !self.is_done() {
-            let timeout = self.clock.timeout(Instant::now(), !self.again.is_empty());
+            let at_once = !self.again.is_empty() || self.files.is_due(&self.shard);
+            let timeout = self.clock.timeout(Instant::now(), at_once);
             let buffer = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.epoll, buffer, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -143,6 +159,7 @@ impl<K: Send> Reactor<K> {
                 self.step(place);
             }
             self.obey();
+            self.read();
             self.keep_time(Instant::now());
         }
         self.end();
@@ -151,6 +168,8 @@ impl<K: Send> Reactor<K> {
     fn handle(&mut self, data: u64) {
         if data == WAKE {
             _ = rustix::io::read(&self.common.wake, &mut [0u8; 8]);
+        } else if data == FILES {
+            self.files_woken = true;
         } else if data >= DOORS {
             let number = data - DOORS;
             let at = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
@@ -167,16 +186,10 @@ impl<K: Send> Reactor<K> {
             _ => return,
         };
         for command in commands {
-            command(&mut self.shard);
+            command(&mut self.shard, &mut self.files);
         }
         self.retire();
-    }
-
-    /// Let go of the memory of tensors that are gone.
-    fn retire(&mut self) {
-        while let Some(keeper) = self.shard.take_retired() {
-            drop(keeper);
-        }
+        self.watch_files();
     }
 
     fn end(mut self) {
@@ -184,6 +197,7 @@ impl<K: Send> Reactor<K> {
             self.dismiss(place);
         }
         self.ways.clear();
+        self.files.end();
         let commands = self.common.commands().take();
         drop(commands); // whoever waits for one hears that it is too late
     }
@@ -340,6 +354,10 @@ impl<K: Send> Reactor<K> {
             queued: false,
         };
         drop(self.seats.replace(place, Occupant::Peer(Box::new(peer))));
+        if self.places.len() <= id.index() {
+            self.places.resize(id.index() + 1, None);
+        }
+        self.places[id.index()] = Some(place);
         self.guests -= 1;
         self.common.tally.peers.fetch_add(1, Ordering::Relaxed);
         self.welcome();
@@ -459,31 +477,14 @@ impl<K: Send> Reactor<K> {
                 _ = epoll::delete(&self.epoll, peer.channel.socket().as_fd());
                 peer.channel.hang_up();
                 self.shard.disconnect(peer.id);
+                self.places[peer.id.index()] = None;
                 self.retire();
             }
         }
     }
 
-    /// Everybody who was let in, and their number in the shard.
-    pub(super) fn peers(&mut self) -> Vec<(Place, PeerId)> {
-        let places = self.seats.places();
-        let peer = |place: Place| match self.seats.get(place) {
-            Some(Occupant::Peer(peer)) => Some((place, peer.id)),
-            _ => None,
-        };
-        places.into_iter().filter_map(peer).collect()
-    }
-
-    pub(super) fn is_guest(&mut self, place: Place) -> bool {
-        matches!(self.seats.get(place), Some(Occupant::Guest(_)))
-    }
-
     /// Have a peer's turn come.
     pub(super) fn touch(&mut self, place: Place) {
         self.serve(place);
-    }
-
-    pub(super) fn wants_write(&self, id: PeerId) -> bool {
-        self.shard.wants_write(id)
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 
 use super::reactor::Reactor;
-use super::seats::Place;
+use super::seats::{Occupant, Place};
+use crate::responder::PeerId;
 use crate::stream::channel::Fault;
 
 /// For how long nobody is accepted once no descriptor was left.
@@ -123,6 +124,24 @@ impl<K: Send> Reactor<K> {
             }
         }
         let late = self.clock.ends.is_some_and(|ends| ends <= now);
-        late || self.peers().iter().all(|(_, id)| !self.wants_write(*id))
+        late || self.peers().iter().all(|(_, id)| !self.is_owed(*id))
+    }
+
+    /// Everybody who was let in, and their number in the shard.
+    fn peers(&mut self) -> Vec<(Place, PeerId)> {
+        let places = self.seats.places();
+        let peer = |place: Place| match self.seats.get(place) {
+            Some(Occupant::Peer(peer)) => Some((place, peer.id)),
+            _ => None,
+        };
+        places.into_iter().filter_map(peer).collect()
+    }
+
+    fn is_guest(&mut self, place: Place) -> bool {
+        matches!(self.seats.get(place), Some(Occupant::Guest(_)))
+    }
+
+    fn is_owed(&self, id: PeerId) -> bool {
+        self.shard.is_owed(id)
     }
 }

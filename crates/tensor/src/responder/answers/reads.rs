@@ -1,0 +1,295 @@
+//! Answers whose rows are in a file: whose turn it is to read, and what is sent once they were read.
+use super::{Answer, Answers, Body, COPY_BYTES, NONE};
+use crate::error::Error;
+use crate::outbox::Outbox;
+use crate::requester::Rows;
+use crate::slab::Id;
+use crate::sys::span::Span;
+use crate::sys::staging::RUN_RECORD_BYTES;
+use crate::table::{Filed, Grounds, Run};
+
+/// Which rows, in their order.
+#[derive(Clone, Copy, Debug)]
+enum Numbers {
+    Slice {
+        first: u64,
+        count: u64,
+    },
+    /// Their numbers lie in the slot's indices, the first at this byte.
+    Indices {
+        from: usize,
+        rows: usize,
+    },
+}
+
+/// Rows that are to be read from a file.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::responder) struct Unread {
+    pub(super) ground: u32,
+    pub(in crate::responder) filed: Filed,
+    numbers: Numbers,
+    /// Of the rows with their strides.
+    pub(in crate::responder) rows_bytes: usize,
+    /// Reads that it takes.
+    pub(in crate::responder) runs: usize,
+    /// They have begun.
+    begun: bool,
+}
+
+impl Unread {
+    /// # Errors
+    ///
+    /// [`Error::Limit`] where the staging memory has no room for them at any time.
+    pub(in crate::responder) fn new(
+        ground: u32,
+        filed: Filed,
+        (rows, from): (Rows, usize),
+        staging_bytes: u64,
+    ) -> Result<Self, Error> {
+        let mut runs = 0;
+        let numbers = match rows {
+            Rows::Slice { first, count } => {
+                filed.each_run(first..first + count, |_| runs += 1);
+                Numbers::Slice { first, count }
+            }
+            Rows::Indices(words) => {
+                let count = words.count();
+                filed.each_run((0..count).map(|at| words.get(at)), |_| runs += 1);
+                Numbers::Indices { from, rows: count }
+            }
+        };
+        let rows_bytes = rows.count().saturating_mul(filed.rows.stride_bytes);
+        let value = rows_bytes.saturating_add((runs * RUN_RECORD_BYTES) as u64 + 8);
+        if value > staging_bytes {
+            return Err(Error::Limit {
+                limit: "staging_bytes",
+                value,
+                maximum: staging_bytes,
+                advice: "pull fewer rows at once, or give the server more",
+            });
+        }
+        Ok(Self {
+            ground,
+            filed,
+            numbers,
+            rows_bytes: usize::try_from(rows_bytes).expect("below the staging memory's size"),
+            runs,
+            begun: false,
+        })
+    }
+
+    /// Bytes of staging memory that it takes: the rows, and what describes the reads.
+    pub(in crate::responder) fn staging_bytes(&self) -> usize {
+        self.rows_bytes.next_multiple_of(8) + self.runs * RUN_RECORD_BYTES
+    }
+}
+
+/// What a peer has to read.
+pub(in crate::responder) enum Next {
+    Nothing,
+    /// It has its share of the staging memory already.
+    Later,
+    Read {
+        slot: u32,
+        answer: Id,
+        unread: Unread,
+    },
+}
+
+impl Answers {
+    /// Whether rows are to be read, or are being read.
+    pub(in crate::responder) fn is_reading(&self) -> bool {
+        self.unread > 0
+    }
+
+    /// The last of `add` is rows that are to be read.
+    pub(super) fn await_read(&mut self, slot: u32, index: u32) {
+        self.unread += 1;
+        let at = &mut self.slots[slot as usize];
+        if !at.reads {
+            at.reads = true;
+            self.readers.push_back(slot);
+        }
+        if at.unread == NONE {
+            at.unread = index;
+            return;
+        }
+        let mut last = at.unread;
+        while let Some(answer) = self.waiting.get_mut(last) {
+            if answer.next == NONE {
+                answer.next = index;
+                break;
+            }
+            last = answer.next;
+        }
+    }
+
+    /// Begin the next read; slots take turns. `share` is what the peer may have of the staging memory,
+    /// of which one read may be larger.
+    pub(in crate::responder) fn next_read(&mut self, share: usize) -> Next {
+        while let Some(&slot) = self.readers.front() {
+            let Some((answer, unread)) = self.first_unbegun(slot) else {
+                self.readers.pop_front();
+                self.slots[slot as usize].reads = false;
+                continue;
+            };
+            let bytes = unread.staging_bytes();
+            if self.staged > 0 && self.staged + bytes > share {
+                return Next::Later;
+            }
+            self.readers.rotate_left(1);
+            self.staged += bytes;
+            if let Some(begun) = self.waiting.get_mut(answer.index) {
+                begun.staged = bytes;
+                if let Body::Unread(unread) = &mut begun.body {
+                    unread.begun = true;
+                }
+            }
+            return Next::Read {
+                slot,
+                answer,
+                unread,
+            };
+        }
+        Next::Nothing
+    }
+
+    fn first_unbegun(&self, slot: u32) -> Option<(Id, Unread)> {
+        let mut index = self.slots[slot as usize].unread;
+        while let Some((id, answer)) = self.waiting.at(index) {
+            match answer.body {
+                Body::Unread(unread) if !unread.begun => return Some((id, unread)),
+                _ => index = answer.next,
+            }
+        }
+        None
+    }
+
+    /// Have `each` see the reads that an answer takes; none where nobody waits for it any more.
+    pub(in crate::responder) fn each_run(
+        &self,
+        slot: u32,
+        answer: Id,
+        each: impl FnMut(&Filed, Run),
+    ) {
+        let mut each = each;
+        let Some(unread) = self.unread(answer) else {
+            return;
+        };
+        let filed = unread.filed;
+        match unread.numbers {
+            Numbers::Slice { first, count } => {
+                filed.each_run(first..first + count, |run| each(&filed, run));
+            }
+            Numbers::Indices { from, rows } => {
+                let words = self.words(slot, from, rows);
+                let numbers = (0..rows).map(|at| words.get(at));
+                filed.each_run(numbers, |run| each(&filed, run));
+            }
+        }
+    }
+
+    /// The rows of an answer that is being read.
+    pub(in crate::responder) fn unread(&self, answer: Id) -> Option<Unread> {
+        match self.waiting.at(answer.index)? {
+            (
+                found,
+                Answer {
+                    body: Body::Unread(unread),
+                    ..
+                },
+            ) if found == answer => Some(*unread),
+            _ => None,
+        }
+    }
+
+    /// A read has ended: `body` is the answer. Nobody waits for it any more where this gives `false`.
+    pub(in crate::responder) fn read<K>(
+        &mut self,
+        slot: u32,
+        id: Id,
+        body: Body,
+        grounds: &mut Grounds<K>,
+    ) -> bool {
+        let Some(unread) = self.unread(id) else {
+            return false;
+        };
+        self.unlink(slot, id.index);
+        grounds.release(unread.ground, 1);
+        if let Some(ground) = body.ground() {
+            grounds.hold(ground, 1);
+        }
+        if let Some(answer) = self.waiting.get_mut(id.index) {
+            if !matches!(body, Body::Staged { .. }) {
+                self.staged -= std::mem::take(&mut answer.staged);
+            }
+            answer.body = body;
+        }
+        self.link(slot, id.index);
+        true
+    }
+
+    /// Take an answer off the list of those that are not read.
+    fn unlink(&mut self, slot: u32, index: u32) {
+        self.unread -= 1;
+        let next = self
+            .waiting
+            .get_mut(index)
+            .map_or(NONE, |answer| std::mem::replace(&mut answer.next, NONE));
+        let at = &mut self.slots[slot as usize];
+        if at.unread == index {
+            at.unread = next;
+            return;
+        }
+        let mut before = at.unread;
+        while let Some(answer) = self.waiting.get_mut(before) {
+            if answer.next == index {
+                answer.next = next;
+                break;
+            }
+            before = answer.next;
+        }
+    }
+
+    /// Forget rows that are to be read; those that are being read are let go when that has ended.
+    pub(super) fn cancel_reads<K>(&mut self, slot: u32, tag: u32, grounds: &mut Grounds<K>) {
+        let mut index = self.slots[slot as usize].unread;
+        while let Some(answer) = self.waiting.get_mut(index) {
+            let next = answer.next;
+            if answer.tag == tag
+                && let Some(ground) = answer.body.ground()
+            {
+                grounds.release(ground, 1);
+                self.staged -= std::mem::take(&mut answer.staged);
+                answer.body = Body::Canceled;
+                self.unlink(slot, index);
+                self.link(slot, index);
+            }
+            index = next;
+        }
+    }
+}
+
+/// Send rows that lie in strides; a read has one hold on their memory, which goes with them.
+pub(super) fn send_rows<K>(
+    ground: u32,
+    memory: Span,
+    (row_bytes, stride_bytes): (usize, usize),
+    outbox: &mut Outbox,
+    grounds: &mut Grounds<K>,
+) {
+    if row_bytes == stride_bytes && memory.bytes() > COPY_BYTES {
+        // Its hold goes with the span.
+        outbox.push_lent(memory, ground);
+        return;
+    }
+    for row in 0..memory.bytes() / stride_bytes {
+        let row = memory.part(row * stride_bytes, row_bytes);
+        if row_bytes <= COPY_BYTES {
+            outbox.push_copy(row);
+        } else if outbox.push_lent(row, ground) {
+            grounds.hold(ground, 1);
+        }
+    }
+    grounds.release(ground, 1);
+}

@@ -1,0 +1,376 @@
+//! Reads of files for a shard: batches go to a ring of the server's thread, or to the I/O thread where they are long;
+//! both tell their ends by a descriptor that the thread sleeps on.
+//!
+//! Rows are read into a region of its own, which is one block, taken and registered with the ring when the first file is
+//! published. The arena that tensors lie in was the alternative: to register a region pins all of its chunks, and so
+//! every page of every tensor.
+//!
+//! Where completions cannot be collected any more, what is in flight may still be written: the block is never used again,
+//! and all pulls of rows of files fail from then on.
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use forebay_blockio::{BlockFile, BlockQueue, Config, Finished, Kind, Operation, Port};
+use forebay_memory::{Config as RegionConfig, Lease, Region};
+use rustix::io::Errno;
+
+use super::parts::Parts;
+use crate::error::Error;
+use crate::responder::{PeerId, ReadId, Room, Shard};
+use crate::slab::Slab;
+use crate::sys::staging::Part;
+use crate::table::{CHECKSUM_BYTES, Description, FileRows, Filed, Key, LetGo, Run};
+
+/// For how long a server that ends waits for reads that the kernel has.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Begun at once at most: what the page cache has is read meanwhile, and peers wait for their turns.
+const TURN_BYTES: usize = 2 << 20;
+
+/// A read, until the memory of its rows comes back.
+struct Flight {
+    read: ReadId,
+    part: Part,
+    room: Room,
+    runs: Vec<Run>,
+}
+
+/// What there is once a file was published.
+struct Ring {
+    port: Port,
+    block: Lease,
+    parts: Parts,
+    /// Keeps the memory of the block registered.
+    _region: Region,
+}
+
+/// The files of one shard, and reads of them.
+#[derive(Default)]
+pub(super) struct Files {
+    open: Slab<BlockFile>,
+    flights: Slab<Flight>,
+    ring: Option<Ring>,
+    /// Whose turn it is, where there is no memory for it yet.
+    held: Option<(ReadId, Room)>,
+    finished: Vec<Finished>,
+    /// Lists that reads used, for others.
+    spare: Vec<Vec<Run>>,
+    /// Memory came back, or reads have ended.
+    moved: bool,
+    failure: Option<String>,
+}
+
+impl Files {
+    /// Publish rows of a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shard::publish_file`]; [`Error::Config`] for a file that is too short, or not aligned as it needs;
+    /// [`Error::Broken`] where there is no ring or memory.
+    pub(super) fn publish<K>(
+        &mut self,
+        shard: &mut Shard<K>,
+        (name, description): (&str, Description),
+        (file, rows): (BlockFile, FileRows),
+    ) -> Result<Key, Error> {
+        check(&file, &description, rows)?;
+        if self.ring.is_none() {
+            let ring = Ring::new(shard.staging_bytes());
+            self.ring = Some(ring.map_err(|error| Error::Broken {
+                why: format!("no rows can be read from files: {error}"),
+            })?);
+        }
+        let number = self.open.insert(file).index;
+        let published = shard.publish_file(name, description, rows, number);
+        if published.is_err() {
+            self.open.remove(number);
+        }
+        published
+    }
+
+    /// What is readable when [`Files::turn`] is due.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.ring.as_ref().map(|ring| ring.port.as_fd())
+    }
+
+    /// Reads may have ended: tell the shard, and whose they were.
+    pub(super) fn turn<K>(&mut self, shard: &mut Shard<K>, ready: &mut Vec<PeerId>) {
+        let Some(ring) = &mut self.ring else { return };
+        let mut finished = std::mem::take(&mut self.finished);
+        if let Err(error) = ring.port.turn(&mut finished) {
+            self.fail(shard, ready, &error);
+        }
+        for ended in finished.drain(..) {
+            let number = u32::try_from(ended.ticket).expect("a number of a flight");
+            if ended.keeper.is_some() {
+                self.ended(shard, number, ready);
+            } else {
+                self.lose(shard, number, ready);
+            }
+        }
+        self.finished = finished;
+    }
+
+    /// Begin what is to be read, as far as there is memory for it.
+    pub(super) fn issue<K>(&mut self, shard: &mut Shard<K>, ready: &mut Vec<PeerId>) {
+        self.moved = false;
+        let mut begun = 0;
+        while let Some((read, room)) = self.held.take().or_else(|| shard.next_read()) {
+            if begun >= TURN_BYTES {
+                self.held = Some((read, room));
+                self.moved = true;
+                return;
+            }
+            if !shard.is_wanted(read) {
+                continue;
+            }
+            if let Some(why) = self.failure.clone() {
+                self.refuse(shard, read, Error::Broken { why }, ready);
+                continue;
+            }
+            let Some(ring) = &mut self.ring else { return };
+            let Some(from) = ring.parts.take(room.bytes) else {
+                self.held = Some((read, room));
+                return;
+            };
+            begun += room.bytes;
+            self.begin(shard, (read, room), from, ready);
+        }
+    }
+
+    /// Whether [`Files::issue`] would find something to do that it did not before.
+    pub(super) fn is_due<K>(&self, shard: &Shard<K>) -> bool {
+        self.moved && (self.held.is_some() || shard.has_reads())
+    }
+
+    /// The shard needs something no more.
+    pub(super) fn let_go(&mut self, gone: LetGo) {
+        match gone {
+            LetGo::File(number) => drop(self.open.remove(number)),
+            LetGo::Staged(number) => self.free(number),
+        }
+    }
+
+    /// Wait for what the kernel has, at most some seconds: after this nothing of it is used.
+    pub(super) fn end(mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.port.drain(DRAIN, &mut self.finished);
+        }
+    }
+
+    fn begin<K>(
+        &mut self,
+        shard: &mut Shard<K>,
+        (read, room): (ReadId, Room),
+        from: usize,
+        ready: &mut Vec<PeerId>,
+    ) {
+        let part = Part {
+            from,
+            rows_bytes: room.rows_bytes,
+            runs: room.runs,
+        };
+        let (Some(ring), Some(file)) = (&mut self.ring, self.open.get(room.file)) else {
+            unreachable!("the shard holds the file, and files make the ring");
+        };
+        let mut runs = self.spare.pop().unwrap_or_default();
+        runs.clear();
+        let mut buffer_offset = 0;
+        shard.each_run(read, |filed, run| {
+            let length = filed.bytes(run);
+            let operation = Operation {
+                offset: filed.offset(run),
+                buffer_offset,
+                length: u32::try_from(length).unwrap_or(u32::MAX), // refused by the batch
+                kind: Kind::Read as u8,
+                ..Operation::default()
+            };
+            part.set(&ring.block, runs.len(), operation);
+            buffer_offset += length;
+            runs.push(run);
+        });
+        let flight = Flight {
+            read,
+            part,
+            room,
+            runs,
+        };
+        let number = self.flights.insert(flight).index;
+        let keeper = Box::new(ring.block.clone());
+        let batch = part.batch(&ring.block, file.clone());
+        let batch = match batch {
+            Ok(batch) => batch,
+            Err(error) => {
+                let why = format!("{}: {error}", file.path().display());
+                self.free(number);
+                return self.refuse(shard, read, Error::Broken { why }, ready);
+            }
+        };
+        match ring.port.submit(batch, keeper, u64::from(number)) {
+            Ok(None) => {}
+            Ok(Some(_)) => self.ended(shard, number, ready),
+            // The kernel may have it, and what was submitted before.
+            Err(error) => self.fail(shard, ready, &error),
+        }
+    }
+
+    /// A read has ended without its memory having come back: the kernel may write it still.
+    fn lose<K>(&mut self, shard: &mut Shard<K>, number: u32, ready: &mut Vec<PeerId>) {
+        if let Some(flight) = self.flights.remove(number) {
+            let why = "the ring that read rows of a file is gone".to_owned();
+            self.refuse(shard, flight.read, Error::Broken { why }, ready);
+        }
+    }
+
+    fn ended<K>(&mut self, shard: &mut Shard<K>, number: u32, ready: &mut Vec<PeerId>) {
+        let (Some(ring), Some(flight)) = (&self.ring, self.flights.get(number)) else {
+            return;
+        };
+        let read = flight.read;
+        let outcome = flight
+            .check(&ring.block, self.open.get(flight.room.file))
+            .map(|()| (flight.part.rows(&ring.block), number));
+        let is_well = outcome.is_ok();
+        ready.push(read.peer());
+        let taken = shard.read(read, outcome, Instant::now());
+        if !(taken && is_well) {
+            self.free(number);
+        }
+        self.moved = true;
+    }
+
+    fn refuse<K>(
+        &mut self,
+        shard: &mut Shard<K>,
+        read: ReadId,
+        error: Error,
+        ready: &mut Vec<PeerId>,
+    ) {
+        shard.read(read, Err(error), Instant::now());
+        ready.push(read.peer());
+        self.moved = true;
+    }
+
+    fn free(&mut self, number: u32) {
+        if let (Some(ring), Some(flight)) = (&mut self.ring, self.flights.remove(number)) {
+            ring.parts.give(flight.part.from, flight.room.bytes);
+            self.spare.push(flight.runs);
+            self.moved = true;
+        }
+    }
+
+    /// Nobody will hear of what is in flight.
+    fn fail<K>(
+        &mut self,
+        shard: &mut Shard<K>,
+        ready: &mut Vec<PeerId>,
+        error: &forebay_blockio::Error,
+    ) {
+        let why = format!("rows of files cannot be read any more: {error}");
+        let lost: Vec<_> = self.flights.iter().map(|(_, flight)| flight.read).collect();
+        for read in lost {
+            let why = why.clone();
+            self.refuse(shard, read, Error::Broken { why }, ready);
+        }
+        self.failure = Some(why);
+    }
+}
+
+impl Ring {
+    fn new(staging_bytes: u64) -> Result<Self, forebay_blockio::Error> {
+        let region = Region::new(RegionConfig::new("tensor-staging", staging_bytes))?;
+        let bytes = usize::try_from(staging_bytes).unwrap_or(usize::MAX);
+        let block = region.allocate(bytes)?;
+        let queue = BlockQueue::new(Config::default())?;
+        queue.attach(&region)?;
+        Ok(Self {
+            port: queue.port(false)?,
+            block,
+            parts: Parts::new(bytes),
+            _region: region,
+        })
+    }
+}
+
+impl Flight {
+    /// What went wrong, if anything did.
+    fn check(&self, block: &Lease, file: Option<&BlockFile>) -> Result<(), Error> {
+        let Filed { rows, .. } = self.room.filed;
+        let unread = |run: &Run, errno: i32, what: String| Error::Unread {
+            path: file.map_or_else(String::new, |file| file.path().display().to_string()),
+            first: rows.first + run.first,
+            last: rows.first + run.first + run.rows - 1,
+            errno,
+            what,
+        };
+        for (index, run) in self.runs.iter().enumerate() {
+            let result = self.part.result(block, index);
+            if result < 0 {
+                let errno = i32::try_from(-result).unwrap_or(libc::EIO);
+                let what = match errno {
+                    libc::ENODATA => "the file ends before it".to_owned(),
+                    _ => Errno::from_raw_os_error(errno).to_string(),
+                };
+                return Err(unread(run, errno, what));
+            }
+        }
+        if rows.checksums {
+            let wrong = self.wrong_row(block);
+            if let Some(row) = wrong {
+                let run = Run {
+                    first: row,
+                    rows: 1,
+                };
+                return Err(unread(
+                    &run,
+                    libc::EILSEQ,
+                    "its checksum is wrong".to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The first row whose checksum is another.
+    fn wrong_row(&self, block: &Lease) -> Option<u64> {
+        let (row_bytes, stride) = self.room.filed.sizes();
+        let is_right = |at: usize| {
+            let whole = (at * stride, row_bytes + CHECKSUM_BYTES);
+            self.part.with_bytes(block, whole, |bytes| {
+                let (row, sum) = bytes.split_at(row_bytes);
+                forebay_blockio::crc32c(row).to_le_bytes() == sum
+            })
+        };
+        let rows = self
+            .runs
+            .iter()
+            .flat_map(|run| run.first..run.first + run.rows);
+        rows.enumerate()
+            .find_map(|(at, row)| (!is_right(at)).then_some(row))
+    }
+}
+
+/// Refuse a file that has not these rows, or cannot be read in their strides.
+fn check(file: &BlockFile, description: &Description, rows: FileRows) -> Result<(), Error> {
+    let align = u64::from(file.alignment().offset);
+    for (setting, value) in [("offset", rows.offset), ("stride_bytes", rows.stride_bytes)] {
+        if !value.is_multiple_of(align) {
+            return Err(Error::Config {
+                setting,
+                value,
+                advice: "direct I/O on this file needs multiples of its block size; open it without",
+            });
+        }
+    }
+    let bytes = file.size_bytes().map_err(|error| Error::Broken {
+        why: format!("{}: {error}", file.path().display()),
+    })?;
+    let needed = description.rows().saturating_mul(rows.stride_bytes);
+    if bytes < needed.saturating_add(rows.offset) {
+        return Err(Error::Config {
+            setting: "the size of the file",
+            value: bytes,
+            advice: "it ends before the last of the rows",
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,2 @@
+//! Descriptors that come to mean something else.
+pub mod sys;
