@@ -2,4 +2,5 @@
 #![allow(unsafe_code)]
 pub(crate) mod arithmetic;
 pub(crate) mod board;
+pub(crate) mod near;
 pub(crate) mod span;

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::names::frame::NAME_BYTES_MAX;
 use crate::names::{Meaning, Unknown, nearest};
 use crate::requester::Rows;
+use crate::shm::{Lying, Stand};
 use crate::sys::arithmetic;
 use crate::sys::span::{Span, Words};
 use crate::wire::Operation;
@@ -35,6 +36,8 @@ pub(crate) struct Tensor {
     pub(crate) memory: Span,
     /// The number of its memory.
     pub(crate) ground: u32,
+    /// Keeps the descriptor by which others map it.
+    lying: Option<Lying>,
 }
 
 /// All tensors of a shard.
@@ -47,6 +50,8 @@ pub(crate) struct Table<K> {
     pub(crate) grounds: Grounds<K>,
     tensors_max: u32,
     board: Option<Board>,
+    /// What the board is on, where others can map it.
+    stand: Option<Stand>,
 }
 
 /// What an entry's tensor is.
@@ -70,6 +75,7 @@ impl<K> Table<K> {
             grounds: Grounds::new(),
             tensors_max,
             board: None,
+            stand: None,
         }
     }
 
@@ -84,6 +90,17 @@ impl<K> Table<K> {
             board.end(id, tensor.version);
         }
         self.board = Some(board);
+    }
+
+    /// The same with a board that others can map.
+    ///
+    /// # Errors
+    ///
+    /// As [`Board::new`].
+    pub(crate) fn attach_stand(&mut self, stand: Stand) -> Result<(), Error> {
+        self.attach(stand.board()?);
+        self.stand = Some(stand);
+        Ok(())
     }
 
     /// Check what is to be published, and return the size of a row.
@@ -123,13 +140,14 @@ impl<K> Table<K> {
         Ok(description.row_bytes())
     }
 
-    /// Make a name mean this memory; what it meant before is dropped. `row_bytes` is what `check` returned.
+    /// Make a name mean this memory; what it meant before is dropped. `row_bytes` is what `check` returned,
+    /// `lying` is where others may map the memory.
     pub(crate) fn publish(
         &mut self,
         name: &str,
         description: Description,
         row_bytes: u64,
-        memory: Span,
+        (memory, lying): (Span, Option<Lying>),
         keeper: K,
     ) -> Key {
         if let Some(&id) = self.names.get(name) {
@@ -160,6 +178,7 @@ impl<K> Table<K> {
             version: 0,
             memory,
             ground,
+            lying,
         };
         match reused {
             Some(_) => self.tensors[id as usize] = tensor,
@@ -167,6 +186,10 @@ impl<K> Table<K> {
         }
         self.names.insert(name.into(), id);
         let key = Key { id, generation };
+        if let Some(stand) = &self.stand {
+            let lying = self.tensors[id as usize].lying.as_ref();
+            stand.place(id, lying, memory.bytes());
+        }
         if let Some(board) = &self.board {
             board.publish(key);
         }
@@ -199,6 +222,7 @@ impl<K> Table<K> {
         if let Some(board) = &self.board {
             board.retire(id);
         }
+        tensor.lying = None;
         self.grounds.retire(tensor.ground);
         // After 2^32 drops an id has no generation left, and is not used again.
         if tensor.generation < u32::MAX {
@@ -276,6 +300,21 @@ impl<K> Table<K> {
             board.end(id, tensor.version);
         }
         tensor.version
+    }
+}
+
+impl<K> Drop for Table<K> {
+    /// Memory goes back to its keepers now: nobody may take it for tensors from here on.
+    fn drop(&mut self) {
+        if let Some(board) = &self.board {
+            let live = (0..)
+                .zip(&self.tensors)
+                .filter(|(_, tensor)| tensor.is_live);
+            live.for_each(|(id, _)| board.retire(id));
+        }
+        if let Some(stand) = &self.stand {
+            stand.close();
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! The lock is held for one bounded turn, never across a wait. Lock order: a link's, then a batch's, then a port's.
 mod inner;
 mod lead;
+mod near;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,6 +18,7 @@ use super::error::Error;
 use super::port::{Core, Port};
 use crate::requester::{Limits, Pull, Push};
 use inner::Inner;
+use near::Near;
 
 /// One of a batch's operations.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,9 @@ pub struct Settings {
     /// What the server granted, and our own.
     pub limits: Limits,
 }
+
+/// Bytes that are copied at once for a port, whose thread has other things to do; more comes by the stream, in turns.
+const TURN_BYTES_MAX: u64 = 2 << 20;
 
 /// What a wait is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +69,7 @@ pub struct Link<M> {
     peer: Arc<str>,
     /// Wakes the thread that leads.
     wake: OwnedFd,
+    near: Near,
     own: Weak<Self>,
     epoch: u64,
 }
@@ -89,6 +95,7 @@ impl<M: Send + Sync + 'static> Link<M> {
             inner: Mutex::new(inner),
             peer,
             wake,
+            near: Near::default(),
             own: Weak::clone(own),
             epoch: forebay_memory::epoch(),
         }))
@@ -114,9 +121,12 @@ impl<M: Send + Sync + 'static> Link<M> {
         works: impl IntoIterator<Item = Work>,
         timeout: Option<Duration>,
     ) -> Result<(), Error> {
+        let works = self.read_first(batch, works, u64::MAX);
+        if works.is_empty() {
+            return Ok(());
+        }
         let mut inner = self.lock()?;
-        let count = inner.ask(batch, works);
-        assert_eq!(count, batch.len(), "a batch of another size");
+        inner.ask(batch, works);
         self.go(inner, batch, timeout, None);
         Ok(())
     }
@@ -139,9 +149,12 @@ impl<M: Send + Sync + 'static> Link<M> {
     ) -> Result<Arc<Batch<M>>, Error> {
         let bell = Arc::clone(&port.core.bell);
         let batch = Batch::ported(memory, count, (bell, ticket), each);
+        let works = self.read_first(&batch, works, TURN_BYTES_MAX);
+        if works.is_empty() {
+            return Ok(batch);
+        }
         let mut inner = self.lock()?;
-        let count = inner.ask(&batch, works);
-        assert_eq!(count, batch.len(), "a batch of another size");
+        inner.ask(&batch, works);
         self.go(inner, &batch, timeout, Some(port));
         Ok(batch)
     }
@@ -185,13 +198,19 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// Look at the socket without waiting; whether the link may be used.
+    /// Look at the socket without waiting, unless it was looked at a moment ago beside shared memory; whether the link
+    /// may be used.
     pub fn probe(&self) -> bool {
+        if self.was_seen() {
+            return true;
+        }
+        let now = Instant::now();
         let Ok(mut inner) = self.lock() else {
             return false;
         };
-        inner.turn(Instant::now());
+        inner.turn(now);
         inner.tell();
+        self.near.saw(now, inner.is_open());
         inner.is_open()
     }
 
@@ -217,6 +236,7 @@ impl<M: Send + Sync + 'static> Link<M> {
             }
             return;
         }
+        self.near.close();
         let mut inner = self.lock_any();
         inner.close();
         inner.tell();

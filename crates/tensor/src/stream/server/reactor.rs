@@ -18,6 +18,7 @@ use super::{Common, Entrance, Options};
 use crate::error::Error;
 use crate::greeting::{Hello, Welcome};
 use crate::responder::{PeerId, Shard};
+use crate::shm::{Announced, Stand};
 use crate::stream::channel::{Channel, Fault};
 use crate::stream::exchange::{self, Machine, Pieces, Standing};
 use crate::sys::span::Span;
@@ -58,6 +59,8 @@ pub(super) struct Reactor<K> {
     pub(super) guests: usize,
     options: Options,
     incarnation: u64,
+    /// Where its board is, if others can map it.
+    announced: Option<Announced>,
     again: Vec<Place>,
     pieces: Pieces,
 }
@@ -86,10 +89,30 @@ impl<K: Send> Machine for Answering<'_, K> {
     }
 }
 
+/// Show what there is to clients of the same host, if that can be.
+fn show<K>(
+    shard: &mut Shard<K>,
+    options: &Options,
+    incarnation: u64,
+    tally: &Tally,
+) -> Option<Announced> {
+    if !options.shared_memory {
+        return None;
+    }
+    let shown = Stand::new(options.limits.tensors_max, incarnation).and_then(|stand| {
+        let announced = stand.announced();
+        let attached = shard.attach_stand(stand);
+        attached
+            .map(|()| announced)
+            .map_err(|error| error.to_string())
+    });
+    shown.map_err(|why| tally.note(why)).ok()
+}
+
 impl<K: Send> Reactor<K> {
     pub(super) fn new(
         entrances: Vec<Entrance>,
-        (shard, options): (Shard<K>, Options),
+        (mut shard, options): (Shard<K>, Options),
         incarnation: u64,
         common: Arc<Common<K>>,
     ) -> Result<Self, Errno> {
@@ -105,6 +128,7 @@ impl<K: Send> Reactor<K> {
             tls: entrance.tls,
             admission: entrance.admission,
         });
+        let announced = show(&mut shard, &options, incarnation, &common.tally);
         let mut reactor = Self {
             epoll,
             ways: ways.collect(),
@@ -116,6 +140,7 @@ impl<K: Send> Reactor<K> {
             guests: 0,
             options,
             incarnation,
+            announced,
             again: Vec::new(),
             pieces: exchange::pieces(),
         };
@@ -314,6 +339,9 @@ impl<K: Send> Reactor<K> {
             slots: hello.slots.min(limits.slots),
             grant_bytes: limits.grant_bytes,
             incarnation: self.incarnation,
+            announced: self
+                .announced
+                .filter(|_| hello.fabrics & Hello::SHARED_MEMORY != 0),
             note: self.options.note.clone(),
         })
     }
