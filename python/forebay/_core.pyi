@@ -47,6 +47,7 @@ __all__ = [
     "TensorBatch",
     "TensorHandle",
     "TensorLink",
+    "TensorPlan",
     "TensorPort",
     "TensorShard",
     "TlsClient",
@@ -331,7 +332,7 @@ class Dispatcher:
 
 # --- tensor: documented in crates/python/src/tensor ---
 
-def tensor_hello(slots: int) -> bytes: ...
+def tensor_hello(slots: int, *, shared_memory: bool = True) -> bytes: ...
 
 @final
 class TensorHandle:
@@ -368,6 +369,7 @@ class TensorShard:
         liveness: float = 5.0,
         handshake: float = 5.0,
         note: bytes = b"",
+        shared_memory: bool = True,
     ) -> Self: ...
     incarnation: Final[int]
     def publish(
@@ -419,9 +421,12 @@ class TensorLink:
     grant_bytes: Final[int]
     incarnation: Final[int]
     note: Final[bytes]
+    fabric: Final[str]
     @property
     def closed(self) -> bool: ...
     def probe(self) -> bool: ...
+    def read(self, handle: TensorHandle, first: Any, count: int | None, out: Any) -> bool: ...
+    def plan(self, pulls: Any) -> TensorPlan: ...
     def look_up(
         self, names: list[str], timeout: float | None = None
     ) -> list[TensorHandle | list[str]]: ...
@@ -448,7 +453,11 @@ class TensorLink:
         self, port: TensorPort, ticket: int, names: list[str], timeout: float | None = None
     ) -> TensorBatch: ...
     def close(self) -> None: ...
-    def metrics(self) -> dict[str, int]: ...
+    def metrics(self) -> dict[str, Any]: ...
+
+@final
+class TensorPlan:
+    def read(self) -> bool: ...
 
 # --- transport; what is written in capitals: documented in crates/transport/src/limit.rs ---
 

@@ -95,6 +95,7 @@ class TensorServer(Service):
             peers_max=config.peers_max,
             liveness=config.liveness,
             handshake=config.connect_timeout,
+            shared_memory=config.fabric == "auto",
         )
         self._table = Table(self._core, self._own_arena or arena, shard, shards)
         try:

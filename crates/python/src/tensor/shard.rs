@@ -16,6 +16,7 @@ use super::handle::dtype_of;
 use super::link::seconds;
 use super::request::{memory_of, operation_of, rows_of};
 use crate::error;
+use crate::memory::block_under;
 use crate::sys::descriptor;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::kept;
@@ -64,7 +65,7 @@ impl TensorShard {
 #[pymethods]
 impl TensorShard {
     #[new]
-    #[pyo3(signature = (entrances, *, name = "the server".to_owned(), slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, handshake = 5.0, note = Vec::new()))]
+    #[pyo3(signature = (entrances, *, name = "the server".to_owned(), slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, handshake = 5.0, note = Vec::new(), shared_memory = true))]
     fn new(
         py: Python<'_>,
         entrances: Vec<Entered<'_>>,
@@ -76,6 +77,7 @@ impl TensorShard {
         liveness: f64,
         handshake: f64,
         note: Vec<u8>,
+        shared_memory: bool,
     ) -> PyResult<Self> {
         let entrances: PyResult<Vec<_>> = entrances
             .into_iter()
@@ -92,6 +94,7 @@ impl TensorShard {
             handshake: seconds(handshake)?,
             note,
             name: name.clone(),
+            shared_memory,
         };
         let server = Server::start(entrances?, options).map_err(error::stream)?;
         Ok(Self { server, name })
@@ -121,11 +124,11 @@ impl TensorShard {
         let mut exports = Exports::with_room(1);
         let span = memory_of(&mut exports, memory, Want::WritableBytes)?;
         let keeper = KeptExports::new(exports);
+        // Of an arena's block other processes are told where it lies.
+        let block = block_under(memory).and_then(|buffer| buffer.get().lease());
         let published = py.detach(|| {
-            self.server.run(move |shard| {
-                let published = shard.publish(&name, description, span, keeper);
-                published.map_err(|(refused, _)| refused)
-            })
+            let memory = (span, block.as_ref());
+            self.server.publish(name, description, memory, keeper)
         });
         kept::end_exports(py);
         let key = published.map_err(error::stream)?;

@@ -5,6 +5,7 @@ mod connect;
 mod endings;
 mod liar;
 mod moves;
+mod near;
 mod peers;
 mod ports;
 mod sys;

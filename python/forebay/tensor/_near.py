@@ -1,0 +1,45 @@
+"""One pull from shared memory, without what pulls over connections need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forebay.tensor._numpy import np
+from forebay.tensor._rows import wanted
+from forebay.tensor._work import check_out, room
+
+if TYPE_CHECKING:
+    from forebay import _core
+    from forebay.memory import Arena
+    from forebay.tensor._ref import Book, TensorRef
+
+__all__ = ["pull_near"]
+
+
+def pull_near(
+    link: _core.TensorLink,
+    book: Book,
+    tensor: TensorRef | str,
+    rows: Any,
+    out: Any,
+    arena: Arena | None,
+) -> Any:
+    """Pull rows of the one shard that there is.
+
+    Returns:
+        `out`, or an array that was made; None: the connection has to be used, which also has the
+        words for what cannot be.
+
+    Raises:
+        ConfigError, OutOfRangeError: as `TensorClient.pull`.
+    """
+    ref = book.find(tensor)
+    if ref is None:
+        return None
+    first, count, lead = wanted(rows, ref)
+    if out is None:
+        out = room(lead + ref.row_shape, ref, arena)
+    else:
+        check_out(out, lead + ref.row_shape, ref)
+    memory = out.reshape(-1).view(np.uint8) if ref.opaque else out
+    return out if link.read(ref.handles[0], first, count, memory) else None
