@@ -397,7 +397,7 @@ class TensorConfig:
     """Seconds for connecting to a shard, the handshake included."""
 
     fabric: str = "auto"
-    """"auto" reads the tensors of a server on the same host from its memory; "stream" never does."""
+    """"auto" reads tensors from the memory of a server on the same host; "stream" never does."""
 
     liveness: float = 5.0
     """A peer that is silent for so long while something is outstanding counts as gone."""

@@ -1,4 +1,4 @@
-"""Pulls from shared memory: the same rows as by the connection, and nothing of an owner that is gone."""
+"""Pulls from shared memory: the same rows as by the connection, and none of a dead owner."""
 
 from __future__ import annotations
 
@@ -125,6 +125,13 @@ def test_wrong_pulls_are_refused_in_the_same_words(tmp_path: Path) -> None:
             client.pull("table", 100)
         with pytest.raises(ConfigError, match="out has dtype"):
             client.pull("table", 0, np.zeros(10, "f8"))
+        for tensor in ("table", client.tensor("table")):
+            for wrong in (TABLE[1:], TABLE.astype("f8"), np.zeros((10, 100), "f4").T):
+                with pytest.raises(ConfigError, match="tensor 'table': out"):
+                    client.pull(tensor, None, wrong)
+            (fixed := TABLE.copy()).flags.writeable = False
+            with pytest.raises(ConfigError, match="out is not writable"):
+                client.pull(tensor, None, fixed)
         with pytest.raises(ConfigError, match="did you mean 'table'"):
             client.pull("tabel")
         plan = client.plan([("table", rows := np.array([1, 2]))])
@@ -215,9 +222,11 @@ def test_threads_share_what_is_mapped(tmp_path: Path) -> None:
         wrong: list[int] = []
 
         def pull(begin: int) -> None:
-            for number in range(begin, begin + 60):
-                if not same(client.pull(f"table {number % 20}"), TABLE + number % 20):
-                    wrong.append(number)
+            wrong.extend(
+                number
+                for number in range(begin, begin + 60)
+                if not same(client.pull(f"table {number % 20}"), TABLE + number % 20)
+            )
 
         threads = [threading.Thread(target=pull, args=(begin,)) for begin in range(4)]
         for thread in threads:
