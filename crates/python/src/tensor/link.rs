@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use forebay_tensor::shm::Reader;
-use forebay_tensor::stream::{Batch, Link, Settings, Until};
+use forebay_tensor::stream::{Batch, Link, Settings, Until, Work};
 use forebay_tensor::{Hello, Limits, Welcome};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -13,7 +13,7 @@ use super::batch::{CoreBatch, CoreLink, TensorBatch, allowed, let_go, meanings, 
 use super::handle::TensorHandle;
 use super::plan::TensorPlan;
 use super::port::TensorPort;
-use super::request::Request;
+use super::request::{Request, bytes_of, pull_of};
 use crate::error;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::kept;
@@ -76,7 +76,9 @@ impl TensorLink {
                 "versions: give a C-contiguous uint64 array of {count} numbers"
             )));
         }
-        if request.bytes() <= KEPT_BYTES_MAX && self.read_near(py, &request, versions.is_some()) {
+        if bytes_of(&request.works) <= KEPT_BYTES_MAX
+            && self.read_near(py, &request, versions.is_some())
+        {
             return Ok(());
         }
         let (works, memory) = request.split();
@@ -224,13 +226,15 @@ impl TensorLink {
         count: &Bound<'_, PyAny>,
         out: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        let mut request = Request::with_room(1);
-        request.add_pull(handle, first, count, out, None)?;
-        if request.bytes() <= KEPT_BYTES_MAX {
-            return Ok(self.read_near(py, &request, false));
+        // No request is made of it: one allocation less counts, beside a copy of 4 KiB.
+        let mut exports = Exports::with_room(2);
+        let pull = pull_of(&mut exports, handle.get(), (first, count), out)?;
+        let works = [Work::Pull(pull)];
+        let read = || self.link.read(&works, |_, _| {});
+        if bytes_of(&works) <= KEPT_BYTES_MAX {
+            return Ok(read());
         }
-        let (works, _) = request.parts();
-        Ok(py.detach(|| self.link.read(works, |_, _| {})))
+        Ok(py.detach(read))
     }
 
     /// Prepare pulls that are read from shared memory again and again.

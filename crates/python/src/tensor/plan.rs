@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::batch::CoreLink;
 use super::link::KEPT_BYTES_MAX;
-use super::request::Request;
+use super::request::{Request, bytes_of};
 use crate::sys::exports::KeptExports;
 
 /// Pulls of one link, and the buffers that they are on, which are exported for as long as this lives.
@@ -18,8 +18,8 @@ pub(crate) struct TensorPlan {
 
 impl TensorPlan {
     pub(super) fn new(link: CoreLink, request: Request) -> Self {
-        let bytes = request.bytes();
         let (works, memory) = request.split();
+        let bytes = bytes_of(&works);
         Self {
             link,
             works,

@@ -43,14 +43,6 @@ impl Request {
         Ok(request)
     }
 
-    /// Room for `count` pulls that are added one by one.
-    pub(super) fn with_room(count: usize) -> Self {
-        Self {
-            works: Vec::with_capacity(count),
-            exports: Exports::with_room(count * EXPORTS),
-        }
-    }
-
     fn read(
         &mut self,
         count: usize,
@@ -72,15 +64,6 @@ impl Request {
     /// The operations, and the exports that they are on.
     pub(super) fn parts(&self) -> (&[Work], &Exports) {
         (&self.works, &self.exports)
-    }
-
-    /// What all pulls and pushes move.
-    pub(super) fn bytes(&self) -> u64 {
-        let bytes = |work: &Work| match work {
-            Work::Pull(pull) => pull.rows.count().saturating_mul(pull.row_bytes),
-            Work::Push(push) => push.rows.count().saturating_mul(push.row_bytes),
-        };
-        self.works.iter().map(bytes).fold(0, u64::saturating_add)
     }
 
     pub(super) fn exports(&mut self) -> &mut Exports {
@@ -106,30 +89,10 @@ impl Request {
         } else {
             None
         };
-        self.add_pull(handle, &first, &count, &item.get_item(3)?, places.as_ref())
-    }
-
-    /// Add a pull.
-    pub(super) fn add_pull(
-        &mut self,
-        handle: &Bound<'_, TensorHandle>,
-        first: &Any<'_>,
-        count: &Any<'_>,
-        out: &Any<'_>,
-        places: Option<&Any<'_>>,
-    ) -> PyResult<()> {
-        let handle = handle.get();
-        let rows = self.rows(first, count)?;
-        let out = self.memory(out, Want::WritableBytes)?;
-        let places = self.places(places)?;
-        self.works.push(Work::Pull(Pull {
-            tensor: handle.key,
-            row_bytes: handle.row_bytes,
-            rows_total: handle.rows,
-            rows,
-            out,
-            places,
-        }));
+        let places = self.places(places.as_ref())?;
+        let out = item.get_item(3)?;
+        let pull = pull_of(&mut self.exports, handle.get(), (&first, &count), &out)?;
+        self.works.push(Work::Pull(Pull { places, ..pull }));
         Ok(())
     }
 
@@ -176,6 +139,32 @@ impl Request {
         };
         words_of(&mut self.exports, places, "places").map(Some)
     }
+}
+
+/// A pull into `out` as it is; its exports, at most two, are taken.
+pub(super) fn pull_of(
+    exports: &mut Exports,
+    handle: &TensorHandle,
+    (first, count): (&Any<'_>, &Any<'_>),
+    out: &Any<'_>,
+) -> PyResult<Pull> {
+    Ok(Pull {
+        tensor: handle.key,
+        row_bytes: handle.row_bytes,
+        rows_total: handle.rows,
+        rows: rows_of(exports, first, count)?,
+        out: memory_of(exports, out, Want::WritableBytes)?,
+        places: None,
+    })
+}
+
+/// What they move.
+pub(super) fn bytes_of(works: &[Work]) -> u64 {
+    let bytes = |work: &Work| match work {
+        Work::Pull(pull) => pull.rows.count().saturating_mul(pull.row_bytes),
+        Work::Push(push) => push.rows.count().saturating_mul(push.row_bytes),
+    };
+    works.iter().map(bytes).fold(0, u64::saturating_add)
 }
 
 pub(super) fn operation_of(add: bool) -> Operation {

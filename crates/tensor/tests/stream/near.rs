@@ -1,6 +1,6 @@
 //! Links that read their owner's memory, and what they do when the owner is gone.
 use std::io::{BufRead, BufReader, Read, Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ const ROW_BYTES: u64 = 256;
 const OWNER: &str = "FOREBAY_TEST_OWNER";
 
 /// A server whose one tensor lies in an arena, all of it the byte 7.
-fn owner(path: &PathBuf) -> (Server<Lease>, Key) {
+fn owner(path: &Path) -> (Server<Lease>, Key) {
     let entrance = Entrance {
         listening: Listening::Unix(Listener::bind(path).expect("bound")),
         tls: None,
@@ -46,12 +46,12 @@ fn owner(path: &PathBuf) -> (Server<Lease>, Key) {
     (server, published.expect("runs").expect("published"))
 }
 
-fn near_link(path: &PathBuf) -> TestLink {
+fn near_link(path: &Path) -> TestLink {
     let hello = Hello {
         slots: 16,
         fabrics: Hello::SHARED_MEMORY,
     };
-    let (wire, welcome) = greet_with(&Address::Unix(path.clone()), hello).expect("welcome");
+    let (wire, welcome) = greet_with(&Address::Unix(path.to_path_buf()), hello).expect("welcome");
     let announced = welcome.announced.expect("shared memory");
     let link = link_over(wire, &welcome, |_| {});
     link.read_from(Reader::open(announced, welcome.incarnation).expect("mapped"));
@@ -150,7 +150,7 @@ fn an_owner_in_a_process_of_its_own() {
     std::io::stdin().read_to_end(&mut rest).expect("a pipe");
 }
 
-fn start_owner(path: &PathBuf) -> (Child, Key) {
+fn start_owner(path: &Path) -> (Child, Key) {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args([
             "near::an_owner_in_a_process_of_its_own",

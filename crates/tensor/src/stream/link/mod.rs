@@ -121,14 +121,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         works: impl IntoIterator<Item = Work>,
         timeout: Option<Duration>,
     ) -> Result<(), Error> {
-        let works = self.read_first(batch, works, u64::MAX);
-        if works.is_empty() {
-            return Ok(());
-        }
-        let mut inner = self.lock()?;
-        inner.ask(batch, works);
-        self.go(inner, batch, timeout, None);
-        Ok(())
+        self.ask(batch, works, (timeout, None), u64::MAX)
     }
 
     /// The same for a batch of which a port hears under the number `ticket`: at each end, or at the last one.
@@ -149,14 +142,34 @@ impl<M: Send + Sync + 'static> Link<M> {
     ) -> Result<Arc<Batch<M>>, Error> {
         let bell = Arc::clone(&port.core.bell);
         let batch = Batch::ported(memory, count, (bell, ticket), each);
-        let works = self.read_first(&batch, works, TURN_BYTES_MAX);
-        if works.is_empty() {
-            return Ok(batch);
-        }
-        let mut inner = self.lock()?;
-        inner.ask(&batch, works);
-        self.go(inner, &batch, timeout, Some(port));
+        self.ask(&batch, works, (timeout, Some(port)), TURN_BYTES_MAX)?;
         Ok(batch)
+    }
+
+    /// Answer what can be from memory, up to `bytes_max`, and ask for the rest.
+    fn ask(
+        &self,
+        batch: &Arc<Batch<M>>,
+        works: impl IntoIterator<Item = Work>,
+        (timeout, port): (Option<Duration>, Option<&Port<M>>),
+        bytes_max: u64,
+    ) -> Result<(), Error> {
+        let mut count = 0;
+        let numbered = (0u32..).zip(works).inspect(|_| count += 1);
+        if let Some(reader) = self.reader() {
+            let rest = near::read_first(&reader, batch, numbered, bytes_max);
+            if !rest.is_empty() {
+                let mut inner = self.lock()?;
+                inner.ask(batch, rest);
+                self.go(inner, batch, timeout, port);
+            }
+        } else {
+            let mut inner = self.lock()?;
+            inner.ask(batch, numbered);
+            self.go(inner, batch, timeout, port);
+        }
+        assert_eq!(count, batch.len(), "a batch of another size");
+        Ok(())
     }
 
     /// Ask what names mean, as the one operation of a batch; a port hears of it under a number where there is one.

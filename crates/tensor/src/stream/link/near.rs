@@ -117,7 +117,7 @@ impl<M: Send + Sync + 'static> Link<M> {
     }
 
     /// The owner's memory, if it may be read now.
-    fn reader(&self) -> Option<Arc<Reader>> {
+    pub(super) fn reader(&self) -> Option<Arc<Reader>> {
         if self.epoch != forebay_memory::epoch() {
             return None;
         }
@@ -125,39 +125,29 @@ impl<M: Send + Sync + 'static> Link<M> {
         let is_there = !reader.is_closed() && (self.near.is_fresh() || self.probe());
         is_there.then_some(reader)
     }
+}
 
-    /// Answer from memory what can be, up to some bytes; what is left, with its numbers in the batch.
-    ///
-    /// # Panics
-    ///
-    /// Where the batch was made for another number of operations.
-    pub(super) fn read_first(
-        &self,
-        batch: &Arc<Batch<M>>,
-        works: impl IntoIterator<Item = Work>,
-        mut bytes_left: u64,
-    ) -> Vec<(u32, Work)> {
-        let reader = self.reader();
-        let mut rest = Vec::new();
-        let mut count = 0;
-        for (work, index) in works.into_iter().zip(0u32..) {
-            count += 1;
-            let version = match (&reader, &work) {
-                (Some(reader), Work::Pull(pull)) => {
-                    take(&mut bytes_left, pull).and_then(|()| reader.pull(pull))
-                }
-                _ => None,
-            };
-            match version {
-                Some(version) => {
-                    batch.end(index, Ok(Outcome::Moved { version }));
-                }
-                None => rest.push((index, work)),
+/// Answer from memory what can be, up to some bytes; what is left, with its numbers in the batch.
+pub(super) fn read_first<M>(
+    reader: &Reader,
+    batch: &Batch<M>,
+    works: impl Iterator<Item = (u32, Work)>,
+    mut bytes_left: u64,
+) -> Vec<(u32, Work)> {
+    let mut rest = Vec::new();
+    for (index, work) in works {
+        let version = match &work {
+            Work::Pull(pull) => take(&mut bytes_left, pull).and_then(|()| reader.pull(pull)),
+            Work::Push(_) => None,
+        };
+        match version {
+            Some(version) => {
+                batch.end(index, Ok(Outcome::Moved { version }));
             }
+            None => rest.push((index, work)),
         }
-        assert_eq!(count, batch.len(), "a batch of another size");
-        rest
     }
+    rest
 }
 
 fn take(bytes_left: &mut u64, pull: &Pull) -> Option<()> {

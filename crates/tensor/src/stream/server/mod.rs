@@ -5,6 +5,7 @@
 mod guest;
 mod reactor;
 mod seats;
+mod showing;
 mod tally;
 mod time;
 

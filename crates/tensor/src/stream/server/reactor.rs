@@ -12,13 +12,14 @@ use rustix::io::Errno;
 
 use super::guest::{Guest, Verdict};
 use super::seats::{Occupant, Place, Seats};
+use super::showing::show;
 use super::tally::Tally;
 use super::time::Clock;
 use super::{Common, Entrance, Options};
 use crate::error::Error;
 use crate::greeting::{Hello, Welcome};
 use crate::responder::{PeerId, Shard};
-use crate::shm::{Announced, Stand};
+use crate::shm::Announced;
 use crate::stream::channel::{Channel, Fault};
 use crate::stream::exchange::{self, Machine, Pieces, Standing};
 use crate::sys::span::Span;
@@ -87,26 +88,6 @@ impl<K: Send> Machine for Answering<'_, K> {
     fn feed(&mut self, bytes: &[u8], now: Instant) -> Result<(), Error> {
         self.shard.feed(self.id, bytes, now)
     }
-}
-
-/// Show what there is to clients of the same host, if that can be.
-fn show<K>(
-    shard: &mut Shard<K>,
-    options: &Options,
-    incarnation: u64,
-    tally: &Tally,
-) -> Option<Announced> {
-    if !options.shared_memory {
-        return None;
-    }
-    let shown = Stand::new(options.limits.tensors_max, incarnation).and_then(|stand| {
-        let announced = stand.announced();
-        let attached = shard.attach_stand(stand);
-        attached
-            .map(|()| announced)
-            .map_err(|error| error.to_string())
-    });
-    shown.map_err(|why| tally.note(why)).ok()
 }
 
 impl<K: Send> Reactor<K> {
