@@ -361,14 +361,14 @@ class TensorShard:
         cls,
         entrances: Sequence[tuple[list[int], str | None, TlsServer | None, bytes | None]],
         *,
-        name: str = "the server",
+        name: str = ...,
         slots: int = 1024,
         grant_bytes: int = 16 << 20,
         tensors_max: int = 65_536,
         peers_max: int = 4096,
         liveness: float = 5.0,
         handshake: float = 5.0,
-        note: bytes = b"",
+        note: bytes = ...,
         shared_memory: bool = True,
     ) -> Self: ...
     incarnation: Final[int]

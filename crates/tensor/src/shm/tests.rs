@@ -147,9 +147,9 @@ fn rows_are_read_where_they_lie() {
     assert_eq!(firsts(&out), [3, 0, 3]);
 
     let mut out = vec![7; 4 * ROW_BYTES];
-    let mut places = [2, 0];
+    let mut targets = [2, 0];
     let placed = Pull {
-        places: Some(words(&mut places)),
+        places: Some(words(&mut targets)),
         ..pull(key, 4, slice, &mut out)
     };
     assert_eq!(reader.pull(&placed), Some(4));
