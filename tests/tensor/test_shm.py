@@ -70,10 +70,12 @@ def test_rows_do_not_come_over_the_connection(tmp_path: Path, kind: str) -> None
                 assert client.pull("table", out=out) is out
             assert same(out, TABLE)
             assert same(client.pull_many([("table", [3, 1])])[0], TABLE[[3, 1]])
+            few = client.pull_many([("table", [row], None) for row in (8, 2)])
+            assert all(map(same, few, (TABLE[[8]], TABLE[[2]])))
             after = client.metrics()
             assert after["fabric"] == "shm"
-            assert after["shm_pulls"] == 21
-            assert after["shm_bytes"] == 20 * TABLE.nbytes + TABLE[:2].nbytes
+            assert after["shm_pulls"] == 23
+            assert after["shm_bytes"] == 20 * TABLE.nbytes + TABLE[:4].nbytes
             assert after["received_bytes"] == before["received_bytes"]
         with TensorClient(server.url, fabric="stream") as client:
             assert same(client.pull("table"), TABLE)

@@ -12,7 +12,7 @@ from forebay.tensor import _forks, _futures
 from forebay.tensor._addresses import addresses
 from forebay.tensor._blocking import each, run
 from forebay.tensor._calls import METHODS, Calls, Make
-from forebay.tensor._near import pull_near
+from forebay.tensor._near import pull_few, pull_near
 from forebay.tensor._numpy import Array
 from forebay.tensor._plan import PullPlan
 from forebay.tensor._ref import TensorRef
@@ -218,6 +218,12 @@ class TensorClient:
         Raises:
             As `pull`, of the first that failed, once all have ended; with a note that names it.
         """
+        link = self._shards.near
+        if link is not None and versions is None:
+            pulls = tuple(pulls)
+            found = pull_few(link, self._shards.book, pulls, self._calls.arena)
+            if found is not None:
+                return found
         return self._run(self._calls.pull_many(pulls), timeout, versions)
 
     def push_many(

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from forebay.memory import Arena
     from forebay.tensor._ref import Book
 
-__all__ = ["pull_near"]
+__all__ = ["pull_few", "pull_near"]
+
+FEW = 8
+"""With more, one call of the core for all of them costs less than one for each."""
 
 _ARRAY = np.ndarray
 
@@ -64,3 +67,27 @@ def pull_near(
     if not ref.opaque:
         ref.near = link
     return out
+
+
+def pull_few(
+    link: _core.TensorLink, book: Book, pulls: tuple[Any, ...], arena: Arena | None
+) -> list[Any] | None:
+    """Pull several, if they are few: (tensor, rows, out) each.
+
+    Returns:
+        The arrays; None: the connection has to be used, for all of them.
+
+    Raises:
+        ConfigError, OutOfRangeError: as `TensorClient.pull_many`.
+    """
+    if len(pulls) > FEW:
+        return None
+    found = []
+    for pull in pulls:
+        if type(pull) is not tuple or len(pull) != 3:
+            return None
+        array = pull_near(link, book, *pull, arena)
+        if array is None:
+            return None
+        found.append(array)
+    return found
