@@ -357,6 +357,9 @@ class BlockioConfig:
 _TENSOR_COUNTS: Final = ("slots", "waiting_max", "tensors_max", "peers_max")
 _TENSOR_BYTES: Final = ("grant_bytes", "piece_bytes", "staging_bytes")
 _TENSOR_TIMES: Final = ("connect_timeout", "liveness")
+FABRICS: Final = ("auto", "stream")
+"""How rows may get to a client of tensors."""
+
 _TENSOR_ENDS: Final = {
     "slots": 1 << 10,
     "waiting_max": 1 << 31,
@@ -397,6 +400,9 @@ class TensorConfig:
     connect_timeout: float = 10.0
     """Seconds for connecting to a shard, the handshake included."""
 
+    fabric: str = "auto"
+    """"auto" reads tensors from the memory of a server on the same host; "stream" never does."""
+
     liveness: float = 5.0
     """A peer that is silent for so long while something is outstanding counts as gone."""
 
@@ -409,6 +415,8 @@ class TensorConfig:
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise ConfigError(f"{name} is {value}; give seconds, more than 0")
+        if self.fabric not in FABRICS:
+            raise ConfigError(f"fabric is {self.fabric!r}; give one of {', '.join(FABRICS)}")
 
 
 KINDS: Final[dict[str, dict[str, str]]] = {
@@ -432,6 +440,7 @@ KINDS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(_TENSOR_COUNTS, "count"),
         **dict.fromkeys(_TENSOR_BYTES, "size"),
         **dict.fromkeys(_TENSOR_TIMES, "time"),
+        "fabric": "word",
     },
 }
 """Every setting of every system that can be configured, and how its text is read."""

@@ -2,6 +2,7 @@
 mod batch;
 mod handle;
 mod link;
+mod plan;
 mod port;
 mod request;
 mod shard;
@@ -14,6 +15,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<handle::TensorHandle>()?;
     module.add_class::<link::TensorLink>()?;
     module.add_class::<batch::TensorBatch>()?;
+    module.add_class::<plan::TensorPlan>()?;
     module.add_class::<port::TensorPort>()?;
     module.add_function(wrap_pyfunction!(link::tensor_hello, module)?)
 }

@@ -1,11 +1,14 @@
 //! The one message each way that sets a connection up.
 use crate::error::{Class, Error};
+use crate::shm::Announced;
 use crate::wire::{u32_at, u64_at};
 
 const MAGIC: [u8; 4] = *b"FBTN";
 const VERSION: u16 = 1;
 const HELLO_BYTES: usize = 16;
 const WELCOME_BYTES: usize = 32;
+/// What is said of shared memory.
+const ANNOUNCED_BYTES: usize = 16;
 /// Slots that a client may have.
 const SLOTS_MAX: u32 = 1024;
 /// Longest note of a server, so that the welcome goes out at once.
@@ -16,11 +19,14 @@ const NOTE_BYTES_MAX: usize = 64 << 10;
 pub struct Hello {
     /// Requests that it wants to have with the server, 1 to 1024.
     pub slots: u32,
-    /// What it can do beside the stream, a bit each: 1 shared memory, 2 verbs. Unknown ones are ignored.
+    /// What it can do beside the stream, a bit each: [`Hello::SHARED_MEMORY`], 2 verbs. Unknown ones are ignored.
     pub fabrics: u32,
 }
 
 impl Hello {
+    /// Of `fabrics`: it can read the owner's memory where it lies.
+    pub const SHARED_MEMORY: u32 = 1;
+
     /// As it travels.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HELLO_BYTES);
@@ -63,6 +69,8 @@ pub struct Welcome {
     pub grant_bytes: u64,
     /// Which run of the server this is: ids and generations mean nothing to another one.
     pub incarnation: u64,
+    /// Where its board is, for clients of the same host that asked for it.
+    pub announced: Option<Announced>,
     /// Words of the server's owner to its clients, at most 64 KiB.
     pub note: Vec<u8>,
 }
@@ -71,7 +79,8 @@ impl Welcome {
     /// As it travels.
     pub fn encode(&self) -> Vec<u8> {
         let grants = (self.slots, self.grant_bytes, self.incarnation);
-        message(0, grants, &self.note)
+        let announced = self.announced.map(encode_announced).unwrap_or_default();
+        message(0, grants, &announced, &self.note)
     }
 
     /// What a server says that lets the client not in.
@@ -82,7 +91,7 @@ impl Welcome {
             Class::Protocol => 3,
             _ => 4,
         };
-        message(reason, (0, 0, 0), error.to_string().as_bytes())
+        message(reason, (0, 0, 0), &[], error.to_string().as_bytes())
     }
 
     /// Read it.
@@ -105,11 +114,18 @@ impl Welcome {
                 text: String::from_utf8_lossy(rest).into_owned(),
             });
         }
+        let announced_bytes = u32_at(bytes, 12) as usize;
+        if announced_bytes > rest.len() {
+            return Err(protocol(format!(
+                "its welcome ends before the {announced_bytes} bytes about fabrics do"
+            )));
+        }
         let welcome = Self {
             slots: u32_at(bytes, 8),
             grant_bytes: u64_at(bytes, 16),
             incarnation: u64_at(bytes, 24),
-            note: rest.to_vec(),
+            announced: (announced_bytes >= ANNOUNCED_BYTES).then(|| decode_announced(rest)),
+            note: rest[announced_bytes..].to_vec(),
         };
         if (1..=SLOTS_MAX).contains(&welcome.slots) && welcome.grant_bytes > 0 {
             Ok(welcome)
@@ -142,18 +158,38 @@ impl Welcome {
 fn message(
     reason: u16,
     (slots, grant_bytes, incarnation): (u32, u64, u64),
+    announced: &[u8],
     rest: &[u8],
 ) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(WELCOME_BYTES + rest.len());
+    let mut bytes = Vec::with_capacity(WELCOME_BYTES + announced.len() + rest.len());
+    let announced_bytes = u32::try_from(announced.len()).unwrap_or(0); // 16, or none
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&reason.to_le_bytes());
     bytes.extend_from_slice(&slots.to_le_bytes());
-    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&announced_bytes.to_le_bytes());
     bytes.extend_from_slice(&grant_bytes.to_le_bytes());
     bytes.extend_from_slice(&incarnation.to_le_bytes());
+    bytes.extend_from_slice(announced);
     bytes.extend_from_slice(rest);
     bytes
+}
+
+fn encode_announced(announced: Announced) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(ANNOUNCED_BYTES);
+    bytes.extend_from_slice(&announced.process.to_le_bytes());
+    bytes.extend_from_slice(&announced.descriptor.to_le_bytes());
+    bytes.extend_from_slice(&announced.inode.to_le_bytes());
+    bytes
+}
+
+/// Of at least that many bytes; later versions may say more.
+fn decode_announced(bytes: &[u8]) -> Announced {
+    Announced {
+        process: u32_at(bytes, 0),
+        descriptor: u32_at(bytes, 4),
+        inode: u64_at(bytes, 8),
+    }
 }
 
 fn check(bytes: &[u8], least: usize, what: &str) -> Result<(), Error> {
@@ -191,9 +227,21 @@ mod tests {
             slots: 7,
             grant_bytes: 1 << 40,
             incarnation: u64::MAX,
+            announced: None,
             note: b"anything".to_vec(),
         };
-        assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
+        assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome.clone()));
+        let near = Welcome {
+            announced: Some(Announced {
+                process: 4_000_000,
+                descriptor: 17,
+                inode: 1 << 40,
+            }),
+            ..welcome
+        };
+        let encoded = near.encode();
+        assert_eq!(Welcome::decode(&encoded), Ok(near));
+        assert!(Welcome::decode(&encoded[..WELCOME_BYTES + 8]).is_err());
     }
 
     #[test]
@@ -230,6 +278,7 @@ mod tests {
             slots: 1,
             grant_bytes: 0,
             incarnation: 1,
+            announced: None,
             note: Vec::new(),
         };
         assert!(Welcome::decode(&none.encode()).is_err());

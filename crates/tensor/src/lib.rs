@@ -14,6 +14,7 @@
 //! | `responder` | peers of one shard: what they ask for, in which order it is answered |
 //! | `table` | the tensors of a shard, with their generations and versions |
 //! | `stream` | TCP and Unix sockets, with or without TLS: the thread of a server, the links of clients |
+//! | `shm` | pulls without the server, on the same host |
 //! | `board` | what may be read from shared memory, of which version |
 //! | `ranges` | one tensor's rows over several shards |
 //! | `inbox`, `outbox` | bytes that came, bytes that are to go |
@@ -30,6 +31,7 @@ mod outbox;
 mod ranges;
 mod requester;
 mod responder;
+pub mod shm;
 mod slab;
 pub mod stream;
 mod sync;

@@ -104,7 +104,7 @@ class AsyncTensorClient:
         await plan.prepare(timeout)
         return plan
 
-    def metrics(self) -> dict[str, int]:
+    def metrics(self) -> dict[str, Any]:
         """What the connections of this loop have; see `TensorClient.metrics`."""
         return summed(self._shards.metrics())
 

@@ -100,7 +100,7 @@ class AsyncShards:
         if self.book.find(name) is None:
             await self._look_up([name], timeout)
 
-    def metrics(self) -> list[dict[str, int]]:
+    def metrics(self) -> list[dict[str, Any]]:
         """Of each connection that is open."""
         return [link.metrics() for link in self._links if link is not None and not link.closed]
 

@@ -12,7 +12,7 @@ from forebay.tensor._dtype import dtype_of
 from forebay.tensor._numpy import Array, np
 
 if TYPE_CHECKING:
-    from forebay._core import TensorHandle
+    from forebay._core import TensorHandle, TensorLink
     from forebay.tensor._work import Work
 
 __all__ = ["Book", "TensorRef"]
@@ -41,6 +41,7 @@ class TensorRef:
         "epoch",
         "handles",
         "name",
+        "near",
         "opaque",
         "row_bytes",
         "row_shape",
@@ -60,6 +61,7 @@ class TensorRef:
         self.rows = 0
         self.row_shape: tuple[int, ...] = ()
         self.opaque = False  # its arrays export no buffer as they are
+        self.near: TensorLink | None = None  # which has read it with these handles
         self.handles: tuple[TensorHandle, ...] = ()
         self.starts: tuple[int, ...] = ()  # the first row of each shard, and the end
         self.ends: Array  # the end of each shard's rows
@@ -82,6 +84,7 @@ class TensorRef:
         self.ends = np.array(self.starts[1:])
         self.rows = self.starts[-1]
         self.shape = (self.rows, *self.row_shape)
+        self.near = None
         self.handles = tuple(handles)
         self.epoch = epoch
 

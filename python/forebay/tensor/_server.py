@@ -103,6 +103,7 @@ class TensorServer(Service):
             liveness=config.liveness,
             staging_bytes=config.staging_bytes,
             handshake=config.connect_timeout,
+            shared_memory=config.fabric == "auto",
         )
         self._table = Table(self._core, self._own_arena or arena, shard, shards)
         try:

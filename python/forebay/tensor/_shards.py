@@ -49,7 +49,8 @@ class Settings:
 
     def hello(self) -> bytes:
         """What a client says first."""
-        return _core.tensor_hello(self.config.slots)
+        config = self.config
+        return _core.tensor_hello(config.slots, shared_memory=config.fabric == "auto")
 
     def link(self, connection: Any, welcome: Any) -> _core.TensorLink:
         """Make the connection one of tensors, whose welcome came."""
@@ -68,12 +69,16 @@ class Shards:
 
     A connection that is found dead before it is used is made anew, silently: nothing was asked.
 
+    Attributes:
+        near: the connection to the one shard there is, once it reads that one's memory.
+
     Threads: any.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.book = Book(settings.urls)
+        self.near: _core.TensorLink | None = None
         self._links: list[_core.TensorLink | None] = [None] * len(settings.urls)
         self._locks = [threading.Lock() for _ in settings.urls]
         self._closed = False
@@ -102,6 +107,9 @@ class Shards:
                     self._refuse_over()
                 self.book.connected(shard, link.incarnation)
                 self._links[shard] = link
+                # Last: whoever finds it finds handles of this run of the shard, or none.
+                is_near = len(self._links) == 1 and link.fabric == "shm"
+                self.near = link if is_near else None
             return link
 
     def ready(
@@ -142,6 +150,7 @@ class Shards:
     def close(self) -> None:
         """Close them. What is outstanding ends with `ClosedError`. Idempotent."""
         self._closed = True
+        self.near = None
         for shard in range(len(self._links)):
             link, self._links[shard] = self._links[shard], None
             if link is not None:
@@ -149,7 +158,8 @@ class Shards:
 
     def forget(self) -> object:
         """In a forked child: refuse everything; returns what must not be dropped there."""
-        before = (self._links, self._locks)
+        before = (self._links, self._locks, self.near)
+        self.near = None
         self._links = [None] * len(self._links)
         self._locks = [threading.Lock() for _ in self._links]
         self._closed = self._forked = True
@@ -186,15 +196,18 @@ class Shards:
             raise ClosedError("the tensor client is closed; make another one")
 
 
-def summed(metrics: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def summed(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What several connections have together."""
-    total = {"connections": len(metrics)}
+    total: dict[str, Any] = {"connections": len(metrics)}
     for each in metrics:
         for key, value in each.items():
-            total[key] = total.get(key, 0) + value
+            if key != "fabric":
+                total[key] = total.get(key, 0) + value
+    if metrics:
+        total["fabric"] = "; ".join(dict.fromkeys(each["fabric"] for each in metrics))
     return total
 
 
 def alive(link: _core.TensorLink) -> bool:
     """Whether a connection may be used: it has not been found dead, and is not found so now."""
-    return not link.closed and link.probe()
+    return link.probe()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from forebay.memory import Arena
 
-__all__ = ["Op", "Work", "check_versions", "pulls_of", "pushes_of"]
+__all__ = ["Op", "Work", "check_out", "check_versions", "pulls_of", "pushes_of", "room"]
 
 Op = Literal["set", "add"]
 OPERATIONS = ("set", "add")
@@ -92,9 +92,9 @@ def pulls_of(
         refs.append(ref)
         meant = first, count, lead = mean(rows, ref)
         if out is None:
-            out = _room(lead + ref.row_shape, ref, arena)
+            out = room(lead + ref.row_shape, ref, arena)
         else:
-            _check(out, lead + ref.row_shape, ref)
+            check_out(out, lead + ref.row_shape, ref)
         memory = out.reshape(-1).view(np.uint8) if ref.opaque else out
         if one is not None:
             one.append((ref.handles[0], first, count, memory))
@@ -162,11 +162,17 @@ def _four(push: Any) -> Sequence[Any]:
     return (*push, "set")[:4]
 
 
-def _room(shape: tuple[int, ...], ref: TensorRef, arena: Arena | None) -> Array:
+def room(shape: tuple[int, ...], ref: TensorRef, arena: Arena | None) -> Array:
+    """An array for rows of a tensor, in the arena if there is one."""
     return np.empty(shape, ref.dtype) if arena is None else arena.empty(shape, ref.dtype)
 
 
-def _check(out: Any, shape: tuple[int, ...], ref: TensorRef) -> None:
+def check_out(out: Any, shape: tuple[int, ...], ref: TensorRef) -> None:
+    """Refuse what rows of this shape cannot be pulled into.
+
+    Raises:
+        ConfigError: see there.
+    """
     if not isinstance(out, np.ndarray):
         raise ConfigError(f"tensor {ref.name!r}: out is {type(out).__name__}; give a numpy array")
     if out.shape != shape:

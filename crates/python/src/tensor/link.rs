@@ -4,14 +4,17 @@
 #![allow(clippy::too_many_arguments)] // they are Python's
 use std::time::Duration;
 
-use forebay_tensor::stream::{Batch, Link, Settings, Until};
+use forebay_tensor::shm::Reader;
+use forebay_tensor::stream::{Batch, Link, Settings, Until, Work};
 use forebay_tensor::{Hello, Limits, Welcome};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use super::batch::{CoreBatch, CoreLink, TensorBatch, allowed, let_go, meanings, wait};
+use super::handle::TensorHandle;
+use super::plan::TensorPlan;
 use super::port::TensorPort;
-use super::request::Request;
+use super::request::{Request, bytes_of, pull_of};
 use crate::error;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::kept;
@@ -20,8 +23,14 @@ use crate::transport::MessageConnection;
 
 /// The message with which a client begins.
 #[pyfunction]
-pub(crate) fn tensor_hello(py: Python<'_>, slots: u32) -> Bound<'_, PyBytes> {
-    PyBytes::new(py, &Hello { slots, fabrics: 0 }.encode())
+#[pyo3(signature = (slots, *, shared_memory = true))]
+pub(crate) fn tensor_hello(py: Python<'_>, slots: u32, shared_memory: bool) -> Bound<'_, PyBytes> {
+    let fabrics = if shared_memory {
+        Hello::SHARED_MEMORY
+    } else {
+        0
+    };
+    PyBytes::new(py, &Hello { slots, fabrics }.encode())
 }
 
 /// A connection to one shard of a server. Any thread may use it.
@@ -29,6 +38,26 @@ pub(crate) fn tensor_hello(py: Python<'_>, slots: u32) -> Bound<'_, PyBytes> {
 pub(crate) struct TensorLink {
     link: CoreLink,
     welcome: Welcome,
+    /// "shm", or "stream: " and why.
+    fabric: String,
+}
+
+/// Bytes that are copied without letting the GIL go: about 20 us, as long as getting it back may take.
+pub(super) const KEPT_BYTES_MAX: u64 = 256 << 10;
+
+/// What pulls go by, once the link reads the owner's memory if that can be.
+fn near(link: &CoreLink, welcome: &Welcome) -> String {
+    let read = match welcome.announced {
+        Some(announced) => Reader::open(announced, welcome.incarnation),
+        None => Err("no shared memory was asked for, or the server offers none".to_owned()),
+    };
+    match read {
+        Ok(reader) => {
+            link.read_from(reader);
+            "shm".to_owned()
+        }
+        Err(why) => format!("stream: {why}"),
+    }
 }
 
 impl TensorLink {
@@ -47,6 +76,11 @@ impl TensorLink {
             return Err(error::config(format!(
                 "versions: give a C-contiguous uint64 array of {count} numbers"
             )));
+        }
+        if bytes_of(&request.works) <= KEPT_BYTES_MAX
+            && self.read_near(py, &request, versions.is_some())
+        {
+            return Ok(());
         }
         let (works, memory) = request.split();
         let batch = Batch::new(memory, count);
@@ -67,6 +101,16 @@ impl TensorLink {
         let failed = ended.err().or_else(|| failure(&batch));
         let_go(py, batch);
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Answer pulls from the owner's memory, all of them or none, with the GIL.
+    fn read_near(&self, py: Python<'_>, request: &Request, versions: bool) -> bool {
+        let (works, exports) = request.parts();
+        self.link.read(works, |index, version| {
+            if versions {
+                exports.put(py, index, version);
+            }
+        })
     }
 
     /// A signal came: its handler may raise, which gives the batch up.
@@ -124,7 +168,12 @@ impl TensorLink {
         };
         let wire = connection.take_stream(py)?;
         let link = Link::new(wire, Settings { peer, limits }).map_err(error::stream)?;
-        Ok(Self { link, welcome })
+        let fabric = near(&link, &welcome);
+        Ok(Self {
+            link,
+            welcome,
+            fabric,
+        })
     }
 
     #[getter]
@@ -152,15 +201,47 @@ impl TensorLink {
         PyBytes::new(py, &self.welcome.note)
     }
 
+    /// What pulls go by: "shm", or "stream: " and why.
+    #[getter]
+    fn fabric(&self) -> &str {
+        &self.fabric
+    }
+
     /// Whether it was closed, or found broken; the socket is not looked at.
     #[getter]
     fn closed(&self) -> bool {
         !self.link.is_open()
     }
 
-    /// Look at the socket without waiting; whether the link may be used.
+    /// Look at the socket without waiting; whether the link may be used. Beside shared memory a look is good for 1 ms.
     fn probe(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.link.probe())
+        self.link.was_seen() || py.detach(|| self.link.probe())
+    }
+
+    /// Get rows from shared memory, if that can be done at once; otherwise False, and `out` means nothing.
+    fn read(
+        &self,
+        py: Python<'_>,
+        handle: &Bound<'_, TensorHandle>,
+        first: &Bound<'_, PyAny>,
+        count: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        // No request is made of it: one allocation less counts, beside a copy of 4 KiB.
+        let mut exports = Exports::with_room(2);
+        let pull = pull_of(&mut exports, handle.get(), (first, count), out)?;
+        let works = [Work::Pull(pull)];
+        let read = || self.link.read(&works, |_, _| {});
+        if bytes_of(&works) <= KEPT_BYTES_MAX {
+            return Ok(read());
+        }
+        Ok(py.detach(read))
+    }
+
+    /// Prepare pulls that are read from shared memory again and again.
+    fn plan(&self, pulls: &Bound<'_, PyAny>) -> PyResult<TensorPlan> {
+        let request = Request::new(Some(pulls), None, 0)?;
+        Ok(TensorPlan::new(self.link.clone(), request))
     }
 
     /// Ask what names mean, and wait.
@@ -301,6 +382,13 @@ impl TensorLink {
         metrics.set_item("waiting", counted.waiting)?;
         metrics.set_item("sent_bytes", counted.sent_bytes)?;
         metrics.set_item("received_bytes", counted.received_bytes)?;
+        metrics.set_item("fabric", &self.fabric)?;
+        let near = self.link.near_counters().unwrap_or_default();
+        metrics.set_item("shm_pulls", near.pulls)?;
+        metrics.set_item("shm_bytes", near.bytes)?;
+        metrics.set_item("shm_busy", near.busy)?;
+        metrics.set_item("shm_stale", near.stale)?;
+        metrics.set_item("shm_elsewhere", near.elsewhere)?;
         Ok(metrics)
     }
 }

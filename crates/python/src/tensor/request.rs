@@ -39,16 +39,31 @@ impl Request {
             works: Vec::with_capacity(count),
             exports: Exports::with_room(count * EXPORTS + further),
         };
+        request.read(count, pulls, pushes)?;
+        Ok(request)
+    }
+
+    fn read(
+        &mut self,
+        count: usize,
+        pulls: Option<&Any<'_>>,
+        pushes: Option<&Any<'_>>,
+    ) -> PyResult<()> {
         for (items, read) in [
             (pulls, Self::pull as fn(&mut Self, &Bound<'_, PyTuple>) -> _),
             (pushes, Self::push),
         ] {
             let Some(items) = items else { continue };
-            for item in items.try_iter()?.take(count - request.works.len()) {
-                read(&mut request, item?.cast::<PyTuple>()?)?;
+            for item in items.try_iter()?.take(count - self.works.len()) {
+                read(self, item?.cast::<PyTuple>()?)?;
             }
         }
-        Ok(request)
+        Ok(())
+    }
+
+    /// The operations, and the exports that they are on.
+    pub(super) fn parts(&self) -> (&[Work], &Exports) {
+        (&self.works, &self.exports)
     }
 
     pub(super) fn exports(&mut self) -> &mut Exports {
@@ -67,18 +82,17 @@ impl Request {
             return Err(misshapen("a pull", fields));
         }
         let handle = item.get_item(0)?;
-        let handle = handle.cast::<TensorHandle>()?.get();
-        let rows = self.rows(&item.get_item(1)?, &item.get_item(2)?)?;
-        let out = self.memory(&item.get_item(3)?, Want::WritableBytes)?;
-        let places = self.places(item, 4)?;
-        self.works.push(Work::Pull(Pull {
-            tensor: handle.key,
-            row_bytes: handle.row_bytes,
-            rows_total: handle.rows,
-            rows,
-            out,
-            places,
-        }));
+        let handle = handle.cast::<TensorHandle>()?;
+        let (first, count) = (item.get_item(1)?, item.get_item(2)?);
+        let places = if fields > 4 {
+            Some(item.get_item(4)?)
+        } else {
+            None
+        };
+        let places = self.places(places.as_ref())?;
+        let out = item.get_item(3)?;
+        let pull = pull_of(&mut self.exports, handle.get(), (&first, &count), &out)?;
+        self.works.push(Work::Pull(Pull { places, ..pull }));
         Ok(())
     }
 
@@ -93,7 +107,12 @@ impl Request {
         let rows = self.rows(&item.get_item(1)?, &item.get_item(2)?)?;
         let values = self.memory(&item.get_item(3)?, Want::Bytes)?;
         let operation = operation_of(item.get_item(4)?.is_truthy()?);
-        let places = self.places(item, 5)?;
+        let places = if fields > 5 {
+            Some(item.get_item(5)?)
+        } else {
+            None
+        };
+        let places = self.places(places.as_ref())?;
         self.works.push(Work::Push(Push {
             tensor: handle.key,
             row_bytes: handle.row_bytes,
@@ -114,16 +133,38 @@ impl Request {
         memory_of(&mut self.exports, object, want)
     }
 
-    fn places(&mut self, item: &Bound<'_, PyTuple>, at: usize) -> PyResult<Option<Words>> {
-        if item.len() <= at {
+    fn places(&mut self, places: Option<&Any<'_>>) -> PyResult<Option<Words>> {
+        let Some(places) = places.filter(|places| !places.is_none()) else {
             return Ok(None);
-        }
-        let places = item.get_item(at)?;
-        if places.is_none() {
-            return Ok(None);
-        }
-        words_of(&mut self.exports, &places, "places").map(Some)
+        };
+        words_of(&mut self.exports, places, "places").map(Some)
     }
+}
+
+/// A pull into `out` as it is; its exports, at most two, are taken.
+pub(super) fn pull_of(
+    exports: &mut Exports,
+    handle: &TensorHandle,
+    (first, count): (&Any<'_>, &Any<'_>),
+    out: &Any<'_>,
+) -> PyResult<Pull> {
+    Ok(Pull {
+        tensor: handle.key,
+        row_bytes: handle.row_bytes,
+        rows_total: handle.rows,
+        rows: rows_of(exports, first, count)?,
+        out: memory_of(exports, out, Want::WritableBytes)?,
+        places: None,
+    })
+}
+
+/// What they move.
+pub(super) fn bytes_of(works: &[Work]) -> u64 {
+    let bytes = |work: &Work| match work {
+        Work::Pull(pull) => pull.rows.count().saturating_mul(pull.row_bytes),
+        Work::Push(push) => push.rows.count().saturating_mul(push.row_bytes),
+    };
+    works.iter().map(bytes).fold(0, u64::saturating_add)
 }
 
 pub(super) fn operation_of(add: bool) -> Operation {

@@ -18,6 +18,7 @@ use super::link::seconds;
 use super::request::{memory_of, operation_of, rows_of};
 use crate::blockio::BlockFile;
 use crate::error;
+use crate::memory::block_under;
 use crate::sys::descriptor;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::kept;
@@ -82,7 +83,7 @@ impl TensorShard {
     ///     ConfigError, LimitError: a limit cannot be, or the note is too long.
     ///     BrokenError: no descriptor or thread is left.
     #[new]
-    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = None))]
+    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = None, shared_memory = true))]
     fn new(
         py: Python<'_>,
         entrances: Vec<Entered<'_>>,
@@ -95,6 +96,7 @@ impl TensorShard {
         staging_bytes: u64,
         handshake: f64,
         note: Option<Vec<u8>>,
+        shared_memory: bool,
     ) -> PyResult<Self> {
         let name = name.unwrap_or_else(|| "the server".to_owned());
         let entrances: PyResult<Vec<_>> = entrances
@@ -113,6 +115,7 @@ impl TensorShard {
             handshake: seconds(handshake)?,
             note: note.unwrap_or_default(),
             name: name.clone(),
+            shared_memory,
         };
         let server = Server::start(entrances?, options).map_err(error::stream)?;
         Ok(Self { server, name })
@@ -157,11 +160,11 @@ impl TensorShard {
         let mut exports = Exports::with_room(1);
         let span = memory_of(&mut exports, memory, Want::WritableBytes)?;
         let keeper = KeptExports::new(exports);
+        // Of an arena's block other processes are told where it lies.
+        let block = block_under(memory).and_then(|buffer| buffer.get().lease());
         let published = py.detach(|| {
-            self.server.run(move |shard| {
-                let published = shard.publish(&name, description, span, keeper);
-                published.map_err(|(refused, _)| refused)
-            })
+            let memory = (span, block.as_ref());
+            self.server.publish(name, description, memory, keeper)
         });
         kept::end_exports(py);
         let key = published.map_err(error::stream)?;

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::inbox::fill;
 use crate::names::{Meaning, Unknown};
 use crate::requester::Rows;
+use crate::shm::{Lying, Stand};
 use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
 use crate::table::{Description, Found, Key, Table, check_indices, check_slice};
@@ -113,12 +114,22 @@ impl<K> Shard<K> {
         memory: Span,
         keeper: K,
     ) -> Result<Key, (Error, K)> {
+        self.publish_lying(name, description, (memory, None), keeper)
+    }
+
+    /// The same with where others may map the memory.
+    pub(crate) fn publish_lying(
+        &mut self,
+        name: &str,
+        description: Description,
+        (memory, lying): (Span, Option<Lying>),
+        keeper: K,
+    ) -> Result<Key, (Error, K)> {
         match self.table.check(name, &description, memory) {
             Ok(row_bytes) => {
-                let key = self
-                    .table
-                    .publish(name, description, row_bytes, memory, keeper);
-                Ok(key)
+                let memory = (memory, lying);
+                let table = &mut self.table;
+                Ok(table.publish(name, description, row_bytes, memory, keeper))
             }
             Err(error) => Err((error, keeper)),
         }
@@ -127,6 +138,15 @@ impl<K> Shard<K> {
     /// Have `board` say which tensors may be read from shared memory, from now on.
     pub fn attach(&mut self, board: Board) {
         self.table.attach(board);
+    }
+
+    /// Have tensors told of where others can map them; none is there yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Board::new`].
+    pub(crate) fn attach_stand(&mut self, stand: Stand) -> Result<(), Error> {
+        self.table.attach_stand(stand)
     }
 
     /// Make a name mean nothing. Answers that have been asked for still go out.

@@ -2,5 +2,6 @@
 #![allow(unsafe_code)]
 pub(crate) mod arithmetic;
 pub(crate) mod board;
+pub(crate) mod near;
 pub(crate) mod span;
 pub(crate) mod staging;

@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::names::frame::NAME_BYTES_MAX;
 use crate::names::{Meaning, Unknown, nearest};
 use crate::requester::Rows;
+use crate::shm::{Lying, Stand};
 use crate::sys::arithmetic;
 use crate::sys::span::{Span, Words};
 use crate::wire::Operation;
@@ -42,6 +43,15 @@ pub(crate) struct Tensor {
     pub(crate) file: Option<Filed>,
     /// The number of its memory, or of its file's.
     pub(crate) ground: u32,
+    /// Keeps the descriptor by which others map it.
+    lying: Option<Lying>,
+}
+
+/// Where the rows of a tensor are.
+struct Place {
+    memory: Span,
+    lying: Option<Lying>,
+    file: Option<Filed>,
 }
 
 /// All tensors of a shard.
@@ -56,6 +66,8 @@ pub(crate) struct Table<K> {
     /// Memory for rows that are read from files; one pull has to do with it.
     pub(crate) staging_bytes: u64,
     board: Option<Board>,
+    /// What the board is on, where others can map it.
+    stand: Option<Stand>,
 }
 
 /// What an entry's tensor is.
@@ -80,6 +92,7 @@ impl<K> Table<K> {
             tensors_max,
             staging_bytes: 0,
             board: None,
+            stand: None,
         }
     }
 
@@ -94,6 +107,17 @@ impl<K> Table<K> {
             board.end(id, tensor.version);
         }
         self.board = Some(board);
+    }
+
+    /// The same with a board that others can map.
+    ///
+    /// # Errors
+    ///
+    /// As [`Board::new`].
+    pub(crate) fn attach_stand(&mut self, stand: Stand) -> Result<(), Error> {
+        self.attach(stand.board()?);
+        self.stand = Some(stand);
+        Ok(())
     }
 
     /// Check what is to be published, and return the size of a row.
@@ -154,17 +178,28 @@ impl<K> Table<K> {
         description.check()
     }
 
-    /// Make a name mean this memory; what it meant before is dropped. `row_bytes` is what `check` returned.
+    /// Make a name mean this memory; what it meant before is dropped. `row_bytes` is what `check` returned,
+    /// `lying` is where others may map the memory.
     pub(crate) fn publish(
         &mut self,
         name: &str,
         description: Description,
         row_bytes: u64,
-        memory: Span,
+        (memory, lying): (Span, Option<Lying>),
         keeper: K,
     ) -> Key {
         let ground = self.grounds.insert(Keeper::Lender(keeper));
-        self.offer(name, description, row_bytes, (memory, None), ground)
+        self.offer(
+            name,
+            description,
+            row_bytes,
+            Place {
+                memory,
+                lying,
+                file: None,
+            },
+            ground,
+        )
     }
 
     /// As `publish`, for rows of a file that the driver calls `number`.
@@ -182,7 +217,11 @@ impl<K> Table<K> {
             rows,
             row_bytes,
         };
-        let place = (Span::EMPTY, Some(filed));
+        let place = Place {
+            memory: Span::EMPTY,
+            lying: None,
+            file: Some(filed),
+        };
         self.offer(name, description, row_bytes, place, ground)
     }
 
@@ -191,9 +230,15 @@ impl<K> Table<K> {
         name: &str,
         description: Description,
         row_bytes: u64,
-        (memory, file): (Span, Option<Filed>),
+        place: Place,
         ground: u32,
     ) -> Key {
+        let Place {
+            memory,
+            lying,
+            file,
+        } = place;
+        let is_here = file.is_none();
         if let Some(&id) = self.names.get(name) {
             self.retire(id);
         }
@@ -222,6 +267,7 @@ impl<K> Table<K> {
             memory,
             file,
             ground,
+            lying,
         };
         match reused {
             Some(_) => self.tensors[id as usize] = tensor,
@@ -229,8 +275,12 @@ impl<K> Table<K> {
         }
         self.names.insert(name.into(), id);
         let key = Key { id, generation };
+        if let Some(stand) = &self.stand {
+            let lying = self.tensors[id as usize].lying.as_ref();
+            stand.place(id, lying, memory.bytes());
+        }
         if let Some(board) = &self.board
-            && file.is_none()
+            && is_here
         {
             board.publish(key);
         }
@@ -263,6 +313,7 @@ impl<K> Table<K> {
         if let Some(board) = &self.board {
             board.retire(id);
         }
+        tensor.lying = None;
         self.grounds.retire(tensor.ground);
         // After 2^32 drops an id has no generation left, and is not used again.
         if tensor.generation < u32::MAX {
@@ -340,6 +391,21 @@ impl<K> Table<K> {
             board.end(id, tensor.version);
         }
         tensor.version
+    }
+}
+
+impl<K> Drop for Table<K> {
+    /// Memory goes back to its keepers now: nobody may take it for tensors from here on.
+    fn drop(&mut self) {
+        if let Some(board) = &self.board {
+            let live = (0..)
+                .zip(&self.tensors)
+                .filter(|(_, tensor)| tensor.is_live);
+            live.for_each(|(id, _)| board.retire(id));
+        }
+        if let Some(stand) = &self.stand {
+            stand.close();
+        }
     }
 }
 

@@ -94,8 +94,15 @@ pub fn messages(socket: OwnedFd) -> Messages {
 
 /// Greet as a client does: the stream, and what was granted.
 pub fn greet(address: &Address, slots: u32) -> Result<(Wire, Welcome), forebay_tensor::Error> {
+    greet_with(address, Hello { slots, fabrics: 0 })
+}
+
+/// Greet with a hello of one's own.
+pub fn greet_with(
+    address: &Address,
+    hello: Hello,
+) -> Result<(Wire, Welcome), forebay_tensor::Error> {
     let messages = messages(dial(address));
-    let hello = Hello { slots, fabrics: 0 };
     messages.send(&mut vec![hello.encode()]).expect("sent");
     let answer = messages.recv(soon()).expect("answered");
     let welcome = Welcome::decode(answer[0].as_slice())?;
@@ -104,6 +111,11 @@ pub fn greet(address: &Address, slots: u32) -> Result<(Wire, Welcome), forebay_t
 
 pub fn link_with(address: &Address, change: impl FnOnce(&mut Limits)) -> TestLink {
     let (wire, welcome) = greet(address, 16).expect("welcome");
+    link_over(wire, &welcome, change)
+}
+
+/// Link over a stream whose server said welcome.
+pub fn link_over(wire: Wire, welcome: &Welcome, change: impl FnOnce(&mut Limits)) -> TestLink {
     let mut limits = Limits {
         slots: welcome.slots,
         grant_bytes: welcome.grant_bytes,

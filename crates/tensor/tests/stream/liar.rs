@@ -35,6 +35,7 @@ fn accept(listener: &UnixListener) -> Wire {
         slots: 16,
         grant_bytes: 16 << 20,
         incarnation: 1,
+        announced: None,
         note: Vec::new(),
     };
     messages.send(&mut vec![welcome.encode()]).expect("sent");

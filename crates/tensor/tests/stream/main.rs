@@ -6,6 +6,7 @@ mod endings;
 mod files;
 mod liar;
 mod moves;
+mod near;
 mod peers;
 mod ports;
 mod sys;

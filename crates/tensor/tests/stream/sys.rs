@@ -4,6 +4,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use forebay_memory::Lease;
 use forebay_tensor::Span;
 
 /// Bytes at a fixed address, of which no reference is ever made.
@@ -54,6 +55,12 @@ impl Drop for Memory {
         // SAFETY: from a leaked box of this size, and nobody has the memory any more.
         drop(unsafe { Box::from_raw(slice.as_ptr()) });
     }
+}
+
+/// The memory of a block, which the test keeps leased.
+pub fn of_lease(lease: &Lease) -> Span {
+    // SAFETY: the caller gives the lease as the keeper of whatever has the span.
+    unsafe { Span::new(lease.as_ptr(), lease.len()) }
 }
 
 /// A descriptor that its owner keeps open meanwhile.

@@ -125,15 +125,13 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Take over what is asked for; how many these are.
+    /// Take over what is asked for, each with its number in the batch.
     pub(super) fn ask(
         &mut self,
         batch: &Arc<Batch<M>>,
-        works: impl IntoIterator<Item = Work>,
-    ) -> usize {
-        let mut count = 0;
-        for (work, index) in works.into_iter().zip(0u32..) {
-            count += 1;
+        works: impl IntoIterator<Item = (u32, Work)>,
+    ) {
+        for (index, work) in works {
             let job = Job {
                 batch: Arc::clone(batch),
                 index,
@@ -147,7 +145,6 @@ impl<M: Send + Sync + 'static> Inner<M> {
                 Err(refused) => self.refuse(refused),
             }
         }
-        count
     }
 
     pub(super) fn ask_names(&mut self, batch: &Arc<Batch<M>>, names: &[&str]) {

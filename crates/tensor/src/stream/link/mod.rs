@@ -3,6 +3,7 @@
 //! The lock is held for one bounded turn, never across a wait. Lock order: a link's, then a batch's, then a port's.
 mod inner;
 mod lead;
+mod near;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,6 +18,7 @@ use super::error::Error;
 use super::port::{Core, Port};
 use crate::requester::{Limits, Pull, Push};
 use inner::Inner;
+use near::Near;
 
 /// One of a batch's operations.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,9 @@ pub struct Settings {
     /// What the server granted, and our own.
     pub limits: Limits,
 }
+
+/// Bytes that are copied at once for a port, whose thread has other things to do; more comes by the stream, in turns.
+const TURN_BYTES_MAX: u64 = 2 << 20;
 
 /// What a wait is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +69,7 @@ pub struct Link<M> {
     peer: Arc<str>,
     /// Wakes the thread that leads.
     wake: OwnedFd,
+    near: Near,
     own: Weak<Self>,
     epoch: u64,
 }
@@ -89,6 +95,7 @@ impl<M: Send + Sync + 'static> Link<M> {
             inner: Mutex::new(inner),
             peer,
             wake,
+            near: Near::default(),
             own: Weak::clone(own),
             epoch: forebay_memory::epoch(),
         }))
@@ -114,11 +121,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         works: impl IntoIterator<Item = Work>,
         timeout: Option<Duration>,
     ) -> Result<(), Error> {
-        let mut inner = self.lock()?;
-        let count = inner.ask(batch, works);
-        assert_eq!(count, batch.len(), "a batch of another size");
-        self.go(inner, batch, timeout, None);
-        Ok(())
+        self.ask(batch, works, (timeout, None), u64::MAX)
     }
 
     /// The same for a batch of which a port hears under the number `ticket`: at each end, or at the last one.
@@ -139,11 +142,34 @@ impl<M: Send + Sync + 'static> Link<M> {
     ) -> Result<Arc<Batch<M>>, Error> {
         let bell = Arc::clone(&port.core.bell);
         let batch = Batch::ported(memory, count, (bell, ticket), each);
-        let mut inner = self.lock()?;
-        let count = inner.ask(&batch, works);
-        assert_eq!(count, batch.len(), "a batch of another size");
-        self.go(inner, &batch, timeout, Some(port));
+        self.ask(&batch, works, (timeout, Some(port)), TURN_BYTES_MAX)?;
         Ok(batch)
+    }
+
+    /// Answer what can be from memory, up to `bytes_max`, and ask for the rest.
+    fn ask(
+        &self,
+        batch: &Arc<Batch<M>>,
+        works: impl IntoIterator<Item = Work>,
+        (timeout, port): (Option<Duration>, Option<&Port<M>>),
+        bytes_max: u64,
+    ) -> Result<(), Error> {
+        let mut count = 0;
+        let numbered = (0u32..).zip(works).inspect(|_| count += 1);
+        if let Some(reader) = self.reader() {
+            let rest = near::read_first(&reader, batch, numbered, bytes_max);
+            if !rest.is_empty() {
+                let mut inner = self.lock()?;
+                inner.ask(batch, rest);
+                self.go(inner, batch, timeout, port);
+            }
+        } else {
+            let mut inner = self.lock()?;
+            inner.ask(batch, numbered);
+            self.go(inner, batch, timeout, port);
+        }
+        assert_eq!(count, batch.len(), "a batch of another size");
+        Ok(())
     }
 
     /// Ask what names mean, as the one operation of a batch; a port hears of it under a number where there is one.
@@ -185,13 +211,19 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// Look at the socket without waiting; whether the link may be used.
+    /// Look at the socket without waiting, unless it was looked at a moment ago beside shared memory; whether the link
+    /// may be used.
     pub fn probe(&self) -> bool {
+        if self.was_seen() {
+            return true;
+        }
+        let now = Instant::now();
         let Ok(mut inner) = self.lock() else {
             return false;
         };
-        inner.turn(Instant::now());
+        inner.turn(now);
         inner.tell();
+        self.near.saw(now, inner.is_open());
         inner.is_open()
     }
 
@@ -217,6 +249,7 @@ impl<M: Send + Sync + 'static> Link<M> {
             }
             return;
         }
+        self.near.close();
         let mut inner = self.lock_any();
         inner.close();
         inner.tell();

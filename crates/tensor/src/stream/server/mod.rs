@@ -8,6 +8,7 @@ mod parts;
 mod reactor;
 mod reading;
 mod seats;
+mod showing;
 mod tally;
 mod time;
 
@@ -19,6 +20,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use forebay_blockio::BlockFile;
+use forebay_memory::Lease;
 use forebay_transport::Admission;
 use forebay_transport::native::Listening;
 use forebay_transport::tls;
@@ -30,6 +32,8 @@ pub use tally::Counters;
 use super::error::Error;
 use crate::greeting::Welcome;
 use crate::responder::{Shard, ShardLimits};
+use crate::shm::Chunks;
+use crate::sys::span::Span;
 use crate::table::{Description, FileRows, Key};
 use files::Files;
 use reactor::Reactor;
@@ -56,6 +60,8 @@ pub struct Options {
     pub note: Vec<u8>,
     /// What errors call the server.
     pub name: String,
+    /// Whether clients of the same host may read tensors where they lie.
+    pub shared_memory: bool,
 }
 
 impl Default for Options {
@@ -65,6 +71,7 @@ impl Default for Options {
             handshake: Duration::from_secs(5),
             note: Vec::new(),
             name: "the server".to_owned(),
+            shared_memory: true,
         }
     }
 }
@@ -98,6 +105,7 @@ pub struct Server<K> {
     thread: Mutex<Option<JoinHandle<()>>>,
     incarnation: u64,
     name: Arc<str>,
+    chunks: Chunks,
     epoch: u64,
 }
 
@@ -143,6 +151,7 @@ impl<K: Send + 'static> Server<K> {
             thread: Mutex::new(Some(thread)),
             incarnation,
             name,
+            chunks: Chunks::default(),
             epoch: forebay_memory::epoch(),
         })
     }
@@ -196,6 +205,26 @@ impl<K: Send + 'static> Server<K> {
         }
         self.common.ring();
         told.recv().map_err(|_| closed()) // the thread has ended, and dropped it
+    }
+
+    /// Publish a tensor; of memory in `block` clients of the same host are told where it lies.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`]; inside, as [`Shard::publish`].
+    pub fn publish(
+        &self,
+        name: String,
+        description: Description,
+        (memory, block): (Span, Option<&Lease>),
+        keeper: K,
+    ) -> Result<Result<Key, crate::Error>, Error> {
+        self.check()?;
+        let lying = block.and_then(|block| self.chunks.find(block, memory));
+        self.run(move |shard| {
+            let published = shard.publish_lying(&name, description, (memory, lying), keeper);
+            published.map_err(|(refused, _)| refused)
+        })
     }
 
     /// Which run of a server this is.

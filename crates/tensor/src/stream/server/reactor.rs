@@ -13,12 +13,14 @@ use rustix::io::Errno;
 use super::files::Files;
 use super::guest::{Guest, Verdict};
 use super::seats::{Occupant, Place, Seats};
+use super::showing::show;
 use super::tally::Tally;
 use super::time::Clock;
 use super::{Common, Entrance, Options};
 use crate::error::Error;
 use crate::greeting::{Hello, Welcome};
 use crate::responder::{PeerId, Shard};
+use crate::shm::Announced;
 use crate::stream::channel::{Channel, Fault};
 use crate::stream::exchange::{self, Machine, Pieces, Standing};
 use crate::sys::span::Span;
@@ -60,6 +62,8 @@ pub(super) struct Reactor<K> {
     pub(super) guests: usize,
     options: Options,
     incarnation: u64,
+    /// Where its board is, if others can map it.
+    announced: Option<Announced>,
     again: Vec<Place>,
     pieces: Pieces,
     pub(super) files: Files,
@@ -99,7 +103,7 @@ impl<K: Send> Machine for Answering<'_, K> {
 impl<K: Send> Reactor<K> {
     pub(super) fn new(
         entrances: Vec<Entrance>,
-        (shard, options): (Shard<K>, Options),
+        (mut shard, options): (Shard<K>, Options),
         incarnation: u64,
         common: Arc<Common<K>>,
     ) -> Result<Self, Errno> {
@@ -115,6 +119,7 @@ impl<K: Send> Reactor<K> {
             tls: entrance.tls,
             admission: entrance.admission,
         });
+        let announced = show(&mut shard, &options, incarnation, &common.tally);
         let mut reactor = Self {
             epoll,
             ways: ways.collect(),
@@ -126,6 +131,7 @@ impl<K: Send> Reactor<K> {
             guests: 0,
             options,
             incarnation,
+            announced,
             again: Vec::new(),
             pieces: exchange::pieces(),
             files: Files::default(),
@@ -328,6 +334,9 @@ impl<K: Send> Reactor<K> {
             slots: hello.slots.min(limits.slots),
             grant_bytes: limits.grant_bytes,
             incarnation: self.incarnation,
+            announced: self
+                .announced
+                .filter(|_| hello.fabrics & Hello::SHARED_MEMORY != 0),
             note: self.options.note.clone(),
         })
     }

@@ -35,7 +35,7 @@ pub struct Counters {
     pub received_bytes: u64,
     /// To peers, after the greeting.
     pub sent_bytes: u64,
-    /// Why the last one was refused or broke.
+    /// Why the last one was refused or broke, or why nothing can be read from shared memory.
     pub failure: Option<String>,
 }
 
@@ -43,6 +43,11 @@ impl Tally {
     /// Count one, and keep why.
     pub(super) fn fail(&self, which: &AtomicU64, why: String) {
         which.fetch_add(1, Ordering::Relaxed);
+        self.note(why);
+    }
+
+    /// Keep why something is not to be had.
+    pub(super) fn note(&self, why: String) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 

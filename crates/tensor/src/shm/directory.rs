@@ -1,0 +1,71 @@
+//! Where each tensor lies, in memory that others map for reading.
+//!
+//! An entry is written while the board says that its id means nothing, and read as rows are: between two looks at the
+//! board, so that it is of the generation that was asked for.
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::sys::board::SharedWords;
+use crate::sys::span::Span;
+
+/// Bytes of an entry.
+pub(super) const ENTRY_BYTES: usize = 32;
+const ENTRY_WORDS: usize = ENTRY_BYTES / 8;
+
+/// Where a tensor lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The number of the owner's descriptor of the chunk.
+    pub(super) descriptor: u32,
+    /// What the descriptor is of.
+    pub(super) inode: u64,
+    /// From the chunk's beginning.
+    pub(super) offset: u64,
+    /// All of the tensor.
+    pub(super) bytes: u64,
+}
+
+/// An entry for each id.
+#[derive(Debug)]
+pub(super) struct Directory {
+    words: SharedWords,
+}
+
+impl Directory {
+    /// None where the memory is not aligned.
+    pub(super) fn new(memory: Span) -> Option<Self> {
+        SharedWords::new(memory).map(|words| Self { words })
+    }
+
+    /// Say where a tensor lies; None: nowhere that others can map.
+    pub(super) fn set(&self, id: u32, entry: Option<Entry>) {
+        let Some(at) = self.place(id) else {
+            return;
+        };
+        let words = entry.map_or([0; ENTRY_WORDS], |entry| {
+            // One more than the number, since 0 is a descriptor too.
+            let descriptor = u64::from(entry.descriptor) + 1;
+            [descriptor, entry.inode, entry.offset, entry.bytes]
+        });
+        for (place, word) in (at..).zip(words) {
+            self.words.at(place).store(word, Relaxed);
+        }
+    }
+
+    /// Where it lies, if the board has said before, and says after, that the id means it.
+    pub(super) fn get(&self, id: u32) -> Option<Entry> {
+        let at = self.place(id)?;
+        let word = |place: usize| self.words.at(at + place).load(Relaxed);
+        let descriptor = u32::try_from(word(0).checked_sub(1)?).ok()?;
+        Some(Entry {
+            descriptor,
+            inode: word(1),
+            offset: word(2),
+            bytes: word(3),
+        })
+    }
+
+    fn place(&self, id: u32) -> Option<usize> {
+        let at = id as usize * ENTRY_WORDS;
+        (at + ENTRY_WORDS <= self.words.count()).then_some(at)
+    }
+}

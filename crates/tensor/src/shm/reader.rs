@@ -1,0 +1,282 @@
+//! A requester of the same host and user: it copies rows out of the owner's chunks.
+//!
+//! A pull looks at the board, copies, and looks again (see [`crate::board`]). What cannot be read is asked for by the
+//! stream, which has the last word about everything: rows outside, tensors that were dropped, an owner that is gone.
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use forebay_memory::Window;
+
+use super::directory::Directory;
+use super::process::Process;
+use super::{Announced, layout};
+use crate::board::{BOARD_BYTES, Board, Missed};
+use crate::requester::{Pull, Rows};
+use crate::sys::board::SharedWords;
+use crate::sys::near;
+use crate::sys::span::Span;
+use crate::table::check_slice;
+
+/// Chunks of one owner that are mapped at once.
+const WINDOWS_MAX: usize = 1024;
+
+/// How often pulls were answered from memory, and how often not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Pulls that were answered from memory.
+    pub pulls: u64,
+    /// Their rows' bytes.
+    pub bytes: u64,
+    /// The owner wrote each time that they were read.
+    pub busy: u64,
+    /// The tensor is not there any more, or is another one.
+    pub stale: u64,
+    /// The tensor does not lie in memory that can be mapped, or what is asked for is not inside of it.
+    pub elsewhere: u64,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    pulls: AtomicU64,
+    bytes: AtomicU64,
+    busy: AtomicU64,
+    stale: AtomicU64,
+    elsewhere: AtomicU64,
+}
+
+/// A tensor that was found.
+#[derive(Clone, Debug)]
+struct Place {
+    generation: u32,
+    memory: Span,
+    /// Keeps the memory mapped.
+    window: Arc<Window>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By id.
+    places: Vec<Option<Place>>,
+    /// By inode.
+    windows: HashMap<u64, Weak<Window>>,
+}
+
+/// The board, the directory and the chunks of one owner, mapped for reading. Any thread may use it.
+#[derive(Debug)]
+pub struct Reader {
+    header: SharedWords,
+    board: Board,
+    directory: Directory,
+    process: Process,
+    known: Mutex<Known>,
+    tally: Tally,
+    /// Keeps the memory of header, board and directory mapped.
+    _window: Window,
+}
+
+impl Reader {
+    /// Map what the owner announced.
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be, in words: it is on another host, of another user, or has ended.
+    pub fn open(announced: Announced, incarnation: u64) -> Result<Self, String> {
+        let process = Process::open(announced.process)
+            .map_err(|errno| format!("its process is not to be found here: {errno}"))?;
+        let memory = process
+            .memory(announced.descriptor, announced.inode)
+            .map_err(|errno| format!("its board cannot be opened: {errno}"))?;
+        let window = Window::open(&memory).map_err(|error| error.to_string())?;
+        let other = || "its board is another one's".to_owned();
+        let all = near::of_window(&window);
+        if all.bytes() < layout::HEADER_BYTES {
+            return Err(other());
+        }
+        let header = SharedWords::new(all.part(0, layout::HEADER_BYTES)).ok_or_else(other)?;
+        let word = |place: usize| header.at(place).load(Acquire);
+        let is_it = word(layout::WORD_MAGIC) == layout::MAGIC
+            && word(layout::WORD_INCARNATION) == incarnation;
+        let rest = all.after(layout::HEADER_BYTES);
+        let tensors = usize::try_from(word(layout::WORD_TENSORS)).unwrap_or(usize::MAX);
+        let board_bytes = tensors.saturating_mul(BOARD_BYTES);
+        if !is_it || board_bytes > rest.bytes() {
+            return Err(other());
+        }
+        let board = Board::new(rest.part(0, board_bytes)).map_err(|error| error.to_string())?;
+        let directory = Directory::new(rest.after(board_bytes)).ok_or_else(other)?;
+        Ok(Self {
+            header,
+            board,
+            directory,
+            process,
+            known: Mutex::default(),
+            tally: Tally::default(),
+            _window: window,
+        })
+    }
+
+    /// Whether the owner has closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.header.at(layout::WORD_CLOSED).load(Acquire) != 0
+    }
+
+    /// Copy the rows of a pull; the version that they are of. None: they are to be asked for.
+    ///
+    /// Where there are none, `out` may have been written: nothing that is in it means anything.
+    pub fn pull(&self, pull: &Pull) -> Option<u64> {
+        if pull.rows.count() == 0 {
+            return None; // which is over at once, and of no version
+        }
+        let tally = &self.tally;
+        let place = self.place(pull).and_then(|place| match place {
+            Some(place) if fits(pull, place.memory) => Ok(place),
+            _ => Err(Missed::Absent),
+        });
+        let read = place.and_then(|place| {
+            let mut is_inside = true;
+            let version = self.board.read(pull.tensor, || {
+                is_inside = copy(pull, place.memory);
+            })?;
+            drop(place.window);
+            if is_inside {
+                Ok(version)
+            } else {
+                Err(Missed::Absent)
+            }
+        });
+        match read {
+            Ok(version) => {
+                tally.pulls.fetch_add(1, Relaxed);
+                let bytes = pull.rows.count() * pull.row_bytes;
+                tally.bytes.fetch_add(bytes, Relaxed);
+                return Some(version);
+            }
+            Err(Missed::Busy) => tally.busy.fetch_add(1, Relaxed),
+            Err(Missed::Absent) => tally.elsewhere.fetch_add(1, Relaxed),
+            Err(Missed::Stale(_)) => {
+                self.forget(pull.tensor.id);
+                tally.stale.fetch_add(1, Relaxed)
+            }
+        };
+        None
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        let tally = &self.tally;
+        Counters {
+            pulls: tally.pulls.load(Relaxed),
+            bytes: tally.bytes.load(Relaxed),
+            busy: tally.busy.load(Relaxed),
+            stale: tally.stale.load(Relaxed),
+            elsewhere: tally.elsewhere.load(Relaxed),
+        }
+    }
+
+    /// Where the tensor of a pull lies; its chunk is mapped on first use.
+    fn place(&self, pull: &Pull) -> Result<Option<Place>, Missed> {
+        let key = pull.tensor;
+        let at = key.id as usize;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Some(place)) = known.places.get(at)
+            && place.generation == key.generation
+        {
+            return Ok(Some(place.clone()));
+        }
+        let mut entry = None;
+        self.board
+            .read(key, || entry = self.directory.get(key.id))?;
+        let Some(entry) = entry else {
+            return Ok(None);
+        };
+        let Some(window) = self.window(&mut known, entry.descriptor, entry.inode) else {
+            return Ok(None);
+        };
+        let all = near::of_window(&window);
+        let range = (usize::try_from(entry.offset), usize::try_from(entry.bytes));
+        let memory = match range {
+            (Ok(offset), Ok(bytes)) if offset <= all.bytes() && bytes <= all.bytes() - offset => {
+                all.part(offset, bytes)
+            }
+            _ => return Ok(None),
+        };
+        let place = Place {
+            generation: key.generation,
+            memory,
+            window,
+        };
+        if known.places.len() <= at {
+            known.places.resize(at + 1, None);
+        }
+        known.places[at] = Some(place.clone());
+        Ok(Some(place))
+    }
+
+    fn window(&self, known: &mut Known, descriptor: u32, inode: u64) -> Option<Arc<Window>> {
+        if let Some(window) = known.windows.get(&inode).and_then(Weak::upgrade) {
+            return Some(window);
+        }
+        known.windows.retain(|_, window| window.strong_count() > 0);
+        if known.windows.len() >= WINDOWS_MAX {
+            return None;
+        }
+        let memory = self.process.memory(descriptor, inode).ok()?;
+        let window = Arc::new(Window::open(&memory).ok()?);
+        known.windows.insert(inode, Arc::downgrade(&window));
+        Some(window)
+    }
+
+    /// Let go of a tensor that is no more; with its last one, of a chunk.
+    fn forget(&self, id: u32) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = known.places.get_mut(id as usize) {
+            *place = None;
+        }
+    }
+}
+
+/// Whether a pull is of the tensor that lies there, of rows that it has, and into memory for them.
+/// Whatever is not is refused by who carries pulls over the stream, in words.
+fn fits(pull: &Pull, memory: Span) -> bool {
+    let all = pull.rows_total.checked_mul(pull.row_bytes);
+    let count = pull.rows.count();
+    let out = pull.out.bytes() as u64;
+    let has_room = match pull.places {
+        None => count.checked_mul(pull.row_bytes) == Some(out),
+        Some(places) => places.count() as u64 == count,
+    };
+    let has_rows = match pull.rows {
+        Rows::Slice { first, count } => check_slice(pull.rows_total, first, count).is_ok(),
+        Rows::Indices(_) => true, // looked at as they are used
+    };
+    pull.row_bytes > 0 && all == Some(memory.bytes() as u64) && has_room && has_rows
+}
+
+/// Copy the rows of a pull that fits; whether all row numbers and places were inside.
+#[allow(clippy::cast_possible_truncation)] // inside of memory, whose size is counted in `usize`
+fn copy(pull: &Pull, memory: Span) -> bool {
+    let row_bytes = pull.row_bytes as usize;
+    let row = |number: u64| memory.part(number as usize * row_bytes, row_bytes);
+    if let (Rows::Slice { first, count }, None) = (pull.rows, pull.places) {
+        let rows = memory.part(first as usize * row_bytes, count as usize * row_bytes);
+        pull.out.copy_from(rows);
+        return true;
+    }
+    let room = (pull.out.bytes() / row_bytes) as u64;
+    for at in 0..pull.rows.count() {
+        // By value: whoever lent them may change them meanwhile.
+        let number = match pull.rows {
+            Rows::Slice { first, .. } => first + at,
+            Rows::Indices(words) => words.get(at as usize),
+        };
+        let place = pull.places.map_or(at, |places| places.get(at as usize));
+        if number >= pull.rows_total || place >= room {
+            return false;
+        }
+        let to = pull.out.part(place as usize * row_bytes, row_bytes);
+        to.copy_from(row(number));
+    }
+    true
+}
