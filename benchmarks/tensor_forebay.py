@@ -43,12 +43,10 @@ def connect_near(url: str, size: int) -> Iterator[Puller]:
     Raises:
         NotImplementedError: they do.
     """
-    with _pulls(url, size) as (client, out, each):
+    with _pulls(url, size, "auto") as (client, out, each):
         client.pull_many(each[:IN_FLIGHT])
         if client.metrics()["received_bytes"] > IN_FLIGHT * size:
-            raise NotImplementedError(
-                "forebay.tensor has no shared-memory fabric: a socket was used"
-            )
+            raise NotImplementedError(f"a socket was used: {client.metrics()['fabric']}")
         yield _puller(client, out, each)
 
 
@@ -62,11 +60,11 @@ def connect_planned(url: str, size: int) -> Iterator[Puller]:
 
 
 @contextmanager
-def _pulls(url: str, size: int) -> Iterator[tuple[Any, Bytes, list[Any]]]:
+def _pulls(url: str, size: int, fabric: str = "stream") -> Iterator[tuple[Any, Bytes, list[Any]]]:
     from forebay.tensor import TensorClient
 
     out = destinations(size)
-    with TensorClient(url) as client:
+    with TensorClient(url, fabric=fabric) as client:
         handles = [client.tensor(f"tensor/{number}") for number in range(TENSORS)]
         yield client, out, [(handle, None, row) for handle, row in zip(handles, out, strict=True)]
 

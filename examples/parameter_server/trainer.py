@@ -27,7 +27,10 @@ class Trainer(forebay.Service):
         self._model = model
         self._log = log
         # Results of pulls lie in memory that is mapped once, and used again.
-        self._client = forebay.TensorClient(urls, arena=forebay.Arena("1GiB"), slots=slots)
+        # As between machines, which slots are for: on one host rows would be read where they lie.
+        self._client = forebay.TensorClient(
+            urls, arena=forebay.Arena("1GiB"), slots=slots, fabric="stream"
+        )
         self._tables = [self._client.tensor(model.table(each)) for each in range(model.tables)]
         self._layers = [self._client.tensor(name) for name in model.layers]
         self._weights = [self._client.pull(layer) for layer in self._layers]

@@ -16,6 +16,14 @@ from tests.tensor.shards import ServerProcess, serving, url_in
 TABLE = np.arange(1000, dtype="f4").reshape(100, 10)
 
 
+@pytest.fixture(autouse=True)
+def fabric(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Go by connections, where a test is not also about memory that both map."""
+    chosen: str = getattr(request, "param", "stream")
+    monkeypatch.setenv("FOREBAY_TENSOR_FABRIC", chosen)
+    return chosen
+
+
 @pytest.fixture(params=[1, 3], ids=["one shard", "three shards"])
 def shards(request: pytest.FixtureRequest) -> int:
     """How many shards there are."""

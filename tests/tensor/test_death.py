@@ -29,12 +29,6 @@ LARGE = np.ones((64, 16_384), "f4")
 SMALL = np.ones((10, 4), "f4")
 
 
-@pytest.fixture(autouse=True)
-def _over_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stopped server answers nothing, where its memory is not read."""
-    monkeypatch.setenv("FOREBAY_TENSOR_FABRIC", "stream")
-
-
 def outstanding(client: TensorClient | AsyncTensorClient) -> bool:
     """Whether something is with the server."""
     return client.metrics().get("outstanding", 0) > 0

@@ -17,6 +17,8 @@ from tests.tensor.contents import CONTENTS, same
 from tests.tensor.faces import Face
 from tests.tensor.shards import serving, url_in
 
+pytestmark = pytest.mark.parametrize("fabric", ["auto", "stream"], indirect=True)
+
 
 def test_pull_many_gives_all_in_order(face: Face) -> None:
     """Slices, rows, whole tensors, with and without out, beside each other."""

@@ -15,6 +15,8 @@ from tests.tensor.contents import same
 from tests.tensor.faces import FACES, face_of
 from tests.tensor.shards import serving, url_in
 
+pytestmark = pytest.mark.parametrize("fabric", ["auto", "stream"], indirect=True)
+
 ROWS_MAX = 23
 DTYPES = ("f4", "i2", "c16", "u8", "f2")
 NAMES = ("one", "two")

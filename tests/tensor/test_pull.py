@@ -16,6 +16,8 @@ from tests.tensor.contents import ASKED, CONTENTS, picked, same
 from tests.tensor.faces import FACES, Face, face_of
 from tests.tensor.shards import serving, url_in
 
+pytestmark = pytest.mark.parametrize("fabric", ["auto", "stream"], indirect=True)
+
 
 @pytest.mark.parametrize("face_name", FACES)
 def test_every_dtype_and_every_way_to_say_rows(tmp_path: Path, shards: int, face_name: str) -> None:

@@ -15,6 +15,8 @@ from tests.tensor.contents import ASKED, CONTENTS, ROWS, picked, same
 from tests.tensor.faces import FACES, Face, face_of
 from tests.tensor.shards import serving, url_in
 
+pytestmark = pytest.mark.parametrize("fabric", ["auto", "stream"], indirect=True)
+
 NUMBERS = ("f4", "f2", "f8", "c8", "c16", "i1", "u2", "i8")
 
 

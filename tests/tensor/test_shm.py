@@ -19,6 +19,8 @@ from tests.tensor.contents import ASKED, CONTENTS, picked, same
 from tests.tensor.faces import FACES, face_of
 from tests.tensor.shards import ServerProcess, serving, until, url_in
 
+pytestmark = pytest.mark.parametrize("fabric", ["auto"], indirect=True)
+
 URLS = ("unix", "tcp")
 
 
@@ -88,7 +90,7 @@ def test_a_server_that_shares_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     """Where the memory is not to be had the connection carries everything, and says why."""
     monkeypatch.setenv("FOREBAY_TENSOR_FABRIC", "stream")
     with serving(tmp_path, {"table": TABLE}):
-        monkeypatch.delenv("FOREBAY_TENSOR_FABRIC")
+        monkeypatch.setenv("FOREBAY_TENSOR_FABRIC", "auto")
         with TensorClient(url_in(tmp_path), shards=1) as client:
             assert same(client.pull("table"), TABLE)
             assert "the server offers none" in client.metrics()["fabric"]
