@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PNG = b"\x89PNG\r\n\x1a\n"
-SMALL = ("--quick", "--tables", "3", "--rows", "40", "--steps", "80", "--batch", "32")
+SMALL = ("--quick", "--tables", "3", "--rows", "40", "--steps", "200", "--batch", "128")
 
 
 def example(*options: str) -> str:

@@ -397,6 +397,7 @@ async def leave_waiting(
         await asyncio.to_thread(client.submit, "note", (timeout,), None, timeout)
         for timeout in timeouts
     ]
+    await until(lambda: not all(session._tasks for session in server._sessions))
     (session,) = (session for session in server._sessions if not session._tasks)
     await until(lambda: session._connection.counters()["inbox_calls"] == len(timeouts))
     await server.aclose()
