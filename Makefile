@@ -15,7 +15,7 @@ TEST_PACKAGES := strace
 BENCH_PACKAGES := fio postgresql redis-server
 
 # Most tests wait for other processes, or for time, more than they compute.
-TEST_PROCESSES := 3
+TEST_PROCESSES := 2
 
 # Before the commands of Rust's tests, such as "nice", where they run beside Python's.
 NICE :=

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -18,16 +17,6 @@ def feed(path: Path, data: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     try:
         os.write(descriptor, data)
-    finally:
-        os.close(descriptor)
-
-
-def drain(path: Path) -> None:
-    """Take what is in the pipe, if anything is."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        with contextlib.suppress(BlockingIOError):
-            os.read(descriptor, 1 << 16)
     finally:
         os.close(descriptor)
 

@@ -294,9 +294,10 @@ def test_a_stream_cut_without_close_notify_is_an_error(
     preface = plain_preface()
 
     async def main() -> None:
-        ended = asyncio.Event()
+        begun, ended = threading.Event(), asyncio.Event()
 
         async def handle(connection: AsyncConnection) -> None:
+            begun.set()
             try:
                 await connection.recv()
             except BrokenError as error:
@@ -307,12 +308,15 @@ def test_a_stream_cut_without_close_notify_is_an_error(
             with python_peer(url, authority) as peer:
                 peer.sendall(preface)
                 peer.recv(32)
+                # What is cut before that is handed to nobody.
+                assert begun.wait(20)
                 if politely:
                     with contextlib.suppress(OSError):
                         peer.unwrap()
 
         async with listen(ANY, handle, tls=server) as listener:
             for politely in (False, True):
+                begun.clear()
                 ended.clear()
                 await asyncio.to_thread(cut, listener.url, politely=politely)
                 await ended.wait()
