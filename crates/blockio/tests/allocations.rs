@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use engine::{Engine, Folder, await_into, pattern, read};
 use forebay_blockio::{BlockFile, Completions, Files, Patient};
-use sys::{Counting, Loan, allocations};
+use sys::Loan;
+use sys::counting::{Counting, allocations};
 
 #[global_allocator]
 static HEAP: Counting = Counting;

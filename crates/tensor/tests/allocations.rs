@@ -9,7 +9,8 @@ use forebay_tensor::{
     Description, Dtype, End, Key, Limits, Number, Operation, Outcome, PeerId, Pull, Push,
     Requester, Rows, Shard, ShardLimits, Span, Words,
 };
-use sys::{Counting, Loan, allocations, carry};
+use sys::counting::{Counting, allocations};
+use sys::{Loan, carry};
 
 #[global_allocator]
 static HEAP: Counting = Counting;

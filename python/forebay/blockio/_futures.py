@@ -16,7 +16,7 @@ import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.blockio import _forks
+from forebay import _forks
 from forebay.errors import ClosedError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.blockio import _forks
+from forebay import _forks
 from forebay.errors import ClosedError, Error
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from forebay import _core
+from forebay import _core, _forks
 from forebay.errors import BrokenError, ClosedError, DeadlineError, StaleError
-from forebay.tensor import _forks
 from forebay.tensor._futures import tickets
 from forebay.tensor._outcome import Arrivals, cancel, raise_failure, take_versions
 from forebay.tensor._ref import Book, too_restless

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from forebay import _forks
 from forebay.configuration import find_configuration
 from forebay.errors import ConfigError, StaleError
-from forebay.tensor import _forks, _futures
+from forebay.tensor import _futures
 from forebay.tensor._addresses import addresses
 from forebay.tensor._blocking import each, run
 from forebay.tensor._calls import METHODS, Calls, Make

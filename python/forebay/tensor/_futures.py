@@ -14,9 +14,8 @@ import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay import _core
+from forebay import _core, _forks
 from forebay.errors import ClosedError
-from forebay.tensor import _forks
 from forebay.tensor._outcome import cancel, raise_failure
 
 if TYPE_CHECKING:

@@ -1,12 +1,13 @@
 //! What tests do with memory, signals and the heap that needs `unsafe`.
 #![allow(unsafe_code, dead_code)] // each test uses a part of it
-use std::alloc::{GlobalAlloc, Layout, System, alloc_zeroed, dealloc};
+pub mod counting;
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::thread::JoinHandleExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use forebay_blockio::{Batch, Error, Files, Keeper, Lent, Memory, Operation, Operations, Results};
@@ -154,34 +155,4 @@ pub fn put_over(descriptor: RawFd, file: &impl AsFd) {
     let file = file.as_fd().as_raw_fd();
     // SAFETY: numbers only; what the owner of `descriptor` makes of it is what the test is about.
     assert_eq!(unsafe { libc::dup2(file, descriptor) }, descriptor);
-}
-
-/// Counts what all threads ask of the heap.
-pub struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-/// Allocations so far.
-pub fn allocations() -> u64 {
-    ALLOCATIONS.load(Ordering::Relaxed)
-}
-
-// SAFETY: the system's allocator, and a number beside it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps to the contract of this function, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        // SAFETY: as in `alloc`.
-        unsafe { System.dealloc(start, layout) };
-    }
-
-    unsafe fn realloc(&self, start: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as in `alloc`.
-        unsafe { System.realloc(start, layout, bytes) }
-    }
 }

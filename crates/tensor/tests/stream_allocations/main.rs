@@ -4,6 +4,8 @@
 #[path = "../stream/connect.rs"]
 #[allow(dead_code)] // of what the other tests use
 mod connect;
+#[path = "../../../blockio/tests/sys/counting.rs"]
+#[allow(unsafe_code)]
 mod counting;
 #[path = "../stream/sys.rs"]
 #[allow(dead_code)] // as above
@@ -15,14 +17,17 @@ use forebay_tensor::stream::{Batch, Options};
 use forebay_tensor::{Operation, Rows};
 
 use connect::{Kept, TestLink, assert_well, finish, link, places, publish, server_at};
-use counting::sys::allocations;
+use counting::{Counting, allocations};
+
+#[global_allocator]
+static HEAP: Counting = Counting;
 
 /// Of a batch at most, for its lists and the server's.
-const FOR_A_BATCH: usize = 32;
+const FOR_A_BATCH: u64 = 32;
 
 /// Allocations of one batch, once everything is warm.
-fn of_batch(link: &TestLink, kept: &Kept, works: &[forebay_tensor::stream::Work]) -> usize {
-    let mut least = usize::MAX;
+fn of_batch(link: &TestLink, kept: &Kept, works: &[forebay_tensor::stream::Work]) -> u64 {
+    let mut least = u64::MAX;
     for _ in 0..15 {
         let memory = kept.clone();
         let before = allocations();

@@ -1,8 +1,9 @@
 //! What tests do with memory and the heap that needs `unsafe`.
 #![allow(unsafe_code)]
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "../../../blockio/tests/sys/counting.rs"]
+pub mod counting;
+
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_tensor::Span;
 
@@ -60,35 +61,5 @@ pub fn carry(from: &[Span], to: &[Span]) -> usize {
         }
         (source, target) = (source.after(count), target.after(count));
         moved += count;
-    }
-}
-
-/// Counts what all threads ask of the heap.
-pub struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-/// Allocations so far.
-pub fn allocations() -> u64 {
-    ALLOCATIONS.load(Ordering::Relaxed)
-}
-
-// SAFETY: the system's allocator, and a number beside it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps to the contract of this function, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        // SAFETY: as in `alloc`.
-        unsafe { System.dealloc(start, layout) };
-    }
-
-    unsafe fn realloc(&self, start: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as in `alloc`.
-        unsafe { System.realloc(start, layout, bytes) }
     }
 }

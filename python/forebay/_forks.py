@@ -1,4 +1,4 @@
-"""What a forked child must not use of its parent's clients: sockets, threads, locks.
+"""What a forked child must not use of its parent's objects: sockets, threads, locks, rings.
 
 What was the parent's is kept for good, because ending it in the child would touch the parent's.
 """
@@ -24,7 +24,7 @@ _of_parents: list[object] = []
 
 
 def watch(made: Forgetful) -> None:
-    """Have it refuse everything in a forked child."""
+    """Have it let go, in a forked child, of what is its parent's."""
     _register()
     _watched.add(made)
 

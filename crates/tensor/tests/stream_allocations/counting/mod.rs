@@ -1,2 +1,0 @@
-//! How often the process has allocated.
-pub mod sys;
