@@ -5,9 +5,10 @@
 //! processes, the next one is never there yet, and what looks is in the way of what works.
 
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::blocking::spin;
 use crate::limit::{
@@ -38,6 +39,44 @@ impl Look {
 
     pub fn is_off(self) -> bool {
         self.off
+    }
+
+    /// Look for input on a descriptor, where that is worth it, and otherwise have `sleep` wait for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `sleep`.
+    pub fn or_sleep<E>(
+        &mut self,
+        descriptor: BorrowedFd<'_>,
+        sleep: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let looks = self.is_worth_it();
+        if looks {
+            let mut watched = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+            if spin(&mut watched, SPIN_US) {
+                self.hit();
+                return Ok(());
+            }
+        }
+        let begun = Instant::now();
+        sleep()?;
+        self.slept(looks, begun.elapsed());
+        Ok(())
+    }
+
+    /// The same, where nothing but the descriptor and the time ends the sleep.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::INTR`], and what `poll` has besides.
+    pub fn await_input(
+        &mut self,
+        descriptor: BorrowedFd<'_>,
+        timeout: Option<&Timespec>,
+    ) -> Result<(), Errno> {
+        let mut watched = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        self.or_sleep(descriptor, || poll(&mut watched, timeout).map(drop))
     }
 
     /// Note a look that found something.

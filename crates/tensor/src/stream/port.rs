@@ -2,10 +2,11 @@
 //!
 //! One descriptor is readable when anything is due: an `epoll` of the sockets of the links that this port leads, of a timer
 //! for their deadlines, and of an eventfd, which tells of batches whose link somebody else led.
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
+use forebay_transport::look::Look;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
@@ -69,6 +70,8 @@ struct State<M> {
     links: Vec<Weak<Link<M>>>,
     /// When the timer rings.
     armed: Option<Instant>,
+    /// Whether who waits here looks for a while before it sleeps.
+    look: Look,
 }
 
 impl<M> Core<M> {
@@ -178,6 +181,7 @@ impl<M: Send + Sync + 'static> Port<M> {
                 state: Mutex::new(State {
                     links: Vec::new(),
                     armed: None,
+                    look: Look::default(),
                 }),
             }),
             epoch: forebay_memory::epoch(),
@@ -195,7 +199,7 @@ impl<M: Send + Sync + 'static> Port<M> {
     ///
     /// [`Error::Closed`], [`Error::Forked`], [`Error::System`].
     pub fn turn(&self, tickets: &mut Vec<u64>) -> Result<(), Error> {
-        self.drive(Some(&NOW), tickets)
+        self.drive(false, tickets)
     }
 
     /// The same, after sleeping until something is due, which need not bring news.
@@ -204,16 +208,18 @@ impl<M: Send + Sync + 'static> Port<M> {
     ///
     /// As [`Self::turn`]; [`Error::Interrupted`].
     pub fn wait(&self, tickets: &mut Vec<u64>) -> Result<(), Error> {
-        self.drive(None, tickets)
+        self.drive(true, tickets)
     }
 
-    fn drive(&self, timeout: Option<&Timespec>, tickets: &mut Vec<u64>) -> Result<(), Error> {
+    fn drive(&self, sleeps: bool, tickets: &mut Vec<u64>) -> Result<(), Error> {
         self.check()?;
         // What a close rang may have been taken by a turn that had tickets to tell.
         let closed_already = self.core.bell.news().closed;
-        let timeout = if closed_already { Some(&NOW) } else { timeout };
+        if sleeps && !closed_already {
+            self.sleep()?;
+        }
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
-        let (events, _) = match epoll::wait(&self.core.epoll, &mut events[..], timeout) {
+        let (events, _) = match epoll::wait(&self.core.epoll, &mut events[..], Some(&NOW)) {
             Ok(found) => found,
             Err(Errno::INTR) => return Err(Error::Interrupted),
             Err(errno) => return Err(Error::system("epoll_wait")(errno)),
@@ -238,6 +244,16 @@ impl<M: Send + Sync + 'static> Port<M> {
             return Err(closed());
         }
         Ok(())
+    }
+
+    fn sleep(&self) -> Result<(), Error> {
+        let mut look = self.core.state().look;
+        let slept = look.await_input(self.core.epoll.as_fd(), None);
+        self.core.state().look = look;
+        slept.map_err(|errno| match errno {
+            Errno::INTR => Error::Interrupted,
+            errno => Error::system("poll")(errno),
+        })
     }
 
     /// Time has passed for some link.
@@ -282,7 +298,7 @@ impl<M: Send + Sync + 'static> Drop for Port<M> {
     }
 }
 
-const NOW: Timespec = Timespec {
+pub(super) const NOW: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
 
+use forebay_transport::look::Look;
+
 use super::{Counters, Work};
 use crate::requester::{Canceled, End, Limits, Refused, Requester};
 use crate::stream::batch::{Batch, Job};
@@ -64,6 +66,8 @@ pub(super) struct Inner<M> {
     pub(super) again: bool,
     /// When to come back without an event.
     pub(super) due: Option<Instant>,
+    /// Whether who leads looks for a while before it sleeps.
+    pub(super) look: Look,
     /// Of batches that have one, until they have ended.
     deadlines: Vec<(Instant, Arc<Batch<M>>)>,
     pieces: Pieces,
@@ -109,6 +113,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
             blocked: false,
             again: false,
             due: None,
+            look: Look::default(),
             deadlines: Vec::new(),
             pieces: exchange::pieces(),
             sent_bytes: 0,

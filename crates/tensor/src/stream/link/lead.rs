@@ -1,4 +1,5 @@
 //! Who drives a link: one thread that waits, or one port; the others follow until it hands on.
+use std::os::fd::AsFd;
 use std::sync::{Arc, MutexGuard};
 use std::thread::{current, park_timeout};
 use std::time::{Duration, Instant};
@@ -237,12 +238,14 @@ impl<M: Send + Sync + 'static> Link<M> {
             return Ok(()); // it was closed, and everything has ended
         };
         let (again, blocked, due) = (inner.again, inner.blocked, inner.due);
+        let mut look = inner.look;
         drop(inner);
         if !again {
             let until = [due, deadline].into_iter().flatten().min();
-            self.sleep(&watch, blocked, until)?;
+            look.or_sleep(watch.as_fd(), || self.sleep(&watch, blocked, until))?;
         }
         let mut inner = self.lock()?;
+        inner.look = look;
         inner.turn(Instant::now());
         Ok(())
     }

@@ -142,8 +142,17 @@ impl Files {
         self.moved && (self.held.is_some() || shard.has_reads())
     }
 
-    /// The shard needs something no more.
-    pub(super) fn let_go(&mut self, gone: LetGo) {
+    /// Let go of memory and files that the shard needs no more.
+    pub(super) fn retire<K>(&mut self, shard: &mut Shard<K>) {
+        while let Some(keeper) = shard.take_retired() {
+            drop(keeper);
+        }
+        while let Some(gone) = shard.take_let_go() {
+            self.let_go(gone);
+        }
+    }
+
+    fn let_go(&mut self, gone: LetGo) {
         match gone {
             LetGo::File(number) => drop(self.open.remove(number)),
             LetGo::Staged(number) => self.free(number),

@@ -197,7 +197,9 @@ impl<K: Send + 'static> Server<K> {
             what: Arc::clone(&self.name),
         };
         let command: Command<K> = Box::new(move |shard, files| {
-            _ = tell.send(act(shard, files)); // the owner waits for it
+            let outcome = act(shard, files);
+            files.retire(shard); // before the owner, who waits, hears that it is done
+            _ = tell.send(outcome);
         });
         match &mut *self.common.commands() {
             Some(commands) => commands.push(command),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use forebay_transport::look::Look;
 use forebay_transport::native::{Arrival, Door};
 use forebay_transport::wire::Socket;
 use forebay_transport::{Admission, Wire, tls};
@@ -74,6 +75,8 @@ pub(super) struct Reactor<K> {
     pub(super) places: Vec<Option<Place>>,
     /// Peers whose reads have ended.
     pub(super) ready: Vec<PeerId>,
+    /// Whether the thread looks for a while before it sleeps.
+    pub(super) look: Look,
 }
 
 /// One peer of the shard, as a machine.
@@ -139,6 +142,7 @@ impl<K: Send> Reactor<K> {
             watches_files: false,
             places: Vec::new(),
             ready: Vec::new(),
+            look: Look::default(),
         };
         reactor.set_accepting(true)?;
         Ok(reactor)
@@ -149,11 +153,8 @@ impl<K: Send> Reactor<K> {
         let mut events = Vec::with_capacity(EVENTS);
         while !self.is_done() {
             let at_once = !self.again.is_empty() || self.files.is_due(&self.shard);
-            let timeout = self.clock.timeout(Instant::now(), at_once);
-            let buffer = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, buffer, timeout.as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => break, // its own descriptor is no epoll any more
+            if self.sleep(at_once, &mut events).is_err() {
+                break; // its own descriptor is no epoll any more
             }
             for event in events.drain(..) {
                 self.handle(event.data.u64());
@@ -194,7 +195,6 @@ impl<K: Send> Reactor<K> {
         for command in commands {
             command(&mut self.shard, &mut self.files);
         }
-        self.retire();
         self.watch_files();
     }
 

@@ -32,11 +32,6 @@ impl<K: Send> Reactor<K> {
 
     /// Let go of memory and files that nothing needs any more.
     pub(super) fn retire(&mut self) {
-        while let Some(keeper) = self.shard.take_retired() {
-            drop(keeper);
-        }
-        while let Some(gone) = self.shard.take_let_go() {
-            self.files.let_go(gone);
-        }
+        self.files.retire(&mut self.shard);
     }
 }

@@ -1,14 +1,17 @@
-//! What a server's thread does when time has passed: deadlines, pauses, its end.
+//! When a server's thread sleeps, and what it does when time has passed: deadlines, pauses, its end.
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 use super::reactor::Reactor;
 use super::seats::{Occupant, Place};
 use crate::responder::PeerId;
 use crate::stream::channel::Fault;
+use crate::stream::port::NOW;
 
 /// For how long nobody is accepted once no descriptor was left.
 const REST: Duration = Duration::from_millis(100);
@@ -38,15 +41,11 @@ impl Clock {
     }
 
     /// How long to sleep at most; none for until something happens.
-    pub(super) fn timeout(&self, now: Instant, at_once: bool) -> Option<Timespec> {
+    pub(super) fn timeout(&self, now: Instant) -> Option<Timespec> {
         let greeting = self.greetings.front().map(|(due, _)| *due);
         let dues = [greeting, self.resumes, self.looks, self.ends];
-        let due = dues.into_iter().flatten().min();
-        let until = match due {
-            _ if at_once => Duration::ZERO,
-            Some(due) => due.saturating_duration_since(now),
-            None => return None,
-        };
+        let due = dues.into_iter().flatten().min()?;
+        let until = due.saturating_duration_since(now);
         Some(Timespec {
             tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: until.subsec_nanos().into(),
@@ -74,6 +73,28 @@ impl Clock {
 }
 
 impl<K: Send> Reactor<K> {
+    /// Wait for something to do, unless there is already.
+    pub(super) fn sleep(
+        &mut self,
+        at_once: bool,
+        events: &mut Vec<epoll::Event>,
+    ) -> Result<(), Errno> {
+        if !at_once {
+            let timeout = self.clock.timeout(Instant::now());
+            let slept = self.look.await_input(self.epoll.as_fd(), timeout.as_ref());
+            if let Err(errno) = slept
+                && errno != Errno::INTR
+            {
+                return Err(errno);
+            }
+        }
+        let buffer = rustix::buffer::spare_capacity(events);
+        match epoll::wait(&self.epoll, buffer, Some(&NOW)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
     pub(super) fn keep_time(&mut self, now: Instant) {
         while let Some((due, place)) = self.clock.greetings.front().copied() {
             let waits = self.is_guest(place);
