@@ -4,6 +4,7 @@
 mod connect;
 mod endings;
 mod files;
+mod leads;
 mod liar;
 mod moves;
 mod near;

@@ -48,6 +48,8 @@ pub(super) struct Seat<M> {
     pub(super) place: u64,
     /// How many of its batches have not ended.
     pub(super) batches: usize,
+    /// It leads where nobody else does and something is outstanding.
+    pub(super) keeps: bool,
 }
 
 pub(super) struct Inner<M> {

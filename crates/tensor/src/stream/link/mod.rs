@@ -17,7 +17,7 @@ use super::channel::Channel;
 use super::error::Error;
 use super::port::{Core, Port};
 use crate::requester::{Limits, Pull, Push};
-use inner::Inner;
+use inner::{Inner, Lead};
 use near::Near;
 
 /// One of a batch's operations.
@@ -160,16 +160,27 @@ impl<M: Send + Sync + 'static> Link<M> {
             let rest = near::read_first(&reader, batch, numbered, bytes_max);
             if !rest.is_empty() {
                 let mut inner = self.lock()?;
+                self.count(&mut inner, batch, port);
                 inner.ask(batch, rest);
-                self.go(inner, batch, timeout, port);
+                self.go(inner, batch, timeout);
             }
         } else {
             let mut inner = self.lock()?;
+            self.count(&mut inner, batch, port);
             inner.ask(batch, numbered);
-            self.go(inner, batch, timeout, port);
+            self.go(inner, batch, timeout);
         }
         assert_eq!(count, batch.len(), "a batch of another size");
         Ok(())
+    }
+
+    /// A port has a batch more: known before any of it can end, at whose last end it is counted out.
+    fn count(&self, inner: &mut Inner<M>, batch: &Batch<M>, port: Option<&Port<M>>) {
+        if let Some(port) = port
+            && !batch.is_done()
+        {
+            inner.count(&self.own, &port.core);
+        }
     }
 
     /// Ask what names mean, as the one operation of a batch; a port hears of it under a number where there is one.
@@ -191,8 +202,9 @@ impl<M: Send + Sync + 'static> Link<M> {
             }
         };
         let mut inner = self.lock()?;
+        self.count(&mut inner, &batch, port.map(|(port, _)| port));
         inner.ask_names(&batch, names);
-        self.go(inner, &batch, timeout, port.map(|(port, _)| port));
+        self.go(inner, &batch, timeout);
         Ok(batch)
     }
 
@@ -206,8 +218,7 @@ impl<M: Send + Sync + 'static> Link<M> {
                     what: Arc::clone(&self.peer),
                 },
             );
-            inner.send(Instant::now());
-            inner.tell();
+            self.send(inner);
         }
     }
 
@@ -221,8 +232,11 @@ impl<M: Send + Sync + 'static> Link<M> {
         let Ok(mut inner) = self.lock() else {
             return false;
         };
-        inner.turn(now);
-        inner.tell();
+        // A thread that leads sleeps on the socket: it sees its end itself, and would not see what is received here.
+        if !matches!(inner.lead, Lead::Thread(_)) {
+            inner.turn(now);
+            inner.tell();
+        }
         self.near.saw(now, inner.is_open());
         inner.is_open()
     }

@@ -87,6 +87,7 @@ struct Common<K> {
     wake: OwnedFd,
     /// None once the thread takes no more of them.
     commands: Mutex<Option<Vec<Command<K>>>>,
+    panicked: AtomicBool,
 }
 
 impl<K> Common<K> {
@@ -96,6 +97,18 @@ impl<K> Common<K> {
 
     fn ring(&self) {
         _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
+    }
+}
+
+/// The end of a server's thread, however it comes: whoever waits for a command hears that it is too late.
+struct Ending<K>(Arc<Common<K>>);
+
+impl<K> Drop for Ending<K> {
+    fn drop(&mut self) {
+        let panicked = std::thread::panicking();
+        self.0.panicked.store(panicked, Ordering::Release);
+        let commands = self.0.commands().take();
+        drop(commands);
     }
 }
 
@@ -130,6 +143,7 @@ impl<K: Send + 'static> Server<K> {
             closing: AtomicBool::new(false),
             wake: wake.map_err(Error::system("eventfd"))?,
             commands: Mutex::new(Some(Vec::new())),
+            panicked: AtomicBool::new(false),
         });
         let incarnation = random().map_err(Error::system("getrandom"))?;
         let reactor = Reactor::new(
@@ -141,7 +155,10 @@ impl<K: Send + 'static> Server<K> {
         let reactor = reactor.map_err(Error::system("epoll"))?;
         let thread = Builder::new()
             .name("fb tensor".into())
-            .spawn(move || reactor.run())
+            .spawn(move || {
+                let _ending = Ending(Arc::clone(&reactor.common));
+                reactor.run();
+            })
             .map_err(|error| Error::System {
                 what: "a thread",
                 errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
@@ -160,7 +177,7 @@ impl<K: Send + 'static> Server<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Closed`], [`Error::Panicked`], [`Error::Forked`].
     pub fn run<R: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Shard<K>) -> R + Send + 'static,
@@ -193,8 +210,12 @@ impl<K: Send + 'static> Server<K> {
     ) -> Result<R, Error> {
         self.check()?;
         let (tell, told) = sync_channel(1);
-        let closed = || Error::Closed {
-            what: Arc::clone(&self.name),
+        let closed = || {
+            let what = Arc::clone(&self.name);
+            if self.common.panicked.load(Ordering::Acquire) {
+                return Error::Panicked { what };
+            }
+            Error::Closed { what }
         };
         let command: Command<K> = Box::new(move |shard, files| {
             let outcome = act(shard, files);
@@ -206,7 +227,10 @@ impl<K: Send + 'static> Server<K> {
             None => return Err(closed()),
         }
         self.common.ring();
-        told.recv().map_err(|_| closed()) // the thread has ended, and dropped it
+        told.recv().map_err(|_| {
+            self.close(); // the thread ends, and dropped it: only then is it known why
+            closed()
+        })
     }
 
     /// Publish a tensor; of memory in `block` clients of the same host are told where it lies.

@@ -204,8 +204,6 @@ impl<K: Send> Reactor<K> {
         }
         self.ways.clear();
         self.files.end();
-        let commands = self.common.commands().take();
-        drop(commands); // whoever waits for one hears that it is too late
     }
 
     pub(super) fn tally(&self) -> &Tally {
