@@ -257,7 +257,7 @@ class TensorClient:
         """
         shards = self._shards
         work, links = shards.ready(self._calls.pull_many(pulls), timeout)
-        return each(shards.book, work, links, timeout)
+        return each(self, work, links, timeout)
 
     def plan(self, pulls: Iterable[Any], *, timeout: float | None = None) -> PullPlan:
         """Prepare pulls that are made again and again: then they cost one call of the core.
@@ -267,7 +267,7 @@ class TensorClient:
                 negative ones: they are read anew each time. Arrays that are made are made once.
             timeout: seconds, for looking the names up.
         """
-        plan = PullPlan(self._shards, pulls, self._calls.arena)
+        plan = PullPlan(self, pulls, self._calls.arena)
         plan.prepare(timeout)
         return plan
 
@@ -300,7 +300,7 @@ class TensorClient:
             )
         make = getattr(self._calls, method)(*arguments, **options)
         work, links = self._shards.ready(make, timeout)
-        futures = self._futures or _futures.enter(self)
+        futures = self._enter()
         return futures.submit(self, work, links, timeout, single=method == "pull")
 
     def metrics(self) -> dict[str, Any]:
@@ -343,11 +343,15 @@ class TensorClient:
             if not self._entered:
                 self.close()
 
+    def _enter(self) -> _futures.Futures:
+        """The thread of futures, which this client uses from now on."""
+        return self._futures or _futures.enter(self)
+
     def _run(self, make: Make, timeout: float | None, versions: Any = None) -> list[Any]:
         work, links = self._shards.ready(make, timeout)
         if versions is not None:
             check_versions(versions, len(work.arrays))
-        run(self._shards.book, work, links, timeout, versions)
+        run(self, work, links, timeout, versions)
         return work.arrays
 
     def _forget(self) -> tuple[object, ...]:

@@ -80,7 +80,7 @@ class Futures:
     """The futures of all clients, and the thread that completes them."""
 
     def __init__(self) -> None:
-        self._port = _core.TensorPort()
+        self.port = _core.TensorPort()
         self._open: set[TensorFuture] = set()
         self._waiting: dict[int, TensorFuture] = {}
         self.users = 0
@@ -104,7 +104,7 @@ class Futures:
                 self._waiting[ticket] = future
                 pulls, pushes = ((), entries) if work.pushes else (entries, ())
                 start = links[shard].start
-                batches.append(start(self._port, ticket, pulls, pushes, timeout=timeout))
+                batches.append(start(self.port, ticket, pulls, pushes, timeout=timeout))
         except BaseException:
             self._open.discard(future)
             for ticket in named:
@@ -124,14 +124,14 @@ class Futures:
 
     def close(self, *, wait: bool) -> None:
         """End the thread."""
-        self._port.close()
+        self.port.close()
         if wait and threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _serve(self) -> None:
         try:
             while True:
-                heard = self._port.wait()
+                heard = self.port.wait()
                 if heard is None:
                     return
                 for ticket in heard:

@@ -71,6 +71,7 @@ class Shards:
 
     Attributes:
         near: the connection to the one shard there is, once it reads that one's memory.
+        ports: such as drive the connections for a thread, while none does.
 
     Threads: any.
     """
@@ -79,6 +80,7 @@ class Shards:
         self.settings = settings
         self.book = Book(settings.urls)
         self.near: _core.TensorLink | None = None
+        self.ports: list[_core.TensorPort] = []
         self._links: list[_core.TensorLink | None] = [None] * len(settings.urls)
         self._locks = [threading.Lock() for _ in settings.urls]
         self._closed = False
@@ -155,11 +157,14 @@ class Shards:
             link, self._links[shard] = self._links[shard], None
             if link is not None:
                 link.close()
+        while self.ports:
+            self.ports.pop().close()
 
     def forget(self) -> object:
         """In a forked child: refuse everything; returns what must not be dropped there."""
-        before = (self._links, self._locks, self.near)
+        before = (self._links, self._locks, self.near, self.ports)
         self.near = None
+        self.ports = []
         self._links = [None] * len(self._links)
         self._locks = [threading.Lock() for _ in self._links]
         self._closed = self._forked = True

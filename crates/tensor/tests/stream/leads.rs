@@ -35,10 +35,34 @@ fn a_thread_waits_beside_a_port_that_nobody_turns() {
     let link = link(&address);
     let port = Port::new().expect("port");
     let (outs, works): (Vec<_>, Vec<_>) = (0..8).map(|_| handle.slice(0, 4)).unzip();
-    let suspended = link.start((&port, 1, false), (outs, 8), works, None);
+    let suspended = link.start((&port, 1, false), (outs, 8), works, (None, None));
     let (out, work) = handle.slice(0, 1);
     assert_well(&run(&link, vec![out], vec![work]));
     assert_eq!(hear(&port), [1], "it leads again");
+    assert_well(&suspended.expect("begun"));
+}
+
+#[test]
+fn a_port_that_is_waited_for_leads_in_place_of_one_that_is_not() {
+    let (server, address) = server();
+    let (handle, _) = publish(&server, "tensor", 4, 1 << 20);
+    let link = link(&address);
+    let (idle, waited) = (Port::new().expect("port"), Port::new().expect("port"));
+    let (outs, works): (Vec<_>, Vec<_>) = (0..8).map(|_| handle.slice(0, 4)).unzip();
+    let suspended = link.start((&idle, 1, false), (outs, 8), works, (None, None));
+    for ticket in 2..50 {
+        let (out, work) = handle.slice(0, 1);
+        let told = (&waited, ticket, false);
+        let batch = link.start(told, (vec![out], 1), [work], (None, None));
+        let batch = batch.expect("begun");
+        let mut tickets = Vec::new();
+        while tickets.is_empty() {
+            waited.wait(&mut tickets).expect("waited");
+        }
+        assert_eq!(tickets, [ticket]);
+        assert_well(&batch);
+    }
+    assert_eq!(hear(&idle), [1], "it leads again");
     assert_well(&suspended.expect("begun"));
 }
 
@@ -52,7 +76,12 @@ fn a_port_has_its_batches_after_others_were_refused() {
     let port = Port::new().expect("port");
     let start = |ticket, timeout| {
         let (out, work) = liar::any_pull();
-        let begun = link.start((&port, ticket, false), (vec![out], 1), [work], timeout);
+        let begun = link.start(
+            (&port, ticket, false),
+            (vec![out], 1),
+            [work],
+            (timeout, None),
+        );
         begun.expect("begun")
     };
     let late = start(1, Some(Duration::from_millis(500)));

@@ -287,7 +287,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
 
     fn end(&mut self, batch: &Batch<M>, index: u32, result: Result<crate::Outcome, Error>) {
         if batch.end(index, result)
-            && let Some(bell) = batch.bell()
+            && let Some(bell) = batch.driver()
         {
             let of = |seat: &&mut Seat<M>| Arc::ptr_eq(&seat.core.bell, bell);
             if let Some(seat) = self.seats.iter_mut().find(of) {

@@ -65,20 +65,44 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Who leads does not need to: have somebody else do it who does.
+    /// Who leads does not need to: have somebody else do it who does, at best one that waits at this moment.
     fn hand_on(&mut self) {
         if let Lead::Port(at) = self.lead {
             self.unseat(at);
         }
         self.lead = Lead::Nobody;
-        if let Some(at) = self.seats.iter().position(|seat| seat.batches > 0) {
+        if let Some(at) = self.waited() {
             self.enthrone(at);
         } else if let Some(follower) = self.followers.pop_front() {
             follower.unpark();
+        } else if let Some(at) = self.seats.iter().position(|seat| seat.batches > 0) {
+            self.enthrone(at);
         } else if !self.requester.is_idle()
             && let Some(at) = self.seats.iter().position(|seat| seat.keeps)
         {
             self.enthrone(at);
+        }
+    }
+
+    /// A port with batches here that a thread sleeps in.
+    fn waited(&self) -> Option<usize> {
+        let waited = |seat: &Seat<M>| seat.batches > 0 && seat.core.is_waited();
+        self.seats.iter().position(waited)
+    }
+
+    /// A thread is about to sleep in this port: nobody leads whom no thread turns.
+    fn claim(&mut self, port: &Arc<Core<M>>) {
+        let own = |seat: &Seat<M>| Arc::ptr_eq(&seat.core, port) && seat.batches > 0;
+        let Some(at) = self.seats.iter().position(own) else {
+            return;
+        };
+        match self.lead {
+            Lead::Port(other) if other != at && !self.seats[other].core.is_waited() => {
+                self.unseat(other);
+                self.enthrone(at);
+            }
+            Lead::Nobody => self.enthrone(at),
+            Lead::Port(_) | Lead::Thread(_) => {}
         }
     }
 
@@ -102,7 +126,9 @@ impl<M: Send + Sync + 'static> Inner<M> {
         let Lead::Port(at) = self.lead else {
             return;
         };
-        if self.seats[at].batches == 0 && !(self.followers.is_empty() && self.is_open()) {
+        let wanted = |seat: &Seat<M>| seat.batches > 0;
+        let others = !self.followers.is_empty() || self.seats.iter().any(wanted);
+        if self.seats[at].batches == 0 && (others || !self.is_open()) {
             return self.hand_on();
         }
         let seat = &self.seats[at];
@@ -183,6 +209,23 @@ impl<M: Send + Sync + 'static> Link<M> {
         inner.seats[at].keeps = true;
         if matches!(inner.lead, Lead::Nobody) {
             inner.enthrone(at);
+        }
+    }
+
+    /// A thread is about to sleep in a port.
+    pub(in crate::stream) fn claim(&self, port: &Arc<Core<M>>) {
+        if let Ok(mut inner) = self.lock() {
+            inner.claim(port);
+        }
+    }
+
+    /// The thread that slept in a port has other things to do: whoever waits leads in its place.
+    pub(in crate::stream) fn rest(&self, port: &Arc<Core<M>>) {
+        if let Ok(mut inner) = self.lock()
+            && inner.is_led_by(port)
+            && (inner.waited().is_some() || !inner.followers.is_empty())
+        {
+            inner.hand_on();
         }
     }
 

@@ -126,6 +126,8 @@ impl<M: Send + Sync + 'static> Link<M> {
 
     /// The same for a batch of which a port hears under the number `ticket`: at each end, or at the last one.
     ///
+    /// That port drives it too, unless `driver` is another: for whoever does other things between two ends.
+    ///
     /// # Errors
     ///
     /// As [`Self::begin`].
@@ -136,13 +138,14 @@ impl<M: Send + Sync + 'static> Link<M> {
     pub fn start(
         &self,
         (port, ticket, each): (&Port<M>, u64, bool),
-        (memory, count): (M, usize),
+        lent: (M, usize),
         works: impl IntoIterator<Item = Work>,
-        timeout: Option<Duration>,
+        (timeout, driver): (Option<Duration>, Option<&Port<M>>),
     ) -> Result<Arc<Batch<M>>, Error> {
-        let bell = Arc::clone(&port.core.bell);
-        let batch = Batch::ported(memory, count, (bell, ticket), each);
-        self.ask(&batch, works, (timeout, Some(port)), TURN_BYTES_MAX)?;
+        let driver = driver.unwrap_or(port);
+        let told = (&port.core.bell, ticket);
+        let batch = Batch::ported(lent, told, &driver.core.bell, each);
+        self.ask(&batch, works, (timeout, Some(driver)), TURN_BYTES_MAX)?;
         Ok(batch)
     }
 
@@ -198,7 +201,8 @@ impl<M: Send + Sync + 'static> Link<M> {
         let batch = match port {
             None => Batch::new(memory, 1),
             Some((port, ticket)) => {
-                Batch::ported(memory, 1, (Arc::clone(&port.core.bell), ticket), false)
+                let bell = &port.core.bell;
+                Batch::ported((memory, 1), (bell, ticket), bell, false)
             }
         };
         let mut inner = self.lock()?;
