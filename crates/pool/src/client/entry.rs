@@ -32,6 +32,8 @@ pub struct Entry {
     pub output: Option<Vec<u8>>,
     /// It has more private memory than its pool keeps, and is not lent again.
     pub heavy: bool,
+    /// It is not ended for how often it was lent: it holds state.
+    pub stateful: bool,
     /// Its own directory.
     pub directory: Vec<u8>,
     /// The newest that it wrote, and how many bytes there were in all; where somebody follows it.
@@ -140,7 +142,7 @@ impl State {
     pub fn worn(&mut self, slot: u32, now: u64) -> Option<Cause> {
         let max_uses = self.policy.max_uses;
         let entry = self.entry_of(slot);
-        if max_uses > 0 && entry.uses >= max_uses {
+        if max_uses > 0 && !entry.stateful && entry.uses >= max_uses {
             return Some(Cause::Uses);
         }
         if entry.heavy {
