@@ -17,6 +17,7 @@ use crate::word::{Stamp, State as Word};
 
 /// A service, by its slot.
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 pub struct Entry {
     /// Of the lease that is out, or of the last one.
     pub generation: u64,
