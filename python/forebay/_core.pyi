@@ -1024,7 +1024,7 @@ def connect_unix(path: str | PathLike[str], timeout: float | None = None) -> int
 
 _Answer = tuple[int, Handle | None, int, int]
 _Pairs = list[tuple[bytes, bytes]]
-_Limits = tuple[int, int, int, int, bool]
+_Limits = tuple[int, int, int, int, bool, bool]
 """Bytes of memory, thousandths of a core, open files, processes (0: none), only advice."""
 
 @final

@@ -61,7 +61,8 @@ class TensorClient:
         fabric: "auto" reads the tensors of a server on the same host and of the same user from its
             memory, without the server taking part, and everything else over the connection;
             "stream" has everything go over the connection. Default "auto".
-        connect_timeout: seconds for connecting, or text with a unit; default 10.
+        connect_timeout: seconds for connecting, or text with a unit; default 10. Meanwhile a
+            server that does not listen yet is tried again, so it may be started later.
         liveness: a server that is silent for so many seconds while something is outstanding is
             given up; default 5.
 
@@ -71,8 +72,8 @@ class TensorClient:
         ConfigError: a setting or a URL is wrong.
 
     Every method that waits raises, besides its own:
-        BrokenError: a server cannot be reached, died, or was silent; the message names it, and
-            `.delivered` says whether pushes may have been applied.
+        BrokenError: a server cannot be reached, asks for another token, died, or was silent; the
+            message names it, and `.delivered` says whether pushes may have been applied.
         DeadlineError: `timeout` seconds have passed.
         StaleError: a tensor was dropped or replaced; its next use looks the name up again.
         ClosedError: the client was closed.

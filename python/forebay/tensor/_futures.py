@@ -186,13 +186,15 @@ def enter(client: TensorClient) -> Futures:
             _process.futures = Futures()
         futures = client._futures = _process.futures
         futures.users += 1
-    weakref.finalize(client, _lost, client._shards, futures).atexit = False
+    # Weakly, so that its descriptors are closed with the last client, not dropped with it.
+    weakref.finalize(client, _lost, client._shards, weakref.ref(futures)).atexit = False
     return futures
 
 
-def _lost(shards: Shards, futures: Futures) -> None:
+def _lost(shards: Shards, entered: weakref.ref[Futures]) -> None:
     """A client is gone, closed or not."""
-    if not shards.closed:
+    futures = entered()
+    if futures is not None and not shards.closed:
         shards.close()
         _leave(futures, wait=False)
 

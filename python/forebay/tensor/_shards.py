@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.errors import BrokenError, ClosedError, DeadlineError, StaleError
+from forebay.errors import ClosedError, StaleError
+from forebay.tensor._greet import greet_blocking
 from forebay.tensor._ref import Book, too_restless
 from forebay.transport import connect
 
@@ -20,13 +20,10 @@ if TYPE_CHECKING:
     from forebay.tensor._work import Work
     from forebay.transport import Tls
 
-__all__ = ["NAMES_MAX", "RESTARTS_MAX", "SETTING_UP", "Settings", "Shards", "alive", "summed"]
+__all__ = ["NAMES_MAX", "RESTARTS_MAX", "Settings", "Shards", "alive", "summed"]
 
 NAMES_MAX = 256
 """Names in one request."""
-
-SETTING_UP = "while tensors were set up; a server that asks for another token closes the connection"
-"""The note of an error before there was a connection to use."""
 
 RESTARTS_MAX = 8
 """How often a call is made ready again because a shard was started anew meanwhile."""
@@ -103,7 +100,7 @@ class Shards:
             if link is None or not alive(link):
                 # Not closed: what is outstanding there is to end with what it broke of.
                 self._links[shard] = None
-                link = self._open(shard, timeout)
+                link = greet_blocking(self.settings, shard, timeout, self._refuse_over)
                 if self._closed:
                     link.close()
                     self._refuse_over()
@@ -176,20 +173,6 @@ class Shards:
             links = [self.link(shard, timeout) for shard in range(len(self._links))]
             epoch = self.book.epoch
             self.book.learn(some, [link.look_up(some, timeout) for link in links], epoch)
-
-    def _open(self, shard: int, timeout: float | None) -> _core.TensorLink:
-        limit = self.settings.config.connect_timeout
-        end = time.monotonic() + (limit if timeout is None else min(timeout, limit))
-        connection = self.settings.connect(shard, timeout)._open_blocking()
-        try:
-            connection.send([self.settings.hello()], timeout=max(0.0, end - time.monotonic()))
-            welcome = connection.recv(timeout=max(0.0, end - time.monotonic()))[0]
-            return self.settings.link(connection, welcome)
-        except (BrokenError, DeadlineError) as error:
-            error.add_note(SETTING_UP)
-            raise
-        finally:
-            connection.abort()  # its stream has gone over to the link, or is of no use
 
     def _refuse_over(self) -> None:
         if self._forked:

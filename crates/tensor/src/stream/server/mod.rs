@@ -79,24 +79,31 @@ impl Default for Options {
 /// Something that the owner wants done in the thread.
 type Command<K> = Box<dyn FnOnce(&mut Shard<K>, &mut Files) + Send>;
 
+/// What the owner wants done, and how the thread hears of it.
+struct Orders<K> {
+    commands: Vec<Command<K>>,
+    /// Readable once something is to be done besides the sockets.
+    wake: OwnedFd,
+}
+
+impl<K> Orders<K> {
+    fn ring(&self) {
+        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
+    }
+}
+
 /// What the thread and the owner share.
 struct Common<K> {
     tally: Tally,
     closing: AtomicBool,
-    /// Readable once something is to be done besides the sockets.
-    wake: OwnedFd,
-    /// None once the thread takes no more of them.
-    commands: Mutex<Option<Vec<Command<K>>>>,
+    /// None once the thread takes no more of them: its descriptor is closed with the server, whoever keeps that.
+    orders: Mutex<Option<Orders<K>>>,
     panicked: AtomicBool,
 }
 
 impl<K> Common<K> {
-    fn commands(&self) -> MutexGuard<'_, Option<Vec<Command<K>>>> {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ring(&self) {
-        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
+    fn orders(&self) -> MutexGuard<'_, Option<Orders<K>>> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -107,8 +114,8 @@ impl<K> Drop for Ending<K> {
     fn drop(&mut self) {
         let panicked = std::thread::panicking();
         self.0.panicked.store(panicked, Ordering::Release);
-        let commands = self.0.commands().take();
-        drop(commands);
+        let orders = self.0.orders().take();
+        drop(orders);
     }
 }
 
@@ -141,8 +148,10 @@ impl<K: Send + 'static> Server<K> {
         let common = Arc::new(Common {
             tally: Tally::default(),
             closing: AtomicBool::new(false),
-            wake: wake.map_err(Error::system("eventfd"))?,
-            commands: Mutex::new(Some(Vec::new())),
+            orders: Mutex::new(Some(Orders {
+                commands: Vec::new(),
+                wake: wake.map_err(Error::system("eventfd"))?,
+            })),
             panicked: AtomicBool::new(false),
         });
         let incarnation = random().map_err(Error::system("getrandom"))?;
@@ -222,11 +231,13 @@ impl<K: Send + 'static> Server<K> {
             files.retire(shard); // before the owner, who waits, hears that it is done
             _ = tell.send(outcome);
         });
-        match &mut *self.common.commands() {
-            Some(commands) => commands.push(command),
+        match &mut *self.common.orders() {
+            Some(orders) => {
+                orders.commands.push(command);
+                orders.ring();
+            }
             None => return Err(closed()),
         }
-        self.common.ring();
         told.recv().map_err(|_| {
             self.close(); // the thread ends, and dropped it: only then is it known why
             closed()
@@ -283,7 +294,9 @@ impl<K> Server<K> {
     pub fn stop(&self) {
         if self.epoch == forebay_memory::epoch() {
             self.common.closing.store(true, Ordering::Release);
-            self.common.ring();
+            if let Some(orders) = &*self.common.orders() {
+                orders.ring();
+            }
         }
     }
 
