@@ -9,7 +9,7 @@ use forebay_tensor::{
     Description, Dtype, End, Key, Limits, Number, Operation, Outcome, PeerId, Pull, Push,
     Requester, Rows, Shard, ShardLimits, Span, Words,
 };
-use sys::counting::{Counting, allocations};
+use sys::counting::{Counting, own_allocations};
 use sys::loan::{Loan, carry};
 
 #[global_allocator]
@@ -146,12 +146,12 @@ impl Pair {
         let mut before = 0;
         for round in 0..WARM_UP + rounds {
             if round == WARM_UP {
-                before = allocations();
+                before = own_allocations();
             }
             (0..IN_FLIGHT).for_each(|at| submit(self, at));
             assert_eq!(self.run(), IN_FLIGHT);
         }
-        allocations() - before
+        own_allocations() - before
     }
 }
 
