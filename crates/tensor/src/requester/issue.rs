@@ -2,7 +2,7 @@
 use super::job::{Transfer, Work};
 use super::request::Rows;
 use super::{Flying, PROBE_TAG, Requester, tag_of};
-use crate::names::frame::TAG_BYTES;
+use crate::names::frame::{TAG_BYTES, answers_cost};
 use crate::slab::Id;
 use crate::sys::span::{Span, Words};
 use crate::wire::{ENTRY_BYTES, Entry, Kind, NO_SLOT, RequestHeader};
@@ -41,8 +41,10 @@ impl<K> Requester<K> {
             };
             let kind = match &self.job(front).work {
                 Work::Move(transfer) => transfer.kind,
-                Work::LookUp { .. } => {
-                    self.issue_names(front, slot);
+                Work::LookUp { count, .. } => {
+                    if !self.issue_names(front, slot, self.cost_of_names(*count)) {
+                        break;
+                    }
                     continue;
                 }
             };
@@ -66,20 +68,30 @@ impl<K> Requester<K> {
                 self.piece(transfer, job.rows_left()).1 <= self.grant_left
                     && !self.waits_whole(front)
             }
-            _ => true,
+            Work::LookUp { count, .. } => self.cost_of_names(*count) <= self.grant_left,
+            Work::Move(_) => true,
         }
     }
 
-    fn issue_names(&mut self, index: u32, slot: u32) {
+    fn cost_of_names(&self, count: u16) -> u64 {
+        answers_cost(count, self.limits.grant_bytes)
+    }
+
+    /// Returns whether the grant had room for the answer.
+    fn issue_names(&mut self, index: u32, slot: u32, cost: u64) -> bool {
+        if cost > self.grant_left {
+            return false;
+        }
         self.queue.pop_front();
         self.free_slots.pop();
         self.slots[slot as usize] = 1;
+        self.grant_left -= cost;
         let flying = Flying {
             job: index,
             slot,
             from: 0,
             bytes: 0,
-            cost: 0,
+            cost,
             lent: 0,
             is_large: false,
         };
@@ -91,7 +103,7 @@ impl<K> Requester<K> {
         job.is_waiting = false;
         job.flying = 1;
         let Work::LookUp { list, count } = &job.work else {
-            return;
+            unreachable!("the caller has seen that it is one");
         };
         let header = RequestHeader {
             kind: Kind::Names,
@@ -102,6 +114,7 @@ impl<K> Requester<K> {
         self.outbox.push(&header.encode());
         self.outbox.push(&tag.to_le_bytes());
         self.outbox.push(list);
+        true
     }
 
     /// Make one request of what is at the front of the queue and of one kind; returns whether there was something.

@@ -4,6 +4,7 @@
 //! by one piece at most.
 //! Answers wait here as places in tensors, without their bytes: a peer that reads nothing costs no memory for rows.
 //! Rows of files are no answer before they were read (`reads`): until then their slot's other answers go out.
+mod numbers;
 mod reads;
 
 use std::collections::VecDeque;
@@ -91,6 +92,8 @@ struct Slot {
     unread: u32,
     /// It has its turn to read.
     reads: bool,
+    /// Its request is still coming in, and needs all of the row numbers.
+    is_coming: bool,
     /// Row numbers of its request.
     indices: Vec<u8>,
 }
@@ -103,6 +106,8 @@ pub(super) struct Answers {
     /// Slots with an answer that is known.
     turns: VecDeque<u32>,
     owed_bytes: u64,
+    /// What the lists of row numbers of all slots have.
+    indices_bytes: usize,
     /// Slots that have something to read.
     readers: VecDeque<u32>,
     /// Answers whose rows are to be read, or are being read.
@@ -121,6 +126,7 @@ impl Answers {
             last: NONE,
             unread: NONE,
             reads: false,
+            is_coming: false,
             indices: Vec::new(),
         };
         Self {
@@ -128,6 +134,7 @@ impl Answers {
             slots: (0..slots).map(|_| slot()).collect(),
             turns: VecDeque::with_capacity(slots as usize),
             owed_bytes: 0,
+            indices_bytes: 0,
             readers: VecDeque::new(),
             unread: 0,
             staged: 0,
@@ -152,22 +159,15 @@ impl Answers {
 
     /// A request with so many entries takes the slot.
     pub(super) fn open(&mut self, slot: u32, entries: u32) {
-        self.slots[slot as usize].left = entries;
+        let slot = &mut self.slots[slot as usize];
+        slot.left = entries;
+        slot.is_coming = true;
     }
 
-    /// Room for `bytes` of row numbers of the slot's request, at a place that stays while the request has answers.
-    pub(super) fn indices(&mut self, slot: u32, bytes: usize) -> Span {
-        let indices = &mut self.slots[slot as usize].indices;
-        if indices.len() < bytes {
-            indices.resize(bytes, 0);
-        }
-        Span::of(&mut indices[..bytes])
-    }
-
-    /// Row numbers that came with the slot's request.
-    pub(super) fn words(&self, slot: u32, from: usize, rows: usize) -> Words {
-        let indices = &self.slots[slot as usize].indices;
-        Words::new(Span::sending(&indices[from..from + 8 * rows]))
+    /// All of the slot's request was read, and `add` was called for each entry.
+    pub(super) fn opened(&mut self, slot: u32) {
+        self.slots[slot as usize].is_coming = false;
+        self.settle_indices(slot);
     }
 
     /// Answer when the slot's turn comes.
@@ -244,6 +244,7 @@ impl Answers {
             self.owed_bytes -= answer.cost;
             self.staged -= answer.staged;
             send(answer, at, outbox, grounds);
+            self.settle_indices(slot);
         }
     }
 
@@ -266,6 +267,7 @@ impl Answers {
             }
             index = answer.next;
         }
+        self.settle_indices(slot);
     }
 
     /// Copy the answers that read a byte of `span`, which is about to change.
@@ -290,15 +292,6 @@ impl Answers {
             }
         }
         *self = Self::new(0);
-    }
-
-    /// Give room back that only a large request needed. Nothing is in flight.
-    pub(super) fn trim(&mut self, bytes_max: usize) {
-        for slot in &mut self.slots {
-            if slot.left == 0 && slot.indices.capacity() > bytes_max {
-                slot.indices = Vec::new();
-            }
-        }
     }
 }
 

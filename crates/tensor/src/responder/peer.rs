@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::answers::{Answers, Body, Unread};
 use crate::error::Error;
 use crate::inbox::Inbox;
-use crate::names::frame::{LIST_BYTES_MAX, TAG_BYTES, decode_names, encode_answer};
+use crate::names::frame::{LIST_BYTES_MAX, TAG_BYTES, answers_cost, decode_names, encode_answer};
 use crate::outbox::Outbox;
 use crate::requester::Rows;
 use crate::sys::span::Span;
@@ -140,7 +140,6 @@ impl Peer {
             if self.staging.capacity() > KEPT_BYTES {
                 self.staging = Vec::new();
             }
-            self.answers.trim(KEPT_BYTES);
             return Ok(None);
         }
         if self.is_between() && !self.wants_write() {
@@ -185,7 +184,9 @@ impl Peer {
             Phase::Header => self.header(),
             Phase::Entries(header) => self.entries(header, table),
             Phase::Indices(header) => Ok(self.body_begins(header, table)),
-            Phase::Values { at, staged, .. } => Ok(self.values(at, staged)),
+            Phase::Values {
+                slot, at, staged, ..
+            } => Ok(self.values(slot, at, staged)),
             Phase::Names(header) => self.names(header, table),
             Phase::Cancel(header) => Ok(self.cancel(header, table)),
         }
@@ -238,8 +239,7 @@ impl Peer {
                 "a request of {entries} entries says that {bytes} bytes follow, where {least} to {most} may"
             )));
         }
-        let is_probe = header.kind == Kind::Names && entries == 0;
-        if is_probe {
+        if header.kind == Kind::Names && entries == 0 {
             return match slot {
                 NO_SLOT => Ok(()),
                 _ => Err(self.violation(format!("a question whether we live with slot {slot}"))),
@@ -252,8 +252,22 @@ impl Peer {
             Some(false) if header.kind != Kind::Cancel => {
                 Err(self.violation(format!("a request with slot {slot}, which is still taken")))
             }
+            Some(_) if header.kind == Kind::Names => {
+                self.check_grant(answers_cost(entries, self.grant_bytes))
+            }
             Some(_) => Ok(()),
         }
+    }
+
+    fn check_grant(&self, cost: u64) -> Result<(), Error> {
+        let left = self.grant_bytes - self.answers.owed_bytes();
+        if cost <= left {
+            return Ok(());
+        }
+        Err(self.violation(format!(
+            "a request for {cost} bytes, where {left} are left of the {} that were granted",
+            self.grant_bytes
+        )))
     }
 
     fn entries<K>(&mut self, header: RequestHeader, table: &Table<K>) -> Result<Step, Error> {
@@ -290,12 +304,8 @@ impl Peer {
                 body.saturating_add(entries_bytes as u64)
             )));
         }
-        let left = self.grant_bytes - self.answers.owed_bytes();
-        if is_pull && cost > left {
-            return Err(self.violation(format!(
-                "a request for {cost} bytes, where {left} are left of the {} that were granted",
-                self.grant_bytes
-            )));
+        if is_pull {
+            self.check_grant(cost)?;
         }
         self.inbox.consume(entries_bytes);
         self.answers.open(header.slot, u32::from(header.entries));
@@ -337,6 +347,7 @@ impl Peer {
             self.answers
                 .add(header.slot, tag, version, cost, body, &mut table.grounds);
         }
+        self.answers.opened(header.slot);
         self.phase = Phase::Header;
         step
     }
@@ -414,10 +425,11 @@ impl Peer {
                 header.slot,
                 tag,
                 0,
-                0,
+                answers_cost(header.entries, self.grant_bytes),
                 Body::Owned(answer),
                 &mut table.grounds,
             );
+            self.answers.opened(header.slot);
         }
         self.phase = Phase::Header;
         Ok(Step::Again)

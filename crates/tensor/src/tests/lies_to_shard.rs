@@ -385,3 +385,32 @@ fn no_bytes_make_a_shard_panic() {
     }
     assert!(refused > 300, "only {refused} were refused");
 }
+
+/// The answer to its first entry is taken before the second is whole: the row numbers stay until then.
+#[test]
+fn row_numbers_of_a_push_stay_until_all_of_it_has_come() {
+    let mut server = Server::new();
+    let numbered = |tag| Entry {
+        indexed: true,
+        first: 0,
+        tag,
+        ..entry()
+    };
+    let rows = [3_u64, 1, 6, 5].map(u64::to_le_bytes).concat();
+    let values: Vec<u8> = (100..116).collect();
+    let bytes = request(
+        Kind::Push(Operation::Set),
+        0,
+        &[numbered(5), numbered(6)],
+        &[rows, values].concat(),
+    );
+    let (most, rest) = bytes.split_at(bytes.len() - 1);
+    server.feed(most).expect("it keeps to the protocol");
+    let first = ResponseHeader::decode(&server.answers()).expect("it answers well");
+    assert_eq!((first.tag, first.last), (5, false));
+    server.feed(rest).expect("it keeps to the protocol");
+    let second = ResponseHeader::decode(&server.answers()).expect("it answers well");
+    assert_eq!((second.status, second.last), (Status::Ok, true));
+    let row = |at: usize| server.memory[4 * at];
+    assert_eq!([3, 1, 6, 5].map(row), [100, 104, 108, 112]);
+}

@@ -1,4 +1,5 @@
 //! Both machines against each other, and each against a peer that lies.
+mod grant;
 mod lies_to_requester;
 mod lies_to_shard;
 mod random;

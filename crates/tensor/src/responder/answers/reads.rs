@@ -78,6 +78,14 @@ impl Unread {
         })
     }
 
+    /// Where its row numbers lie in the slot's indices, and how many they are.
+    pub(super) fn numbers(&mut self) -> Option<(&mut usize, usize)> {
+        match &mut self.numbers {
+            Numbers::Slice { .. } => None,
+            Numbers::Indices { from, rows } => Some((from, *rows)),
+        }
+    }
+
     /// Bytes of staging memory that it takes: the rows, and what describes the reads.
     pub(in crate::responder) fn staging_bytes(&self) -> usize {
         self.rows_bytes.next_multiple_of(8) + self.runs * RUN_RECORD_BYTES
@@ -226,6 +234,7 @@ impl Answers {
             answer.body = body;
         }
         self.link(slot, id.index);
+        self.settle_indices(slot);
         true
     }
 

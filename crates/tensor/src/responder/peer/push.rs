@@ -8,9 +8,10 @@ use crate::table::{Found, Table};
 use crate::wire::Entry;
 
 impl Peer {
-    pub(super) fn values(&mut self, at: usize, staged: bool) -> Step {
+    pub(super) fn values(&mut self, slot: u32, at: usize, staged: bool) -> Step {
         let Some(asked) = self.asked.get(at) else {
             self.phase = Phase::Header;
+            self.answers.opened(slot);
             return Step::Again;
         };
         if staged || self.inbox.bytes().len() as u64 >= asked.bytes {
