@@ -76,8 +76,6 @@ struct Answer {
     version: u64,
     /// Bytes of the grant that it takes.
     cost: u64,
-    /// Bytes of staging memory that it has, or that its read has.
-    staged: usize,
     body: Body,
     next: u32,
 }
@@ -112,7 +110,8 @@ pub(super) struct Answers {
     readers: VecDeque<u32>,
     /// Answers whose rows are to be read, or are being read.
     unread: usize,
-    /// Bytes of staging memory that answers have, or their reads.
+    /// Bytes of staging memory that each read has, until the driver has them back, and all together.
+    parts: Slab<usize>,
     staged: usize,
     /// The tag of a question whether we live.
     probe: Option<u32>,
@@ -137,6 +136,7 @@ impl Answers {
             indices_bytes: 0,
             readers: VecDeque::new(),
             unread: 0,
+            parts: Slab::new(),
             staged: 0,
             probe: None,
         }
@@ -188,7 +188,6 @@ impl Answers {
             tag,
             version,
             cost,
-            staged: 0,
             body,
             next: NONE,
         };
@@ -220,7 +219,10 @@ impl Answers {
 
     /// Begin answers until there is enough to send.
     pub(super) fn begin<K>(&mut self, outbox: &mut Outbox, grounds: &mut Grounds<K>) {
-        if let Some(tag) = self.probe.take() {
+        // A peer that asks and takes nothing would have as many answers kept as it likes.
+        if outbox.bytes() < BEGUN_BYTES
+            && let Some(tag) = self.probe.take()
+        {
             let header = ResponseHeader {
                 status: Status::Ok,
                 last: false,
@@ -242,7 +244,6 @@ impl Answers {
                 self.turns.push_back(slot);
             }
             self.owed_bytes -= answer.cost;
-            self.staged -= answer.staged;
             send(answer, at, outbox, grounds);
             self.settle_indices(slot);
         }
@@ -262,7 +263,6 @@ impl Answers {
                 if let Some(ground) = answer.body.ground() {
                     grounds.release(ground, 1);
                 }
-                self.staged -= std::mem::take(&mut answer.staged);
                 answer.body = Body::Canceled;
             }
             index = answer.next;

@@ -1,4 +1,5 @@
 //! One peer: its requests as their bytes come, checked against the table.
+mod names;
 mod push;
 
 use std::time::{Duration, Instant};
@@ -6,14 +7,12 @@ use std::time::{Duration, Instant};
 use super::answers::{Answers, Body, Unread};
 use crate::error::Error;
 use crate::inbox::Inbox;
-use crate::names::frame::{LIST_BYTES_MAX, TAG_BYTES, answers_cost, decode_names, encode_answer};
+use crate::names::frame::{LIST_BYTES_MAX, TAG_BYTES, answers_cost};
 use crate::outbox::Outbox;
 use crate::requester::Rows;
 use crate::sys::span::Span;
 use crate::table::{Found, Key, Table, Tensor, check_indices};
-use crate::wire::{
-    ENTRY_BYTES, Entry, Kind, NO_SLOT, Operation, REQUEST_BYTES, RequestHeader, u32_at,
-};
+use crate::wire::{ENTRY_BYTES, Entry, Kind, NO_SLOT, Operation, REQUEST_BYTES, RequestHeader};
 
 /// Room for what comes: entries and indices of several requests, or a few small pushes.
 const INBOX_BYTES: usize = 32 << 10;
@@ -72,8 +71,10 @@ pub(super) struct Peer {
     asked: Vec<Asked>,
     staging: Vec<u8>,
     grant_bytes: u64,
-    /// When it last sent or took a byte, or we had something to send at last.
-    pub(super) active: Instant,
+    /// When it last sent a byte.
+    heard: Instant,
+    /// When it last took a byte, or there was something to take at last.
+    taken: Instant,
     /// It is on the list of those that have something to read.
     pub(super) reads: bool,
 }
@@ -88,7 +89,8 @@ impl Peer {
             asked: Vec::new(),
             staging: Vec::new(),
             grant_bytes,
-            active: now,
+            heard: now,
+            taken: now,
             reads: false,
         }
     }
@@ -99,17 +101,25 @@ impl Peer {
 
     pub(super) fn received(&mut self, count: usize, now: Instant) {
         if count > 0 {
-            self.active = now;
+            self.heard = now;
         }
+        self.will_owe(now);
         self.inbox.received(count);
     }
 
     pub(super) fn sent<K>(&mut self, count: usize, now: Instant, table: &mut Table<K>) {
         if count > 0 {
-            self.active = now;
+            self.taken = now;
         }
         self.outbox
             .sent(count, |ground| table.grounds.release(ground, 1));
+    }
+
+    /// There may be something to send from now on.
+    pub(super) fn will_owe(&mut self, now: Instant) {
+        if !self.wants_write() {
+            self.taken = now;
+        }
     }
 
     pub(super) fn wants_write(&self) -> bool {
@@ -142,17 +152,20 @@ impl Peer {
             }
             return Ok(None);
         }
-        if self.is_between() && !self.wants_write() {
+        let sends = (!self.is_between()).then_some(self.heard);
+        // What it sends does not count here: it would keep what it is sent, and staging memory, for as long as it likes.
+        let takes = self.wants_write().then_some(self.taken);
+        let Some(since) = sends.into_iter().chain(takes).min() else {
             return Ok(Some(now + liveness)); // it waits for a disk, and we for nothing of it
-        }
-        let silent = now.saturating_duration_since(self.active);
+        };
+        let silent = now.saturating_duration_since(since);
         if silent >= liveness {
             return Err(Error::Silent {
                 silent,
                 limit: liveness,
             });
         }
-        Ok(Some(self.active + liveness))
+        Ok(Some(since + liveness))
     }
 
     /// Copy what is to be sent and would change.
@@ -401,52 +414,6 @@ impl Peer {
             self.staging.resize(bytes, 0);
         }
         self.inbox.divert(Span::of(&mut self.staging[..bytes]));
-    }
-
-    fn names<K>(&mut self, header: RequestHeader, table: &mut Table<K>) -> Result<Step, Error> {
-        let bytes = usize::try_from(header.bytes).expect("bounded by the longest list");
-        let list = &self.staging[..bytes];
-        let tag = u32_at(list, 0);
-        let names = decode_names(&list[TAG_BYTES..], header.entries);
-        let names = names.map_err(|what| self.violation(what))?;
-        if header.entries == 0 {
-            if !self.answers.ask(tag) {
-                return Err(self.violation(
-                    "a second question whether we live, before the first was answered",
-                ));
-            }
-        } else {
-            let mut answer = Vec::new();
-            for name in names {
-                encode_answer(&table.meaning(name), &mut answer);
-            }
-            self.answers.open(header.slot, 1);
-            self.answers.add(
-                header.slot,
-                tag,
-                0,
-                answers_cost(header.entries, self.grant_bytes),
-                Body::Owned(answer),
-                &mut table.grounds,
-            );
-            self.answers.opened(header.slot);
-        }
-        self.phase = Phase::Header;
-        Ok(Step::Again)
-    }
-
-    fn cancel<K>(&mut self, header: RequestHeader, table: &mut Table<K>) -> Step {
-        let count = 4 * usize::from(header.entries);
-        if self.inbox.bytes().len() < count {
-            return Step::Wait;
-        }
-        for tag in self.inbox.bytes()[..count].chunks_exact(4) {
-            self.answers
-                .cancel(header.slot, u32_at(tag, 0), &mut table.grounds);
-        }
-        self.inbox.consume(count);
-        self.phase = Phase::Header;
-        Step::Again
     }
 }
 

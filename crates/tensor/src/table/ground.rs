@@ -1,7 +1,7 @@
 //! The memory of tensors: kept while a tensor or an answer needs it.
 use std::collections::VecDeque;
 
-use crate::slab::Slab;
+use crate::slab::{Id, Slab};
 
 /// What the driver of a shard gave a number, and needs no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,13 +12,22 @@ pub enum LetGo {
     Staged(u32),
 }
 
+/// Whose part of the staging memory rows lie in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) peer: Id,
+    pub(crate) part: Id,
+}
+
 /// Who keeps what answers read.
 #[derive(Debug)]
 pub(crate) enum Keeper<K> {
     /// Whoever lent the memory.
     Lender(K),
-    /// The driver of the shard.
-    Driver(LetGo),
+    /// The driver of the shard, which has this number for the file.
+    File(u32),
+    /// The same with memory that rows were read into.
+    Staged(u32, Share),
 }
 
 #[derive(Debug)]
@@ -34,7 +43,7 @@ struct Ground<K> {
 pub(crate) struct Grounds<K> {
     places: Slab<Ground<K>>,
     retired: VecDeque<K>,
-    let_go: VecDeque<LetGo>,
+    let_go: VecDeque<(LetGo, Option<Share>)>,
 }
 
 impl<K> Grounds<K> {
@@ -95,7 +104,10 @@ impl<K> Grounds<K> {
         {
             match gone.keeper {
                 Keeper::Lender(keeper) => self.retired.push_back(keeper),
-                Keeper::Driver(number) => self.let_go.push_back(number),
+                Keeper::File(number) => self.let_go.push_back((LetGo::File(number), None)),
+                Keeper::Staged(number, share) => {
+                    self.let_go.push_back((LetGo::Staged(number), Some(share)));
+                }
             }
         }
     }
@@ -105,8 +117,8 @@ impl<K> Grounds<K> {
         self.retired.pop_front()
     }
 
-    /// What the driver gave a number, and nothing needs any more.
-    pub(crate) fn take_let_go(&mut self) -> Option<LetGo> {
+    /// What the driver gave a number, and nothing needs any more; of memory with whose share it was.
+    pub(crate) fn take_let_go(&mut self) -> Option<(LetGo, Option<Share>)> {
         self.let_go.pop_front()
     }
 }

@@ -15,7 +15,7 @@ pub use description::{Description, Key};
 pub use file::FileRows;
 pub(crate) use file::{CHECKSUM_BYTES, Filed, Run};
 pub use ground::LetGo;
-pub(crate) use ground::{Grounds, Keeper};
+pub(crate) use ground::{Grounds, Keeper, Share};
 
 use crate::board::Board;
 use crate::error::Error;
@@ -210,8 +210,7 @@ impl<K> Table<K> {
         row_bytes: u64,
         (rows, number): (FileRows, u32),
     ) -> Key {
-        let keeper = Keeper::Driver(LetGo::File(number));
-        let ground = self.grounds.insert(keeper);
+        let ground = self.grounds.insert(Keeper::File(number));
         let filed = Filed {
             number,
             rows,

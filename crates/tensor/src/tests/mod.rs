@@ -4,6 +4,7 @@ mod lies_to_requester;
 mod lies_to_shard;
 mod random;
 mod reads;
+mod takers;
 mod torn;
 mod world;
 

@@ -100,6 +100,7 @@ pub(in crate::responder) enum Next {
     Read {
         slot: u32,
         answer: Id,
+        part: Id,
         unread: Unread,
     },
 }
@@ -147,19 +148,31 @@ impl Answers {
             }
             self.readers.rotate_left(1);
             self.staged += bytes;
-            if let Some(begun) = self.waiting.get_mut(answer.index) {
-                begun.staged = bytes;
-                if let Body::Unread(unread) = &mut begun.body {
-                    unread.begun = true;
-                }
+            let part = self.parts.insert(bytes);
+            if let Some(Answer {
+                body: Body::Unread(unread),
+                ..
+            }) = self.waiting.get_mut(answer.index)
+            {
+                unread.begun = true;
             }
             return Next::Read {
                 slot,
                 answer,
+                part,
                 unread,
             };
         }
         Next::Nothing
+    }
+
+    /// The driver has the memory of a read back, or never used it. Idempotent.
+    pub(in crate::responder) fn give_part(&mut self, part: Id) {
+        if self.parts.has(part)
+            && let Some(bytes) = self.parts.remove(part.index)
+        {
+            self.staged -= bytes;
+        }
     }
 
     fn first_unbegun(&self, slot: u32) -> Option<(Id, Unread)> {
@@ -228,9 +241,6 @@ impl Answers {
             grounds.hold(ground, 1);
         }
         if let Some(answer) = self.waiting.get_mut(id.index) {
-            if !matches!(body, Body::Staged { .. }) {
-                self.staged -= std::mem::take(&mut answer.staged);
-            }
             answer.body = body;
         }
         self.link(slot, id.index);
@@ -269,7 +279,6 @@ impl Answers {
                 && let Some(ground) = answer.body.ground()
             {
                 grounds.release(ground, 1);
-                self.staged -= std::mem::take(&mut answer.staged);
                 answer.body = Body::Canceled;
                 self.unlink(slot, index);
                 self.link(slot, index);

@@ -121,6 +121,7 @@ impl Files {
                 return;
             }
             if !shard.is_wanted(read) {
+                shard.give_up(read);
                 continue;
             }
             if let Some(why) = self.failure.clone() {
