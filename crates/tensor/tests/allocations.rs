@@ -53,7 +53,7 @@ impl Pair {
         let key = shard
             .publish("a", description, tensor.span(), ())
             .expect("it can be published");
-        let peer = shard.connect(now).expect("it is the first");
+        let peer = shard.connect(16, now).expect("it is the first");
         let row = usize::try_from(row_bytes).expect("small");
         Self {
             shard,

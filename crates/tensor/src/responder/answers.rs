@@ -1,10 +1,11 @@
-//! Answers of one peer's requests: whose turn it is, and what is copied before a push changes it.
+//! Answers of one peer's requests: whose turn it is.
 //!
 //! Each slot has its answers in order; slots take turns, one answer each, so that a large answer delays other requests
 //! by one piece at most.
 //! Answers wait here as places in tensors, without their bytes: a peer that reads nothing costs no memory for rows.
 //! Rows of files are no answer before they were read (`reads`): until then their slot's other answers go out.
 mod numbers;
+mod preserve;
 mod reads;
 
 use std::collections::VecDeque;
@@ -99,6 +100,8 @@ struct Slot {
 /// All answers of one peer that have not begun.
 #[derive(Debug)]
 pub(super) struct Answers {
+    /// Whose they are: the number of the peer, with which memory is held.
+    pub(super) reader: u32,
     waiting: Slab<Answer>,
     slots: Vec<Slot>,
     /// Slots with an answer that is known.
@@ -129,6 +132,7 @@ impl Answers {
             indices: Vec::new(),
         };
         Self {
+            reader: 0,
             waiting: Slab::new(),
             slots: (0..slots).map(|_| slot()).collect(),
             turns: VecDeque::with_capacity(slots as usize),
@@ -181,7 +185,7 @@ impl Answers {
         grounds: &mut Grounds<K>,
     ) {
         if let Some(ground) = body.ground() {
-            grounds.hold(ground, 1);
+            grounds.hold(ground, self.reader, 1);
         }
         self.owed_bytes += cost;
         let answer = Answer {
@@ -244,7 +248,7 @@ impl Answers {
                 self.turns.push_back(slot);
             }
             self.owed_bytes -= answer.cost;
-            send(answer, at, outbox, grounds);
+            send(answer, at, outbox, (grounds, self.reader));
             self.settle_indices(slot);
         }
     }
@@ -261,7 +265,7 @@ impl Answers {
                 )
             {
                 if let Some(ground) = answer.body.ground() {
-                    grounds.release(ground, 1);
+                    grounds.release(ground, self.reader, 1);
                 }
                 answer.body = Body::Canceled;
             }
@@ -270,55 +274,14 @@ impl Answers {
         self.settle_indices(slot);
     }
 
-    /// Copy the answers that read a byte of `span`, which is about to change.
-    pub(super) fn preserve<K>(&mut self, ground: u32, span: Span, grounds: &mut Grounds<K>) {
-        for slot in &self.slots {
-            let mut index = slot.first;
-            while let Some(answer) = self.waiting.get_mut(index) {
-                index = answer.next;
-                if let Some(copy) = answer.body.copy_of(ground, span, &slot.indices) {
-                    answer.body = Body::Owned(copy);
-                    grounds.release(ground, 1);
-                }
-            }
-        }
-    }
-
     /// Let go of all memory.
     pub(super) fn clear<K>(&mut self, grounds: &mut Grounds<K>) {
         for (_, answer) in self.waiting.iter() {
             if let Some(ground) = answer.body.ground() {
-                grounds.release(ground, 1);
+                grounds.release(ground, self.reader, 1);
             }
         }
         *self = Self::new(0);
-    }
-}
-
-impl Body {
-    /// The rows, where they lie in memory that is about to change.
-    fn copy_of(&self, changing: u32, span: Span, indices: &[u8]) -> Option<Vec<u8>> {
-        match *self {
-            Self::Rows { ground, rows } if ground == changing && rows.overlaps(span) => {
-                let mut copy = Vec::new();
-                rows.append_to(&mut copy);
-                Some(copy)
-            }
-            Self::Gather {
-                ground,
-                tensor,
-                row_bytes,
-                from,
-                rows,
-            } if ground == changing => {
-                let mut copy = Vec::with_capacity(rows * row_bytes);
-                for row in each_row(tensor, row_bytes, indices, from, rows) {
-                    row.append_to(&mut copy);
-                }
-                Some(copy)
-            }
-            _ => None,
-        }
     }
 }
 
@@ -337,7 +300,13 @@ fn each_row(
     })
 }
 
-fn send<K>(answer: Answer, slot: &Slot, outbox: &mut Outbox, grounds: &mut Grounds<K>) {
+/// `reader` is who holds what the answer reads.
+fn send<K>(
+    answer: Answer,
+    slot: &Slot,
+    outbox: &mut Outbox,
+    (grounds, reader): (&mut Grounds<K>, u32),
+) {
     let mut header = ResponseHeader {
         status: Status::Ok,
         last: slot.left == 0,
@@ -356,7 +325,7 @@ fn send<K>(answer: Answer, slot: &Slot, outbox: &mut Outbox, grounds: &mut Groun
             outbox.push(&header.encode());
             if rows.bytes() <= COPY_BYTES {
                 outbox.push_copy(rows);
-                grounds.release(ground, 1);
+                grounds.release(ground, reader, 1);
             } else {
                 // Its hold on the memory goes with the span.
                 outbox.push_lent(rows, ground);
@@ -375,10 +344,10 @@ fn send<K>(answer: Answer, slot: &Slot, outbox: &mut Outbox, grounds: &mut Groun
                 if row_bytes <= COPY_BYTES {
                     outbox.push_copy(row);
                 } else if outbox.push_lent(row, ground) {
-                    grounds.hold(ground, 1);
+                    grounds.hold(ground, reader, 1);
                 }
             }
-            grounds.release(ground, 1);
+            grounds.release(ground, reader, 1);
         }
         Body::Owned(bytes) => {
             header.bytes = bytes.len() as u64;
@@ -394,7 +363,8 @@ fn send<K>(answer: Answer, slot: &Slot, outbox: &mut Outbox, grounds: &mut Groun
             let rows = memory.bytes() / stride_bytes;
             header.bytes = (rows * row_bytes) as u64;
             outbox.push(&header.encode());
-            reads::send_rows(ground, memory, (row_bytes, stride_bytes), outbox, grounds);
+            let held = (ground, reader);
+            reads::send_rows(held, memory, (row_bytes, stride_bytes), outbox, grounds);
         }
         Body::Unread(_) => unreachable!("it is no answer before it was read"),
         Body::Refusal(error) => send_refusal(header, &error, outbox),

@@ -11,7 +11,7 @@ use crate::names::frame::{LIST_BYTES_MAX, TAG_BYTES, answers_cost};
 use crate::outbox::Outbox;
 use crate::requester::Rows;
 use crate::sys::span::Span;
-use crate::table::{Found, Key, Table, Tensor, check_indices};
+use crate::table::{Changed, Found, Key, Table, Tensor, check_indices};
 use crate::wire::{ENTRY_BYTES, Entry, Kind, NO_SLOT, Operation, REQUEST_BYTES, RequestHeader};
 
 /// Room for what comes: entries and indices of several requests, or a few small pushes.
@@ -111,8 +111,9 @@ impl Peer {
         if count > 0 {
             self.taken = now;
         }
+        let reader = self.answers.reader;
         self.outbox
-            .sent(count, |ground| table.grounds.release(ground, 1));
+            .sent(count, |ground| table.grounds.release(ground, reader, 1));
     }
 
     /// There may be something to send from now on.
@@ -168,19 +169,24 @@ impl Peer {
         Ok(Some(since + liveness))
     }
 
-    /// Copy what is to be sent and would change.
-    pub(super) fn preserve<K>(&mut self, ground: u32, span: Span, table: &mut Table<K>) {
-        let copied = self.outbox.preserve(ground, span);
+    /// Copy what is to be sent and would change; `readers` pieces of its answers read that memory.
+    pub(super) fn preserve<K>(&mut self, changed: &Changed, readers: u32, table: &mut Table<K>) {
+        let ground = changed.ground;
+        let (marked, copied) = self.outbox.preserve(ground, |lent| changed.touches(lent));
         if copied > 0 {
-            table.grounds.release(ground, copied);
+            let reader = self.answers.reader;
+            table.grounds.release(ground, reader, copied);
         }
-        self.answers.preserve(ground, span, &mut table.grounds);
+        self.answers
+            .preserve(changed, readers - marked, &mut table.grounds);
     }
 
     /// Let go of all memory. The peer is fenced.
     pub(super) fn clear<K>(&mut self, table: &mut Table<K>) {
         self.inbox.clear();
-        self.outbox.clear(|ground| table.grounds.release(ground, 1));
+        let reader = self.answers.reader;
+        self.outbox
+            .clear(|ground| table.grounds.release(ground, reader, 1));
         self.answers.clear(&mut table.grounds);
     }
 

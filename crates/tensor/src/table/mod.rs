@@ -5,12 +5,14 @@
 //! 1. An id has one row size for ever, so that the length of a push to a tensor that is gone is known.
 //! 2. A generation of an id is never used twice: a handle from before a drop is refused always.
 //! 3. The memory of a tensor is given back when it was dropped or replaced *and* no answer that reads it is left.
+mod changed;
 mod description;
 mod file;
 mod ground;
 
 use std::collections::BTreeMap;
 
+pub(crate) use changed::Changed;
 pub use description::{Description, Key};
 pub use file::FileRows;
 pub(crate) use file::{CHECKSUM_BYTES, Filed, Run};

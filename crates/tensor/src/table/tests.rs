@@ -112,11 +112,11 @@ fn memory_is_given_back_when_the_last_answer_has_gone() {
         panic!("it is there");
     };
     let ground = tensor.ground;
-    table.grounds.hold(ground, 2);
+    table.grounds.hold(ground, 0, 2);
     publish(&mut table, "a", &mut [0; 64], 2);
-    table.grounds.release(ground, 1);
+    table.grounds.release(ground, 0, 1);
     assert_eq!(table.grounds.take_retired(), None);
-    table.grounds.release(ground, 1);
+    table.grounds.release(ground, 0, 1);
     assert_eq!(table.grounds.take_retired(), Some("a"));
 }
 

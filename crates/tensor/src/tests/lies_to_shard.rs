@@ -39,7 +39,7 @@ impl Server {
             .publish("a", description, Span::of(&mut memory), ())
             .expect("it can be published");
         assert_eq!((key.id, key.generation), (0, 1));
-        let peer = shard.connect(now).expect("it is the first");
+        let peer = shard.connect(2, now).expect("it is the first");
         Self {
             shard,
             peer,
@@ -143,6 +143,11 @@ fn a_slot_that_was_not_granted_or_is_taken_is_a_lie() {
         bytes: 4,
     };
     assert_lie(&cancel.encode(), "slot 2, which was not granted");
+    let mut server = Server::new();
+    let modest = server.shard.connect(1, server.now).expect("there is room");
+    let beyond = request(Kind::Pull, 1, &[entry()], &[]);
+    let fed = server.shard.feed(modest, &beyond, server.now);
+    assert!(fed.is_err_and(|error| error.to_string().contains("slot 1, which was not granted")));
 }
 
 #[test]
@@ -341,14 +346,14 @@ fn there_are_no_more_peers_than_there_may_be() {
     };
     let mut shard = Shard::<()>::new(limits).expect("the limits can be");
     let now = Instant::now();
-    let first = shard.connect(now).expect("it is the first");
+    let first = shard.connect(2, now).expect("it is the first");
     assert!(
         shard
-            .connect(now)
+            .connect(2, now)
             .is_err_and(|error| error.class() == Class::Limit)
     );
     shard.disconnect(first);
-    let second = shard.connect(now).expect("there is room again");
+    let second = shard.connect(2, now).expect("there is room again");
     assert_eq!((second.index(), second == first), (first.index(), false));
     assert_eq!(shard.incoming(first), [Span::EMPTY; 2]);
 }

@@ -2,6 +2,7 @@
 mod grant;
 mod lies_to_requester;
 mod lies_to_shard;
+mod preserve;
 mod random;
 mod reads;
 mod takers;

@@ -70,7 +70,7 @@ impl Server {
     }
 
     fn connect(&mut self) -> PeerId {
-        self.shard.connect(self.now).expect("there are few")
+        self.shard.connect(4, self.now).expect("there are few")
     }
 
     fn pull(&mut self, peer: PeerId, slot: u32, entries: &[(u32, u32, u32)]) {

@@ -29,7 +29,7 @@ impl Server {
         };
         let published = shard.publish("a", description, Span::of(&mut memory), ());
         published.expect("it can be published");
-        let peer = shard.connect(now).expect("it is the first");
+        let peer = shard.connect(2, now).expect("it is the first");
         Self {
             shard,
             peer,

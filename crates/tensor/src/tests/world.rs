@@ -85,7 +85,10 @@ impl World {
     pub(crate) fn connect(&mut self) -> Client {
         Client {
             requester: Requester::new(self.limits, self.now).expect("the limits can be"),
-            peer: self.shard.connect(self.now).expect("there are few"),
+            peer: self
+                .shard
+                .connect(self.limits.slots, self.now)
+                .expect("there are few"),
             up: VecDeque::new(),
             down: VecDeque::new(),
         }

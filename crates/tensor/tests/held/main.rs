@@ -75,7 +75,9 @@ fn shard(memory: &mut [u8]) -> (Shard<()>, PeerId) {
     };
     let published = shard.publish_file("file", description(8, "V8".into()), rows, 0);
     assert_eq!(published.expect("it can be published").id, 2);
-    let peer = shard.connect(Instant::now()).expect("it is the first");
+    let peer = shard
+        .connect(SLOTS, Instant::now())
+        .expect("it is the first");
     (shard, peer)
 }
 

@@ -236,9 +236,9 @@ impl Answers {
             return false;
         };
         self.unlink(slot, id.index);
-        grounds.release(unread.ground, 1);
+        grounds.release(unread.ground, self.reader, 1);
         if let Some(ground) = body.ground() {
-            grounds.hold(ground, 1);
+            grounds.hold(ground, self.reader, 1);
         }
         if let Some(answer) = self.waiting.get_mut(id.index) {
             answer.body = body;
@@ -278,7 +278,7 @@ impl Answers {
             if answer.tag == tag
                 && let Some(ground) = answer.body.ground()
             {
-                grounds.release(ground, 1);
+                grounds.release(ground, self.reader, 1);
                 answer.body = Body::Canceled;
                 self.unlink(slot, index);
                 self.link(slot, index);
@@ -290,7 +290,7 @@ impl Answers {
 
 /// Send rows that lie in strides; a read has one hold on their memory, which goes with them.
 pub(super) fn send_rows<K>(
-    ground: u32,
+    (ground, reader): (u32, u32),
     memory: Span,
     (row_bytes, stride_bytes): (usize, usize),
     outbox: &mut Outbox,
@@ -306,8 +306,8 @@ pub(super) fn send_rows<K>(
         if row_bytes <= COPY_BYTES {
             outbox.push_copy(row);
         } else if outbox.push_lent(row, ground) {
-            grounds.hold(ground, 1);
+            grounds.hold(ground, reader, 1);
         }
     }
-    grounds.release(ground, 1);
+    grounds.release(ground, reader, 1);
 }

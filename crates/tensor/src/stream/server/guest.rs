@@ -15,8 +15,8 @@ pub(super) enum Verdict {
     Stay,
     /// It said what it wants: answer it by [`Guest::welcome`] or [`Guest::refuse`].
     Asks(Hello),
-    /// It has its answer: its stream is a peer's now.
-    Admitted(Wire),
+    /// It has its answer: its stream is a peer's now, with as many slots as it was granted.
+    Admitted(Wire, u32),
     /// It ends.
     Leave(String),
 }
@@ -25,6 +25,8 @@ pub(super) enum Verdict {
 pub(super) struct Guest {
     state: State<Wire>,
     answered: bool,
+    /// Slots that it was granted.
+    slots: u32,
     refused: Option<String>,
 }
 
@@ -39,6 +41,7 @@ impl Guest {
         Self {
             state,
             answered: false,
+            slots: 0,
             refused: None,
         }
     }
@@ -62,7 +65,7 @@ impl Guest {
             return Verdict::Leave(why);
         }
         match self.state.take_stream() {
-            Some(wire) => Verdict::Admitted(wire),
+            Some(wire) => Verdict::Admitted(wire, self.slots),
             None => Verdict::Leave("it sent more than its hello".to_owned()),
         }
     }
@@ -78,6 +81,7 @@ impl Guest {
     }
 
     pub(super) fn welcome(&mut self, welcome: &Welcome) -> Verdict {
+        self.slots = welcome.slots;
         self.answer(welcome.encode());
         self.step()
     }
