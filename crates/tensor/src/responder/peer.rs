@@ -301,7 +301,11 @@ impl Peer {
             let entry = Entry::decode(bytes).map_err(|what| self.violation(what))?;
             let row_bytes = match table.find(entry.key()) {
                 Found::Live(tensor) => tensor.row_bytes,
-                Found::Stale { row_bytes, .. } => row_bytes,
+                Found::Stale { row_bytes, .. } => match row_bytes {
+                    Some(row_bytes) => row_bytes,
+                    None if is_pull => 0, // nothing of its rows follows, and none will be sent
+                    None => return Err(self.violation(forgotten(&entry))),
+                },
                 Found::Never => return Err(self.violation(never(&entry))),
             };
             let bytes = row_bytes.saturating_mul(u64::from(entry.rows));
@@ -446,6 +450,14 @@ fn answer(tensor: &Tensor, rows: Rows, asked: &Asked, staging_bytes: u64) -> Res
             rows: words.count(),
         },
     })
+}
+
+fn forgotten(entry: &Entry) -> String {
+    format!(
+        "a push to generation {} of tensor {}, which was dropped so long ago that its row size is not known; \
+         look its name up again",
+        entry.generation, entry.tensor
+    )
 }
 
 fn never(entry: &Entry) -> String {

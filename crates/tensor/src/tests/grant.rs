@@ -46,3 +46,34 @@ fn answers_to_names_wait_for_the_grant() {
     }
     assert_eq!(answered, [0, 1, 2]);
 }
+
+/// A look at very many names for each one would keep the shard from everybody else.
+#[test]
+fn two_unknown_names_of_a_request_are_told_their_nearest() {
+    let mut world = world(Limits::default());
+    let names = ["aa", "ab", "a", "ac"];
+    let asked = world.clients[0].requester.look_up(&names, 7, None);
+    asked.expect("they can be names");
+    world.client_sends(0, usize::MAX);
+    let received = world.shard_receives(0, usize::MAX);
+    received.expect("it keeps to the protocol");
+    world.shard_sends(0, usize::MAX);
+    let received = world.client_receives(0, usize::MAX);
+    received.expect("it keeps to the protocol");
+    let end = world.clients[0].requester.take_end();
+    let Some(End::Over {
+        result: Ok(Outcome::Names(meanings)),
+        ..
+    }) = end
+    else {
+        panic!("it went wrong: {end:?}");
+    };
+    let nearest = meanings.iter().map(|meaning| match meaning {
+        Ok(_) => None,
+        Err(unknown) => Some(unknown.nearest.len()),
+    });
+    assert_eq!(
+        nearest.collect::<Vec<_>>(),
+        [Some(1), Some(1), None, Some(0)]
+    );
+}

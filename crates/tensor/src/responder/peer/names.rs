@@ -1,10 +1,14 @@
 //! Requests without entries: what names mean, whether we live, what is not needed any more.
 use super::{Peer, Phase, Step};
 use crate::error::Error;
+use crate::names::Unknown;
 use crate::names::frame::{TAG_BYTES, answers_cost, decode_names, encode_answer};
 use crate::responder::answers::Body;
 use crate::table::Table;
 use crate::wire::{RequestHeader, u32_at};
+
+/// Of the names of a request that are not there, so many are told their nearest: it is a mistake, or a lie.
+const NEAREST_MAX: usize = 2;
 
 impl Peer {
     pub(super) fn names<K>(
@@ -24,9 +28,16 @@ impl Peer {
                 ));
             }
         } else {
-            let mut answer = Vec::new();
+            let (mut answer, mut unknown) = (Vec::new(), 0);
             for name in names {
-                encode_answer(&table.meaning(name), &mut answer);
+                let meaning = table.known(name).ok_or_else(|| {
+                    unknown += 1;
+                    match unknown {
+                        ..=NEAREST_MAX => table.unknown(name),
+                        _ => Unknown::default(),
+                    }
+                });
+                encode_answer(&meaning, &mut answer);
             }
             self.answers.open(header.slot, 1);
             self.answers.add(
