@@ -64,7 +64,13 @@ struct Flying {
     lent: u32,
     /// It is received straight into its destination.
     is_large: bool,
+    /// The pieces of its job before it and behind it.
+    before: u32,
+    next: u32,
 }
+
+/// No piece.
+const NONE: u32 = u32::MAX;
 
 /// All that one client has at one server. Used by one thread at a time.
 ///
