@@ -10,7 +10,7 @@
 //! | `wire` | the frames of a stream, encoded and decoded |
 //! | `names` | what a name means: id, generation, dtype, shape |
 //! | `greeting` | the one message each way that sets a connection up |
-//! | `requester` | pulls and pushes: queue, slots, grant, pieces, deadlines, ends |
+//! | `requester` | pulls and pushes: queue, slots, grant, pieces, ends |
 //! | `responder` | peers of one shard: what they ask for, in which order it is answered |
 //! | `table` | the tensors of a shard, with their generations and versions |
 //! | `stream` | TCP and Unix sockets, with or without TLS: the thread of a server, the links of clients |

@@ -88,7 +88,6 @@ impl Pair {
                     places: None,
                 },
                 (),
-                None,
             ),
             Some(operation) => self.requester.push(
                 Push {
@@ -101,7 +100,6 @@ impl Pair {
                     operation,
                 },
                 (),
-                None,
             ),
         };
         submitted.expect("it is inside");

@@ -1,6 +1,4 @@
 //! One pull, push or look-up: what is left of it, and what its answers said.
-use std::time::Instant;
-
 use super::NONE;
 use super::request::Rows;
 use crate::error::Error;
@@ -127,7 +125,6 @@ pub(super) enum Work {
 pub(super) struct Job<K> {
     pub(super) keeper: K,
     pub(super) work: Work,
-    pub(super) deadline: Option<Instant>,
     /// Rows that were asked for.
     pub(super) asked: u64,
     /// Pieces that are with the peer, and one of them.
@@ -151,11 +148,10 @@ pub(super) struct Job<K> {
 }
 
 impl<K> Job<K> {
-    pub(super) fn new(work: Work, keeper: K, deadline: Option<Instant>) -> Self {
+    pub(super) fn new(work: Work, keeper: K) -> Self {
         Self {
             keeper,
             work,
-            deadline,
             asked: 0,
             flying: 0,
             first: NONE,

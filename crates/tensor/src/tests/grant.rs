@@ -18,9 +18,7 @@ fn answers_to_names_wait_for_the_grant() {
         ..Limits::default()
     });
     for number in 0..3 {
-        let asked = world.clients[0]
-            .requester
-            .look_up(&["a", "b"], number, None);
+        let asked = world.clients[0].requester.look_up(&["a", "b"], number);
         asked.expect("they can be names");
     }
     let mut answered = Vec::new();
@@ -53,7 +51,7 @@ fn answers_to_names_wait_for_the_grant() {
 fn two_unknown_names_of_a_request_are_told_their_nearest() {
     let mut world = world(Limits::default());
     let names = ["aa", "ab", "a", "ac"];
-    let asked = world.clients[0].requester.look_up(&names, 7, None);
+    let asked = world.clients[0].requester.look_up(&names, 7);
     asked.expect("they can be names");
     world.client_sends(0, usize::MAX);
     let received = world.shard_receives(0, usize::MAX);
@@ -106,7 +104,7 @@ fn responses(bytes: &[u8]) -> Vec<ResponseHeader> {
 fn messages_of(pulls: u64) -> (Vec<(usize, usize)>, usize) {
     let mut world = world(Limits::default());
     for row in 0..pulls {
-        let asked = world.submit(0, 0, vec![row % 64], None, true, None);
+        let asked = world.submit(0, 0, vec![row % 64], None, true);
         asked.expect("it is inside");
     }
     world.client_sends(0, usize::MAX);
@@ -150,9 +148,9 @@ fn a_cancel_names_the_pieces_that_have_not_come() {
         entries_max: 2,
         ..Limits::default()
     });
-    let long = world.submit(0, 0, (0..5).collect(), None, true, None);
+    let long = world.submit(0, 0, (0..5).collect(), None, true);
     let long = long.expect("it is inside");
-    let other = world.submit(0, 0, vec![9], None, true, None);
+    let other = world.submit(0, 0, vec![9], None, true);
     let other = other.expect("it is inside");
     world.client_sends(0, usize::MAX);
     let received = world.shard_receives(0, usize::MAX);
@@ -182,9 +180,9 @@ fn a_refusal_beside_a_large_answer_is_received_at_once() {
     world.clients.push(client);
     world.shard.drop_tensor("gone").expect("it is there");
     world.drop_model("gone");
-    let refused = world.submit(0, 1, vec![1], None, true, None);
+    let refused = world.submit(0, 1, vec![1], None, true);
     let refused = refused.expect("it is inside");
-    let large = world.submit(0, 0, (0..64).collect(), None, true, None);
+    let large = world.submit(0, 0, (0..64).collect(), None, true);
     large.expect("it is inside");
     world.client_sends(0, usize::MAX);
     let received = world.shard_receives(0, usize::MAX);

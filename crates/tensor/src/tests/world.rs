@@ -168,7 +168,6 @@ impl World {
         rows: Vec<u64>,
         operation: Option<Operation>,
         as_slice: bool,
-        deadline: Option<Instant>,
     ) -> Result<usize, Error> {
         let row_bytes = self.models[model].row_bytes;
         let bytes = rows.len() * row_bytes;
@@ -194,7 +193,7 @@ impl World {
             result: None,
             after: None,
         };
-        let ticket = self.ask(&mut job, as_slice, deadline);
+        let ticket = self.ask(&mut job, as_slice);
         let number = self.jobs.len();
         match ticket {
             Ok(ticket) => job.ticket = Some(ticket),
@@ -204,12 +203,7 @@ impl World {
         Ok(number)
     }
 
-    fn ask(
-        &mut self,
-        job: &mut Job,
-        as_slice: bool,
-        deadline: Option<Instant>,
-    ) -> Result<Ticket, Error> {
+    fn ask(&mut self, job: &mut Job, as_slice: bool) -> Result<Ticket, Error> {
         let model = &self.models[job.model];
         let rows = if as_slice {
             Rows::Slice {
@@ -239,7 +233,6 @@ impl World {
                     places,
                 },
                 keeper,
-                deadline,
             ),
             Some(operation) => requester.push(
                 Push {
@@ -252,7 +245,6 @@ impl World {
                     operation,
                 },
                 keeper,
-                deadline,
             ),
         };
         submitted.map_err(|refused| {
@@ -315,12 +307,6 @@ impl World {
                 } => {
                     self.job(ticket, keeper).ended(Some(result));
                     self.jobs[keeper].handed_back();
-                }
-                End::Late { ticket, error } => {
-                    let found = self.jobs.iter_mut().find(|job| {
-                        job.ticket == Some(ticket) && job.client == client && !job.keeper_back
-                    });
-                    found.expect("it was submitted").ended(Some(Err(error)));
                 }
                 End::Released { ticket, keeper } => {
                     assert_eq!(self.job(ticket, keeper).ends, 1);
