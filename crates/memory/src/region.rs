@@ -232,6 +232,14 @@ impl Region {
     }
 }
 
+#[cfg(test)]
+impl Region {
+    /// What blocks share with it, without keeping it.
+    pub(crate) fn watch(&self) -> std::sync::Weak<Inner> {
+        Arc::downgrade(&self.0)
+    }
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         // Forked or poisoned: nothing to do, the memory goes with the process.
