@@ -3,6 +3,7 @@
 //! A pull looks at the board, copies, and looks again (see [`crate::board`]). What cannot be read is asked for by the
 //! stream, which has the last word about everything: rows outside, tensors that were dropped, an owner that is gone.
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -120,6 +121,11 @@ impl Reader {
     /// Whether the owner has closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.header.at(layout::WORD_CLOSED).load(Acquire) != 0
+    }
+
+    /// What is readable once the owner's process has ended, whoever else has its sockets then.
+    pub(crate) fn end(&self) -> BorrowedFd<'_> {
+        self.process.end()
     }
 
     /// Copy the rows of a pull; the version that they are of. None: they are to be asked for.
