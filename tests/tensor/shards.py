@@ -55,6 +55,7 @@ class ServerProcess:
         command = [sys.executable, "-m", "tests.tensor.server_program", url, str(fill), does]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+        self._has_child = False
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
         assert self.url, "the server did not start"
@@ -75,6 +76,8 @@ class ServerProcess:
         self._process.wait(PATIENCE_S)
         if self._process.stdout is not None:
             self._process.stdout.close()
+        if not self._has_child:
+            self.end_child()
 
     def fork(self) -> None:
         """Have it fork a child, which has all its descriptors, sleeps, and outlives it."""
@@ -83,6 +86,7 @@ class ServerProcess:
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         assert self._process.stdout.readline() == "forked\n"
+        self._has_child = True
 
     def end_child(self) -> None:
         """Have the child end that was forked. Idempotent."""
