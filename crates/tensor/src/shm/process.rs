@@ -1,9 +1,11 @@
 //! Descriptors of another process of the same user.
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags, fstat, openat, readlinkat};
+use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::directory::File;
 
 /// What the link of a memfd begins with.
 const MEMFD: &[u8] = b"/memfd:";
@@ -35,12 +37,16 @@ impl Process {
         self.end.as_fd()
     }
 
-    /// Its descriptor of this number, if that is a memfd and of this inode.
+    /// Its descriptor of this number, if that is a memfd and `is_it`.
     ///
     /// # Errors
     ///
     /// Why not: it has ended, belongs to another user, or has something else there.
-    pub(super) fn memory(&self, descriptor: u32, inode: u64) -> Result<OwnedFd, Errno> {
+    pub(super) fn memory(
+        &self,
+        descriptor: u32,
+        is_it: impl Fn(File) -> bool,
+    ) -> Result<OwnedFd, Errno> {
         let number = descriptor.to_string();
         // Looked at first: to open other things may wait, or do something.
         let link = readlinkat(&self.descriptors, &number, Vec::new())?;
@@ -49,7 +55,7 @@ impl Process {
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = openat(&self.descriptors, &number, flags, Mode::empty())?;
-        if fstat(&opened)?.st_ino == inode {
+        if is_it(File::behind(&opened)?) {
             return Ok(opened);
         }
         Err(Errno::STALE)

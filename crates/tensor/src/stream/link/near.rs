@@ -112,6 +112,7 @@ impl Near {
             return sight.socket.strong_count() > 0;
         }
         let is_there = sight.look();
+        sight.reader.look_over();
         let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
         let looked = if is_there { since } else { 0 };
         self.looked.store(looked, Ordering::Relaxed);
@@ -144,13 +145,18 @@ impl<M: Send + Sync + 'static> Link<M> {
     /// Answer pulls from memory, all of them or none: `told` hears the version of each.
     ///
     /// Where it returns false, what the pulls were to fill may have been written, and they are to be begun.
+    /// Nothing is mapped, unmapped or waited for: the first pull of a tensor is to be begun, and one of any tensor whenever
+    /// memory of dropped ones is to be unmapped.
     pub fn read(&self, works: &[Work], mut told: impl FnMut(usize, u64)) -> bool {
         let Some(sight) = self.sight() else {
             return false;
         };
+        if sight.reader.has_stale() {
+            return false;
+        }
         for (index, work) in works.iter().enumerate() {
             let version = match work {
-                Work::Pull(pull) => sight.reader.pull(pull),
+                Work::Pull(pull) => sight.reader.pull_known(pull),
                 Work::Push(_) => None,
             };
             match version {
@@ -185,6 +191,9 @@ pub(super) fn read_first<M>(
     works: impl Iterator<Item = (u32, Work)>,
     mut bytes_left: u64,
 ) -> Vec<(u32, Work)> {
+    if reader.has_stale() {
+        reader.sweep();
+    }
     let mut rest = Vec::new();
     for (index, work) in works {
         let version = match &work {
