@@ -10,7 +10,7 @@ use forebay_tensor::{
     Requester, Rows, Shard, ShardLimits, Span, Words,
 };
 use sys::counting::{Counting, allocations};
-use sys::{Loan, carry};
+use sys::loan::{Loan, carry};
 
 #[global_allocator]
 static HEAP: Counting = Counting;

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core, _forks
-from forebay.errors import BrokenError, ClosedError, DeadlineError, StaleError
+from forebay.errors import ClosedError, StaleError
 from forebay.tensor._futures import tickets
+from forebay.tensor._greet import greet
 from forebay.tensor._outcome import Arrivals, cancel, raise_failure, take_versions
 from forebay.tensor._ref import Book, too_restless
-from forebay.tensor._shards import NAMES_MAX, RESTARTS_MAX, SETTING_UP, Settings, alive
+from forebay.tensor._shards import NAMES_MAX, RESTARTS_MAX, Settings, alive
 from forebay.tensor._work import Work, check_versions
 
 if TYPE_CHECKING:
@@ -173,36 +174,13 @@ class AsyncShards:
             if link is None or not alive(link):
                 # Not closed: what is outstanding there is to end with what it broke of.
                 self._links[shard] = None
-                link = await self._open(shard, timeout)
+                link = await greet(self.settings, shard, timeout, self._refuse_over)
                 if self._closed:
                     link.close()
                     self._refuse_over()
                 self.book.connected(shard, link.incarnation)
                 self._links[shard] = link
             return link
-
-    async def _open(self, shard: int, timeout: float | None) -> _core.TensorLink:
-        limit = self.settings.config.connect_timeout
-        limit = limit if timeout is None else min(limit, timeout)
-        connection = None
-        try:
-            async with asyncio.timeout(limit):
-                connection = await self.settings.connect(shard, timeout)
-                await connection.send([self.settings.hello()])
-                welcome = (await connection.recv())[0]
-            return self.settings.link(connection, welcome)
-        except TimeoutError as error:
-            if isinstance(error, DeadlineError):
-                raise
-            raise DeadlineError(
-                f"{self.settings.urls[shard]} did not answer within {limit:g} s", timeout=limit
-            ) from None
-        except BrokenError as error:
-            error.add_note(SETTING_UP)
-            raise
-        finally:
-            if connection is not None:
-                connection.abort()  # its stream has gone over to the link, or is of no use
 
     async def _look_up(self, names: list[str], timeout: float | None) -> None:
         for begin in range(0, len(names), NAMES_MAX):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.errors import BrokenError, ClosedError, DeadlineError, StaleError
+from forebay.errors import ClosedError, StaleError
+from forebay.tensor._greet import greet_blocking
 from forebay.tensor._ref import Book, too_restless
 from forebay.transport import connect
 
@@ -20,13 +20,10 @@ if TYPE_CHECKING:
     from forebay.tensor._work import Work
     from forebay.transport import Tls
 
-__all__ = ["NAMES_MAX", "RESTARTS_MAX", "SETTING_UP", "Settings", "Shards", "alive", "summed"]
+__all__ = ["NAMES_MAX", "RESTARTS_MAX", "Settings", "Shards", "alive", "summed"]
 
 NAMES_MAX = 256
 """Names in one request."""
-
-SETTING_UP = "while tensors were set up; a server that asks for another token closes the connection"
-"""The note of an error before there was a connection to use."""
 
 RESTARTS_MAX = 8
 """How often a call is made ready again because a shard was started anew meanwhile."""
@@ -71,6 +68,7 @@ class Shards:
 
     Attributes:
         near: the connection to the one shard there is, once it reads that one's memory.
+        ports: such as drive the connections for a thread, while none does.
 
     Threads: any.
     """
@@ -79,6 +77,7 @@ class Shards:
         self.settings = settings
         self.book = Book(settings.urls)
         self.near: _core.TensorLink | None = None
+        self.ports: list[_core.TensorPort] = []
         self._links: list[_core.TensorLink | None] = [None] * len(settings.urls)
         self._locks = [threading.Lock() for _ in settings.urls]
         self._closed = False
@@ -101,7 +100,7 @@ class Shards:
             if link is None or not alive(link):
                 # Not closed: what is outstanding there is to end with what it broke of.
                 self._links[shard] = None
-                link = self._open(shard, timeout)
+                link = greet_blocking(self.settings, shard, timeout, self._refuse_over)
                 if self._closed:
                     link.close()
                     self._refuse_over()
@@ -155,11 +154,14 @@ class Shards:
             link, self._links[shard] = self._links[shard], None
             if link is not None:
                 link.close()
+        while self.ports:
+            self.ports.pop().close()
 
     def forget(self) -> object:
         """In a forked child: refuse everything; returns what must not be dropped there."""
-        before = (self._links, self._locks, self.near)
+        before = (self._links, self._locks, self.near, self.ports)
         self.near = None
+        self.ports = []
         self._links = [None] * len(self._links)
         self._locks = [threading.Lock() for _ in self._links]
         self._closed = self._forked = True
@@ -171,20 +173,6 @@ class Shards:
             links = [self.link(shard, timeout) for shard in range(len(self._links))]
             epoch = self.book.epoch
             self.book.learn(some, [link.look_up(some, timeout) for link in links], epoch)
-
-    def _open(self, shard: int, timeout: float | None) -> _core.TensorLink:
-        limit = self.settings.config.connect_timeout
-        end = time.monotonic() + (limit if timeout is None else min(timeout, limit))
-        connection = self.settings.connect(shard, timeout)._open_blocking()
-        try:
-            connection.send([self.settings.hello()], timeout=max(0.0, end - time.monotonic()))
-            welcome = connection.recv(timeout=max(0.0, end - time.monotonic()))[0]
-            return self.settings.link(connection, welcome)
-        except (BrokenError, DeadlineError) as error:
-            error.add_note(SETTING_UP)
-            raise
-        finally:
-            connection.abort()  # its stream has gone over to the link, or is of no use
 
     def _refuse_over(self) -> None:
         if self._forked:

@@ -48,6 +48,8 @@ pub(super) struct Seat<M> {
     pub(super) place: u64,
     /// How many of its batches have not ended.
     pub(super) batches: usize,
+    /// It leads where nobody else does and something is outstanding.
+    pub(super) keeps: bool,
 }
 
 pub(super) struct Inner<M> {
@@ -285,7 +287,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
 
     fn end(&mut self, batch: &Batch<M>, index: u32, result: Result<crate::Outcome, Error>) {
         if batch.end(index, result)
-            && let Some(bell) = batch.bell()
+            && let Some(bell) = batch.driver()
         {
             let of = |seat: &&mut Seat<M>| Arc::ptr_eq(&seat.core.bell, bell);
             if let Some(seat) = self.seats.iter_mut().find(of) {

@@ -1,13 +1,23 @@
 //! A connection until it is a peer: the transport's handshake, and one message each way.
+//!
+//! Whoever shows no token, or a wrong one, is told so in the words of a refusal. It may be about to send its hello; closed
+//! with that unread, the socket would be reset, and the words lost with it. So it is for the client to close.
+use std::mem::MaybeUninit;
+
+use forebay_transport::error::Fault;
 use forebay_transport::limit::Limits;
 use forebay_transport::messages::state::State;
-use forebay_transport::{Admission, Delivered, Wire};
+use forebay_transport::stream::Stream;
+use forebay_transport::{Admission, Delivered, Violation, Wire};
 
 use crate::error::Error;
 use crate::greeting::{Hello, Welcome};
 
 /// Largest hello that is taken from somebody unknown.
 const HELLO_BYTES_MAX: u64 = 4096;
+/// Receives of one turn of what nobody looks at any more, and the bytes of one.
+const DISCARDS_A_TURN: usize = 16;
+const DISCARDED_BYTES: usize = 4096;
 
 /// What is to be done with a guest after a step.
 pub(super) enum Verdict {
@@ -26,26 +36,28 @@ pub(super) struct Guest {
     state: State<Wire>,
     answered: bool,
     refused: Option<String>,
+    /// It has no token, and is to close.
+    turned_away: bool,
 }
 
 impl Guest {
     pub(super) fn new(wire: Wire, admission: Admission) -> Self {
-        let limits = Limits {
-            frame_bytes_max: HELLO_BYTES_MAX,
-            ..Limits::of_messages()
-        };
-        let mut state = State::new(wire, limits, admission, None);
+        let mut state = State::new(wire, limits(), admission, None);
         state.flush();
         Self {
             state,
             answered: false,
             refused: None,
+            turned_away: false,
         }
     }
 
     /// Receive and send what can be. Once it is answered nothing is received: what comes then is the peer's.
     pub(super) fn step(&mut self) -> Verdict {
         self.state.flush();
+        if self.turned_away {
+            return self.see_off();
+        }
         if !self.answered {
             self.state.receive();
             if let Some(message) = self.state.take() {
@@ -53,6 +65,11 @@ impl Guest {
             }
         }
         if let Some(fault) = self.state.end() {
+            if let Fault::Protocol { violation, .. } = &fault
+                && let Some(why) = uninvited(violation)
+            {
+                return self.turn_away(why);
+            }
             return Verdict::Leave(fault.to_error("a client", Delivered::No).to_string());
         }
         if !self.answered || self.wants_write() {
@@ -87,6 +104,36 @@ impl Guest {
         self.answer(Welcome::refusal(error));
     }
 
+    /// Refuse one without the token. Its state takes nothing more, so another one says it over the same stream.
+    fn turn_away(&mut self, why: &'static str) -> Verdict {
+        if self.state.outbox.sent() > 0 {
+            self.state.fault = None; // the preface has gone out
+        } else if let Some(wire) = self.state.stream.take() {
+            self.state = State::new(wire, limits(), Admission::Anybody, None);
+        }
+        self.refuse(&Error::Uninvited { why });
+        self.turned_away = true;
+        self.see_off()
+    }
+
+    /// Wait for the client to close, whatever it says until then.
+    fn see_off(&mut self) -> Verdict {
+        let mut unseen = [MaybeUninit::uninit(); DISCARDED_BYTES];
+        let why = || self.refused.clone().unwrap_or_default();
+        let Some(wire) = &mut self.state.stream else {
+            return Verdict::Leave(why());
+        };
+        for _ in 0..DISCARDS_A_TURN {
+            match wire.receive(&mut unseen) {
+                Ok([]) => return Verdict::Leave(why()),
+                Ok(_) => {}
+                Err(fault) if fault.is_transient() => break,
+                Err(_) => return Verdict::Leave(why()),
+            }
+        }
+        Verdict::Stay
+    }
+
     fn answer(&mut self, message: Vec<u8>) {
         self.answered = true;
         self.state.send(&mut vec![message]);
@@ -94,7 +141,7 @@ impl Guest {
 
     /// What its socket is watched for.
     pub(super) fn wants_read(&self) -> bool {
-        !self.answered
+        !self.answered || self.turned_away
     }
 
     pub(super) fn wants_write(&self) -> bool {
@@ -103,7 +150,7 @@ impl Guest {
 
     /// Whether bytes lie in its stream of which the socket says nothing.
     pub(super) fn holds_received(&self) -> bool {
-        !self.answered && self.state.holds_received()
+        self.wants_read() && self.state.holds_received()
     }
 
     pub(super) fn wire(&self) -> Option<&Wire> {
@@ -114,5 +161,21 @@ impl Guest {
         if let Some(wire) = &mut self.state.stream {
             wire.hang_up();
         }
+    }
+}
+
+/// What somebody without the token is told.
+fn uninvited(violation: &Violation) -> Option<&'static str> {
+    match violation {
+        Violation::Token => Some("that is another token than the server was given"),
+        Violation::Uninvited => Some("the server asks for a token, and none was shown"),
+        _ => None,
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        frame_bytes_max: HELLO_BYTES_MAX,
+        ..Limits::of_messages()
     }
 }
