@@ -144,8 +144,8 @@ impl<M: Send + Sync + 'static> Inner<M> {
                 index,
             };
             let asked = match work {
-                Work::Pull(pull) => self.requester.pull(pull, job, None),
-                Work::Push(push) => self.requester.push(push, job, None),
+                Work::Pull(pull) => self.requester.pull(pull, job),
+                Work::Push(push) => self.requester.push(push, job),
             };
             match asked {
                 Ok(ticket) => batch.begin(index, ticket),
@@ -159,7 +159,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
             batch: Arc::clone(batch),
             index: 0,
         };
-        match self.requester.look_up(names, job, None) {
+        match self.requester.look_up(names, job) {
             Ok(ticket) => batch.begin(0, ticket),
             Err(refused) => self.refuse(refused),
         }
@@ -279,8 +279,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
                     let result = result.map_err(|error| self.in_own_words(error));
                     self.end(&keeper.batch, keeper.index, result);
                 }
-                // Deadlines are this link's own, so none is late; what was canceled has ended before.
-                End::Late { .. } | End::Released { .. } => {}
+                End::Released { .. } => {} // what was canceled has ended before
             }
         }
     }

@@ -123,6 +123,7 @@ impl Files {
                 return;
             }
             if !shard.is_wanted(read) {
+                shard.give_up(read);
                 continue;
             }
             if let Some(why) = self.failure.clone() {

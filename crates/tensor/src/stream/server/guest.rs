@@ -25,8 +25,8 @@ pub(super) enum Verdict {
     Stay,
     /// It said what it wants: answer it by [`Guest::welcome`] or [`Guest::refuse`].
     Asks(Hello),
-    /// It has its answer: its stream is a peer's now.
-    Admitted(Wire),
+    /// It has its answer: its stream is a peer's now, with as many slots as it was granted.
+    Admitted(Wire, u32),
     /// It ends.
     Leave(String),
 }
@@ -35,6 +35,8 @@ pub(super) enum Verdict {
 pub(super) struct Guest {
     state: State<Wire>,
     answered: bool,
+    /// Slots that it was granted.
+    slots: u32,
     refused: Option<String>,
     /// It has no token, and is to close.
     turned_away: bool,
@@ -47,6 +49,7 @@ impl Guest {
         Self {
             state,
             answered: false,
+            slots: 0,
             refused: None,
             turned_away: false,
         }
@@ -79,7 +82,7 @@ impl Guest {
             return Verdict::Leave(why);
         }
         match self.state.take_stream() {
-            Some(wire) => Verdict::Admitted(wire),
+            Some(wire) => Verdict::Admitted(wire, self.slots),
             None => Verdict::Leave("it sent more than its hello".to_owned()),
         }
     }
@@ -95,6 +98,7 @@ impl Guest {
     }
 
     pub(super) fn welcome(&mut self, welcome: &Welcome) -> Verdict {
+        self.slots = welcome.slots;
         self.answer(welcome.encode());
         self.step()
     }

@@ -305,7 +305,7 @@ impl<K: Send> Reactor<K> {
             };
         }
         match verdict {
-            Verdict::Admitted(wire) => self.admit(place, wire),
+            Verdict::Admitted(wire, slots) => self.admit(place, (wire, slots)),
             Verdict::Leave(why) => {
                 self.tally().fail(&self.tally().refused, why);
                 self.dismiss(place);
@@ -339,12 +339,13 @@ impl<K: Send> Reactor<K> {
         })
     }
 
-    fn admit(&mut self, place: Place, wire: Wire) {
+    fn admit(&mut self, place: Place, (wire, slots): (Wire, u32)) {
         let now = Instant::now();
         let admitted = Channel::new(wire)
             .map_err(|error| error.to_string())
             .and_then(|channel| {
-                let id = self.shard.connect(now).map_err(|error| error.to_string())?;
+                let id = self.shard.connect(slots, now);
+                let id = id.map_err(|error| error.to_string())?;
                 Ok((channel, id))
             });
         let (channel, id) = match admitted {

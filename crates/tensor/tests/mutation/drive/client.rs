@@ -98,7 +98,7 @@ impl Client {
 
     fn ask(&mut self, job: usize) {
         let asked = if job == LOOK_UP {
-            self.requester.look_up(&[NAMES[0], "smell"], job, None)
+            self.requester.look_up(&[NAMES[0], "smell"], job)
         } else {
             self.transfer(job)
         };
@@ -138,7 +138,7 @@ impl Client {
                 places,
                 operation,
             };
-            return self.requester.push(push, job, None);
+            return self.requester.push(push, job);
         }
         let pull = Pull {
             tensor: key,
@@ -148,7 +148,7 @@ impl Client {
             out: span,
             places,
         };
-        self.requester.pull(pull, job, None)
+        self.requester.pull(pull, job)
     }
 
     /// Bytes of the server.
@@ -197,7 +197,6 @@ impl Client {
                     (ticket, keeper)
                 }
                 End::Released { ticket, keeper } => (ticket, keeper),
-                End::Late { .. } => unreachable!("no deadline was set"),
             };
             assert_eq!(self.tickets[job].take(), Some(ticket), "it ends once");
             self.ask(job);

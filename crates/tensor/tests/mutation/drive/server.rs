@@ -68,7 +68,7 @@ impl Server {
         let published = shard.publish_file(NAMES[2], described, rows, FILE);
         published.expect("it can be published");
         Self {
-            peer: shard.connect(now).expect("it is the first"),
+            peer: shard.connect(LIMITS.slots, now).expect("it is the first"),
             shard,
             tensors,
             file: Loan::from(vec![2; bytes(LIMITS.staging_bytes)]),
