@@ -43,15 +43,19 @@ class ServerProcess:
         url: where it listens.
         fill: what all numbers of its tensors "small" (10 rows of 4 f4) and "large" (64 rows of
             64 KiB) are.
+        does: "wait" for its end; "fork" a child when it is told to; or "write" other numbers to
+            "large", one after the other.
 
     Attributes:
         pid: of the process.
         url: what clients connect to, with the port that was chosen.
     """
 
-    def __init__(self, url: str, fill: float = 1.0) -> None:
-        command = [sys.executable, "-m", "tests.tensor.server_program", url, str(fill)]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    def __init__(self, url: str, fill: float = 1.0, does: str = "wait") -> None:
+        command = [sys.executable, "-m", "tests.tensor.server_program", url, str(fill), does]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+        self._has_child = False
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
         assert self.url, "the server did not start"
@@ -67,11 +71,27 @@ class ServerProcess:
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it, as the kernel does when memory runs out. Idempotent."""
+        """End it, as the kernel does when memory runs out; its child goes on. Idempotent."""
         self._process.kill()
         self._process.wait(PATIENCE_S)
         if self._process.stdout is not None:
             self._process.stdout.close()
+        if not self._has_child:
+            self.end_child()
+
+    def fork(self) -> None:
+        """Have it fork a child, which has all its descriptors, sleeps, and outlives it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "forked\n"
+        self._has_child = True
+
+    def end_child(self) -> None:
+        """Have the child end that was forked. Idempotent."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
 
 def until(there: Callable[[], bool]) -> None:

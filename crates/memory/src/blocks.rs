@@ -42,6 +42,8 @@ pub(crate) struct Blocks {
     /// By chunk and offset.
     placed: HashMap<(u32, u64), Arc<Block>, BuildHasherDefault<PlaceHasher>>,
     spare: Vec<Arc<Block>>,
+    /// No block is made any more. A spare one would keep its region, which keeps it.
+    closed: bool,
 }
 
 impl Blocks {
@@ -77,15 +79,37 @@ impl Blocks {
         if let Some(alone) = Arc::get_mut(&mut block) {
             // The chunk's own share is there still, so that no memory is unmapped here.
             alone.move_to(None);
-            if self.spare.len() < SPARES_MAX {
+            if !self.closed && self.spare.len() < SPARES_MAX {
                 self.spare.push(block);
             }
         }
         grant
     }
 
-    /// End the spare blocks, each of which has a share of the region.
+    /// End the spare blocks, each of which has a share of the region, and keep none from now on.
     pub(crate) fn end_spares(&mut self) {
+        self.closed = true;
         self.spare = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use crate::region::Region;
+
+    #[test]
+    fn a_region_that_a_lease_outlives_goes_with_the_lease() {
+        for bytes in [64, 1 << 10, 300 << 10] {
+            let region = Region::new(Config::new("test", 1 << 20)).expect("a region");
+            let held = region.allocate(bytes).expect("room");
+            let shelved = [region.allocate(bytes), region.allocate(bytes)];
+            drop(shelved);
+            let inner = region.watch();
+            drop(region);
+            assert!(inner.upgrade().is_some(), "its lease needs it");
+            drop(held);
+            assert!(inner.upgrade().is_none(), "{bytes} bytes keep it");
+        }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Chunk {
     /// What it is made of.
     pub(crate) pages: Backing,
     pub(crate) ground: Arc<Ground>,
-    descriptor: OwnedFd,
+    descriptor: Arc<OwnedFd>,
 }
 
 /// A chunk that the allocator does not have yet.
@@ -79,15 +79,15 @@ impl Fresh {
             bytes,
             pages: backed.pages,
             ground,
-            descriptor,
+            descriptor: Arc::new(descriptor),
         }
     }
 }
 
 impl Chunk {
-    /// A descriptor for another process, which can map it for reading.
-    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
-        self.descriptor.try_clone()
+    /// What another process can map for reading, to be made a copy of without a lock.
+    pub(crate) fn descriptor(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.descriptor)
     }
 }
 

@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::ground::Ground;
 use crate::heap::{GRANULE_BYTES, Grant};
@@ -174,6 +175,18 @@ impl Lease {
         ChunkMark(Arc::downgrade(&self.block().place().ground))
     }
 
+    /// Drop it, but for what is to be unmapped with it, for a caller that holds a lock.
+    pub fn give_back(mut self) -> Unused {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Unused {
+        match self.block.take() {
+            Some(block) if block.holders.leave() => release(block),
+            _ => Unused(Vec::new()),
+        }
+    }
+
     /// Check that this process owns the block.
     ///
     /// # Errors
@@ -194,21 +207,30 @@ impl Clone for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(block) = self.block.take()
-            && block.holders.leave()
-        {
-            release(block);
-        }
+        drop(self.leave());
     }
 }
 
 /// Give back a block that nobody holds any more: to this thread's shelf, else to the allocator.
-fn release(block: Arc<Block>) {
+fn release(block: Arc<Block>) -> Unused {
     // A forked child's copy says nothing about the owner's.
     if block.region.is_owner()
         && let Some(block) = shelf::put(block)
     {
-        Inner::release(block);
+        return Unused(Inner::release(block));
+    }
+    Unused(Vec::new())
+}
+
+/// Chunks that a region has given up; dropping this unmaps them, and tells registrars of it.
+#[derive(Debug)]
+#[must_use = "to drop it takes milliseconds for a large chunk"]
+pub struct Unused(Vec<Chunk>);
+
+impl Unused {
+    /// Whether there is nothing to unmap.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

@@ -89,7 +89,7 @@ mod window;
 pub use backing::{Backed, Backing};
 pub use config::Config;
 pub use error::Error;
-pub use lease::{ChunkMark, Lease};
+pub use lease::{ChunkMark, Lease, Unused};
 pub use process::epoch;
 pub use quarantine::Quarantined;
 pub use reference::Reference;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::backing::Backed;
+use crate::chunk::Chunk;
 use crate::config::Config;
 use crate::error::Error;
 use crate::lease::{Block, Lease};
@@ -232,6 +233,14 @@ impl Region {
     }
 }
 
+#[cfg(test)]
+impl Region {
+    /// What blocks share with it, without keeping it.
+    pub(crate) fn watch(&self) -> std::sync::Weak<Inner> {
+        Arc::downgrade(&self.0)
+    }
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         // Forked or poisoned: nothing to do, the memory goes with the process.
@@ -240,18 +249,18 @@ impl Drop for Region {
 }
 
 impl Inner {
-    /// Give back the memory of a block that nobody holds, which found no room on a shelf.
-    pub(crate) fn release(block: Arc<Block>) {
+    /// Give back the memory of a block that nobody holds, which found no room on a shelf; what is to be unmapped.
+    pub(crate) fn release(block: Arc<Block>) -> Vec<Chunk> {
         let inner = Arc::clone(block.home());
         inner.make_shelf(block.bytes());
         let Some(block) = shelf::put(block) else {
-            return;
+            return Vec::new();
         };
-        // After a panic the block is kept rather than handed out twice.
-        let Ok(mut state) = inner.lock() else { return };
-        let gone = state.release(&inner, block);
-        drop(state);
-        drop(gone);
+        match inner.lock() {
+            Ok(mut state) => state.release(&inner, block),
+            // After a panic the block is kept rather than handed out twice.
+            Err(_) => Vec::new(),
+        }
     }
 
     /// Make a shelf for this thread, if it has none and blocks of that size may lie on it.
@@ -299,8 +308,10 @@ impl Inner {
     pub(crate) fn share_chunk(&self, chunk: u32) -> Result<OwnedFd, Error> {
         let state = self.lock_open()?;
         let found = state.chunks.iter().find(|at| at.id == chunk);
+        let found = found.map(|found| (found.bytes, found.descriptor()));
+        drop(state);
         let (bytes, shared) = match found {
-            Some(found) => (found.bytes, found.share()),
+            Some((bytes, descriptor)) => (bytes, descriptor.try_clone()),
             None => (0, Err(io::ErrorKind::NotFound.into())),
         };
         shared.map_err(|source| Error::System {

@@ -324,3 +324,22 @@ fn eight_threads_never_share_a_block() {
         (0, 0, 16_000)
     );
 }
+
+/// How many maps of this process are of a region.
+fn maps_of(region: &str) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("this process");
+    maps.matches(&format!("/memfd:forebay:{region} ")).count()
+}
+
+#[test]
+fn what_is_unmapped_with_a_lease_may_be_unmapped_later() {
+    let region = Region::new(Config::new("given back", 8 << 20)).expect("a region");
+    let [one, other] = [1, 1].map(|bytes: usize| region.allocate(bytes).expect("room"));
+    region.close().expect("this process's");
+    assert!(one.give_back().is_empty(), "another lease needs the chunk");
+    let unused = other.give_back();
+    assert!(!unused.is_empty());
+    assert_eq!(maps_of("given back"), 1);
+    drop(unused);
+    assert_eq!(maps_of("given back"), 0);
+}

@@ -3,12 +3,12 @@
 //! Two words for each id: its generation, 0 where there is none, and twice its version, odd while the owner writes.
 //! A reader looks at both, copies rows, and looks again: what changed meanwhile is read again, and in the end asked for.
 //!
-//! The owner's stores are ordered by a release fence after the word is odd and a release store of the even one;
+//! The owner's stores are ordered by a fence after the word is odd and a release store of the even one;
 //! the reader's by an acquire load before its copy and an acquire fence after it.
 //! So a copy that saw a byte of a write finds the word changed, and one that saw a byte of memory that was given
 //! to something else finds another generation.
 //! Source: Boehm, "Can seqlocks get along with programming language memory models?", 2012.
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::error::Error;
 use crate::sync::fence;
@@ -83,7 +83,9 @@ impl Board {
         if let Some(at) = self.place(id) {
             let before = self.words.at(at + 1).load(Relaxed);
             self.words.at(at + 1).store(before | 1, Relaxed);
-            fence(Release);
+            // A release fence would do for ordinary stores. Long copies are made of non-temporal ones (glibc's `memcpy`),
+            // which x86 does not keep behind this one by itself. Source: Intel SDM, volume 1, 10.4.6.2.
+            fence(SeqCst);
         }
     }
 
@@ -92,6 +94,12 @@ impl Board {
         if let Some(at) = self.place(id) {
             self.words.at(at + 1).store(2 * version, Release);
         }
+    }
+
+    /// Whether the id means this tensor at this moment.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        let at = self.place(key.id);
+        at.is_some_and(|at| check(self.words.at(at).load(Acquire), key).is_ok())
     }
 
     /// Have `copy` copy rows of a tensor out of shared memory until they are of one version, which is returned.

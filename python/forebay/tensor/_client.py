@@ -310,7 +310,8 @@ class TensorClient:
         Keys: connections, outstanding, waiting, sent_bytes, received_bytes; shm_pulls and shm_bytes
         of what came from shared memory; how often pulls did not: shm_busy (the owner wrote each
         time), shm_stale (the tensor was dropped or replaced), shm_elsewhere (it does not lie in the
-        server's arena). fabric: "shm", or "stream: " and why nothing comes from shared memory.
+        server's arena). shm_chunks: pieces of servers' arenas that are mapped now.
+        fabric: "shm", or "stream: " and why nothing comes from shared memory.
         """
         return summed([link.metrics() for link in self._shards.opened() if not link.closed])
 

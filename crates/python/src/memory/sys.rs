@@ -131,6 +131,20 @@ impl Buffer {
     }
 }
 
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Some(unused) = held.lease.take().map(Lease::give_back) else {
+            return;
+        };
+        if !unused.is_empty() {
+            // To unmap a large chunk takes milliseconds. None: Python ends, and nobody waits for its lock.
+            let mut unused = Some(unused);
+            Python::try_attach(|py| py.detach(|| drop(unused.take())));
+        }
+    }
+}
+
 #[pymethods]
 impl Buffer {
     /// Fill in a view of the whole block: bytes, one dimension, writable.

@@ -103,7 +103,7 @@ impl TensorLink {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Answer pulls from the owner's memory, all of them or none, with the GIL.
+    /// Answer pulls from the owner's memory, all of them or none, with the GIL: nothing is received or mapped for it.
     fn read_near(&self, py: Python<'_>, request: &Request, versions: bool) -> bool {
         let (works, exports) = request.parts();
         self.link.read(works, |index, version| {
@@ -209,11 +209,12 @@ impl TensorLink {
 
     /// Whether it was closed, or found broken; the socket is not looked at.
     #[getter]
-    fn closed(&self) -> bool {
-        !self.link.is_open()
+    fn closed(&self, py: Python<'_>) -> bool {
+        !py.detach(|| self.link.is_open())
     }
 
-    /// Look at the socket without waiting; whether the link may be used. Beside shared memory a look is good for 1 ms.
+    /// Look at the socket without waiting; whether the link may be used. Beside shared memory a look is good for 1 ms, and
+    /// receives nothing.
     fn probe(&self, py: Python<'_>) -> bool {
         self.link.was_seen() || py.detach(|| self.link.probe())
     }
@@ -386,7 +387,7 @@ impl TensorLink {
 
     /// What was counted.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counted = self.link.counters();
+        let counted = py.detach(|| self.link.counters());
         let metrics = PyDict::new(py);
         metrics.set_item("outstanding", counted.outstanding)?;
         metrics.set_item("waiting", counted.waiting)?;
@@ -399,6 +400,7 @@ impl TensorLink {
         metrics.set_item("shm_busy", near.busy)?;
         metrics.set_item("shm_stale", near.stale)?;
         metrics.set_item("shm_elsewhere", near.elsewhere)?;
+        metrics.set_item("shm_chunks", near.chunks)?;
         Ok(metrics)
     }
 }

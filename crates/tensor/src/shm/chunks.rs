@@ -4,15 +4,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use forebay_memory::Lease;
-use rustix::fs::fstat;
 
+use super::directory::File;
 use crate::sys::near;
 use crate::sys::span::Span;
 
 #[derive(Debug)]
 struct Chunk {
     descriptor: OwnedFd,
-    inode: u64,
+    file: File,
 }
 
 /// Where a tensor lies that others may map; keeps the descriptor open by which they do.
@@ -28,8 +28,8 @@ impl Lying {
         self.chunk.descriptor.as_raw_fd().unsigned_abs()
     }
 
-    pub(super) fn inode(&self) -> u64 {
-        self.chunk.inode
+    pub(super) fn file(&self) -> File {
+        self.chunk.file
     }
 }
 
@@ -59,8 +59,8 @@ impl Chunks {
         }
         open.retain(|_, chunk| chunk.strong_count() > 0);
         let descriptor = lease.share_chunk().ok()?;
-        let inode = fstat(&descriptor).ok()?.st_ino;
-        let chunk = Arc::new(Chunk { descriptor, inode });
+        let file = File::behind(&descriptor).ok()?;
+        let chunk = Arc::new(Chunk { descriptor, file });
         open.insert(place, Arc::downgrade(&chunk));
         Some(Lying { chunk, offset })
     }

@@ -2,7 +2,11 @@
 //!
 //! An entry is written while the board says that its id means nothing, and read as rows are: between two looks at the
 //! board, so that it is of the generation that was asked for.
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::fs::fstat;
+use rustix::io::Errno;
 
 use crate::sys::board::SharedWords;
 use crate::sys::span::Span;
@@ -11,13 +15,32 @@ use crate::sys::span::Span;
 pub(super) const ENTRY_BYTES: usize = 32;
 const ENTRY_WORDS: usize = ENTRY_BYTES / 8;
 
+/// What a descriptor is of: memfds of huge pages and others number their inodes apart, so that the device counts too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct File {
+    /// As the kernel has it, in 32 bits.
+    pub(super) device: u32,
+    pub(super) inode: u64,
+}
+
+impl File {
+    #[allow(clippy::cast_possible_truncation)] // the kernel's own number has 32 bits (MKDEV)
+    pub(super) fn behind(descriptor: &OwnedFd) -> Result<Self, Errno> {
+        let status = fstat(descriptor)?;
+        Ok(Self {
+            device: status.st_dev as u32,
+            inode: status.st_ino,
+        })
+    }
+}
+
 /// Where a tensor lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// The number of the owner's descriptor of the chunk.
     pub(super) descriptor: u32,
     /// What the descriptor is of.
-    pub(super) inode: u64,
+    pub(super) file: File,
     /// From the chunk's beginning.
     pub(super) offset: u64,
     /// All of the tensor.
@@ -42,9 +65,10 @@ impl Directory {
             return;
         };
         let words = entry.map_or([0; ENTRY_WORDS], |entry| {
-            // One more than the number, since 0 is a descriptor too.
+            // One more than the number, since 0 is a descriptor too. All are below 2^31.
             let descriptor = u64::from(entry.descriptor) + 1;
-            [descriptor, entry.inode, entry.offset, entry.bytes]
+            let first = u64::from(entry.file.device) << 32 | descriptor;
+            [first, entry.file.inode, entry.offset, entry.bytes]
         });
         for (place, word) in (at..).zip(words) {
             self.words.at(place).store(word, Relaxed);
@@ -55,10 +79,14 @@ impl Directory {
     pub(super) fn get(&self, id: u32) -> Option<Entry> {
         let at = self.place(id)?;
         let word = |place: usize| self.words.at(at + place).load(Relaxed);
-        let descriptor = u32::try_from(word(0).checked_sub(1)?).ok()?;
+        let first = word(0);
+        let half = |word: u64| u32::try_from(word & u64::from(u32::MAX)).ok();
         Some(Entry {
-            descriptor,
-            inode: word(1),
+            descriptor: half(first)?.checked_sub(1)?,
+            file: File {
+                device: half(first >> 32)?,
+                inode: word(1),
+            },
             offset: word(2),
             bytes: word(3),
         })

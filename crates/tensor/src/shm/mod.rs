@@ -14,13 +14,15 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `directory` | where each tensor lies: descriptor, inode, offset, bytes |
+//! | `directory` | where each tensor lies: descriptor, device, inode, offset, bytes |
 //! | `stand` | the owner's memfd: header, board, directory |
 //! | `chunks` | descriptors of the chunks in which tensors lie |
 //! | `process` | descriptors of another process |
-//! | `reader` | the requester: windows, pulls |
+//! | `known` | the requester's windows on chunks, and the tensors that lie in them |
+//! | `reader` | the requester: pulls |
 mod chunks;
 mod directory;
+mod known;
 mod process;
 mod reader;
 mod stand;
@@ -49,7 +51,7 @@ mod layout {
     use crate::board::BOARD_BYTES;
 
     /// "FBTN", and the version of this layout.
-    pub(super) const MAGIC: u64 = 0x4642_544e_0000_0001;
+    pub(super) const MAGIC: u64 = 0x4642_544e_0000_0002;
     pub(super) const HEADER_BYTES: usize = 4096;
     /// Words of the header.
     pub(super) const WORD_MAGIC: usize = 0;

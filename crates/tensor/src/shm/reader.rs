@@ -2,14 +2,14 @@
 //!
 //! A pull looks at the board, copies, and looks again (see [`crate::board`]). What cannot be read is asked for by the
 //! stream, which has the last word about everything: rows outside, tensors that were dropped, an owner that is gone.
-use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use forebay_memory::Window;
 
 use super::directory::Directory;
+use super::known::{Known, Place};
 use super::process::Process;
 use super::{Announced, layout};
 use crate::board::{BOARD_BYTES, Board, Missed};
@@ -17,10 +17,7 @@ use crate::requester::{Pull, Rows};
 use crate::sys::board::SharedWords;
 use crate::sys::near;
 use crate::sys::span::Span;
-use crate::table::check_slice;
-
-/// Chunks of one owner that are mapped at once.
-const WINDOWS_MAX: usize = 1024;
+use crate::table::{Key, check_slice};
 
 /// How often pulls were answered from memory, and how often not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +32,8 @@ pub struct Counters {
     pub stale: u64,
     /// The tensor does not lie in memory that can be mapped, or what is asked for is not inside of it.
     pub elsewhere: u64,
+    /// Chunks of the owner that are mapped now.
+    pub chunks: u64,
 }
 
 #[derive(Debug, Default)]
@@ -46,23 +45,6 @@ struct Tally {
     elsewhere: AtomicU64,
 }
 
-/// A tensor that was found.
-#[derive(Clone, Debug)]
-struct Place {
-    generation: u32,
-    memory: Span,
-    /// Keeps the memory mapped.
-    window: Arc<Window>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    /// By id.
-    places: Vec<Option<Place>>,
-    /// By inode.
-    windows: HashMap<u64, Weak<Window>>,
-}
-
 /// The board, the directory and the chunks of one owner, mapped for reading. Any thread may use it.
 #[derive(Debug)]
 pub struct Reader {
@@ -70,7 +52,7 @@ pub struct Reader {
     board: Board,
     directory: Directory,
     process: Process,
-    known: Mutex<Known>,
+    known: Known,
     tally: Tally,
     /// Keeps the memory of header, board and directory mapped.
     _window: Window,
@@ -86,7 +68,7 @@ impl Reader {
         let process = Process::open(announced.process)
             .map_err(|errno| format!("its process is not to be found here: {errno}"))?;
         let memory = process
-            .memory(announced.descriptor, announced.inode)
+            .memory(announced.descriptor, |file| file.inode == announced.inode)
             .map_err(|errno| format!("its board cannot be opened: {errno}"))?;
         let window = Window::open(&memory).map_err(|error| error.to_string())?;
         let other = || "its board is another one's".to_owned();
@@ -111,7 +93,7 @@ impl Reader {
             board,
             directory,
             process,
-            known: Mutex::default(),
+            known: Known::default(),
             tally: Tally::default(),
             _window: window,
         })
@@ -122,6 +104,11 @@ impl Reader {
         self.header.at(layout::WORD_CLOSED).load(Acquire) != 0
     }
 
+    /// What is readable once the owner's process has ended, whoever else has its sockets then.
+    pub(crate) fn end(&self) -> BorrowedFd<'_> {
+        self.process.end()
+    }
+
     /// Copy the rows of a pull; the version that they are of. None: they are to be asked for.
     ///
     /// Where there are none, `out` may have been written: nothing that is in it means anything.
@@ -129,38 +116,50 @@ impl Reader {
         if pull.rows.count() == 0 {
             return None; // which is over at once, and of no version
         }
+        let read = match self.known.place(pull.tensor) {
+            Some(place) => self.copy(pull, &place),
+            None => self.find(pull.tensor).and_then(|found| match found {
+                Some(place) => self.copy(pull, &place),
+                None => Err(Missed::Absent),
+            }),
+        };
         let tally = &self.tally;
-        let place = self.place(pull).and_then(|place| match place {
-            Some(place) if fits(pull, place.memory) => Ok(place),
-            _ => Err(Missed::Absent),
-        });
-        let read = place.and_then(|place| {
-            let mut is_inside = true;
-            let version = self.board.read(pull.tensor, || {
-                is_inside = copy(pull, place.memory);
-            })?;
-            drop(place.window);
-            if is_inside {
-                Ok(version)
-            } else {
-                Err(Missed::Absent)
-            }
-        });
         match read {
-            Ok(version) => {
-                tally.pulls.fetch_add(1, Relaxed);
-                let bytes = pull.rows.count() * pull.row_bytes;
-                tally.bytes.fetch_add(bytes, Relaxed);
-                return Some(version);
-            }
+            Ok(version) => return Some(version),
             Err(Missed::Busy) => tally.busy.fetch_add(1, Relaxed),
             Err(Missed::Absent) => tally.elsewhere.fetch_add(1, Relaxed),
             Err(Missed::Stale(_)) => {
-                self.forget(pull.tensor.id);
+                self.known.forget(pull.tensor.id);
                 tally.stale.fetch_add(1, Relaxed)
             }
         };
         None
+    }
+
+    /// The same for a tensor that was pulled before: nothing is mapped, unmapped or waited for.
+    ///
+    /// None: [`Self::pull`] is to be tried, which counts why.
+    pub(crate) fn pull_known(&self, pull: &Pull) -> Option<u64> {
+        if pull.rows.count() == 0 {
+            return None;
+        }
+        let place = self.known.place(pull.tensor)?;
+        self.copy(pull, &place).ok()
+    }
+
+    /// Look whether tensors are known here that were dropped, some of them each time; below a microsecond.
+    pub(crate) fn look_over(&self) {
+        self.known.look_over(&self.board);
+    }
+
+    /// Whether [`Self::sweep`] is to be called.
+    pub(crate) fn has_stale(&self) -> bool {
+        self.known.has_stale()
+    }
+
+    /// Let go of tensors that were dropped, and unmap the chunks in which no other is known.
+    pub(crate) fn sweep(&self) {
+        self.known.sweep(&self.board);
     }
 
     /// What was counted.
@@ -172,26 +171,43 @@ impl Reader {
             busy: tally.busy.load(Relaxed),
             stale: tally.stale.load(Relaxed),
             elsewhere: tally.elsewhere.load(Relaxed),
+            chunks: self.known.windows() as u64,
         }
     }
 
-    /// Where the tensor of a pull lies; its chunk is mapped on first use.
-    fn place(&self, pull: &Pull) -> Result<Option<Place>, Missed> {
-        let key = pull.tensor;
-        let at = key.id as usize;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Some(place)) = known.places.get(at)
-            && place.generation == key.generation
-        {
-            return Ok(Some(place.clone()));
+    /// Copy rows from where they lie; the version that they are of.
+    fn copy(&self, pull: &Pull, place: &Place) -> Result<u64, Missed> {
+        if !fits(pull, place.memory) {
+            return Err(Missed::Absent);
         }
+        let mut is_inside = true;
+        let version = self.board.read(pull.tensor, || {
+            is_inside = copy(pull, place.memory);
+        })?;
+        if !is_inside {
+            return Err(Missed::Absent);
+        }
+        self.tally.pulls.fetch_add(1, Relaxed);
+        let bytes = pull.rows.count() * pull.row_bytes;
+        self.tally.bytes.fetch_add(bytes, Relaxed);
+        Ok(version)
+    }
+
+    /// Where a tensor lies; its chunk is mapped on first use, and those that are of no use any more are unmapped.
+    fn find(&self, key: Key) -> Result<Option<Place>, Missed> {
         let mut entry = None;
         self.board
             .read(key, || entry = self.directory.get(key.id))?;
         let Some(entry) = entry else {
             return Ok(None);
         };
-        let Some(window) = self.window(&mut known, entry.descriptor, entry.inode) else {
+        let opened = self.known.window(entry.file, || {
+            self.sweep();
+            let is_it = |file| file == entry.file;
+            let memory = self.process.memory(entry.descriptor, is_it).ok()?;
+            Window::open(&memory).ok()
+        });
+        let Some(window) = opened else {
             return Ok(None);
         };
         let all = near::of_window(&window);
@@ -202,38 +218,9 @@ impl Reader {
             }
             _ => return Ok(None),
         };
-        let place = Place {
-            generation: key.generation,
-            memory,
-            window,
-        };
-        if known.places.len() <= at {
-            known.places.resize(at + 1, None);
-        }
-        known.places[at] = Some(place.clone());
+        let place = Place::new(key.generation, memory, window);
+        self.known.add(key.id, place.clone());
         Ok(Some(place))
-    }
-
-    fn window(&self, known: &mut Known, descriptor: u32, inode: u64) -> Option<Arc<Window>> {
-        if let Some(window) = known.windows.get(&inode).and_then(Weak::upgrade) {
-            return Some(window);
-        }
-        known.windows.retain(|_, window| window.strong_count() > 0);
-        if known.windows.len() >= WINDOWS_MAX {
-            return None;
-        }
-        let memory = self.process.memory(descriptor, inode).ok()?;
-        let window = Arc::new(Window::open(&memory).ok()?);
-        known.windows.insert(inode, Arc::downgrade(&window));
-        Some(window)
-    }
-
-    /// Let go of a tensor that is no more; with its last one, of a chunk.
-    fn forget(&self, id: u32) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = known.places.get_mut(id as usize) {
-            *place = None;
-        }
     }
 }
 

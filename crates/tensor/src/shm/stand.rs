@@ -101,7 +101,7 @@ impl Stand {
     pub(crate) fn place(&self, id: u32, lying: Option<&Lying>, bytes: usize) {
         let entry = lying.map(|lying| Entry {
             descriptor: lying.descriptor(),
-            inode: lying.inode(),
+            file: lying.file(),
             offset: lying.offset,
             bytes: bytes as u64,
         });

@@ -120,6 +120,8 @@ fn an_owner_that_closes_is_not_read_any_more() {
     let (server, key) = owner(&path);
     let link = near_link(&path);
     let (out, work) = handle(key).slice(0, 1);
+    assert!(!link.read(&[work], |_, _| {}), "nothing is mapped yet");
+    assert_well(&begin(&link, vec![Arc::clone(&out)], vec![work]));
     assert!(link.read(&[work], |_, version| assert_eq!(version, 0)));
     server.close();
     assert!(!link.read(&[work], |_, _| {}));
@@ -182,6 +184,7 @@ fn an_owner_that_is_killed_is_found_out() {
     let (mut child, key) = start_owner(&path);
     let link = near_link(&path);
     let (out, work) = handle(key).slice(0, ROWS);
+    assert_well(&begin(&link, vec![Arc::clone(&out)], vec![work]));
     assert!(link.read(&[work], |_, _| {}));
     assert!(out.content().iter().all(|&byte| byte == 7));
     child.kill().expect("it runs");
@@ -191,6 +194,6 @@ fn an_owner_that_is_killed_is_found_out() {
         assert!(Instant::now() < end, "a dead owner is read");
         std::thread::yield_now();
     }
-    assert!(!link.is_open());
+    assert!(!link.probe());
     assert_broken(&link, &out, key);
 }

@@ -159,8 +159,8 @@ impl<M: Send + Sync + 'static> Link<M> {
     ) -> Result<(), Error> {
         let mut count = 0;
         let numbered = (0u32..).zip(works).inspect(|_| count += 1);
-        if let Some(reader) = self.reader() {
-            let rest = near::read_first(&reader, batch, numbered, bytes_max);
+        if let Some(sight) = self.sight() {
+            let rest = near::read_first(&sight.reader, batch, numbered, bytes_max);
             if !rest.is_empty() {
                 let mut inner = self.lock()?;
                 self.count(&mut inner, batch, port);
@@ -226,8 +226,8 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// Look at the socket without waiting, unless it was looked at a moment ago beside shared memory; whether the link
-    /// may be used.
+    /// Look at the socket without waiting, or beside shared memory at whether the owner is there; whether the link may be
+    /// used.
     pub fn probe(&self) -> bool {
         if self.was_seen() {
             return true;
@@ -241,7 +241,6 @@ impl<M: Send + Sync + 'static> Link<M> {
             inner.turn(now);
             inner.tell();
         }
-        self.near.saw(now, inner.is_open());
         inner.is_open()
     }
 

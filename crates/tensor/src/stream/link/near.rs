@@ -3,38 +3,78 @@
 //! # Whether the owner lives
 //!
 //! What the owner left behind stays mapped and reads as before, so a pull could be answered for ever.
-//! An end of file is looked for before a pull is answered, though not by a system call for each: an owner that closes
-//! says so in a word of its header; of one that was killed the socket tells, which is looked at when the last look is
-//! [`LOOKS`] old. So a pull may have the last rows of an owner that has been dead for that long, as it may over a network.
+//! Its end is looked for before a pull is answered, though not by a system call for each: an owner that closes says so
+//! in a word of its header; of one that was killed its process tells, and the socket, at which one `poll` looks when the
+//! last look is [`LOOKS`] old. The socket alone would not do: a child that the owner forked has it too.
+//! So a pull may have the last rows of an owner that has been dead for that long, as it may over a network.
 //! Nobody starts a server anew and has others know of it within that time: to begin a process takes longer.
 //! A stopped owner (SIGSTOP) is read as before, unless it was stopped while it wrote; then the stream says how it is.
+//!
+//! A look takes nothing from the socket and waits for nobody, so it may be made under a lock such as Python's.
+//! The socket of a process that has ended is shut down for both directions: whoever waits for that link hears of it.
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::net::{Shutdown, shutdown};
 
 use super::{Link, Work};
 use crate::requester::{Outcome, Pull};
 use crate::shm::{Counters, Reader};
 use crate::stream::batch::Batch;
+use crate::stream::channel::Channel;
 
-/// How old a look at the socket may be for a pull to be answered from memory.
+/// How old a look at the owner may be for a pull to be answered from memory.
 const LOOKS: Duration = Duration::from_millis(1);
+
+/// An owner's memory, and what tells whether it lives.
+#[derive(Debug)]
+pub(super) struct Sight {
+    pub(super) reader: Reader,
+    /// Gone once the link was closed or found broken.
+    socket: Weak<OwnedFd>,
+}
+
+impl Sight {
+    /// Look whether the owner is there, without waiting.
+    fn look(&self) -> bool {
+        let Some(socket) = self.socket.upgrade() else {
+            return false;
+        };
+        let mut watched = [
+            PollFd::new(&socket, PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(self.reader.end(), PollFlags::IN),
+        ];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let found = retry_on_intr(|| poll(&mut watched, Some(&at_once)));
+        if !watched[1].revents().is_empty() {
+            _ = shutdown(&socket, Shutdown::Both); // it may have been before
+        }
+        found == Ok(0)
+    }
+}
 
 /// The owner's memory, as far as a link has it.
 pub(super) struct Near {
     /// None where there is none, and once the link was closed.
-    reader: Mutex<Option<Arc<Reader>>>,
+    sight: Mutex<Option<Arc<Sight>>>,
     /// Saves the lock where there is none.
     is_there: AtomicBool,
     begun: Instant,
-    /// When the socket was looked at last and was open, in nanoseconds since `begun`.
+    /// When the owner was looked at last and was there, in nanoseconds since `begun`.
     looked: AtomicU64,
 }
 
 impl Default for Near {
     fn default() -> Self {
         Self {
-            reader: Mutex::default(),
+            sight: Mutex::default(),
             is_there: AtomicBool::new(false),
             begun: Instant::now(),
             looked: AtomicU64::new(0),
@@ -43,17 +83,17 @@ impl Default for Near {
 }
 
 impl Near {
-    fn set(&self, reader: Option<Arc<Reader>>) {
-        let mut held = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_there.store(reader.is_some(), Ordering::Release);
-        *held = reader;
+    fn set(&self, sight: Option<Arc<Sight>>) {
+        let mut held = self.sight.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_there.store(sight.is_some(), Ordering::Release);
+        *held = sight;
     }
 
-    fn get(&self) -> Option<Arc<Reader>> {
+    fn get(&self) -> Option<Arc<Sight>> {
         if !self.is_there.load(Ordering::Acquire) {
             return None;
         }
-        let held = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.sight.lock().unwrap_or_else(PoisonError::into_inner);
         held.clone()
     }
 
@@ -61,44 +101,62 @@ impl Near {
         drop(self.get().inspect(|_| self.set(None)));
     }
 
-    /// The socket was looked at.
-    pub(super) fn saw(&self, now: Instant, is_open: bool) {
-        let since = now.saturating_duration_since(self.begun);
-        let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        self.looked
-            .store(if is_open { since } else { 0 }, Ordering::Relaxed);
-    }
-
-    /// Whether the socket was looked at a moment ago, and was open.
-    fn is_fresh(&self) -> bool {
-        let looked = self.looked.load(Ordering::Relaxed);
+    /// Whether the owner is there, by a look that is not older than [`LOOKS`].
+    fn is_seen(&self, sight: &Sight) -> bool {
+        if sight.reader.is_closed() {
+            return false;
+        }
         let since = self.begun.elapsed();
-        looked > 0 && since.saturating_sub(Duration::from_nanos(looked)) < LOOKS
+        let looked = self.looked.load(Ordering::Relaxed);
+        if looked > 0 && since.saturating_sub(Duration::from_nanos(looked)) < LOOKS {
+            return sight.socket.strong_count() > 0;
+        }
+        let is_there = sight.look();
+        sight.reader.look_over();
+        let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+        let looked = if is_there { since } else { 0 };
+        self.looked.store(looked, Ordering::Relaxed);
+        is_there
     }
 }
 
 impl<M: Send + Sync + 'static> Link<M> {
     /// Answer pulls from the owner's memory from now on, where that can be.
     pub fn read_from(&self, reader: Reader) {
-        self.near.set(Some(Arc::new(reader)));
+        let socket = match self.lock() {
+            Ok(inner) => inner.channel.as_ref().map(Channel::watch),
+            Err(_) => None,
+        };
+        let Some(socket) = socket else {
+            return; // there is nothing any more that it would be read beside
+        };
+        self.near.set(Some(Arc::new(Sight {
+            reader,
+            socket: Arc::downgrade(&socket),
+        })));
     }
 
     /// What was answered from memory; none where the link has only its stream.
     pub fn near_counters(&self) -> Option<Counters> {
-        let reader = self.near.get()?;
-        Some(reader.counters())
+        let sight = self.near.get()?;
+        Some(sight.reader.counters())
     }
 
     /// Answer pulls from memory, all of them or none: `told` hears the version of each.
     ///
     /// Where it returns false, what the pulls were to fill may have been written, and they are to be begun.
+    /// Nothing is mapped, unmapped or waited for: the first pull of a tensor is to be begun, and one of any tensor whenever
+    /// memory of dropped ones is to be unmapped.
     pub fn read(&self, works: &[Work], mut told: impl FnMut(usize, u64)) -> bool {
-        let Some(reader) = self.reader() else {
+        let Some(sight) = self.sight() else {
             return false;
         };
+        if sight.reader.has_stale() {
+            return false;
+        }
         for (index, work) in works.iter().enumerate() {
             let version = match work {
-                Work::Pull(pull) => reader.pull(pull),
+                Work::Pull(pull) => sight.reader.pull_known(pull),
                 Work::Push(_) => None,
             };
             match version {
@@ -109,21 +167,20 @@ impl<M: Send + Sync + 'static> Link<M> {
         true
     }
 
-    /// Whether this link has an owner's memory, which was not closed, and its socket was open a moment ago.
+    /// Whether this link has an owner's memory, which was not closed, and the owner was there a moment ago.
+    ///
+    /// Cost: a system call where the last look is older; it waits for nobody.
     pub fn was_seen(&self) -> bool {
-        self.epoch == forebay_memory::epoch()
-            && self.near.is_fresh()
-            && self.near.get().is_some_and(|reader| !reader.is_closed())
+        self.sight().is_some()
     }
 
     /// The owner's memory, if it may be read now.
-    pub(super) fn reader(&self) -> Option<Arc<Reader>> {
+    pub(super) fn sight(&self) -> Option<Arc<Sight>> {
         if self.epoch != forebay_memory::epoch() {
             return None;
         }
-        let reader = self.near.get()?;
-        let is_there = !reader.is_closed() && (self.near.is_fresh() || self.probe());
-        is_there.then_some(reader)
+        let sight = self.near.get()?;
+        self.near.is_seen(&sight).then_some(sight)
     }
 }
 
@@ -134,6 +191,9 @@ pub(super) fn read_first<M>(
     works: impl Iterator<Item = (u32, Work)>,
     mut bytes_left: u64,
 ) -> Vec<(u32, Work)> {
+    if reader.has_stale() {
+        reader.sweep();
+    }
     let mut rest = Vec::new();
     for (index, work) in works {
         let version = match &work {
