@@ -70,13 +70,15 @@ class TensorRef:
         """Mean this from now on."""
         first = handles[0]
         for shard, other in enumerate(handles):
+            whose = f"tensor {self.name!r} at {self.book.urls[shard]}"
+            dtype = dtype_of(other.dtype, other.item_bytes, whose)
             if other.dtype != first.dtype or tuple(other.shape[1:]) != tuple(first.shape[1:]):
                 raise ConfigError(
                     f"tensor {self.name!r} is {first.dtype} of shape {tuple(first.shape)} at shard"
                     f" 0, and {other.dtype} of shape {tuple(other.shape)} at shard {shard}: they"
                     " are not shards of one server"
                 )
-        self.dtype = dtype_of(first.dtype)
+        self.dtype = dtype
         self.opaque = self.dtype.kind in "mM"
         self.row_shape = tuple(first.shape[1:])
         self.row_bytes = math.prod(self.row_shape) * self.dtype.itemsize
