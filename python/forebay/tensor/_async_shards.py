@@ -99,6 +99,11 @@ class AsyncShards:
         if self.book.find(name) is None:
             await self._look_up([name], timeout)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or is a parent's."""
+        return self._closed
+
     def metrics(self) -> list[dict[str, Any]]:
         """Of each connection that is open."""
         return [link.metrics() for link in self._links if link is not None and not link.closed]

@@ -13,6 +13,7 @@ from forebay.tensor import _futures
 from forebay.tensor._addresses import addresses
 from forebay.tensor._blocking import each, run
 from forebay.tensor._calls import METHODS, Calls, Make
+from forebay.tensor._loops import Loops
 from forebay.tensor._near import pull_few, pull_near
 from forebay.tensor._numpy import Array
 from forebay.tensor._plan import PullPlan
@@ -44,8 +45,10 @@ class TensorClient:
     read as if it were filled.
 
     Threads: any, also at once; one waits for the sockets and the others for it. A forked child gets
-    `StaleError` and makes a client of its own. `with` closes at the end; `async with` gives the
-    asyncio face, `AsyncTensorClient`, with connections of its own.
+    `StaleError` and makes a client of its own.
+    `with` closes at the end. `async with` gives the asyncio face, `AsyncTensorClient`: one for each
+    event loop, with connections of its own, which close when the last task that entered has left.
+    That closes nothing that threads and futures use, so a client of both is closed by `close`.
 
     Args:
         url: `tcp://host:port`, `tls://host:port` or `unix:///path`. With `shards`, that of all:
@@ -106,7 +109,7 @@ class TensorClient:
         self._calls = Calls(arena)
         self._settings = Settings(addresses(url, shards), config, tls, token)
         self._shards = Shards(self._settings)
-        self._entered: list[AsyncTensorClient] = []
+        self._loops = Loops()
         self._futures: _futures.Futures | None = None
         _forks.watch(self)
 
@@ -329,19 +332,16 @@ class TensorClient:
         self.close()
 
     async def __aenter__(self) -> AsyncTensorClient:
-        """Return the client's asyncio face for the running loop."""
-        from forebay.tensor._async_client import AsyncTensorClient
-
-        self._entered.append(AsyncTensorClient(self))
-        return self._entered[-1]
+        """Return the client's asyncio face for the running loop, the same for all of its tasks."""
+        self._shards.refuse_over()
+        return self._loops.enter(self)
 
     async def __aexit__(self, *_: object) -> None:
-        """Leave the loop, and close the client."""
-        try:
-            await self._entered.pop().aclose()
-        finally:
-            if not self._entered:
-                self.close()
+        """Leave the loop: its face closes with the last task that leaves.
+
+        Other loops have faces of their own. What threads and futures use stays open until `close`.
+        """
+        await self._loops.leave()
 
     def _run(self, make: Make, timeout: float | None, versions: Any = None) -> list[Any]:
         work, links = self._shards.ready(make, timeout)
@@ -352,8 +352,8 @@ class TensorClient:
 
     def _forget(self) -> tuple[object, ...]:
         """In a forked child: refuse everything; returns what must not be dropped there."""
-        before = (self._futures, self._shards.forget())
-        self._futures = None
+        before = (self._futures, self._loops, self._shards.forget())
+        self._futures, self._loops = None, Loops()
         return before
 
     def __repr__(self) -> str:

@@ -95,7 +95,7 @@ class Shards:
         link = self._links[shard]
         if link is not None and alive(link):
             return link
-        self._refuse_over()
+        self.refuse_over()
         with self._locks[shard]:
             link = self._links[shard]
             if link is None or not alive(link):
@@ -104,7 +104,7 @@ class Shards:
                 link = self._open(shard, timeout)
                 if self._closed:
                     link.close()
-                    self._refuse_over()
+                    self.refuse_over()
                 self.book.connected(shard, link.incarnation)
                 self._links[shard] = link
                 # Last: whoever finds it finds handles of this run of the shard, or none.
@@ -186,7 +186,8 @@ class Shards:
         finally:
             connection.abort()  # its stream has gone over to the link, or is of no use
 
-    def _refuse_over(self) -> None:
+    def refuse_over(self) -> None:
+        """Raise `ClosedError` where it was closed, `StaleError` where it is a parent's."""
         if self._forked:
             raise StaleError(
                 "this tensor client was made by another process, which this one was forked from;"
