@@ -131,7 +131,8 @@ class TensorServer(Service):
                 alone; any other is copied into the arena.
 
         Raises:
-            ConfigError: the name or the dtype cannot be used.
+            ConfigError: the name or the dtype cannot be used, or the array lies in memory of
+                another tensor of this server.
             LimitError: the arena is full, or there are 65,536 tensors.
             OSError: a file cannot be opened.
         """
