@@ -76,7 +76,7 @@ class TensorClient:
     Every method that waits raises, besides its own:
         BrokenError: a server cannot be reached, died, or was silent; the message names it, and
             `.delivered` says whether pushes may have been applied.
-        DeadlineError: `timeout` seconds have passed.
+        DeadlineError: `timeout` seconds have passed, with those of connecting and looking names up.
         StaleError: a tensor was dropped or replaced; its next use looks the name up again.
         ClosedError: the client was closed.
         ProtocolError: the other side is no tensor server, or lies.
@@ -259,7 +259,7 @@ class TensorClient:
             As `pull`, of the one whose turn it is. That cancels the rest, as leaving early does.
         """
         shards = self._shards
-        work, links = shards.ready(self._calls.pull_many(pulls), timeout)
+        work, links, timeout = shards.ready(self._calls.pull_many(pulls), timeout)
         return each(shards.book, work, links, timeout)
 
     def plan(self, pulls: Iterable[Any], *, timeout: float | None = None) -> PullPlan:
@@ -302,7 +302,7 @@ class TensorClient:
                 f"there is no method {method!r} to submit; give one of {', '.join(METHODS)}"
             )
         make = getattr(self._calls, method)(*arguments, **options)
-        work, links = self._shards.ready(make, timeout)
+        work, links, timeout = self._shards.ready(make, timeout)
         futures = self._futures or _futures.enter(self)
         return futures.submit(self, work, links, timeout, single=method == "pull")
 
@@ -314,7 +314,7 @@ class TensorClient:
         time), shm_stale (the tensor was dropped or replaced), shm_elsewhere (it does not lie in the
         server's arena). fabric: "shm", or "stream: " and why nothing comes from shared memory.
         """
-        return summed([link.metrics() for link in self._shards.opened() if not link.closed])
+        return summed(self._shards.metrics())
 
     def close(self) -> None:
         """Close the connections; what is outstanding ends with `ClosedError`. Idempotent."""
@@ -344,7 +344,7 @@ class TensorClient:
         await self._loops.leave()
 
     def _run(self, make: Make, timeout: float | None, versions: Any = None) -> list[Any]:
-        work, links = self._shards.ready(make, timeout)
+        work, links, timeout = self._shards.ready(make, timeout)
         if versions is not None:
             check_versions(versions, len(work.arrays))
         run(self._shards.book, work, links, timeout, versions)

@@ -105,7 +105,7 @@ class PullPlan:
             else:
                 return self._prepared.arrays
         shards, prepared = self._shards, self._prepared
-        work, links = shards.ready(prepared.make, timeout)
+        work, links, timeout = shards.ready(prepared.make, timeout)
         if versions is not None:
             check_versions(versions, len(work.arrays))
         run(shards.book, work, links, timeout, versions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ConfigError
@@ -102,11 +102,12 @@ class Book:
         urls: of the shards.
     """
 
-    __slots__ = ("_incarnations", "_refs", "epoch", "urls")
+    __slots__ = ("_epochs", "_incarnations", "_refs", "epoch", "urls")
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.urls = urls
         self.epoch = 0
+        self._epochs = count(1)  # in one step, where two shards are connected to at once
         self._refs: dict[str, TensorRef] = {}
         self._incarnations: list[int | None] = [None] * len(urls)
 
@@ -141,7 +142,7 @@ class Book:
     def connected(self, shard: int, incarnation: int) -> None:
         """A shard was connected to; where it is another run of it, nothing is known any more."""
         if self._incarnations[shard] not in (None, incarnation):
-            self.epoch += 1
+            self.epoch = next(self._epochs)
         self._incarnations[shard] = incarnation
 
     def forget(self, work: Work) -> None:
