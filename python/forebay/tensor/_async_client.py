@@ -53,7 +53,7 @@ class AsyncTensorClient:
     async def tensor(self, name: str, *, timeout: float | None = None) -> TensorRef:
         """Look a tensor up; see `TensorClient.tensor`."""
         await self._shards.names(name, timeout)
-        ref = self._shards.book.find(name)
+        ref = self._shards.book.ref(name)
         if ref is None:
             raise StaleError(f"tensor {name!r} was replaced while it was looked up; try again")
         return ref

@@ -134,7 +134,7 @@ class TensorClient:
             ConfigError: there is none; the message has the nearest names.
         """
         self._shards.names(name, timeout)
-        ref = self._shards.book.find(name)
+        ref = self._shards.book.ref(name)
         if ref is None:
             raise StaleError(f"tensor {name!r} was replaced while it was looked up; try again")
         return ref

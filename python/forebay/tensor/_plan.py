@@ -44,8 +44,10 @@ class _Prepared:
         if self.work is None:
             self.arrays = work.arrays
             self._pulls = tuple(
-                (ref, _rows_of(pull), array)
-                for ref, pull, array in zip(work.refs, self._pulls, work.arrays, strict=True)
+                (meaning.name, _rows_of(pull), array)
+                for meaning, pull, array in zip(
+                    work.meanings, self._pulls, work.arrays, strict=True
+                )
             )
             # With several shards, which of them holds a row is known once the number is.
             self._varies = bool(work.owners) and any(

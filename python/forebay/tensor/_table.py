@@ -12,7 +12,7 @@ from forebay.tensor._dtype import described, kind_of, tensor_dtype
 from forebay.tensor._file_tensor import FileTensor, open_rows
 from forebay.tensor._numpy import Array, np
 from forebay.tensor._places import Places
-from forebay.tensor._ref import Book, TensorRef
+from forebay.tensor._ref import Book, Meaning, TensorRef
 from forebay.tensor._tensor import Tensor, shape_of
 from forebay.tensor._work import pushes_of
 
@@ -134,11 +134,9 @@ class Table:
                 f"tensor {name!r} is rows of a file, and read-only here; append to the file,"
                 " and publish it again"
             )
-        ref = TensorRef(_book, name)
-        ref.dtype, ref.shape, ref.rows = held.dtype, held.shape, held.shape[0]
-        ref.row_shape, ref.epoch = held.shape[1:], _book.epoch
-        ref.opaque = ref.dtype.kind in "mM"
-        ref.handles = (held.key,)  # type: ignore[assignment]
+        parts = [(held.key, held.shape[0])]
+        meaning = Meaning(name, held.dtype, held.shape[1:], parts, _book.epoch)
+        ref = TensorRef(_book, name, meaning)
         ((key, wanted, count, memory, adds),) = pushes_of(_book, ((ref, rows, values, op),)).parts[
             0
         ]
