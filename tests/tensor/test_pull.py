@@ -85,6 +85,28 @@ def test_a_read_only_out_is_refused(face: Face) -> None:
     assert not out.any()
 
 
+@pytest.mark.parametrize("kind", ["writable", "contiguous"])
+def test_an_out_for_a_whole_tensor_is_refused_by_name(face: Face, kind: str) -> None:
+    """Also where nothing is looked at in Python, in every kind of call."""
+    out = np.zeros((100, 10), "f4") if kind == "writable" else np.zeros((10, 100), "f4").T
+    out.flags.writeable = kind != "writable"
+    fits = np.zeros((100, 10), "f4")
+    for method, arguments in (
+        ("pull", ("table", None, out)),
+        ("pull_many", ([("table", None, fits), ("table", None, out)],)),
+    ):
+        with pytest.raises(ConfigError, match=f"tensor 'table': out is not {kind}"):
+            face.call(method, *arguments)
+    assert not out.any()
+    for refused in (
+        lambda: list(face.client.pull_each([("table", None, out)])),
+        lambda: face.client.plan([("table", None, out)]),
+    ):
+        with pytest.raises(ConfigError, match=f"tensor 'table': out is not {kind}"):
+            refused()
+    assert same(face.call("pull", "table"), TABLE)
+
+
 @pytest.mark.parametrize("rows", [100, -101, [3, 100], [0, -101], np.array([2**64 - 1], "u8")])
 def test_rows_outside_are_refused_by_name(face: Face, rows: Any) -> None:
     """The message names the row, the tensor and what there is."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core, _forks
-from forebay.errors import BrokenError, DeadlineError
+from forebay.errors import BrokenError, ConfigError, DeadlineError
 from forebay.tensor._connections import RESTARTS_MAX, Connections, portions
 from forebay.tensor._futures import tickets
 from forebay.tensor._limit import Limit
@@ -130,9 +130,12 @@ class AsyncShards(Connections[asyncio.Event]):
         for shard, entries in work.parts.items():
             ticket = next(tickets)
             pulls, pushes = ((), entries) if work.pushes else (entries, ())
-            batch = links[shard].start(
-                self._port, ticket, pulls, pushes, each=each, timeout=timeout
-            )
+            start = links[shard].start
+            try:
+                batch = start(self._port, ticket, pulls, pushes, each=each, timeout=timeout)
+            except ConfigError:
+                work.check_outs()
+                raise
             batches.append(batch)
             started.append((ticket, batch))
         return started

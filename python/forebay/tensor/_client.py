@@ -19,7 +19,7 @@ from forebay.tensor._numpy import Array
 from forebay.tensor._plan import PullPlan
 from forebay.tensor._ref import TensorRef
 from forebay.tensor._shards import Settings, Shards, summed
-from forebay.tensor._work import Op, check_versions
+from forebay.tensor._work import Op, Work, check_versions
 
 if TYPE_CHECKING:
     from forebay.memory import Arena
@@ -260,7 +260,7 @@ class TensorClient:
         """
         shards = self._shards
         work, links, timeout = shards.ready(self._calls.pull_many(pulls), timeout)
-        return each(shards.book, work, links, timeout)
+        return _told(work, each(shards.book, work, links, timeout))
 
     def plan(self, pulls: Iterable[Any], *, timeout: float | None = None) -> PullPlan:
         """Prepare pulls that are made again and again: then they cost one call of the core.
@@ -304,7 +304,11 @@ class TensorClient:
         make = getattr(self._calls, method)(*arguments, **options)
         work, links, timeout = self._shards.ready(make, timeout)
         futures = self._futures or _futures.enter(self)
-        return futures.submit(self, work, links, timeout, single=method == "pull")
+        try:
+            return futures.submit(self, work, links, timeout, single=method == "pull")
+        except ConfigError:
+            work.check_outs()
+            raise
 
     def metrics(self) -> dict[str, Any]:
         """What the connections of threads and futures have: outstanding, waiting, bytes.
@@ -347,7 +351,11 @@ class TensorClient:
         work, links, timeout = self._shards.ready(make, timeout)
         if versions is not None:
             check_versions(versions, len(work.arrays))
-        run(self._shards.book, work, links, timeout, versions)
+        try:
+            run(self._shards.book, work, links, timeout, versions)
+        except ConfigError:
+            work.check_outs()
+            raise
         return work.arrays
 
     def _forget(self) -> tuple[object, ...]:
@@ -358,3 +366,11 @@ class TensorClient:
 
     def __repr__(self) -> str:
         return f"<TensorClient of {', '.join(self._settings.urls)}>"
+
+
+def _told(work: Work, items: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    try:
+        yield from items
+    except ConfigError:
+        work.check_outs()
+        raise

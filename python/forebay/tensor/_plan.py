@@ -93,7 +93,7 @@ class PullPlan:
 
     def prepare(self, timeout: float | None) -> None:
         """Look the names up; done when it is made."""
-        self._shards.ready(self._prepared.make, timeout)
+        self._shards.ready(self._prepared.make, timeout)[0].check_outs()
 
     def pull(self, *, timeout: float | None = None, versions: Any = None) -> list[Any]:
         """Make the pulls; arguments, result and errors are those of `TensorClient.pull_many`.
@@ -139,7 +139,7 @@ class AsyncPullPlan:
 
     async def prepare(self, timeout: float | None) -> None:
         """Look the names up; done when it is made."""
-        await self._shards.ready(self._prepared.make, timeout)
+        (await self._shards.ready(self._prepared.make, timeout))[0].check_outs()
 
     async def pull(self, *, timeout: float | None = None, versions: Any = None) -> list[Any]:
         """Make the pulls; see `PullPlan.pull`. Cancellation: as `AsyncTensorClient.pull`."""

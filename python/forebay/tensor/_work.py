@@ -57,6 +57,16 @@ class Work:
         self.parts: dict[int, Entries] = {0: []} if len(book.urls) == 1 else {}
         self.pushes = pushes
 
+    def check_outs(self) -> None:
+        """Say what the core refused of an array, in the words of its caller, who knows a name.
+
+        Raises:
+            ConfigError: one cannot be pulled into.
+        """
+        if not self.pushes:
+            for out, meaning in zip(self.arrays, self.meanings, strict=True):
+                check_out(out, out.shape, meaning)
+
     def add(self, meaning: Meaning, rows: Wanted, memory: Array, *extra: Any) -> None:
         """Ask for the rows of one item, from all shards that have some."""
         item = len(self.arrays)
