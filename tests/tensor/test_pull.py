@@ -143,3 +143,17 @@ def test_large_pulls_go_in_pieces(tmp_path: Path) -> None:
         assert same(client.pull("large"), content)
         rows = np.random.default_rng(2).integers(0, 300, 500)
         assert same(client.pull("large", rows), content[rows])
+
+
+def test_a_result_stays_what_it_was(client: TensorClient) -> None:
+    """A thousand further pulls and as many pushes write nowhere but in memory of their own."""
+    with Arena("64MiB") as arena, TensorClient(client.urls, arena=arena) as other:
+        kept = [other.pull("table"), other.pull("table", [7, 3]), client.pull("table", 5)]
+        for number in range(1000):
+            one = other if number % 2 else client
+            one.push("table", number % 100, number)
+            assert (one.pull("table", number % 100) == number).all()
+        assert same(client.pull("table")[:, 0], np.arange(900, 1000, dtype="f4"))
+        for found, rows in zip(kept, (slice(None), [7, 3], 5), strict=True):
+            assert same(found, TABLE[rows])
+        del found, kept
