@@ -458,7 +458,9 @@ class TensorLink:
         *,
         each: bool = False,
         timeout: _Limit = None,
+        driver: TensorPort | None = None,
     ) -> TensorBatch: ...
+    def attend(self, port: TensorPort) -> None: ...
     def start_look_up(
         self, port: TensorPort, ticket: int, names: list[str], timeout: _Limit = None
     ) -> TensorBatch: ...
@@ -477,9 +479,7 @@ STALL_BYTES_MIN: Final[int]
 TOKEN_BYTES_MAX: Final[int]
 
 @disjoint_base
-class Selector:
-    """What an event loop waits on; documented in `forebay.transport`."""
-
+class Selector:  # what an event loop waits on; documented in `forebay.transport`
     def __new__(
         cls, report: Callable[[BaseException, Any], object], spin_us: int | None = None
     ) -> Self: ...
@@ -1024,7 +1024,7 @@ def connect_unix(path: str | PathLike[str], timeout: float | None = None) -> int
 
 _Answer = tuple[int, Handle | None, int, int]
 _Pairs = list[tuple[bytes, bytes]]
-_Limits = tuple[int, int, int, int, bool]
+_Limits = tuple[int, int, int, int, bool, bool]
 """Bytes of memory, thousandths of a core, open files, processes (0: none), only advice."""
 
 @final

@@ -63,6 +63,22 @@ class Echo(forebay.Service):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
+class Ledger(forebay.Service):
+    """Keeps what it is told for later leases."""
+
+    resets = forebay.Reset.STATELESS
+    stateful = True
+
+    def __init__(self) -> None:
+        self.held: dict[str, int] = {}
+
+    def put(self, name: str, value: int) -> None:
+        self.held[name] = value
+
+    def get(self, name: str) -> int:
+        return self.held[name]
+
+
 class Notes(forebay.Service):
     """Keeps what it is told until it is reset."""
 

@@ -14,7 +14,7 @@ import pytest
 
 import forebay
 from tests.pool.processes import alive, eventually, parent
-from tests.pool.services import Echo, Notes, Tree
+from tests.pool.services import Echo, Ledger, Notes, Tree
 
 
 def pool_of(**settings: Any) -> forebay.ServicePool:
@@ -52,6 +52,34 @@ def test_a_service_that_is_too_old_when_it_comes_back_is_not_lent_again() -> Non
             assert echo.add(1) == 1, "in use it is left alone"
         with pool.acquire(Echo) as echo:
             assert echo.lease.pid != pid
+
+
+def test_a_stateful_service_is_not_ended_for_idleness_age_or_use() -> None:
+    """What its leases left in it is there as long as its pool."""
+    settings = {"idle_timeout": 0.05, "max_lifetime": 0.05, "max_uses": 2, "max_memory": "1MiB"}
+    with pool_of(max_size=2, **settings) as pool:
+        with pool.acquire(Ledger) as ledger:
+            pid = ledger.lease.pid
+            ledger.put("a", 1)
+        for _ in range(3):  # others come and go for all of these reasons
+            with pool.acquire(Echo) as echo:
+                other = echo.lease.pid
+            assert eventually(lambda pid=other: not alive(pid))
+            with pool.acquire(Ledger) as ledger:
+                assert ledger.lease.pid == pid
+                assert ledger.get("a") == 1
+        assert eventually(lambda: sum(pool.stats()["deaths"].values()) == 3)
+
+
+def test_a_stateful_service_makes_no_room_for_others() -> None:
+    """A full pool says that it is full, rather than lose what a service holds."""
+    with pool_of(max_size=1) as pool:
+        with pool.acquire(Ledger) as ledger:
+            ledger.put("a", 1)
+        with pytest.raises(forebay.DeadlineError), pool.acquire(Echo, timeout=0.1):
+            pass
+        with pool.acquire(Ledger) as ledger:
+            assert ledger.get("a") == 1
 
 
 def test_no_more_than_max_running_are_lent_at_once() -> None:

@@ -17,7 +17,7 @@ import pytest
 import forebay
 from tests.pool.lender import Lending, Program
 from tests.pool.programs import ECHO, python
-from tests.pool.services import Echo, Notes, Once, Owned, Slow, Unmakeable
+from tests.pool.services import Echo, Ledger, Notes, Once, Owned, Slow, Unmakeable
 
 
 @pytest.fixture
@@ -290,6 +290,20 @@ def test_a_full_pool_ends_an_idle_service_of_another_kind(
         pass
     with other.acquire(Echo.spec(3), timeout=10) as echo:
         assert echo.add(1) == 4
+
+
+def test_a_stateful_service_is_there_for_programs_that_come_later(path: Path) -> None:
+    """The lender, which knows no classes, is told that one holds state."""
+    with (
+        Lending(path, "--max-size", "1", "--idle-timeout", "0.1s") as lending,
+        forebay.SharedPool(lending.path) as pool,
+    ):
+        with pool.acquire(Ledger) as ledger:
+            ledger.put("a", 1)
+        with pytest.raises(forebay.DeadlineError), pool.acquire(Echo, timeout=0.5):
+            pass  # for longer than an idle one is kept
+        with pool.acquire(Ledger) as ledger:
+            assert ledger.get("a") == 1
 
 
 def test_drain_ends_what_is_idle_now_and_the_rest_when_it_comes_back(

@@ -51,14 +51,14 @@ def test_a_server_started_anew_is_found_again(tmp_path: Path, shards: int, face_
     """Nothing of the earlier run means anything; the client notices before it asks."""
     with face_of(face_name, url_in(tmp_path), shards=shards) as face:
         with pytest.raises(BrokenError) as caught:
-            face.call("pull", "table")
+            face.call("pull", "table", timeout=0.3)
         assert caught.value.delivered == "no"
         with serving(tmp_path, {"other": TABLE[:4], "table": TABLE}, shards):
             assert same(face.call("pull", "table", [0, 99]), TABLE[[0, 99]])
         with serving(tmp_path, {"table": TABLE * 2}, shards):
             assert same(face.call("pull", "table", [0, 99]), TABLE[[0, 99]] * 2)
         with pytest.raises(BrokenError):
-            face.call("pull", "table")
+            face.call("pull", "table", timeout=0.3)
 
 
 def test_memory_comes_back_once_nobody_reads_it(tmp_path: Path) -> None:

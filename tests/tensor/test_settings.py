@@ -93,11 +93,29 @@ def test_over_tls_with_a_token(tmp_path: Path, face_name: str) -> None:
             assert same(face.call("pull", "table", [5, 500, 4]), np.stack(
                 [np.full(1000, 1.5, "f4"), table[500], table[4]]
             ))  # fmt: skip
-        with (
-            face_of(face_name, server.url, tls=tls, token="wine") as face,
-            pytest.raises(BrokenError),
-        ):
-            face.call("pull", "table")
+        for token, why in [("wine", "that is another token"), (None, "none was shown")]:
+            with face_of(face_name, server.url, tls=tls, token=token) as face:
+                with pytest.raises(BrokenError, match=why) as caught:
+                    face.call("pull", "table")
+                assert caught.value.delivered == "no"
+        assert same(server.array("table")[500], table[500])
+
+
+@pytest.mark.parametrize("face_name", FACES)
+@pytest.mark.parametrize("scheme", ["tcp", "unix"])
+def test_a_wrong_token_is_told_as_such(tmp_path: Path, scheme: str, face_name: str) -> None:
+    """Whoever mistyped a token does not look for a broken network, and the server goes on."""
+    url = f"unix://{tmp_path}/a.sock" if scheme == "unix" else "tcp://127.0.0.1:0"
+    with TensorServer({"table": TABLE}, url, token="water") as server:
+        for token, why in [("wine", "that is another token"), (None, "none was shown")]:
+            with face_of(face_name, server.url, token=token) as face:
+                for _ in range(20):  # it does not depend on who is faster
+                    with pytest.raises(BrokenError, match=why) as caught:
+                        face.call("pull", "table")
+                    assert server.url in str(caught.value)
+        with face_of(face_name, server.url, token="water") as face:
+            assert same(face.call("pull", "table"), TABLE)
+        assert server.metrics()["refused"] == 40
 
 
 def test_other_machines_need_a_token() -> None:

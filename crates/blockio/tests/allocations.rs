@@ -9,7 +9,7 @@ use std::sync::Arc;
 use engine::{Engine, Folder, await_into, pattern, read};
 use forebay_blockio::{BlockFile, Completions, Files, Patient};
 use sys::Loan;
-use sys::counting::{Counting, allocations};
+use sys::counting::{Counting, own_allocations};
 
 #[global_allocator]
 static HEAP: Counting = Counting;
@@ -30,9 +30,9 @@ fn count(file: &BlockFile, mut batch: impl FnMut()) -> u64 {
         BATCHES_CACHED
     };
     let mut round = || {
-        let before = allocations();
+        let before = own_allocations();
         (0..batches).for_each(|_| batch());
-        allocations() - before
+        own_allocations() - before
     };
     round();
     let mut last = round();

@@ -85,12 +85,11 @@ fn waste(seed: u64) -> f64 {
 }
 
 /// What lies on the thread's shelf is waste like any other here: nothing collects it.
-/// One trace may be 0.1 off the average, by where its largest tensors come.
 #[test]
 fn the_ragged_trace_takes_at_most_1_3_times_what_is_live_at_its_peak() {
     let ratios: Vec<f64> = (1..=TRACES).map(waste).collect();
     let average = ratios.iter().sum::<f64>() / f64::from(u32::try_from(TRACES).expect("few"));
-    assert!(average <= 1.3, "{average:.3} on average of {ratios:.3?}");
-    assert!(ratios.iter().all(|&ratio| ratio <= 1.45), "{ratios:.3?}");
+    assert!(average <= 1.25, "{average:.3} on average of {ratios:.3?}");
+    assert!(ratios.iter().all(|&ratio| ratio <= 1.3), "{ratios:.3?}");
     println!("{average:.3} on average of {ratios:.3?}");
 }

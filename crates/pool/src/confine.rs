@@ -28,6 +28,8 @@ pub struct Limits {
     pub processes: u32,
     /// Go without what cannot be enforced here, rather than refuse to start.
     pub advisory: bool,
+    /// It holds state for later leases: neither idleness nor age, nor use, memory or want of room is a reason to end it.
+    pub stateful: bool,
 }
 
 impl Limits {

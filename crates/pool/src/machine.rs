@@ -14,7 +14,8 @@
 //! - lent + idle + settling never exceeds `max_size`; a dying service does not count, its successor may start;
 //! - a service has at most as many leases as its key allows, one where it says nothing;
 //! - lent never exceeds `max_running`; copies of a lent service count in neither;
-//! - below `max_running` nobody waits while a fitting service is idle, or while there is room or another key's idle service to evict,
+//! - below `max_running` nobody waits while a fitting service is idle, or while there is room or another key's idle service to evict
+//!   (one that is kept is not),
 //!   unless a settling service of the key is about to become free, one for each who waits so;
 //! - first come, first served: a newcomer overtakes, whatever key each wants, only those who chose to wait for a
 //!   settling service rather than take what there is.
@@ -170,6 +171,11 @@ impl Machine {
     /// One service of a key may have so many leases at once.
     pub fn share(&mut self, key: Key, leases: u32) {
         self.keys.entry(key).or_default().share = leases;
+    }
+
+    /// Services of a key hold state, and make room for no other key.
+    pub fn keep(&mut self, key: Key) {
+        self.keys.entry(key).or_default().kept = true;
     }
 
     /// A lent service is settled: others may join it, where its key allows that.
@@ -399,7 +405,8 @@ impl Machine {
 
     /// Give up an idle service of another key: of the key that has most, the one unused for longest.
     fn evict(&mut self, actions: &mut Vec<Action>) -> Option<()> {
-        let kind = self.keys.values_mut().max_by_key(|kind| kind.idle.len())?;
+        let evictable = self.keys.values_mut().filter(|kind| !kind.kept);
+        let kind = evictable.max_by_key(|kind| kind.idle.len())?;
         if kind.idle.is_empty() {
             return None;
         }

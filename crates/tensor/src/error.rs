@@ -74,6 +74,12 @@ pub enum Error {
         /// What it said.
         text: String,
     },
+    /// The peer has not shown the token that it was to show.
+    #[error("{why}; give the right one by token=")]
+    Uninvited {
+        /// What it did instead.
+        why: &'static str,
+    },
     /// The rows are those of a file, which is only read here.
     #[error(
         "tensor {tensor} is rows of a file, and read-only here; append to the file, or publish an array"
@@ -173,9 +179,11 @@ impl Error {
             Self::Stale { .. } => Class::Stale,
             Self::OutOfRange { .. } => Class::OutOfRange,
             Self::Refused { class, .. } => *class,
-            Self::Torn { .. } | Self::Unread { .. } | Self::Broken { .. } | Self::Silent { .. } => {
-                Class::Broken
-            }
+            Self::Torn { .. }
+            | Self::Uninvited { .. }
+            | Self::Unread { .. }
+            | Self::Broken { .. }
+            | Self::Silent { .. } => Class::Broken,
             Self::Protocol { .. } => Class::Protocol,
             Self::Timeout { .. } => Class::Timeout,
         }

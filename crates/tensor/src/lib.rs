@@ -10,13 +10,12 @@
 //! | `wire` | the frames of a stream, encoded and decoded |
 //! | `names` | what a name means: id, generation, dtype, shape |
 //! | `greeting` | the one message each way that sets a connection up |
-//! | `requester` | pulls and pushes: queue, slots, grant, pieces, deadlines, ends |
+//! | `requester` | pulls and pushes: queue, slots, grant, pieces, ends |
 //! | `responder` | peers of one shard: what they ask for, in which order it is answered |
 //! | `table` | the tensors of a shard, with their generations and versions |
 //! | `stream` | TCP and Unix sockets, with or without TLS: the thread of a server, the links of clients |
 //! | `shm` | pulls without the server, on the same host |
 //! | `board` | what may be read from shared memory, of which version |
-//! | `ranges` | one tensor's rows over several shards |
 //! | `inbox`, `outbox` | bytes that came, bytes that are to go |
 //! | `slab`, `sync` | values by number; the fence that the model check replaces |
 //! | `sys` | memory that others lend: all the `unsafe` there is |
@@ -28,7 +27,6 @@ mod greeting;
 mod inbox;
 mod names;
 mod outbox;
-mod ranges;
 mod requester;
 mod responder;
 pub mod shm;
@@ -46,7 +44,6 @@ pub use board::{BOARD_BYTES, Board, Missed};
 pub use error::{Class, Error};
 pub use greeting::{Hello, Welcome};
 pub use names::{Dtype, Meaning, Number, Unknown};
-pub use ranges::{Part, Ranges, Split};
 pub use requester::{Canceled, End, Limits, Outcome, Pull, Push, Refused, Requester, Rows, Ticket};
 pub use responder::{PeerId, ReadId, Room, Shard, ShardLimits};
 pub use sys::span::{Span, Words};

@@ -15,7 +15,7 @@ from forebay.pool._backend import Backend, ProgramAcquire
 from forebay.pool._command import Command
 from forebay.pool._connect import Faces
 from forebay.pool._factory import Factory
-from forebay.pool._limits import Limits, Terms
+from forebay.pool._limits import STATEFUL, Limits, Terms
 from forebay.pool._listener import choose_port
 from forebay.pool._program import ProgramRecord
 from forebay.pool._proxy import proxy_classes, public_methods, streaming_methods
@@ -66,7 +66,7 @@ class PythonKind:
         self.name = service.__name__
         told_at_start = isinstance(spec, Factory)
         self.methods = frozenset() if told_at_start else public_methods(service)
-        self.limits, self.call_timeout = parts_of(spec.limits)
+        self.limits, self.call_timeout = parts_of(spec.limits, stateful=is_stateful(service))
         streams = frozenset() if told_at_start else streaming_methods(service)
         self.proxies = proxy_classes(self.name, self.methods, self.call_timeout, streams)
         self.resets = spec.resets
@@ -77,6 +77,7 @@ class PythonKind:
             self.copies = copy.copy(self)
             self.copies.resets = Reset.NEVER
             self.copies.max_leases = 1
+            self.copies.limits, _ = parts_of(spec.limits)  # they end with their lease
             self.copies.copies = self.copies
         self._make = (*make, canary, told_at_start, self.max_leases > 1)
 
@@ -226,9 +227,17 @@ class CommandKind:
 Kind = PythonKind | CommandKind
 
 
-def parts_of(limits: Limits | None) -> tuple[Terms | None, float | None]:
+def is_stateful(service: object) -> bool:
+    """Whether a class says so; of what a factory makes nobody can."""
+    return bool(getattr(service, "stateful", False))
+
+
+def parts_of(limits: Limits | None, *, stateful: bool = False) -> tuple[Terms | None, float | None]:
     """What the keeper enforces, and the time of a call, which the client watches over."""
-    return (None, None) if limits is None else (limits.terms, limits.call_seconds)
+    terms = None if limits is None else limits.terms
+    if stateful:
+        terms = STATEFUL if terms is None else (*terms[:5], True)
+    return terms, None if limits is None else limits.call_seconds
 
 
 def environment_of(extra: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

@@ -19,8 +19,11 @@ CPU_MIN = 0.01
 
 _COUNT_MAX = 2**32 - 1
 
-Terms = tuple[int, int, int, int, bool]
-"""As the core takes them: bytes, thousandths of a core, open files, processes, advisory."""
+Terms = tuple[int, int, int, int, bool, bool]
+"""As the core takes them: bytes, 1/1000 cores, open files, processes, advisory, stateful."""
+
+STATEFUL: Terms = (0, 0, 0, 0, False, True)
+"""Of a stateful service without limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class Limits:
             self.open_files or 0,
             self.processes or 0,
         )
-        return (*enforced, self.advisory) if any(enforced) else None
+        return (*enforced, self.advisory, False) if any(enforced) else None
 
 
 def _expect_count(name: str, value: int | None, least: int) -> None:

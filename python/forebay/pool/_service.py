@@ -42,6 +42,13 @@ class Service:
     It answers their calls one after another; it is reset, or ended, with the last of them.
     """
 
+    stateful: ClassVar[bool] = False
+    """Whether what leases leave in a service is for later ones to find, as in a `TensorServer`.
+
+    Then no `idle_timeout`, `max_lifetime`, `max_uses` or `max_memory` of its pool ends it, nor does
+    a full pool to make room for others; `pool.close`, its own end and a failed call still do.
+    """
+
     canary_ignores: ClassVar[Collection[str]] = ()
     """Attributes, and variables of its module, that a lease may leave changed, such as caches."""
 

@@ -22,7 +22,7 @@ from forebay.pool._application import Application, application_of, reference_of
 from forebay.pool._backend import Backend
 from forebay.pool._command import Command
 from forebay.pool._factory import Factory
-from forebay.pool._kind import THREAD_VARIABLES, parts_of
+from forebay.pool._kind import THREAD_VARIABLES, is_stateful, parts_of
 from forebay.pool._limits import Limits
 from forebay.pool._proxy import proxy_classes, public_methods, streaming_methods
 from forebay.pool._reset import Reset
@@ -61,6 +61,7 @@ class SharedKind:
         methods: frozenset[str] | None = None,
         streams: frozenset[str] = frozenset(),
         limits: Limits | None = None,
+        stateful: bool = False,
         make: tuple[Any, ...] | None = None,
         template: bytes = b"",
         launch: tuple[list[bytes], Pairs, bytes],
@@ -69,7 +70,7 @@ class SharedKind:
     ) -> None:
         self.name = name
         self.resets = resets
-        terms, self.call_timeout = parts_of(limits)
+        terms, self.call_timeout = parts_of(limits, stateful=stateful)
         self.proxies: tuple[type[Any], type[Any]] = (Backend, Backend)
         if methods is not None:
             self.proxies = proxy_classes(name, methods, self.call_timeout, streams)
@@ -105,6 +106,7 @@ def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
         methods=public_methods(service),
         streams=streaming_methods(service),
         limits=spec.limits,
+        stateful=is_stateful(service),
         make=(*made, False, False),  # without a canary; the methods are known
         template=_digest(*template),
         launch=launch,

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core, _forks
-from forebay.errors import BrokenError, ConfigError, DeadlineError
+from forebay.errors import ConfigError
 from forebay.tensor._connections import RESTARTS_MAX, Connections, portions
 from forebay.tensor._futures import tickets
+from forebay.tensor._greet import greet
 from forebay.tensor._limit import Limit
 from forebay.tensor._outcome import Arrivals, cancel, raise_failure, take_versions
 from forebay.tensor._ref import too_restless
-from forebay.tensor._shards import SETTING_UP, Settings
+from forebay.tensor._shards import Settings
 from forebay.tensor._work import Work, check_versions
 
 if TYPE_CHECKING:
@@ -180,30 +181,7 @@ class AsyncShards(Connections[asyncio.Event]):
     async def _renew(self, shard: int, limit: Limit) -> _core.TensorLink:
         # Not closed: what is outstanding there is to end with what it broke of.
         self._links[shard] = None
-        return self._adopt(shard, await self._open(shard, limit.left()))
-
-    async def _open(self, shard: int, timeout: float | None) -> _core.TensorLink:
-        limit = self.settings.config.connect_timeout
-        limit = limit if timeout is None else min(limit, timeout)
-        connection = None
-        try:
-            async with asyncio.timeout(limit):
-                connection = await self.settings.connect(shard, timeout)
-                await connection.send([self.settings.hello()])
-                welcome = (await connection.recv())[0]
-            return self.settings.link(connection, welcome)
-        except TimeoutError as error:
-            if isinstance(error, DeadlineError):
-                raise
-            raise DeadlineError(
-                f"{self.settings.urls[shard]} did not answer within {limit:g} s", timeout=limit
-            ) from None
-        except BrokenError as error:
-            error.add_note(SETTING_UP)
-            raise
-        finally:
-            if connection is not None:
-                connection.abort()  # its stream has gone over to the link, or is of no use
+        return self._adopt(shard, await greet(self.settings, shard, limit.left(), self.refuse_over))
 
     async def _look_up(self, names: list[str], limit: Limit) -> None:
         limit.begin()

@@ -10,7 +10,8 @@ from forebay.errors import StaleError
 from forebay.tensor._outcome import Arrivals, cancel, raise_failure, take_versions
 
 if TYPE_CHECKING:
-    from forebay.tensor._ref import Book
+    from forebay.tensor._client import TensorClient
+    from forebay.tensor._shards import Shards
     from forebay.tensor._work import Work
 
 __all__ = ["Links", "each", "run"]
@@ -19,64 +20,73 @@ Links = dict[int, _core.TensorLink]
 """Connections by shard."""
 
 
-def run(book: Book, work: Work, links: Links, timeout: float | None, versions: Any) -> None:
+def run(
+    client: TensorClient, work: Work, links: Links, timeout: float | None, versions: Any
+) -> None:
     """Carry a call out, and wait for its end.
 
     With one shard that is one call of the core; Python sees none of the items.
     """
-    if len(links) != 1 or work.owners:
-        _run_parts(book, work, links, timeout, versions)
-        return
-    link, entries = links[0], work.parts[0]
     try:
+        if len(links) != 1 or work.owners:
+            _run_parts(client._shards, work, links, timeout, versions)
+            return
+        link, entries = links[0], work.parts[0]
         if work.pushes:
             link.push_many(entries, timeout, versions)
         else:
             link.pull_many(entries, timeout, versions)
     except StaleError:
-        book.forget(work)
+        client._shards.book.forget(work)
+        raise
+    except BaseException:
+        _attend(client, links)
         raise
 
 
-def _run_parts(book: Book, work: Work, links: Links, timeout: float | None, versions: Any) -> None:
+def _attend(client: TensorClient, links: Links) -> None:
+    """A call may have been given up: have the thread of futures receive what still comes for it."""
+    for link in links.values():
+        if not link.closed and link.metrics()["outstanding"]:
+            link.attend(client._enter().port)
+
+
+def _run_parts(
+    shards: Shards, work: Work, links: Links, timeout: float | None, versions: Any
+) -> None:
+    """With several shards one port drives all of them, so that none waits for another."""
+    port = shards.ports.pop() if shards.ports else _core.TensorPort()
     batches: list[_core.TensorBatch] = []
     try:
         for shard, entries in work.parts.items():
             pulls, pushes = ((), entries) if work.pushes else (entries, ())
-            batches.append(links[shard].begin(pulls, pushes, timeout))
-        for batch in batches:
-            batch.wait()
-    finally:
+            batches.append(links[shard].start(port, shard, pulls, pushes, timeout=timeout))
+        while not all(batch.done for batch in batches):
+            port.wait()
+    except BaseException:
         cancel(batches)
-    raise_failure(book, work, batches)
+        port.close()
+        raise
+    shards.ports.append(port)
+    raise_failure(shards.book, work, batches)
     take_versions(work, batches, versions)
 
 
-def each(book: Book, work: Work, links: Links, timeout: float | None) -> Iterator[tuple[int, Any]]:
-    """Carry pulls out, and give each that is whole."""
-    arrivals = Arrivals(book, work)
-    if len(links) == 1:
-        ((shard, entries),) = work.parts.items()
-        batch = links[shard].begin(entries, (), timeout)
-        try:
-            while arrivals.left:
-                for item in arrivals.take(shard, batch, batch.wait(each=True)):
-                    yield item, work.arrays[item]
-        finally:
-            cancel([batch])
-        return
-    yield from _each_of_several(work, links, timeout, arrivals)
-
-
-def _each_of_several(
-    work: Work, links: Links, timeout: float | None, arrivals: Arrivals
+def each(
+    client: TensorClient, work: Work, links: Links, timeout: float | None
 ) -> Iterator[tuple[int, Any]]:
-    """With several shards a port hears of all of them at once."""
+    """Carry pulls out, and give each that is whole.
+
+    Whoever takes them has other things to do between two, so the thread of futures drives them.
+    """
+    arrivals = Arrivals(client._shards.book, work)
+    driver = client._enter().port
     port = _core.TensorPort()
     batches: dict[int, _core.TensorBatch] = {}
     try:
         for shard, entries in work.parts.items():
-            batches[shard] = links[shard].start(port, shard, entries, each=True, timeout=timeout)
+            start = links[shard].start
+            batches[shard] = start(port, shard, entries, each=True, timeout=timeout, driver=driver)
         news = list(batches)  # a batch may be done before its port is asked
         while arrivals.left:
             for shard in news:

@@ -64,7 +64,8 @@ class TensorClient:
         fabric: "auto" reads the tensors of a server on the same host and of the same user from its
             memory, without the server taking part, and everything else over the connection;
             "stream" has everything go over the connection. Default "auto".
-        connect_timeout: seconds for connecting, or text with a unit; default 10.
+        connect_timeout: seconds for connecting, or text with a unit; default 10. Meanwhile a
+            server that does not listen yet is tried again, so it may be started later.
         liveness: a server that is silent for so many seconds while something is outstanding is
             given up; default 5.
 
@@ -74,8 +75,8 @@ class TensorClient:
         ConfigError: a setting or a URL is wrong.
 
     Every method that waits raises, besides its own:
-        BrokenError: a server cannot be reached, died, or was silent; the message names it, and
-            `.delivered` says whether pushes may have been applied.
+        BrokenError: a server cannot be reached, asks for another token, died, or was silent; the
+            message names it, and `.delivered` says whether pushes may have been applied.
         DeadlineError: `timeout` seconds have passed, with those of connecting and looking names up.
         StaleError: a tensor was dropped or replaced; its next use looks the name up again.
         ClosedError: the client was closed.
@@ -260,7 +261,7 @@ class TensorClient:
         """
         shards = self._shards
         work, links, timeout = shards.ready(self._calls.pull_many(pulls), timeout)
-        return _told(work, each(shards.book, work, links, timeout))
+        return _told(work, each(self, work, links, timeout))
 
     def plan(self, pulls: Iterable[Any], *, timeout: float | None = None) -> PullPlan:
         """Prepare pulls that are made again and again: then they cost one call of the core.
@@ -270,7 +271,7 @@ class TensorClient:
                 negative ones: they are read anew each time. Arrays that are made are made once.
             timeout: seconds, for looking the names up.
         """
-        plan = PullPlan(self._shards, pulls, self._calls.arena)
+        plan = PullPlan(self, pulls, self._calls.arena)
         plan.prepare(timeout)
         return plan
 
@@ -303,7 +304,7 @@ class TensorClient:
             )
         make = getattr(self._calls, method)(*arguments, **options)
         work, links, timeout = self._shards.ready(make, timeout)
-        futures = self._futures or _futures.enter(self)
+        futures = self._enter()
         try:
             return futures.submit(self, work, links, timeout, single=method == "pull")
         except ConfigError:
@@ -347,12 +348,16 @@ class TensorClient:
         """
         await self._loops.leave()
 
+    def _enter(self) -> _futures.Futures:
+        """The thread of futures, which this client uses from now on."""
+        return self._futures or _futures.enter(self)
+
     def _run(self, make: Make, timeout: float | None, versions: Any = None) -> list[Any]:
         work, links, timeout = self._shards.ready(make, timeout)
         if versions is not None:
             check_versions(versions, len(work.arrays))
         try:
-            run(self._shards.book, work, links, timeout, versions)
+            run(self, work, links, timeout, versions)
         except ConfigError:
             work.check_outs()
             raise

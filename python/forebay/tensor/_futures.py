@@ -80,7 +80,7 @@ class Futures:
     """The futures of all clients, and the thread that completes them."""
 
     def __init__(self) -> None:
-        self._port = _core.TensorPort()
+        self.port = _core.TensorPort()
         self._open: set[TensorFuture] = set()
         self._waiting: dict[int, TensorFuture] = {}
         self.users = 0
@@ -104,7 +104,7 @@ class Futures:
                 self._waiting[ticket] = future
                 pulls, pushes = ((), entries) if work.pushes else (entries, ())
                 start = links[shard].start
-                batches.append(start(self._port, ticket, pulls, pushes, timeout=timeout))
+                batches.append(start(self.port, ticket, pulls, pushes, timeout=timeout))
         except BaseException:
             self._open.discard(future)
             for ticket in named:
@@ -124,14 +124,14 @@ class Futures:
 
     def close(self, *, wait: bool) -> None:
         """End the thread."""
-        self._port.close()
+        self.port.close()
         if wait and threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _serve(self) -> None:
         try:
             while True:
-                heard = self._port.wait()
+                heard = self.port.wait()
                 if heard is None:
                     return
                 for ticket in heard:
@@ -186,13 +186,15 @@ def enter(client: TensorClient) -> Futures:
             _process.futures = Futures()
         futures = client._futures = _process.futures
         futures.users += 1
-    weakref.finalize(client, _lost, client._shards, futures).atexit = False
+    # Weakly, so that its descriptors are closed with the last client, not dropped with it.
+    weakref.finalize(client, _lost, client._shards, weakref.ref(futures)).atexit = False
     return futures
 
 
-def _lost(shards: Shards, futures: Futures) -> None:
+def _lost(shards: Shards, entered: weakref.ref[Futures]) -> None:
     """A client is gone, closed or not."""
-    if not shards.closed:
+    futures = entered()
+    if futures is not None and not shards.closed:
         shards.close()
         _leave(futures, wait=False)
 

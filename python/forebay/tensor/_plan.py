@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from forebay.memory import Arena
     from forebay.tensor._async_shards import AsyncShards
     from forebay.tensor._blocking import Links
+    from forebay.tensor._client import TensorClient
     from forebay.tensor._ref import Book
-    from forebay.tensor._shards import Shards
 
 __all__ = ["AsyncPullPlan", "PullPlan"]
 
@@ -78,10 +78,10 @@ class PullPlan:
     Threads: any, one at a time.
     """
 
-    __slots__ = ("_near", "_prepared", "_shards", "_used")
+    __slots__ = ("_client", "_near", "_prepared", "_used")
 
-    def __init__(self, shards: Shards, pulls: Iterable[Any], arena: Arena | None) -> None:
-        self._shards = shards
+    def __init__(self, client: TensorClient, pulls: Iterable[Any], arena: Arena | None) -> None:
+        self._client = client
         self._prepared = _Prepared(pulls, arena)
         self._near: tuple[TensorPlan, ...] | None = None
         self._used: tuple[Work | None, Links] = (None, {})
@@ -93,7 +93,7 @@ class PullPlan:
 
     def prepare(self, timeout: float | None) -> None:
         """Look the names up; done when it is made."""
-        self._shards.ready(self._prepared.make, timeout)[0].check_outs()
+        self._client._shards.ready(self._prepared.make, timeout)[0].check_outs()
 
     def pull(self, *, timeout: float | None = None, versions: Any = None) -> list[Any]:
         """Make the pulls; arguments, result and errors are those of `TensorClient.pull_many`.
@@ -106,11 +106,11 @@ class PullPlan:
                     break
             else:
                 return self._prepared.arrays
-        shards, prepared = self._shards, self._prepared
-        work, links, timeout = shards.ready(prepared.make, timeout)
+        client, prepared = self._client, self._prepared
+        work, links, timeout = client._shards.ready(prepared.make, timeout)
         if versions is not None:
             check_versions(versions, len(work.arrays))
-        run(shards.book, work, links, timeout, versions)
+        run(client, work, links, timeout, versions)
         if self._used != (work, links):
             self._used = (work, links)
             self._near = prepared.near(links)

@@ -71,6 +71,7 @@ class TensorServer(Service):
 
     max_leases: ClassVar[int] = LEASES_MAX
     resets: ClassVar[Reset | None] = Reset.STATELESS
+    stateful: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.errors import BrokenError, DeadlineError
 from forebay.tensor._connections import RESTARTS_MAX, Connections, portions
+from forebay.tensor._greet import greet_blocking
 from forebay.tensor._limit import Limit
 from forebay.tensor._ref import too_restless
 from forebay.transport import connect
@@ -23,10 +22,7 @@ if TYPE_CHECKING:
     from forebay.tensor._work import Work
     from forebay.transport import Tls
 
-__all__ = ["SETTING_UP", "Settings", "Shards", "summed"]
-
-SETTING_UP = "while tensors were set up; a server that asks for another token closes the connection"
-"""The note of an error before there was a connection to use."""
+__all__ = ["Settings", "Shards", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +62,7 @@ class Shards(Connections[threading.Event]):
 
     Attributes:
         near: the connection to the one shard there is, once it reads that one's memory.
+        ports: such as drive the connections for a thread, while none does.
 
     Threads: any.
     """
@@ -73,6 +70,7 @@ class Shards(Connections[threading.Event]):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.near: _core.TensorLink | None = None
+        self.ports: list[_core.TensorPort] = []
 
     def link(self, shard: int, limit: Limit) -> _core.TensorLink:
         """A connection to a shard that may be used.
@@ -134,11 +132,14 @@ class Shards(Connections[threading.Event]):
         """Close them. What is outstanding ends with `ClosedError`. Idempotent."""
         self._shut()
         self.near = None
+        while self.ports:
+            self.ports.pop().close()
 
     def forget(self) -> object:
         """In a forked child: refuse everything; returns what must not be dropped there."""
-        before = (self.near, self._leave_behind())
+        before = (self.near, self.ports, self._leave_behind())
         self.near = None
+        self.ports = []
         return before
 
     def _look_up(self, names: list[str], limit: Limit) -> None:
@@ -151,25 +152,12 @@ class Shards(Connections[threading.Event]):
     def _renew(self, shard: int, limit: Limit) -> _core.TensorLink:
         # Not closed: what is outstanding there is to end with what it broke of.
         self._links[shard] = None
-        link = self._adopt(shard, self._open(shard, limit.left()))
+        link = greet_blocking(self.settings, shard, limit.left(), self.refuse_over)
+        self._adopt(shard, link)
         # Last: whoever finds it finds handles of this run of the shard, or none.
         is_near = len(self._links) == 1 and link.fabric == "shm"
         self.near = link if is_near and not self._closed else None
         return link
-
-    def _open(self, shard: int, timeout: float | None) -> _core.TensorLink:
-        limit = self.settings.config.connect_timeout
-        end = time.monotonic() + (limit if timeout is None else min(timeout, limit))
-        connection = self.settings.connect(shard, timeout)._open_blocking()
-        try:
-            connection.send([self.settings.hello()], timeout=max(0.0, end - time.monotonic()))
-            welcome = connection.recv(timeout=max(0.0, end - time.monotonic()))[0]
-            return self.settings.link(connection, welcome)
-        except (BrokenError, DeadlineError) as error:
-            error.add_note(SETTING_UP)
-            raise
-        finally:
-            connection.abort()  # its stream has gone over to the link, or is of no use
 
 
 def summed(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

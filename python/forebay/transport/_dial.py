@@ -46,7 +46,7 @@ async def dial(address: Address) -> int:
             raise
         else:
             return dialled.detach()
-    raise refused(str(address), failure or OSError(f"no address of {address.host}"))
+    raise refused(str(address), failure or OSError(f"no address of {address.host}")) from failure
 
 
 async def dial_unix(path: str) -> int:
@@ -90,7 +90,7 @@ def dial_blocking(address: Address, timeout: float) -> int:
             return dialled.detach()
     if time.monotonic() >= end:
         raise late(address, timeout)
-    raise refused(str(address), failure or OSError(f"no address of {address.host}"))
+    raise refused(str(address), failure or OSError(f"no address of {address.host}")) from failure
 
 
 def _look_up(address: Address, timeout: float) -> Sequence[Found]:

@@ -17,6 +17,7 @@ use crate::word::{Stamp, State as Word};
 
 /// A service, by its slot.
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 pub struct Entry {
     /// Of the lease that is out, or of the last one.
     pub generation: u64,
@@ -32,6 +33,8 @@ pub struct Entry {
     pub output: Option<Vec<u8>>,
     /// It has more private memory than its pool keeps, and is not lent again.
     pub heavy: bool,
+    /// It is not ended for how often it was lent: it holds state.
+    pub stateful: bool,
     /// Its own directory.
     pub directory: Vec<u8>,
     /// The newest that it wrote, and how many bytes there were in all; where somebody follows it.
@@ -140,7 +143,7 @@ impl State {
     pub fn worn(&mut self, slot: u32, now: u64) -> Option<Cause> {
         let max_uses = self.policy.max_uses;
         let entry = self.entry_of(slot);
-        if max_uses > 0 && entry.uses >= max_uses {
+        if max_uses > 0 && !entry.stateful && entry.uses >= max_uses {
             return Some(Cause::Uses);
         }
         if entry.heavy {

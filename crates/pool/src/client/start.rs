@@ -140,13 +140,20 @@ impl Client {
             source,
         })?;
         deadlines.key = state.machine.key_of(handle.slot);
-        deadlines.lifetime_ms = jittered(state.policy.lifetime_ms, handle);
+        let stateful = deadlines.limits.stateful;
+        if stateful {
+            state.machine.keep(deadlines.key);
+            (deadlines.idle_ms, deadlines.private_bytes_max) = (0, 0);
+        } else {
+            deadlines.lifetime_ms = jittered(state.policy.lifetime_ms, handle);
+        }
         let request = request(deadlines);
         let mut descriptors = vec![theirs.as_fd(), ours.as_fd()];
         descriptors.extend(own);
         state.link.send(&request, &descriptors)?;
         let entry = state.entry_of(handle.slot);
         entry.socket = Some(watched);
+        entry.stateful = stateful;
         if deadlines.lifetime_ms > 0 {
             entry.expires_ms = now_ms() + deadlines.lifetime_ms;
         }

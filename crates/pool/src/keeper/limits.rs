@@ -132,6 +132,7 @@ mod tests {
         open_files: 64,
         processes: 8,
         advisory: false,
+        stateful: false,
     };
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Kind {
     pub settling: usize,
     /// Leases that one service may have at once; 0 is 1.
     pub share: u32,
+    /// Its services are not ended to make room.
+    pub kept: bool,
     /// Lent slots that may be joined.
     pub joinable: Vec<Slot>,
 }

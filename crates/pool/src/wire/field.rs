@@ -58,6 +58,7 @@ impl Writer {
             .u32(limits.open_files)
             .u32(limits.processes)
             .u8(limits.advisory.into())
+            .u8(limits.stateful.into())
     }
     pub fn confinement(self, confinement: Option<&Confinement>) -> Self {
         match confinement {
@@ -153,6 +154,7 @@ impl<'a> Reader<'a> {
             open_files: self.u32()?,
             processes: self.u32()?,
             advisory: self.u8()? != 0,
+            stateful: self.u8()? != 0,
         })
     }
     pub fn confinement(&mut self) -> Result<Option<Confinement>> {

@@ -23,6 +23,7 @@ const DEADLINES: Deadlines = Deadlines {
         open_files: 256,
         processes: 64,
         advisory: true,
+        stateful: true,
     },
 };
 

@@ -7,18 +7,21 @@ use pyo3::prelude::*;
 /// Names and values of an environment.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Bytes of memory, thousandths of a core, open files, processes, and whether they are only advice.
-pub type PyLimits = (u64, u32, u32, u32, bool);
+/// Bytes of memory, thousandths of a core, open files, processes, whether they are only advice, and whether the service
+/// is stateful.
+pub type PyLimits = (u64, u32, u32, u32, bool, bool);
 
 /// None is no limits.
 pub fn limits_of(limits: Option<PyLimits>) -> Limits {
-    let (memory_bytes, cpu_millis, open_files, processes, advisory) = limits.unwrap_or_default();
+    let (memory_bytes, cpu_millis, open_files, processes, advisory, stateful) =
+        limits.unwrap_or_default();
     Limits {
         memory_bytes,
         cpu_millis,
         open_files,
         processes,
         advisory,
+        stateful,
     }
 }
 

@@ -334,7 +334,8 @@ impl TensorLink {
     ///     pulls, pushes: as `pull_many` and `push_many`; lent until they have ended and the batch object is gone.
     ///     each: tell whenever something of it has ended, not only when all has.
     ///     timeout: seconds, after which what has not ended does with DeadlineError.
-    #[pyo3(signature = (port, ticket, pulls, pushes = None, *, each = false, timeout = None))]
+    ///     driver: the port that drives it, where that is another one than the one that is told.
+    #[pyo3(signature = (port, ticket, pulls, pushes = None, *, each = false, timeout = None, driver = None))]
     fn start(
         &self,
         py: Python<'_>,
@@ -344,12 +345,14 @@ impl TensorLink {
         pushes: Option<&Bound<'_, PyAny>>,
         each: bool,
         timeout: Option<f64>,
+        driver: Option<PyRef<'_, TensorPort>>,
     ) -> PyResult<TensorBatch> {
         let request = Request::new(Some(pulls), pushes, 0)?;
         let (works, memory) = request.split();
         let told = (port.core(), ticket, each);
         let lent = (memory, works.len());
-        let started = py.detach(|| self.link.start(told, lent, works, allowed(timeout)));
+        let by = (allowed(timeout), driver.as_deref().map(TensorPort::core));
+        let started = py.detach(|| self.link.start(told, lent, works, by));
         let batch = started.map_err(error::stream)?;
         Ok(TensorBatch::new(self.link.clone(), batch))
     }
@@ -366,6 +369,13 @@ impl TensorLink {
     ) -> PyResult<TensorBatch> {
         let batch = self.ask(py, names, timeout, Some((&port, ticket)))?;
         Ok(TensorBatch::new(self.link.clone(), batch))
+    }
+
+    /// Have the port's thread receive what comes for calls that were given up, while nobody else does: their memory comes
+    /// back then, at the latest with the connection's liveness.
+    fn attend(&self, py: Python<'_>, port: PyRef<'_, TensorPort>) {
+        let port = port.core();
+        py.detach(|| self.link.attend(port));
     }
 
     /// Close now; what is outstanding ends with `ClosedError`. Idempotent.

@@ -52,7 +52,7 @@ impl Connection {
     fn look_up(&mut self, tensors: usize) -> Outcome<()> {
         let names: Vec<String> = (0..tensors).map(crate::tensor_name).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let submitted = self.requester.look_up(&names, None, None);
+        let submitted = self.requester.look_up(&names, None);
         submitted.map_err(|refused| refused.error)?;
         loop {
             self.send()?;
@@ -98,7 +98,7 @@ impl Connection {
             out: destination.span(),
             places: None,
         };
-        let pulled = self.requester.pull(pull, Some((tensor, destination)), None);
+        let pulled = self.requester.pull(pull, Some((tensor, destination)));
         pulled.map_err(|refused| refused.error)?;
         self.left += 1;
         Ok(())

@@ -138,7 +138,7 @@ impl Servers {
 
     fn accept(&mut self, number: usize) -> Outcome<()> {
         while let Some(socket) = self.each[number].listener.accept()? {
-            let id = self.each[number].shard.connect(Instant::now())?;
+            let id = self.each[number].shard.connect(u32::MAX, Instant::now())?;
             let data = EventData::new_u64((self.options.servers + self.peers.len()) as u64);
             epoll::add(&self.epoll, &socket, data, EventFlags::IN)?;
             self.peers.push(Peer {

@@ -18,6 +18,11 @@ pub(crate) const TAG_BYTES: usize = 4;
 /// Longest list of names with its tag.
 pub(crate) const LIST_BYTES_MAX: usize = TAG_BYTES + 256 * (2 + NAME_BYTES_MAX);
 
+/// Bytes of a grant that the answer about so many names takes: both sides count what it may have at most.
+pub(crate) fn answers_cost(names: u16, grant_bytes: u64) -> u64 {
+    (u64::from(names) * RECORD_BYTES_MAX as u64).min(grant_bytes)
+}
+
 /// Append a name with its length.
 ///
 /// # Panics

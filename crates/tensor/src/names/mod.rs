@@ -1,6 +1,9 @@
 //! What a name means: id, generation, dtype, shape.
 pub(crate) mod frame;
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
 use crate::table::{Description, Key};
 
 /// The numbers that can be added, by what numpy calls their kind.
@@ -68,19 +71,22 @@ impl Meaning {
 }
 
 /// A name that the server does not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unknown {
-    /// The nearest names that there are, nearest first.
+    /// The nearest names that there are, nearest first; none where more than two of a request are unknown.
     pub nearest: Vec<String>,
 }
 
+/// Names that are looked at for one that is not there: those around it in their order, where most are that begin alike.
+const LOOKED_AT: usize = 256;
+
 /// The names that have most in common with `name` at both ends, best first.
 ///
-/// Cost: one look at every name, as only a mistake is answered so.
-pub(crate) fn nearest<'a>(name: &str, among: impl Iterator<Item = &'a str>) -> Vec<String> {
+/// Cost: a look at 256 names at most, as anybody may ask for names that are not there.
+pub(crate) fn nearest<T>(name: &str, among: &BTreeMap<String, T>) -> Vec<String> {
     const NAMES: usize = 3;
     let mut best: Vec<(usize, &str)> = Vec::with_capacity(NAMES + 1);
-    for other in among {
+    for other in around(name, among) {
         let score = likeness(name.as_bytes(), other.as_bytes());
         if score > 0 {
             // Of two that are as near the one that comes first stays first.
@@ -90,6 +96,16 @@ pub(crate) fn nearest<'a>(name: &str, among: impl Iterator<Item = &'a str>) -> V
         }
     }
     best.into_iter().map(|(_, name)| name.to_owned()).collect()
+}
+
+fn around<'a, T>(name: &'a str, among: &'a BTreeMap<String, T>) -> impl Iterator<Item = &'a str> {
+    let from = |bound| among.range::<str, _>((bound, Bound::Unbounded));
+    let before = among.range::<str, _>((Bound::Unbounded, Bound::Excluded(name)));
+    let first = before.rev().take(LOOKED_AT / 2).last();
+    let first = first.map_or(name, |(first, _)| first.as_str());
+    from(Bound::Included(first))
+        .take(LOOKED_AT)
+        .map(|(name, _)| name.as_str())
 }
 
 fn likeness(a: &[u8], b: &[u8]) -> usize {
@@ -110,10 +126,25 @@ mod tests {
     #[test]
     fn the_nearest_names_are_those_that_begin_and_end_alike() {
         let names = ["dense/0", "emb/10", "emb/11", "emb/20", "xyz"];
-        assert_eq!(
-            nearest("emb/12", names.into_iter()),
-            ["emb/10", "emb/11", "emb/20"]
-        );
-        assert!(nearest("q", names.into_iter()).is_empty());
+        let names = BTreeMap::from(names.map(|name| (name.to_owned(), 0)));
+        assert_eq!(nearest("emb/12", &names), ["emb/10", "emb/11", "emb/20"]);
+        assert!(nearest("q", &names).is_empty());
+    }
+
+    #[test]
+    fn of_very_many_names_those_around_are_looked_at() {
+        let name = |number: u32| format!("table/{number:05}");
+        let names: BTreeMap<_, u32> = (0..60_000).map(|number| (name(number), number)).collect();
+        for (unknown, first) in [("a", 0), ("table/300000", 29_873), ("x", 59_872)] {
+            let looked_at: Vec<_> = around(unknown, &names).collect();
+            assert_eq!(looked_at[0], name(first));
+            assert!(
+                (128..=LOOKED_AT).contains(&looked_at.len()),
+                "{}",
+                looked_at.len()
+            );
+        }
+        assert_eq!(nearest("table/300000", &names)[0], name(30_000));
+        assert!(nearest("", &BTreeMap::<_, u32>::new()).is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! Jobs become requests: what is ready when a slot is free travels together.
 use super::job::{Transfer, Work};
 use super::request::Rows;
-use super::{Flying, PROBE_TAG, Requester, tag_of};
-use crate::names::frame::TAG_BYTES;
+use super::{Flying, NONE, PROBE_TAG, Requester, tag_of};
+use crate::names::frame::{TAG_BYTES, answers_cost};
 use crate::slab::Id;
 use crate::sys::span::{Span, Words};
 use crate::wire::{ENTRY_BYTES, Entry, Kind, NO_SLOT, RequestHeader};
@@ -41,8 +41,10 @@ impl<K> Requester<K> {
             };
             let kind = match &self.job(front).work {
                 Work::Move(transfer) => transfer.kind,
-                Work::LookUp { .. } => {
-                    self.issue_names(front, slot);
+                Work::LookUp { count, .. } => {
+                    if !self.issue_names(front, slot, self.cost_of_names(*count)) {
+                        break;
+                    }
                     continue;
                 }
             };
@@ -66,32 +68,43 @@ impl<K> Requester<K> {
                 self.piece(transfer, job.rows_left()).1 <= self.grant_left
                     && !self.waits_whole(front)
             }
-            _ => true,
+            Work::LookUp { count, .. } => self.cost_of_names(*count) <= self.grant_left,
+            Work::Move(_) => true,
         }
     }
 
-    fn issue_names(&mut self, index: u32, slot: u32) {
+    fn cost_of_names(&self, count: u16) -> u64 {
+        answers_cost(count, self.limits.grant_bytes)
+    }
+
+    /// Returns whether the grant had room for the answer.
+    fn issue_names(&mut self, index: u32, slot: u32, cost: u64) -> bool {
+        if cost > self.grant_left {
+            return false;
+        }
         self.queue.pop_front();
         self.free_slots.pop();
         self.slots[slot as usize] = 1;
+        self.grant_left -= cost;
         let flying = Flying {
             job: index,
             slot,
             from: 0,
             bytes: 0,
-            cost: 0,
+            cost,
             lent: 0,
             is_large: false,
+            before: NONE,
+            next: NONE,
         };
-        let tag = tag_of(self.flying.insert(flying));
+        let tag = tag_of(self.link(flying));
         let job = self
             .jobs
             .get_mut(index)
             .expect("a job in the queue is there");
         job.is_waiting = false;
-        job.flying = 1;
         let Work::LookUp { list, count } = &job.work else {
-            return;
+            unreachable!("the caller has seen that it is one");
         };
         let header = RequestHeader {
             kind: Kind::Names,
@@ -102,6 +115,7 @@ impl<K> Requester<K> {
         self.outbox.push(&header.encode());
         self.outbox.push(&tag.to_le_bytes());
         self.outbox.push(list);
+        true
     }
 
     /// Make one request of what is at the front of the queue and of one kind; returns whether there was something.
@@ -196,15 +210,16 @@ impl<K> Requester<K> {
             cost: if is_pull { cost } else { 0 },
             lent: 0,
             is_large: is_pull && transfer.is_received_directly(value_bytes),
+            before: NONE,
+            next: NONE,
         };
         self.large += u32::from(flying.is_large);
-        let id = self.flying.insert(flying);
+        let id = self.link(flying);
         self.batch.push((id, rows));
         batch.body += body;
         batch.cost += flying.cost;
         let job = self.jobs.get_mut(index).expect("looked at above");
         job.asked += rows;
-        job.flying += 1;
         if job.rows_left() > 0 {
             return Took::Piece;
         }
@@ -292,21 +307,48 @@ impl<K> Requester<K> {
 
     /// Tell the peer that a job's pieces are not needed any more.
     pub(super) fn send_cancels(&mut self, job: u32) {
-        for (index, flying) in self.flying.iter() {
-            if flying.job != job {
-                continue;
-            }
+        let mut index = self.job(job).first;
+        while let Some((id, flying)) = self.flying.at(index) {
             let header = RequestHeader {
                 kind: Kind::Cancel,
                 entries: 1,
                 slot: flying.slot,
                 bytes: 4,
             };
-            let id = self.flying.at(index).map(|(id, _)| id);
             self.outbox.push(&header.encode());
-            self.outbox
-                .push(&tag_of(id.expect("iterated over")).to_le_bytes());
+            self.outbox.push(&tag_of(id).to_le_bytes());
+            index = flying.next;
         }
+    }
+
+    /// A piece of a job flies.
+    fn link(&mut self, mut flying: Flying) -> Id {
+        let job = self.jobs.get_mut(flying.job);
+        let job = job.expect("a job in the queue is there");
+        flying.next = job.first;
+        let id = self.flying.insert(flying);
+        job.first = id.index;
+        job.flying += 1;
+        if let Some(next) = self.flying.get_mut(flying.next) {
+            next.before = id.index;
+        }
+        id
+    }
+
+    /// A piece is complete.
+    pub(super) fn unlink(&mut self, index: u32) -> Flying {
+        let flying = self.flying.remove(index);
+        let flying = flying.expect("kept until it is complete");
+        let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
+        job.flying -= 1;
+        match self.flying.get_mut(flying.before) {
+            Some(before) => before.next = flying.next,
+            None => job.first = flying.next,
+        }
+        if let Some(next) = self.flying.get_mut(flying.next) {
+            next.before = flying.before;
+        }
+        flying
     }
 }
 

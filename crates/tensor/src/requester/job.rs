@@ -1,6 +1,5 @@
 //! One pull, push or look-up: what is left of it, and what its answers said.
-use std::time::Instant;
-
+use super::NONE;
 use super::request::Rows;
 use crate::error::Error;
 use crate::names::{Meaning, Unknown};
@@ -126,11 +125,11 @@ pub(super) enum Work {
 pub(super) struct Job<K> {
     pub(super) keeper: K,
     pub(super) work: Work,
-    pub(super) deadline: Option<Instant>,
     /// Rows that were asked for.
     pub(super) asked: u64,
-    /// Pieces that are with the peer.
+    /// Pieces that are with the peer, and one of them.
     pub(super) flying: u32,
+    pub(super) first: u32,
     /// The version of the pieces that came.
     pub(super) version: Option<u64>,
     /// Pieces of several versions came.
@@ -149,13 +148,13 @@ pub(super) struct Job<K> {
 }
 
 impl<K> Job<K> {
-    pub(super) fn new(work: Work, keeper: K, deadline: Option<Instant>) -> Self {
+    pub(super) fn new(work: Work, keeper: K) -> Self {
         Self {
             keeper,
             work,
-            deadline,
             asked: 0,
             flying: 0,
+            first: NONE,
             version: None,
             is_torn: false,
             tries: 1,

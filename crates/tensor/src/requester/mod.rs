@@ -3,7 +3,7 @@
 //! # States of a job
 //!
 //! *waiting* (in the queue; nothing of it, or not all, was asked for) -> *flying* (its pieces are with the peer) -> *over*.
-//! A canceled or late job that flies is *detached*: its end was told, and its keeper follows when its last piece has come.
+//! A canceled job that flies is *detached*: it has ended for its caller, and its keeper follows when its last piece has come.
 //!
 //! # Invariants
 //!
@@ -64,7 +64,13 @@ struct Flying {
     lent: u32,
     /// It is received straight into its destination.
     is_large: bool,
+    /// The pieces of its job before it and behind it.
+    before: u32,
+    next: u32,
 }
+
+/// No piece.
+const NONE: u32 = u32::MAX;
 
 /// All that one client has at one server. Used by one thread at a time.
 ///
@@ -131,12 +137,7 @@ impl<K> Requester<K> {
     ///
     /// With the keeper, nothing has happened: [`Error::OutOfRange`]; [`Error::Config`] for memory of another size;
     /// [`Error::Limit`] where too many wait, or a row is larger than the grant; whatever the connection broke with.
-    pub fn pull(
-        &mut self,
-        pull: Pull,
-        keeper: K,
-        deadline: Option<Instant>,
-    ) -> Result<Ticket, Refused<K>> {
+    pub fn pull(&mut self, pull: Pull, keeper: K) -> Result<Ticket, Refused<K>> {
         let transfer = Transfer {
             kind: Kind::Pull,
             tensor: pull.tensor,
@@ -146,7 +147,7 @@ impl<K> Requester<K> {
             memory: pull.out,
             places: pull.places,
         };
-        self.transfer_rows(transfer, keeper, deadline)
+        self.transfer_rows(transfer, keeper)
     }
 
     /// Set rows, or add to them. One that is longer than a piece is applied piece by piece.
@@ -154,12 +155,7 @@ impl<K> Requester<K> {
     /// # Errors
     ///
     /// As [`Requester::pull`].
-    pub fn push(
-        &mut self,
-        push: Push,
-        keeper: K,
-        deadline: Option<Instant>,
-    ) -> Result<Ticket, Refused<K>> {
+    pub fn push(&mut self, push: Push, keeper: K) -> Result<Ticket, Refused<K>> {
         let transfer = Transfer {
             kind: Kind::Push(push.operation),
             tensor: push.tensor,
@@ -169,7 +165,7 @@ impl<K> Requester<K> {
             memory: push.values,
             places: push.places,
         };
-        self.transfer_rows(transfer, keeper, deadline)
+        self.transfer_rows(transfer, keeper)
     }
 
     /// Ask what 1 to 256 names mean.
@@ -178,12 +174,7 @@ impl<K> Requester<K> {
     ///
     /// With the keeper, nothing has happened: [`Error::Name`], [`Error::Config`] for another number of them;
     /// [`Error::Limit`] where too many wait; whatever the connection broke with.
-    pub fn look_up(
-        &mut self,
-        names: &[&str],
-        keeper: K,
-        deadline: Option<Instant>,
-    ) -> Result<Ticket, Refused<K>> {
+    pub fn look_up(&mut self, names: &[&str], keeper: K) -> Result<Ticket, Refused<K>> {
         let count = u16::try_from(names.len()).unwrap_or(u16::MAX);
         if !(1..=ENTRIES_MAX).contains(&names.len()) {
             let error = Error::Config {
@@ -204,37 +195,26 @@ impl<K> Requester<K> {
             }
             encode_name(name, &mut list);
         }
-        self.submit(Work::LookUp { list, count }, keeper, deadline)
+        self.submit(Work::LookUp { list, count }, keeper)
     }
 
-    fn transfer_rows(
-        &mut self,
-        transfer: Transfer,
-        keeper: K,
-        deadline: Option<Instant>,
-    ) -> Result<Ticket, Refused<K>> {
+    fn transfer_rows(&mut self, transfer: Transfer, keeper: K) -> Result<Ticket, Refused<K>> {
         match transfer.check(self.limits.grant_bytes) {
-            Ok(()) => self.submit(Work::Move(transfer), keeper, deadline),
+            Ok(()) => self.submit(Work::Move(transfer), keeper),
             Err(error) => Err(Refused { error, keeper }),
         }
     }
 
-    fn submit(
-        &mut self,
-        work: Work,
-        keeper: K,
-        deadline: Option<Instant>,
-    ) -> Result<Ticket, Refused<K>> {
+    fn submit(&mut self, work: Work, keeper: K) -> Result<Ticket, Refused<K>> {
         if let Err(error) = self.check_room() {
             return Err(Refused { error, keeper });
         }
         let is_nothing = matches!(&work, Work::Move(transfer) if transfer.rows.count() == 0);
-        let id = self.jobs.insert(Job::new(work, keeper, deadline));
+        let id = self.jobs.insert(Job::new(work, keeper));
         if is_nothing {
             self.end(id.index, Ok(Outcome::Moved { version: 0 }));
         } else {
             self.queue.push_back(id.index);
-            self.clock.note(deadline);
         }
         Ok(Ticket::of(id))
     }

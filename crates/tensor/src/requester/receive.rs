@@ -44,15 +44,17 @@ impl Transfer {
 impl<K> Requester<K> {
     /// How much may be received behind what goes to its destination.
     pub(super) fn ahead(&self) -> usize {
-        let in_large = match self.phase {
+        let (in_large, awaited) = match self.phase {
             // Rows that are put in their places one by one come through the buffer, whatever else is outstanding.
             Phase::Rows { index, .. } => {
-                self.flying.get(index).is_some_and(|flying| flying.is_large)
+                let found = self.flying.get(index);
+                (found.is_some_and(|flying| flying.is_large), 0)
             }
-            _ => true,
+            Phase::Text { header, .. } => (true, usize::try_from(header.bytes).unwrap_or(0)),
+            Phase::Header | Phase::Names { .. } => (true, 0),
         };
         if self.large > 0 && in_large {
-            RESPONSE_BYTES
+            (awaited + RESPONSE_BYTES)
                 .saturating_sub(self.inbox.bytes().len())
                 .max(1)
         } else {
@@ -243,10 +245,7 @@ impl<K> Requester<K> {
 
     /// A piece is over: its slot and its part of the grant are free.
     fn complete(&mut self, index: u32, result: Result<u64, Error>) {
-        let flying = self
-            .flying
-            .remove(index)
-            .expect("kept until it is complete");
+        let flying = self.unlink(index);
         let left = &mut self.slots[flying.slot as usize];
         *left -= 1;
         if *left == 0 {
@@ -255,7 +254,6 @@ impl<K> Requester<K> {
         self.grant_left += flying.cost;
         self.large -= u32::from(flying.is_large);
         let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
-        job.flying -= 1;
         match result {
             Ok(version) => job.note_version(version),
             Err(error) => {

@@ -221,14 +221,7 @@ pub enum End<K> {
         /// How it ended.
         result: Result<Outcome, Error>,
     },
-    /// It has ended by its deadline, while the peer may still write: `Released` follows.
-    Late {
-        /// Which one.
-        ticket: Ticket,
-        /// By how much.
-        error: Error,
-    },
-    /// Nobody writes the memory of one that was canceled or late any more.
+    /// Nobody writes the memory of one that was canceled any more.
     Released {
         /// Which one.
         ticket: Ticket,

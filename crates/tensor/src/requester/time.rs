@@ -1,16 +1,13 @@
-//! Deadlines of jobs, and how long the peer may be silent. The caller says what time it is.
+//! How long the peer may be silent. The caller says what time it is, and cancels what is late.
 use std::time::Instant;
 
+use super::Requester;
 use super::receive::Phase;
-use super::request::{End, Ticket};
-use super::{Id, Requester};
 use crate::error::Error;
 
 /// What time has to do with a requester.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// No deadline is earlier.
-    earliest: Option<Instant>,
     /// When the peer was heard last, or began to owe something.
     silent_since: Instant,
     /// The peer began to owe something, and nobody has said when.
@@ -20,18 +17,9 @@ pub(super) struct Clock {
 impl Clock {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            earliest: None,
             silent_since: now,
             begins: false,
         }
-    }
-
-    /// There is a job with this deadline.
-    pub(super) fn note(&mut self, deadline: Option<Instant>) {
-        self.earliest = match (self.earliest, deadline) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
     }
 
     /// The peer begins to owe something.
@@ -60,7 +48,7 @@ impl Clock {
 }
 
 impl<K> Requester<K> {
-    /// End the jobs whose deadline has passed, and look after the peer's silence; returns by when to look again.
+    /// Look after the peer's silence; returns by when to look again.
     ///
     /// There may be something to send afterwards: a question whether the peer lives.
     ///
@@ -68,12 +56,8 @@ impl<K> Requester<K> {
     ///
     /// [`Error::Silent`]: close the socket, then [`Requester::break_off`].
     pub fn expire(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
-        if self.clock.earliest.is_some_and(|earliest| earliest <= now) {
-            self.expire_jobs(now);
-        }
-        let earliest = self.clock.earliest;
         if self.is_idle() {
-            return Ok(earliest);
+            return Ok(None);
         }
         let since = self.clock.silent_since(now);
         let limit = self.limits.liveness;
@@ -85,37 +69,8 @@ impl<K> Requester<K> {
             self.is_probing = true;
             self.send_probe();
         }
-        let next = since + if self.is_probing { limit } else { limit / 2 };
-        Ok(Some(earliest.map_or(next, |earliest| earliest.min(next))))
-    }
-
-    fn expire_jobs(&mut self, now: Instant) {
-        self.clock.earliest = None;
-        for index in 0..self.jobs.end() {
-            let Some((id, job)) = self.jobs.at(index) else {
-                continue;
-            };
-            let Some(deadline) = job.deadline.filter(|_| !job.is_detached) else {
-                continue;
-            };
-            if deadline > now {
-                self.clock.note(Some(deadline));
-                continue;
-            }
-            let late = now.saturating_duration_since(deadline);
-            self.end_late(id, job.flying > 0, Error::Timeout { late });
-        }
-    }
-
-    fn end_late(&mut self, id: Id, is_flying: bool, error: Error) {
-        if is_flying {
-            self.detach(id.index);
-            let ticket = Ticket::of(id);
-            self.ends.push_back(End::Late { ticket, error });
-        } else {
-            self.leave_queue(id.index);
-            self.end(id.index, Err(error));
-        }
+        let looks = if self.is_probing { limit } else { limit / 2 };
+        Ok(Some(since + looks))
     }
 
     /// The peer is fenced, its socket closed: end all jobs with `error`, as later ones will be refused.

@@ -1,9 +1,11 @@
-//! Answers of one peer's requests: whose turn it is, and what is copied before a push changes it.
+//! Answers of one peer's requests: whose turn it is.
 //!
 //! Each slot has its answers in order; slots take turns, one answer each, so that a large answer delays other requests
 //! by one piece at most.
 //! Answers wait here as places in tensors, without their bytes: a peer that reads nothing costs no memory for rows.
 //! Rows of files are no answer before they were read (`reads`): until then their slot's other answers go out.
+mod numbers;
+mod preserve;
 mod reads;
 
 use std::collections::VecDeque;
@@ -75,8 +77,6 @@ struct Answer {
     version: u64,
     /// Bytes of the grant that it takes.
     cost: u64,
-    /// Bytes of staging memory that it has, or that its read has.
-    staged: usize,
     body: Body,
     next: u32,
 }
@@ -91,6 +91,8 @@ struct Slot {
     unread: u32,
     /// It has its turn to read.
     reads: bool,
+    /// Its request is still coming in, and needs all of the row numbers.
+    is_coming: bool,
     /// Row numbers of its request.
     indices: Vec<u8>,
 }
@@ -98,16 +100,21 @@ struct Slot {
 /// All answers of one peer that have not begun.
 #[derive(Debug)]
 pub(super) struct Answers {
+    /// Whose they are: the number of the peer, with which memory is held.
+    pub(super) reader: u32,
     waiting: Slab<Answer>,
     slots: Vec<Slot>,
     /// Slots with an answer that is known.
     turns: VecDeque<u32>,
     owed_bytes: u64,
+    /// What the lists of row numbers of all slots have.
+    indices_bytes: usize,
     /// Slots that have something to read.
     readers: VecDeque<u32>,
     /// Answers whose rows are to be read, or are being read.
     unread: usize,
-    /// Bytes of staging memory that answers have, or their reads.
+    /// Bytes of staging memory that each read has, until the driver has them back, and all together.
+    parts: Slab<usize>,
     staged: usize,
     /// The tag of a question whether we live.
     probe: Option<u32>,
@@ -121,15 +128,19 @@ impl Answers {
             last: NONE,
             unread: NONE,
             reads: false,
+            is_coming: false,
             indices: Vec::new(),
         };
         Self {
+            reader: 0,
             waiting: Slab::new(),
             slots: (0..slots).map(|_| slot()).collect(),
             turns: VecDeque::with_capacity(slots as usize),
             owed_bytes: 0,
+            indices_bytes: 0,
             readers: VecDeque::new(),
             unread: 0,
+            parts: Slab::new(),
             staged: 0,
             probe: None,
         }
@@ -152,22 +163,15 @@ impl Answers {
 
     /// A request with so many entries takes the slot.
     pub(super) fn open(&mut self, slot: u32, entries: u32) {
-        self.slots[slot as usize].left = entries;
+        let slot = &mut self.slots[slot as usize];
+        slot.left = entries;
+        slot.is_coming = true;
     }
 
-    /// Room for `bytes` of row numbers of the slot's request, at a place that stays while the request has answers.
-    pub(super) fn indices(&mut self, slot: u32, bytes: usize) -> Span {
-        let indices = &mut self.slots[slot as usize].indices;
-        if indices.len() < bytes {
-            indices.resize(bytes, 0);
-        }
-        Span::of(&mut indices[..bytes])
-    }
-
-    /// Row numbers that came with the slot's request.
-    pub(super) fn words(&self, slot: u32, from: usize, rows: usize) -> Words {
-        let indices = &self.slots[slot as usize].indices;
-        Words::new(Span::sending(&indices[from..from + 8 * rows]))
+    /// All of the slot's request was read, and `add` was called for each entry.
+    pub(super) fn opened(&mut self, slot: u32) {
+        self.slots[slot as usize].is_coming = false;
+        self.settle_indices(slot);
     }
 
     /// Answer when the slot's turn comes.
@@ -181,14 +185,13 @@ impl Answers {
         grounds: &mut Grounds<K>,
     ) {
         if let Some(ground) = body.ground() {
-            grounds.hold(ground, 1);
+            grounds.hold(ground, self.reader, 1);
         }
         self.owed_bytes += cost;
         let answer = Answer {
             tag,
             version,
             cost,
-            staged: 0,
             body,
             next: NONE,
         };
@@ -220,7 +223,10 @@ impl Answers {
 
     /// Begin answers until there is enough to send.
     pub(super) fn begin<K>(&mut self, outbox: &mut Outbox, grounds: &mut Grounds<K>) {
-        if let Some(tag) = self.probe.take() {
+        // A peer that asks and takes nothing would have as many answers kept as it likes.
+        if outbox.bytes() < BEGUN_BYTES
+            && let Some(tag) = self.probe.take()
+        {
             let header = ResponseHeader {
                 status: Status::Ok,
                 last: false,
@@ -242,8 +248,8 @@ impl Answers {
                 self.turns.push_back(slot);
             }
             self.owed_bytes -= answer.cost;
-            self.staged -= answer.staged;
-            send(answer, at, outbox, grounds);
+            send(answer, at, outbox, (grounds, self.reader));
+            self.settle_indices(slot);
         }
     }
 
@@ -259,73 +265,23 @@ impl Answers {
                 )
             {
                 if let Some(ground) = answer.body.ground() {
-                    grounds.release(ground, 1);
+                    grounds.release(ground, self.reader, 1);
                 }
-                self.staged -= std::mem::take(&mut answer.staged);
                 answer.body = Body::Canceled;
             }
             index = answer.next;
         }
-    }
-
-    /// Copy the answers that read a byte of `span`, which is about to change.
-    pub(super) fn preserve<K>(&mut self, ground: u32, span: Span, grounds: &mut Grounds<K>) {
-        for slot in &self.slots {
-            let mut index = slot.first;
-            while let Some(answer) = self.waiting.get_mut(index) {
-                index = answer.next;
-                if let Some(copy) = answer.body.copy_of(ground, span, &slot.indices) {
-                    answer.body = Body::Owned(copy);
-                    grounds.release(ground, 1);
-                }
-            }
-        }
+        self.settle_indices(slot);
     }
 
     /// Let go of all memory.
     pub(super) fn clear<K>(&mut self, grounds: &mut Grounds<K>) {
         for (_, answer) in self.waiting.iter() {
             if let Some(ground) = answer.body.ground() {
-                grounds.release(ground, 1);
+                grounds.release(ground, self.reader, 1);
             }
         }
         *self = Self::new(0);
-    }
-
-    /// Give room back that only a large request needed. Nothing is in flight.
-    pub(super) fn trim(&mut self, bytes_max: usize) {
-        for slot in &mut self.slots {
-            if slot.left == 0 && slot.indices.capacity() > bytes_max {
-                slot.indices = Vec::new();
-            }
-        }
-    }
-}
-
-impl Body {
-    /// The rows, where they lie in memory that is about to change.
-    fn copy_of(&self, changing: u32, span: Span, indices: &[u8]) -> Option<Vec<u8>> {
-        match *self {
-            Self::Rows { ground, rows } if ground == changing && rows.overlaps(span) => {
-                let mut copy = Vec::new();
-                rows.append_to(&mut copy);
-                Some(copy)
-            }
-            Self::Gather {
-                ground,
-                tensor,
-                row_bytes,
-                from,
-                rows,
-            } if ground == changing => {
-                let mut copy = Vec::with_capacity(rows * row_bytes);
-                for row in each_row(tensor, row_bytes, indices, from, rows) {
-                    row.append_to(&mut copy);
-                }
-                Some(copy)
-            }
-            _ => None,
-        }
     }
 }
 
@@ -344,7 +300,13 @@ fn each_row(
     })
 }
 
-fn send<K>(answer: Answer, slot: &Slot, outbox: &mut Outbox, grounds: &mut Grounds<K>) {
+/// `reader` is who holds what the answer reads.
+fn send<K>(
+    answer: Answer,
+    slot: &Slot,
+    outbox: &mut Outbox,
+    (grounds, reader): (&mut Grounds<K>, u32),
+) {
     let mut header = ResponseHeader {
         status: Status::Ok,
         last: slot.left == 0,
@@ -363,7 +325,7 @@ fn send<K>(answer: Answer, slot: &Slot, outbox: &mut Outbox, grounds: &mut Groun
             outbox.push(&header.encode());
             if rows.bytes() <= COPY_BYTES {
                 outbox.push_copy(rows);
-                grounds.release(ground, 1);
+                grounds.release(ground, reader, 1);
             } else {
                 // Its hold on the memory goes with the span.
                 outbox.push_lent(rows, ground);
@@ -382,10 +344,10 @@ fn send<K>(answer: Answer, slot: &Slot, outbox: &mut Outbox, grounds: &mut Groun
                 if row_bytes <= COPY_BYTES {
                     outbox.push_copy(row);
                 } else if outbox.push_lent(row, ground) {
-                    grounds.hold(ground, 1);
+                    grounds.hold(ground, reader, 1);
                 }
             }
-            grounds.release(ground, 1);
+            grounds.release(ground, reader, 1);
         }
         Body::Owned(bytes) => {
             header.bytes = bytes.len() as u64;
@@ -401,7 +363,8 @@ fn send<K>(answer: Answer, slot: &Slot, outbox: &mut Outbox, grounds: &mut Groun
             let rows = memory.bytes() / stride_bytes;
             header.bytes = (rows * row_bytes) as u64;
             outbox.push(&header.encode());
-            reads::send_rows(ground, memory, (row_bytes, stride_bytes), outbox, grounds);
+            let held = (ground, reader);
+            reads::send_rows(held, memory, (row_bytes, stride_bytes), outbox, grounds);
         }
         Body::Unread(_) => unreachable!("it is no answer before it was read"),
         Body::Refusal(error) => send_refusal(header, &error, outbox),

@@ -22,7 +22,7 @@ use crate::requester::Rows;
 use crate::shm::{Lying, Stand};
 use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
-use crate::table::{Description, Found, Key, Table, check_indices, check_slice};
+use crate::table::{Changed, Description, Found, Key, Table, check_indices, check_slice};
 use crate::wire::Operation;
 use peer::{Peer, Step};
 pub use reads::{ReadId, Room};
@@ -30,7 +30,7 @@ pub use reads::{ReadId, Room};
 /// What a shard grants its peers, and how many there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardLimits {
-    /// Requests that each peer may have with us, 1 to 1024.
+    /// Requests that each peer may have with us at most, 1 to 1024.
     pub slots: u32,
     /// Bytes of responses that each peer may have with us.
     pub grant_bytes: u64,
@@ -79,6 +79,8 @@ pub struct Shard<K> {
     peers: Slab<Box<Peer>>,
     /// Peers that have something to read, in the order of their turns.
     readers: VecDeque<PeerId>,
+    /// What is about to change, while it is.
+    changed: Changed,
 }
 
 impl<K> Shard<K> {
@@ -96,6 +98,7 @@ impl<K> Shard<K> {
             table,
             peers: Slab::new(),
             readers: VecDeque::new(),
+            changed: Changed::new(),
         })
     }
 
@@ -214,8 +217,11 @@ impl<K> Shard<K> {
         if rows.count() == 0 {
             return Ok(tensor.version);
         }
-        let (ground, memory) = (tensor.ground, tensor.memory);
-        self.preserve(ground, memory);
+        if self.table.grounds.has_readers(tensor.ground) {
+            let memory = (tensor.memory, tensor.row_bytes);
+            self.changed.set(tensor.ground, memory, rows);
+            self.preserve();
+        }
         Ok(self.table.write(key.id, rows, operation, values))
     }
 
@@ -224,12 +230,12 @@ impl<K> Shard<K> {
         self.table.grounds.take_retired()
     }
 
-    /// A peer has connected.
+    /// A peer has connected, which was granted `slots`: the shard's limit at most.
     ///
     /// # Errors
     ///
     /// [`Error::Limit`].
-    pub fn connect(&mut self, now: Instant) -> Result<PeerId, Error> {
+    pub fn connect(&mut self, slots: u32, now: Instant) -> Result<PeerId, Error> {
         let value = self.peers.len() as u64 + 1;
         let maximum = u64::from(self.limits.peers_max);
         if value > maximum {
@@ -240,8 +246,13 @@ impl<K> Shard<K> {
                 advice: "let others go first, or use more shards",
             });
         }
-        let peer = Peer::new(self.limits.slots, self.limits.grant_bytes, now);
-        Ok(PeerId(self.peers.insert(Box::new(peer))))
+        let slots = slots.min(self.limits.slots);
+        let peer = Peer::new(slots, self.limits.grant_bytes, now);
+        let id = self.peers.insert(Box::new(peer));
+        if let Some(peer) = self.peers.get_mut(id.index) {
+            peer.answers.reader = id.index;
+        }
+        Ok(PeerId(id))
     }
 
     /// A peer is gone, and fenced: its socket is closed. Idempotent.
@@ -299,14 +310,26 @@ impl<K> Shard<K> {
         if let Some((found, _)) = self.peer(peer) {
             found.received(bytes, now);
         }
-        while let Some((found, table)) = self.peer(peer) {
+        loop {
+            let Self {
+                peers,
+                table,
+                changed,
+                ..
+            } = self;
+            if !peers.has(peer.0) {
+                break;
+            }
+            let Some(found) = peers.get_mut(peer.0.index) else {
+                break;
+            };
             match found.step(table)? {
                 Step::Wait => break,
                 Step::Again => {}
                 Step::Read => self.reads(peer),
                 Step::Apply => {
-                    if let Some((ground, span)) = found.changes(table) {
-                        self.preserve(ground, span);
+                    if found.changes(table, changed) {
+                        self.preserve();
                     }
                     if let Some((found, table)) = self.peer(peer) {
                         found.apply(table);
@@ -361,14 +384,29 @@ impl<K> Shard<K> {
         Some((found, &mut self.table))
     }
 
-    /// Have all answers that read a byte of `span` copied.
-    fn preserve(&mut self, ground: u32, span: Span) {
-        let Self { peers, table, .. } = self;
-        for (_, peer) in peers.iter_mut() {
-            if !table.grounds.has_readers(ground) {
-                break;
+    /// Peers with answers that read the memory of a tensor.
+    #[cfg(test)]
+    pub(crate) fn readers(&self, key: Key) -> usize {
+        match self.table.find(key) {
+            Found::Live(tensor) => self.table.grounds.readers(tensor.ground),
+            _ => 0,
+        }
+    }
+
+    /// Have all answers that read what is about to change copied.
+    fn preserve(&mut self) {
+        let Self {
+            peers,
+            table,
+            changed,
+            ..
+        } = self;
+        // From the last one on: a reader that is left with nothing leaves the list.
+        for at in (0..table.grounds.readers(changed.ground)).rev() {
+            let (peer, pieces) = table.grounds.reader(changed.ground, at);
+            if let Some(peer) = peers.get_mut(peer) {
+                peer.preserve(changed, pieces, table);
             }
-            peer.preserve(ground, span, table);
         }
     }
 }

@@ -1,4 +1,5 @@
 //! One peer: its requests as their bytes come, checked against the table.
+mod names;
 mod push;
 
 use std::time::{Duration, Instant};
@@ -6,14 +7,12 @@ use std::time::{Duration, Instant};
 use super::answers::{Answers, Body, Unread};
 use crate::error::Error;
 use crate::inbox::Inbox;
-use crate::names::frame::{LIST_BYTES_MAX, TAG_BYTES, decode_names, encode_answer};
+use crate::names::frame::{LIST_BYTES_MAX, TAG_BYTES, answers_cost};
 use crate::outbox::Outbox;
 use crate::requester::Rows;
 use crate::sys::span::Span;
-use crate::table::{Found, Key, Table, Tensor, check_indices};
-use crate::wire::{
-    ENTRY_BYTES, Entry, Kind, NO_SLOT, Operation, REQUEST_BYTES, RequestHeader, u32_at,
-};
+use crate::table::{Changed, Found, Key, Table, Tensor, check_indices};
+use crate::wire::{ENTRY_BYTES, Entry, Kind, NO_SLOT, Operation, REQUEST_BYTES, RequestHeader};
 
 /// Room for what comes: entries and indices of several requests, or a few small pushes.
 const INBOX_BYTES: usize = 32 << 10;
@@ -72,8 +71,10 @@ pub(super) struct Peer {
     asked: Vec<Asked>,
     staging: Vec<u8>,
     grant_bytes: u64,
-    /// When it last sent or took a byte, or we had something to send at last.
-    pub(super) active: Instant,
+    /// When it last sent a byte.
+    heard: Instant,
+    /// When it last took a byte, or there was something to take at last.
+    taken: Instant,
     /// It is on the list of those that have something to read.
     pub(super) reads: bool,
 }
@@ -88,7 +89,8 @@ impl Peer {
             asked: Vec::new(),
             staging: Vec::new(),
             grant_bytes,
-            active: now,
+            heard: now,
+            taken: now,
             reads: false,
         }
     }
@@ -99,17 +101,26 @@ impl Peer {
 
     pub(super) fn received(&mut self, count: usize, now: Instant) {
         if count > 0 {
-            self.active = now;
+            self.heard = now;
         }
+        self.will_owe(now);
         self.inbox.received(count);
     }
 
     pub(super) fn sent<K>(&mut self, count: usize, now: Instant, table: &mut Table<K>) {
         if count > 0 {
-            self.active = now;
+            self.taken = now;
         }
+        let reader = self.answers.reader;
         self.outbox
-            .sent(count, |ground| table.grounds.release(ground, 1));
+            .sent(count, |ground| table.grounds.release(ground, reader, 1));
+    }
+
+    /// There may be something to send from now on.
+    pub(super) fn will_owe(&mut self, now: Instant) {
+        if !self.wants_write() {
+            self.taken = now;
+        }
     }
 
     pub(super) fn wants_write(&self) -> bool {
@@ -140,35 +151,42 @@ impl Peer {
             if self.staging.capacity() > KEPT_BYTES {
                 self.staging = Vec::new();
             }
-            self.answers.trim(KEPT_BYTES);
             return Ok(None);
         }
-        if self.is_between() && !self.wants_write() {
+        let sends = (!self.is_between()).then_some(self.heard);
+        // What it sends does not count here: it would keep what it is sent, and staging memory, for as long as it likes.
+        let takes = self.wants_write().then_some(self.taken);
+        let Some(since) = sends.into_iter().chain(takes).min() else {
             return Ok(Some(now + liveness)); // it waits for a disk, and we for nothing of it
-        }
-        let silent = now.saturating_duration_since(self.active);
+        };
+        let silent = now.saturating_duration_since(since);
         if silent >= liveness {
             return Err(Error::Silent {
                 silent,
                 limit: liveness,
             });
         }
-        Ok(Some(self.active + liveness))
+        Ok(Some(since + liveness))
     }
 
-    /// Copy what is to be sent and would change.
-    pub(super) fn preserve<K>(&mut self, ground: u32, span: Span, table: &mut Table<K>) {
-        let copied = self.outbox.preserve(ground, span);
+    /// Copy what is to be sent and would change; `readers` pieces of its answers read that memory.
+    pub(super) fn preserve<K>(&mut self, changed: &Changed, readers: u32, table: &mut Table<K>) {
+        let ground = changed.ground;
+        let (marked, copied) = self.outbox.preserve(ground, |lent| changed.touches(lent));
         if copied > 0 {
-            table.grounds.release(ground, copied);
+            let reader = self.answers.reader;
+            table.grounds.release(ground, reader, copied);
         }
-        self.answers.preserve(ground, span, &mut table.grounds);
+        self.answers
+            .preserve(changed, readers - marked, &mut table.grounds);
     }
 
     /// Let go of all memory. The peer is fenced.
     pub(super) fn clear<K>(&mut self, table: &mut Table<K>) {
         self.inbox.clear();
-        self.outbox.clear(|ground| table.grounds.release(ground, 1));
+        let reader = self.answers.reader;
+        self.outbox
+            .clear(|ground| table.grounds.release(ground, reader, 1));
         self.answers.clear(&mut table.grounds);
     }
 
@@ -185,7 +203,9 @@ impl Peer {
             Phase::Header => self.header(),
             Phase::Entries(header) => self.entries(header, table),
             Phase::Indices(header) => Ok(self.body_begins(header, table)),
-            Phase::Values { at, staged, .. } => Ok(self.values(at, staged)),
+            Phase::Values {
+                slot, at, staged, ..
+            } => Ok(self.values(slot, at, staged)),
             Phase::Names(header) => self.names(header, table),
             Phase::Cancel(header) => Ok(self.cancel(header, table)),
         }
@@ -238,8 +258,7 @@ impl Peer {
                 "a request of {entries} entries says that {bytes} bytes follow, where {least} to {most} may"
             )));
         }
-        let is_probe = header.kind == Kind::Names && entries == 0;
-        if is_probe {
+        if header.kind == Kind::Names && entries == 0 {
             return match slot {
                 NO_SLOT => Ok(()),
                 _ => Err(self.violation(format!("a question whether we live with slot {slot}"))),
@@ -252,8 +271,22 @@ impl Peer {
             Some(false) if header.kind != Kind::Cancel => {
                 Err(self.violation(format!("a request with slot {slot}, which is still taken")))
             }
+            Some(_) if header.kind == Kind::Names => {
+                self.check_grant(answers_cost(entries, self.grant_bytes))
+            }
             Some(_) => Ok(()),
         }
+    }
+
+    fn check_grant(&self, cost: u64) -> Result<(), Error> {
+        let left = self.grant_bytes - self.answers.owed_bytes();
+        if cost <= left {
+            return Ok(());
+        }
+        Err(self.violation(format!(
+            "a request for {cost} bytes, where {left} are left of the {} that were granted",
+            self.grant_bytes
+        )))
     }
 
     fn entries<K>(&mut self, header: RequestHeader, table: &Table<K>) -> Result<Step, Error> {
@@ -268,7 +301,11 @@ impl Peer {
             let entry = Entry::decode(bytes).map_err(|what| self.violation(what))?;
             let row_bytes = match table.find(entry.key()) {
                 Found::Live(tensor) => tensor.row_bytes,
-                Found::Stale { row_bytes, .. } => row_bytes,
+                Found::Stale { row_bytes, .. } => match row_bytes {
+                    Some(row_bytes) => row_bytes,
+                    None if is_pull => 0, // nothing of its rows follows, and none will be sent
+                    None => return Err(self.violation(forgotten(&entry))),
+                },
                 Found::Never => return Err(self.violation(never(&entry))),
             };
             let bytes = row_bytes.saturating_mul(u64::from(entry.rows));
@@ -290,12 +327,8 @@ impl Peer {
                 body.saturating_add(entries_bytes as u64)
             )));
         }
-        let left = self.grant_bytes - self.answers.owed_bytes();
-        if is_pull && cost > left {
-            return Err(self.violation(format!(
-                "a request for {cost} bytes, where {left} are left of the {} that were granted",
-                self.grant_bytes
-            )));
+        if is_pull {
+            self.check_grant(cost)?;
         }
         self.inbox.consume(entries_bytes);
         self.answers.open(header.slot, u32::from(header.entries));
@@ -337,6 +370,7 @@ impl Peer {
             self.answers
                 .add(header.slot, tag, version, cost, body, &mut table.grounds);
         }
+        self.answers.opened(header.slot);
         self.phase = Phase::Header;
         step
     }
@@ -391,51 +425,6 @@ impl Peer {
         }
         self.inbox.divert(Span::of(&mut self.staging[..bytes]));
     }
-
-    fn names<K>(&mut self, header: RequestHeader, table: &mut Table<K>) -> Result<Step, Error> {
-        let bytes = usize::try_from(header.bytes).expect("bounded by the longest list");
-        let list = &self.staging[..bytes];
-        let tag = u32_at(list, 0);
-        let names = decode_names(&list[TAG_BYTES..], header.entries);
-        let names = names.map_err(|what| self.violation(what))?;
-        if header.entries == 0 {
-            if !self.answers.ask(tag) {
-                return Err(self.violation(
-                    "a second question whether we live, before the first was answered",
-                ));
-            }
-        } else {
-            let mut answer = Vec::new();
-            for name in names {
-                encode_answer(&table.meaning(name), &mut answer);
-            }
-            self.answers.open(header.slot, 1);
-            self.answers.add(
-                header.slot,
-                tag,
-                0,
-                0,
-                Body::Owned(answer),
-                &mut table.grounds,
-            );
-        }
-        self.phase = Phase::Header;
-        Ok(Step::Again)
-    }
-
-    fn cancel<K>(&mut self, header: RequestHeader, table: &mut Table<K>) -> Step {
-        let count = 4 * usize::from(header.entries);
-        if self.inbox.bytes().len() < count {
-            return Step::Wait;
-        }
-        for tag in self.inbox.bytes()[..count].chunks_exact(4) {
-            self.answers
-                .cancel(header.slot, u32_at(tag, 0), &mut table.grounds);
-        }
-        self.inbox.consume(count);
-        self.phase = Phase::Header;
-        Step::Again
-    }
 }
 
 fn answer(tensor: &Tensor, rows: Rows, asked: &Asked, staging_bytes: u64) -> Result<Body, Error> {
@@ -461,6 +450,14 @@ fn answer(tensor: &Tensor, rows: Rows, asked: &Asked, staging_bytes: u64) -> Res
             rows: words.count(),
         },
     })
+}
+
+fn forgotten(entry: &Entry) -> String {
+    format!(
+        "a push to generation {} of tensor {}, which was dropped so long ago that its row size is not known; \
+         look its name up again",
+        entry.generation, entry.tensor
+    )
 }
 
 fn never(entry: &Entry) -> String {

@@ -2,6 +2,8 @@
 //!
 //! Peers take turns, one answer each. A peer has a quarter of the staging memory at most, or one answer that is larger:
 //! so one that takes nothing from its socket does not keep the others waiting.
+//! Its part is taken until the driver has the memory back: neither an answer that has begun nor a read that was canceled
+//! has let go of it.
 use std::time::Instant;
 
 use super::answers::{Body, Next};
@@ -9,7 +11,7 @@ use super::{PeerId, Shard};
 use crate::error::Error;
 use crate::slab::Id;
 use crate::sys::span::Span;
-use crate::table::{Description, FileRows, Filed, Keeper, Key, LetGo, Run};
+use crate::table::{Description, FileRows, Filed, Keeper, Key, LetGo, Run, Share};
 
 /// Of the staging memory, one peer has this part at most.
 const SHARES: u64 = 4;
@@ -20,6 +22,7 @@ pub struct ReadId {
     pub(crate) peer: PeerId,
     slot: u32,
     answer: Id,
+    part: Id,
 }
 
 impl ReadId {
@@ -80,6 +83,7 @@ impl<K> Shard<K> {
                 Next::Read {
                     slot,
                     answer,
+                    part,
                     unread,
                 } => {
                     self.readers.push_back(id);
@@ -90,8 +94,13 @@ impl<K> Shard<K> {
                         runs: unread.runs,
                         filed: unread.filed,
                     };
-                    let peer = id;
-                    return Some((ReadId { peer, slot, answer }, room));
+                    let read = ReadId {
+                        peer: id,
+                        slot,
+                        answer,
+                        part,
+                    };
+                    return Some((read, room));
                 }
             }
         }
@@ -117,12 +126,19 @@ impl<K> Shard<K> {
         }
     }
 
-    /// Whether anybody waits for a read.
+    /// Whether anybody waits for a read; otherwise [`Shard::give_up`] it, if it has not begun.
     pub fn is_wanted(&self, read: ReadId) -> bool {
         let peer = self.peers.at(read.peer.0.index);
         peer.is_some_and(|(number, peer)| {
             number == read.peer.0 && peer.answers.unread(read.answer).is_some()
         })
+    }
+
+    /// The driver will not read what nobody waits for. Idempotent.
+    pub fn give_up(&mut self, read: ReadId) {
+        if let Some((peer, _)) = self.peer(read.peer) {
+            peer.answers.give_part(read.part);
+        }
     }
 
     /// A read has ended: its rows are in memory, which the driver calls `number` and gets back by
@@ -139,13 +155,21 @@ impl<K> Shard<K> {
             return false;
         };
         let Some(unread) = peer.answers.unread(read.answer) else {
+            peer.answers.give_part(read.part);
             return false;
         };
         let filed = unread.filed;
         let (body, staged) = match outcome {
-            Err(error) => (Body::Refusal(Box::new(error)), None),
+            Err(error) => {
+                peer.answers.give_part(read.part);
+                (Body::Refusal(Box::new(error)), None)
+            }
             Ok((memory, number)) => {
-                let ground = table.grounds.insert(Keeper::Driver(LetGo::Staged(number)));
+                let share = Share {
+                    peer: read.peer.0,
+                    part: read.part,
+                };
+                let ground = table.grounds.insert(Keeper::Staged(number, share));
                 let (row_bytes, stride_bytes) = filed.sizes();
                 let body = Body::Staged {
                     ground,
@@ -156,9 +180,7 @@ impl<K> Shard<K> {
                 (body, Some(ground))
             }
         };
-        if !peer.wants_write() {
-            peer.active = now; // until now it had nothing to take
-        }
+        peer.will_owe(now);
         let known = peer
             .answers
             .read(read.slot, read.answer, body, &mut table.grounds);
@@ -170,7 +192,13 @@ impl<K> Shard<K> {
 
     /// A file or memory of the driver's that nothing needs any more.
     pub fn take_let_go(&mut self) -> Option<LetGo> {
-        self.table.grounds.take_let_go()
+        let (gone, share) = self.table.grounds.take_let_go()?;
+        if let Some(Share { peer, part }) = share
+            && let Some((peer, _)) = self.peer(PeerId(peer))
+        {
+            peer.answers.give_part(part);
+        }
+        Some(gone)
     }
 
     /// Whether there will be something to send to a peer without anything being received.

@@ -39,6 +39,8 @@ pub struct Batch<M> {
 struct Told {
     /// A port, and the number by which it knows the batch.
     port: Option<(Arc<Bell>, u64)>,
+    /// Of the port that drives it, which may be another one.
+    driver: Option<Arc<Bell>>,
     /// Whether each end is news, rather than the last one alone.
     each: bool,
     /// It is on the port's list already.
@@ -66,15 +68,32 @@ const FAILED: u64 = u64::MAX - 1;
 impl<M> Batch<M> {
     /// For `count` operations, of which nobody is told but who waits.
     pub fn new(memory: M, count: usize) -> Arc<Self> {
-        Arc::new(Self::made(memory, count, None, false))
+        let nobody = Told {
+            port: None,
+            driver: None,
+            each: false,
+            listed: AtomicBool::new(false),
+        };
+        Arc::new(Self::made(memory, count, nobody))
     }
 
-    /// For `count` operations; `port` hears of the last end, or of each.
-    pub(super) fn ported(memory: M, count: usize, port: (Arc<Bell>, u64), each: bool) -> Arc<Self> {
-        Arc::new(Self::made(memory, count, Some(port), each))
+    /// For `count` operations that `driver` drives; the bell hears of the last end, or of each, under a number.
+    pub(super) fn ported(
+        (memory, count): (M, usize),
+        (bell, ticket): (&Arc<Bell>, u64),
+        driver: &Arc<Bell>,
+        each: bool,
+    ) -> Arc<Self> {
+        let told = Told {
+            port: Some((Arc::clone(bell), ticket)),
+            driver: Some(Arc::clone(driver)),
+            each,
+            listed: AtomicBool::new(false),
+        };
+        Arc::new(Self::made(memory, count, told))
     }
 
-    fn made(memory: M, count: usize, port: Option<(Arc<Bell>, u64)>, each: bool) -> Self {
+    fn made(memory: M, count: usize, told: Told) -> Self {
         Self {
             memory,
             count,
@@ -85,11 +104,7 @@ impl<M> Batch<M> {
                 arrived: Vec::with_capacity(count),
                 ..State::default()
             }),
-            told: Told {
-                port,
-                each,
-                listed: AtomicBool::new(false),
-            },
+            told,
         }
     }
 
@@ -209,9 +224,9 @@ impl<M> Batch<M> {
         last
     }
 
-    /// Whether a port hears of it.
-    pub(super) fn bell(&self) -> Option<&Arc<Bell>> {
-        self.told.port.as_ref().map(|(bell, _)| bell)
+    /// Of the port that drives it, if one does.
+    pub(super) fn driver(&self) -> Option<&Arc<Bell>> {
+        self.told.driver.as_ref()
     }
 
     /// Wake this thread at the last end, or at each.

@@ -21,6 +21,14 @@ pub enum Error {
         /// The link or server.
         what: Arc<str>,
     },
+    /// Its thread has panicked, which is a defect of ours.
+    #[error(
+        "the thread of {what} has panicked, which is a bug: its stderr says where; start another one"
+    )]
+    Panicked {
+        /// The server.
+        what: Arc<str>,
+    },
     /// It was canceled here.
     #[error("{what}: it was canceled")]
     Canceled {

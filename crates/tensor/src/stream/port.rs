@@ -3,6 +3,7 @@
 //! One descriptor is readable when anything is due: an `epoll` of the sockets of the links that this port leads, of a timer
 //! for their deadlines, and of an eventfd, which tells of batches whose link somebody else led.
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -63,6 +64,8 @@ pub(super) struct Core<M> {
     pub(super) bell: Arc<Bell>,
     epoll: OwnedFd,
     timer: OwnedFd,
+    /// A thread sleeps in it, or is about to.
+    waited: AtomicBool,
     state: Mutex<State<M>>,
 }
 
@@ -129,6 +132,10 @@ impl<M> Core<M> {
         _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 
+    pub(super) fn is_waited(&self) -> bool {
+        self.waited.load(Ordering::SeqCst)
+    }
+
     /// Come back at once.
     pub(super) fn ring(&self) {
         self.bell.ring();
@@ -178,6 +185,7 @@ impl<M: Send + Sync + 'static> Port<M> {
                 }),
                 epoll,
                 timer,
+                waited: AtomicBool::new(false),
                 state: Mutex::new(State {
                     links: Vec::new(),
                     armed: None,
@@ -208,7 +216,21 @@ impl<M: Send + Sync + 'static> Port<M> {
     ///
     /// As [`Self::turn`]; [`Error::Interrupted`].
     pub fn wait(&self, tickets: &mut Vec<u64>) -> Result<(), Error> {
-        self.drive(true, tickets)
+        self.check()?;
+        // Set before links are looked at and unset before: of two ports that are looked at in turn one sees the other.
+        self.core.waited.store(true, Ordering::SeqCst);
+        self.each_link(Link::claim);
+        let driven = self.drive(true, tickets);
+        self.core.waited.store(false, Ordering::SeqCst);
+        self.each_link(Link::rest);
+        driven
+    }
+
+    fn each_link(&self, act: impl Fn(&Link<M>, &Arc<Core<M>>)) {
+        let count = self.core.state().links.len() as u64;
+        for link in (0..count).filter_map(|place| self.core.link(place)) {
+            act(&link, &self.core);
+        }
     }
 
     fn drive(&self, sleeps: bool, tickets: &mut Vec<u64>) -> Result<(), Error> {

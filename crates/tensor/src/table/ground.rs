@@ -1,7 +1,7 @@
 //! The memory of tensors: kept while a tensor or an answer needs it.
 use std::collections::VecDeque;
 
-use crate::slab::Slab;
+use crate::slab::{Id, Slab};
 
 /// What the driver of a shard gave a number, and needs no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,21 +12,40 @@ pub enum LetGo {
     Staged(u32),
 }
 
+/// Whose part of the staging memory rows lie in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) peer: Id,
+    pub(crate) part: Id,
+}
+
 /// Who keeps what answers read.
 #[derive(Debug)]
 pub(crate) enum Keeper<K> {
     /// Whoever lent the memory.
     Lender(K),
-    /// The driver of the shard.
-    Driver(LetGo),
+    /// The driver of the shard, which has this number for the file.
+    File(u32),
+    /// The same with memory that rows were read into.
+    Staged(u32, Share),
 }
 
 #[derive(Debug)]
 struct Ground<K> {
     keeper: Keeper<K>,
     /// Pieces of answers that read it and have not gone out.
-    readers: u32,
+    pieces: u32,
+    /// Whose they are: peers in ascending order, each with the number of its pieces.
+    /// Empty for what nobody writes: it is asked for to copy what would change.
+    readers: Vec<(u32, u32)>,
     is_retired: bool,
+}
+
+impl<K> Ground<K> {
+    /// Whether its bytes may change while answers read it.
+    fn is_written(&self) -> bool {
+        matches!(self.keeper, Keeper::Lender(_))
+    }
 }
 
 /// All memory that tensors have, or had while an answer still reads it.
@@ -34,7 +53,7 @@ struct Ground<K> {
 pub(crate) struct Grounds<K> {
     places: Slab<Ground<K>>,
     retired: VecDeque<K>,
-    let_go: VecDeque<LetGo>,
+    let_go: VecDeque<(LetGo, Option<Share>)>,
 }
 
 impl<K> Grounds<K> {
@@ -49,7 +68,8 @@ impl<K> Grounds<K> {
     pub(crate) fn insert(&mut self, keeper: Keeper<K>) -> u32 {
         let ground = Ground {
             keeper,
-            readers: 0,
+            pieces: 0,
+            readers: Vec::new(),
             is_retired: false,
         };
         self.places.insert(ground).index
@@ -63,19 +83,32 @@ impl<K> Grounds<K> {
         self.settle(ground);
     }
 
-    /// `count` further pieces of answers read it.
-    pub(crate) fn hold(&mut self, ground: u32, count: u32) {
+    /// `count` further pieces of answers to `reader` read it.
+    pub(crate) fn hold(&mut self, ground: u32, reader: u32, count: u32) {
         let found = self.places.get_mut(ground);
-        found
-            .expect("held while a tensor or an answer needs it")
-            .readers += count;
+        let found = found.expect("held while a tensor or an answer needs it");
+        found.pieces += count;
+        if found.is_written() {
+            let at = found.readers.partition_point(|&(other, _)| other < reader);
+            match found.readers.get_mut(at) {
+                Some((other, pieces)) if *other == reader => *pieces += count,
+                _ => found.readers.insert(at, (reader, count)),
+            }
+        }
     }
 
-    /// `count` pieces of answers have gone out, or were copied.
-    pub(crate) fn release(&mut self, ground: u32, count: u32) {
+    /// `count` pieces of answers to `reader` have gone out, or were copied.
+    pub(crate) fn release(&mut self, ground: u32, reader: u32, count: u32) {
         let found = self.places.get_mut(ground);
         let found = found.expect("kept while answers read it");
-        found.readers -= count;
+        found.pieces -= count;
+        if found.is_written() {
+            let at = found.readers.partition_point(|&(other, _)| other < reader);
+            found.readers[at].1 -= count;
+            if found.readers[at].1 == 0 {
+                found.readers.remove(at);
+            }
+        }
         if found.is_retired {
             self.settle(ground);
         }
@@ -83,19 +116,32 @@ impl<K> Grounds<K> {
 
     /// Whether an answer that has not gone out reads it.
     pub(crate) fn has_readers(&self, ground: u32) -> bool {
+        self.readers(ground) > 0
+    }
+
+    /// Peers with answers that have not gone out and read it.
+    pub(crate) fn readers(&self, ground: u32) -> usize {
         self.places
             .get(ground)
-            .is_some_and(|found| found.readers > 0)
+            .map_or(0, |found| found.readers.len())
+    }
+
+    /// One of these peers, and the number of the pieces that read it.
+    pub(crate) fn reader(&self, ground: u32, at: usize) -> (u32, u32) {
+        self.places.get(ground).expect("it has readers").readers[at]
     }
 
     fn settle(&mut self, ground: u32) {
-        let done = |found: &Ground<K>| found.is_retired && found.readers == 0;
+        let done = |found: &Ground<K>| found.is_retired && found.pieces == 0;
         if self.places.get(ground).is_some_and(done)
             && let Some(gone) = self.places.remove(ground)
         {
             match gone.keeper {
                 Keeper::Lender(keeper) => self.retired.push_back(keeper),
-                Keeper::Driver(number) => self.let_go.push_back(number),
+                Keeper::File(number) => self.let_go.push_back((LetGo::File(number), None)),
+                Keeper::Staged(number, share) => {
+                    self.let_go.push_back((LetGo::Staged(number), Some(share)));
+                }
             }
         }
     }
@@ -105,8 +151,8 @@ impl<K> Grounds<K> {
         self.retired.pop_front()
     }
 
-    /// What the driver gave a number, and nothing needs any more.
-    pub(crate) fn take_let_go(&mut self) -> Option<LetGo> {
+    /// What the driver gave a number, and nothing needs any more; of memory with whose share it was.
+    pub(crate) fn take_let_go(&mut self) -> Option<(LetGo, Option<Share>)> {
         self.let_go.pop_front()
     }
 }

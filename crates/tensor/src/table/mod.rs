@@ -2,20 +2,25 @@
 //!
 //! # Invariants
 //!
-//! 1. An id has one row size for ever, so that the length of a push to a tensor that is gone is known.
+//! 1. An id has one row size while there are ids enough, so that the length of a push to a tensor that is gone is known.
+//!    Then the one that was dropped first has another: its generations before are known, their row size is not.
 //! 2. A generation of an id is never used twice: a handle from before a drop is refused always.
 //! 3. The memory of a tensor is given back when it was dropped or replaced *and* no answer that reads it is left.
+mod changed;
 mod description;
 mod file;
+mod free;
 mod ground;
 
 use std::collections::BTreeMap;
 
+pub(crate) use changed::Changed;
 pub use description::{Description, Key};
 pub use file::FileRows;
 pub(crate) use file::{CHECKSUM_BYTES, Filed, Run};
+use free::FreeIds;
 pub use ground::LetGo;
-pub(crate) use ground::{Grounds, Keeper};
+pub(crate) use ground::{Grounds, Keeper, Share};
 
 use crate::board::Board;
 use crate::error::Error;
@@ -32,6 +37,8 @@ use crate::wire::Operation;
 pub(crate) struct Tensor {
     name: String,
     pub(crate) generation: u32,
+    /// Generations from this one on have the same row size.
+    since: u32,
     is_live: bool,
     description: Description,
     pub(crate) row_bytes: u64,
@@ -59,8 +66,7 @@ struct Place {
 pub(crate) struct Table<K> {
     tensors: Vec<Tensor>,
     names: BTreeMap<String, u32>,
-    /// Ids of dropped tensors.
-    free: Vec<u32>,
+    free: FreeIds,
     pub(crate) grounds: Grounds<K>,
     tensors_max: u32,
     /// Memory for rows that are read from files; one pull has to do with it.
@@ -76,7 +82,8 @@ pub(crate) enum Found<'a> {
     /// It was dropped or replaced; the rest of the request can still be told from its rows.
     Stale {
         current: u32,
-        row_bytes: u64,
+        /// `None` where that was so long ago that it is forgotten.
+        row_bytes: Option<u64>,
     },
     /// It never was.
     Never,
@@ -87,7 +94,7 @@ impl<K> Table<K> {
         Self {
             tensors: Vec::new(),
             names: BTreeMap::new(),
-            free: Vec::new(),
+            free: FreeIds::default(),
             grounds: Grounds::new(),
             tensors_max,
             staging_bytes: 0,
@@ -210,8 +217,7 @@ impl<K> Table<K> {
         row_bytes: u64,
         (rows, number): (FileRows, u32),
     ) -> Key {
-        let keeper = Keeper::Driver(LetGo::File(number));
-        let ground = self.grounds.insert(keeper);
+        let ground = self.grounds.insert(Keeper::File(number));
         let filed = Filed {
             number,
             rows,
@@ -242,23 +248,11 @@ impl<K> Table<K> {
         if let Some(&id) = self.names.get(name) {
             self.retire(id);
         }
-        let reused = self
-            .free
-            .iter()
-            .rposition(|&id| self.tensors[id as usize].row_bytes == row_bytes);
-        let (id, generation) = match reused {
-            Some(at) => {
-                let id = self.free.swap_remove(at);
-                (id, self.tensors[id as usize].generation + 1)
-            }
-            None => (
-                u32::try_from(self.tensors.len()).expect("limits are below 2^31"),
-                1,
-            ),
-        };
+        let (id, generation, since) = self.next_id(row_bytes);
         let tensor = Tensor {
             name: name.into(),
             generation,
+            since,
             is_live: true,
             rows: description.rows(),
             description,
@@ -269,8 +263,8 @@ impl<K> Table<K> {
             ground,
             lying,
         };
-        match reused {
-            Some(_) => self.tensors[id as usize] = tensor,
+        match self.tensors.get_mut(id as usize) {
+            Some(reused) => *reused = tensor,
             None => self.tensors.push(tensor),
         }
         self.names.insert(name.into(), id);
@@ -285,6 +279,26 @@ impl<K> Table<K> {
             board.publish(key);
         }
         key
+    }
+
+    /// The id of a tensor that comes, its generation, and the first one with this row size.
+    fn next_id(&mut self, row_bytes: u64) -> (u32, u32, u32) {
+        let reused = self.free.take(row_bytes).or_else(|| {
+            let has_enough = self.tensors.len() < self.tensors_max as usize;
+            (!has_enough).then(|| self.free.take_oldest())?
+        });
+        let Some(id) = reused else {
+            let id = u32::try_from(self.tensors.len());
+            return (id.expect("limits are below 2^31"), 1, 1);
+        };
+        let before = &self.tensors[id as usize];
+        let generation = before.generation + 1;
+        let is_same = before.row_bytes == row_bytes;
+        (
+            id,
+            generation,
+            if is_same { before.since } else { generation },
+        )
     }
 
     /// Drop the tensor that a name means.
@@ -317,7 +331,7 @@ impl<K> Table<K> {
         self.grounds.retire(tensor.ground);
         // After 2^32 drops an id has no generation left, and is not used again.
         if tensor.generation < u32::MAX {
-            self.free.push(id);
+            self.free.add(id, tensor.row_bytes);
         }
         self.names.remove(&name);
     }
@@ -334,19 +348,27 @@ impl<K> Table<K> {
         }
         Found::Stale {
             current: if tensor.is_live { tensor.generation } else { 0 },
-            row_bytes: tensor.row_bytes,
+            row_bytes: (key.generation >= tensor.since).then_some(tensor.row_bytes),
         }
     }
 
     /// What a name means.
     pub(crate) fn meaning(&self, name: &str) -> Result<Meaning, Unknown> {
-        let Some(&id) = self.names.get(name) else {
-            return Err(Unknown {
-                nearest: self.nearest(name),
-            });
-        };
+        self.known(name).ok_or_else(|| self.unknown(name))
+    }
+
+    /// What is said of a name that means nothing.
+    pub(crate) fn unknown(&self, name: &str) -> Unknown {
+        Unknown {
+            nearest: self.nearest(name),
+        }
+    }
+
+    /// What a name means, if there is one.
+    pub(crate) fn known(&self, name: &str) -> Option<Meaning> {
+        let &id = self.names.get(name)?;
         let tensor = &self.tensors[id as usize];
-        Ok(Meaning {
+        Some(Meaning {
             key: Key {
                 id,
                 generation: tensor.generation,
@@ -357,7 +379,7 @@ impl<K> Table<K> {
     }
 
     fn nearest(&self, name: &str) -> Vec<String> {
-        nearest(name, self.names.keys().map(String::as_str))
+        nearest(name, &self.names)
     }
 
     /// Set or add rows, all of which are inside, and return the version that this makes.

@@ -46,7 +46,7 @@ fn a_handle_from_before_a_drop_is_refused_for_ever() {
         table.find(first),
         Found::Stale {
             current: 0,
-            row_bytes: 8
+            row_bytes: Some(8)
         }
     ));
     let second = publish(&mut table, "b", &mut memory, 2);
@@ -96,7 +96,7 @@ fn an_id_keeps_its_row_size() {
         table.find(narrow),
         Found::Stale {
             current: 0,
-            row_bytes: 4
+            row_bytes: Some(4)
         }
     ));
     let again = publish(&mut table, "c", &mut memory, 1);
@@ -112,11 +112,11 @@ fn memory_is_given_back_when_the_last_answer_has_gone() {
         panic!("it is there");
     };
     let ground = tensor.ground;
-    table.grounds.hold(ground, 2);
+    table.grounds.hold(ground, 0, 2);
     publish(&mut table, "a", &mut [0; 64], 2);
-    table.grounds.release(ground, 1);
+    table.grounds.release(ground, 0, 1);
     assert_eq!(table.grounds.take_retired(), None);
-    table.grounds.release(ground, 1);
+    table.grounds.release(ground, 0, 1);
     assert_eq!(table.grounds.take_retired(), Some("a"));
 }
 
@@ -226,4 +226,34 @@ fn a_board_follows_what_becomes_of_tensors() {
     assert_eq!(read(second), Ok(0));
     table.drop_tensor("a").expect("it is there");
     assert_eq!(read(second), Err(Missed::Stale(0)));
+}
+
+/// Of ever different row sizes: the table does not grow, and says of old handles what it can.
+#[test]
+fn ids_are_used_again_for_other_row_sizes_once_there_are_many() {
+    let mut memory = vec![0; 4096];
+    let mut table = Table::new(4);
+    let mut keys = Vec::new();
+    for columns in 1..1000 {
+        let span = Span::of(&mut memory[..4 * columns]);
+        let about = description(1, columns as u64);
+        let row_bytes = table.check("a", &about, span).expect("it is right");
+        keys.push(table.publish("a", about, row_bytes, (span, None), "a"));
+    }
+    let most = keys.iter().map(|key| key.id).max();
+    assert!(most < Some(70), "{most:?}");
+    let found = |key: &Key| match table.find(*key) {
+        Found::Stale { row_bytes, .. } => row_bytes,
+        _ => panic!("{key:?} is from before"),
+    };
+    assert_eq!(found(&keys[0]), None, "that is long ago");
+    let before: Vec<_> = keys[998 - free::REMEMBERED..998]
+        .iter()
+        .map(found)
+        .collect();
+    let sizes = 999 - free::REMEMBERED as u64..999;
+    assert_eq!(
+        before,
+        sizes.map(|columns| Some(4 * columns)).collect::<Vec<_>>()
+    );
 }

@@ -1,5 +1,5 @@
 //! A server that lies: each lie is a `ProtocolError` that says what, and the destination is untouched.
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::world::{UNTOUCHED, World};
 use crate::wire::{RESPONSE_BYTES, ResponseHeader, Status};
@@ -22,7 +22,7 @@ fn asked() -> (World, Vec<u8>) {
     world.clients.push(client);
     for _ in 0..2 {
         world
-            .submit(0, 0, vec![1, 2], None, true, None)
+            .submit(0, 0, vec![1, 2], None, true)
             .expect("it is inside");
     }
     world.client_sends(0, usize::MAX);
@@ -139,7 +139,7 @@ fn an_answer_to_a_push_that_has_not_been_sent_is_refused() {
     world.clients.push(client);
     let set = Some(crate::Operation::Set);
     world
-        .submit(0, 0, vec![0, 1], set, true, None)
+        .submit(0, 0, vec![0, 1], set, true)
         .expect("it is inside");
     world.client_sends(0, 100);
     let header = ResponseHeader {
@@ -212,12 +212,12 @@ fn a_peer_that_is_silent_is_asked_once_and_then_given_up() {
             .iter()
             .all(|job| job.memory.iter().all(|&byte| byte == UNTOUCHED))
     );
-    let refused = world.submit(0, 0, vec![1], None, true, None);
+    let refused = world.submit(0, 0, vec![1], None, true);
     assert_eq!(refused, Err(silent));
 }
 
 #[test]
-fn a_deadline_ends_what_waits_and_detaches_what_flies() {
+fn a_cancel_takes_back_what_waits_and_detaches_what_flies() {
     let mut world = World::new(
         3,
         Limits {
@@ -229,35 +229,18 @@ fn a_deadline_ends_what_waits_and_detaches_what_flies() {
     world.publish("a", 4, ROW_BYTES / 4);
     let client = world.connect();
     world.clients.push(client);
-    let deadline = Some(world.now + Duration::from_secs(1));
-    let flies = world
-        .submit(0, 0, vec![0], None, true, deadline)
-        .expect("it is inside");
-    let waits = world
-        .submit(0, 0, vec![1], None, true, deadline)
-        .expect("it is inside");
+    let [flies, waits] = [0, 1].map(|row| world.submit(0, 0, vec![row], None, true));
+    let (flies, waits) = (flies.expect("it is inside"), waits.expect("it is inside"));
     world.client_sends(0, usize::MAX);
-    world.later(Duration::from_secs(2));
-    let now: Instant = world.now;
-    world.clients[0]
-        .requester
-        .expire(now)
-        .expect("it is not silent for long");
-    world.take_ends(0);
-    let late = |job: usize| matches!(world.jobs[job].result, Some(Err(Error::Timeout { .. })));
-    assert!(late(flies) && late(waits));
-    assert_eq!(
-        (world.jobs[flies].keeper_back, world.jobs[waits].keeper_back),
-        (false, true)
-    );
-    assert_eq!(
-        world.clients[0]
-            .requester
-            .cancel(world.jobs[flies].ticket.expect("submitted")),
-        Canceled::Gone
-    );
+    world.cancel(flies);
+    world.cancel(waits);
+    let back = |world: &World| [flies, waits].map(|job| world.jobs[job].keeper_back);
+    assert_eq!(back(&world), [false, true]);
+    let again = world.jobs[flies].ticket.expect("submitted");
+    let again = world.clients[0].requester.cancel(again);
+    assert_eq!(again, Canceled::Gone);
     world.drain();
-    assert!(world.jobs[flies].keeper_back);
+    assert_eq!(back(&world), [true, true]);
 }
 
 #[test]
@@ -267,10 +250,10 @@ fn names_are_looked_up_with_those_near_an_unknown_one() {
     let client = world.connect();
     world.clients.push(client);
     let requester = &mut world.clients[0].requester;
-    assert!(requester.look_up(&[], 0, None).is_err());
-    assert!(requester.look_up(&[""], 0, None).is_err());
+    assert!(requester.look_up(&[], 0).is_err());
+    assert!(requester.look_up(&[""], 0).is_err());
     requester
-        .look_up(&["emb/0", "emb/1"], 9, None)
+        .look_up(&["emb/0", "emb/1"], 9)
         .expect("they can be names");
     world.client_sends(0, usize::MAX);
     world

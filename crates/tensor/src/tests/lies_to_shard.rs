@@ -39,7 +39,7 @@ impl Server {
             .publish("a", description, Span::of(&mut memory), ())
             .expect("it can be published");
         assert_eq!((key.id, key.generation), (0, 1));
-        let peer = shard.connect(now).expect("it is the first");
+        let peer = shard.connect(2, now).expect("it is the first");
         Self {
             shard,
             peer,
@@ -143,6 +143,11 @@ fn a_slot_that_was_not_granted_or_is_taken_is_a_lie() {
         bytes: 4,
     };
     assert_lie(&cancel.encode(), "slot 2, which was not granted");
+    let mut server = Server::new();
+    let modest = server.shard.connect(1, server.now).expect("there is room");
+    let beyond = request(Kind::Pull, 1, &[entry()], &[]);
+    let fed = server.shard.feed(modest, &beyond, server.now);
+    assert!(fed.is_err_and(|error| error.to_string().contains("slot 1, which was not granted")));
 }
 
 #[test]
@@ -341,14 +346,14 @@ fn there_are_no_more_peers_than_there_may_be() {
     };
     let mut shard = Shard::<()>::new(limits).expect("the limits can be");
     let now = Instant::now();
-    let first = shard.connect(now).expect("it is the first");
+    let first = shard.connect(2, now).expect("it is the first");
     assert!(
         shard
-            .connect(now)
+            .connect(2, now)
             .is_err_and(|error| error.class() == Class::Limit)
     );
     shard.disconnect(first);
-    let second = shard.connect(now).expect("there is room again");
+    let second = shard.connect(2, now).expect("there is room again");
     assert_eq!((second.index(), second == first), (first.index(), false));
     assert_eq!(shard.incoming(first), [Span::EMPTY; 2]);
 }
@@ -384,4 +389,33 @@ fn no_bytes_make_a_shard_panic() {
         assert_eq!(server.shard.take_retired(), Some(()));
     }
     assert!(refused > 300, "only {refused} were refused");
+}
+
+/// The answer to its first entry is taken before the second is whole: the row numbers stay until then.
+#[test]
+fn row_numbers_of_a_push_stay_until_all_of_it_has_come() {
+    let mut server = Server::new();
+    let numbered = |tag| Entry {
+        indexed: true,
+        first: 0,
+        tag,
+        ..entry()
+    };
+    let rows = [3_u64, 1, 6, 5].map(u64::to_le_bytes).concat();
+    let values: Vec<u8> = (100..116).collect();
+    let bytes = request(
+        Kind::Push(Operation::Set),
+        0,
+        &[numbered(5), numbered(6)],
+        &[rows, values].concat(),
+    );
+    let (most, rest) = bytes.split_at(bytes.len() - 1);
+    server.feed(most).expect("it keeps to the protocol");
+    let first = ResponseHeader::decode(&server.answers()).expect("it answers well");
+    assert_eq!((first.tag, first.last), (5, false));
+    server.feed(rest).expect("it keeps to the protocol");
+    let second = ResponseHeader::decode(&server.answers()).expect("it answers well");
+    assert_eq!((second.status, second.last), (Status::Ok, true));
+    let row = |at: usize| server.memory[4 * at];
+    assert_eq!([3, 1, 6, 5].map(row), [100, 104, 108, 112]);
 }

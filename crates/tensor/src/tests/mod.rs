@@ -1,8 +1,11 @@
 //! Both machines against each other, and each against a peer that lies.
+mod grant;
 mod lies_to_requester;
 mod lies_to_shard;
+mod preserve;
 mod random;
 mod reads;
+mod takers;
 mod torn;
 mod world;
 

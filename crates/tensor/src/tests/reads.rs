@@ -70,7 +70,7 @@ impl Server {
     }
 
     fn connect(&mut self) -> PeerId {
-        self.shard.connect(self.now).expect("there are few")
+        self.shard.connect(4, self.now).expect("there are few")
     }
 
     fn pull(&mut self, peer: PeerId, slot: u32, entries: &[(u32, u32, u32)]) {
@@ -115,6 +115,11 @@ impl Server {
     fn read(&mut self, (read, room): (ReadId, Room), number: u32) -> bool {
         let memory = Span::of(&mut self.staging[..room.rows_bytes]);
         self.shard.read(read, Ok((memory, number)), self.now)
+    }
+
+    /// Memory that nothing needs any more.
+    fn let_go(&mut self) -> Vec<LetGo> {
+        std::iter::from_fn(|| self.shard.take_let_go()).collect()
     }
 
     /// All that goes out to a peer.
@@ -256,6 +261,11 @@ fn peers_take_turns_and_have_a_quarter_of_the_memory_each() {
     assert!(server.shard.next_read().is_none(), "it has its share");
     assert_eq!(server.sent(modest).len(), 2);
     assert_eq!(server.sent(greedy).len(), 2);
+    assert!(
+        server.shard.next_read().is_none(),
+        "it is told of what has gone"
+    );
+    assert_eq!(server.let_go().len(), 4);
     let last = server.next();
     assert_eq!(last.0.peer(), greedy);
     assert!(server.read(last, 9));
@@ -263,6 +273,58 @@ fn peers_take_turns_and_have_a_quarter_of_the_memory_each() {
         server.sent(greedy),
         [sent(Status::Ok, 11, true, 3 * ROW_BYTES)]
     );
+}
+
+/// Their answers have begun, and lie with them.
+#[test]
+fn two_peers_that_take_nothing_do_not_stop_the_pulls_of_a_third() {
+    let mut server = Server::new();
+    let liars = [server.connect(), server.connect()];
+    for (peer, slot) in liars
+        .into_iter()
+        .flat_map(|peer| (0..4).map(move |slot| (peer, slot)))
+    {
+        server.pull(
+            peer,
+            slot,
+            &[(1, 3, 10), (1, 3, 11), (1, 1, 12), (1, 1, 13)],
+        );
+    }
+    let mut held_bytes = 0;
+    while let Some((read, room)) = server.shard.next_read() {
+        held_bytes += room.bytes;
+        assert!(server.read((read, room), 1));
+        server.shard.outgoing(read.peer(), &mut [Span::EMPTY; 8]);
+        assert_eq!(server.let_go(), []);
+    }
+    assert!(held_bytes <= 8 * (ROW_BYTES + 32), "they hold {held_bytes}");
+    let honest = server.connect();
+    server.pull(honest, 0, &[(1, 4, 20)]);
+    let read = server.next();
+    assert!(server.read(read, 2));
+    let whole = sent(Status::Ok, 20, true, 4 * ROW_BYTES);
+    assert_eq!(server.sent(honest), [whole]);
+}
+
+/// A read that goes on has its memory, whoever waits for it.
+#[test]
+fn a_canceled_read_takes_its_share_until_it_has_ended() {
+    let mut server = Server::new();
+    let peer = server.connect();
+    server.pull(peer, 0, &[(1, 3, 10)]);
+    let first = server.next();
+    server.cancel(peer, 0, 10);
+    assert_eq!(server.sent(peer).len(), 1);
+    server.pull(peer, 0, &[(1, 3, 11)]);
+    assert!(server.shard.next_read().is_none(), "it has its share");
+    assert!(!server.read(first, 1));
+    let second = server.next();
+    server.cancel(peer, 0, 11);
+    assert!(!server.shard.is_wanted(second.0));
+    server.shard.give_up(second.0);
+    server.shard.give_up(second.0);
+    server.pull(peer, 1, &[(1, 4, 12)]);
+    server.next();
 }
 
 #[test]

@@ -21,9 +21,7 @@ fn world(grant_bytes: u64) -> World {
 
 fn pull(world: &mut World) -> usize {
     let rows = (0..ROWS as u64).collect();
-    world
-        .submit(0, 0, rows, None, true, None)
-        .expect("it is inside")
+    world.submit(0, 0, rows, None, true).expect("it is inside")
 }
 
 /// One piece at a time, with a write after each.
@@ -55,7 +53,7 @@ fn version(world: &World, job: usize) -> u64 {
 fn a_pull_in_pieces_that_were_of_several_versions_is_pulled_again_whole() {
     // Two pieces fit at first, then all four.
     let mut world = world(48);
-    let busy = world.submit(0, 0, (0..6).collect(), None, true, None);
+    let busy = world.submit(0, 0, (0..6).collect(), None, true);
     busy.expect("it is inside");
     let job = pull(&mut world);
     go_with_writes(&mut world, 3);
@@ -95,10 +93,10 @@ fn what_a_peer_has_not_taken_is_copied_before_it_changes() {
     let mut world = world(1 << 20);
     world.publish("wide", 8, 1024);
     let job = world
-        .submit(0, 1, vec![1, 2, 3], None, true, None)
+        .submit(0, 1, vec![1, 2, 3], None, true)
         .expect("it is inside");
     let gathered = world
-        .submit(0, 1, vec![7, 0], None, false, None)
+        .submit(0, 1, vec![7, 0], None, false)
         .expect("it is inside");
     world.client_sends(0, usize::MAX);
     world
@@ -131,7 +129,7 @@ fn large_answers_land_in_their_places_however_they_are_split() {
         world.publish("wide", 8, 1024);
         for rows in [0..6, 2..3, 1..8] {
             for as_slice in [true, false] {
-                let job = world.submit(0, 1, rows.clone().collect(), None, as_slice, None);
+                let job = world.submit(0, 1, rows.clone().collect(), None, as_slice);
                 job.expect("it is inside");
             }
         }

@@ -85,7 +85,10 @@ impl World {
     pub(crate) fn connect(&mut self) -> Client {
         Client {
             requester: Requester::new(self.limits, self.now).expect("the limits can be"),
-            peer: self.shard.connect(self.now).expect("there are few"),
+            peer: self
+                .shard
+                .connect(self.limits.slots, self.now)
+                .expect("there are few"),
             up: VecDeque::new(),
             down: VecDeque::new(),
         }
@@ -165,7 +168,6 @@ impl World {
         rows: Vec<u64>,
         operation: Option<Operation>,
         as_slice: bool,
-        deadline: Option<Instant>,
     ) -> Result<usize, Error> {
         let row_bytes = self.models[model].row_bytes;
         let bytes = rows.len() * row_bytes;
@@ -191,7 +193,7 @@ impl World {
             result: None,
             after: None,
         };
-        let ticket = self.ask(&mut job, as_slice, deadline);
+        let ticket = self.ask(&mut job, as_slice);
         let number = self.jobs.len();
         match ticket {
             Ok(ticket) => job.ticket = Some(ticket),
@@ -201,12 +203,7 @@ impl World {
         Ok(number)
     }
 
-    fn ask(
-        &mut self,
-        job: &mut Job,
-        as_slice: bool,
-        deadline: Option<Instant>,
-    ) -> Result<Ticket, Error> {
+    fn ask(&mut self, job: &mut Job, as_slice: bool) -> Result<Ticket, Error> {
         let model = &self.models[job.model];
         let rows = if as_slice {
             Rows::Slice {
@@ -236,7 +233,6 @@ impl World {
                     places,
                 },
                 keeper,
-                deadline,
             ),
             Some(operation) => requester.push(
                 Push {
@@ -249,7 +245,6 @@ impl World {
                     operation,
                 },
                 keeper,
-                deadline,
             ),
         };
         submitted.map_err(|refused| {
@@ -312,12 +307,6 @@ impl World {
                 } => {
                     self.job(ticket, keeper).ended(Some(result));
                     self.jobs[keeper].handed_back();
-                }
-                End::Late { ticket, error } => {
-                    let found = self.jobs.iter_mut().find(|job| {
-                        job.ticket == Some(ticket) && job.client == client && !job.keeper_back
-                    });
-                    found.expect("it was submitted").ended(Some(Err(error)));
                 }
                 End::Released { ticket, keeper } => {
                     assert_eq!(self.job(ticket, keeper).ends, 1);

@@ -80,7 +80,7 @@ pub fn dial(address: &Address) -> OwnedFd {
     }
 }
 
-pub fn messages(socket: OwnedFd) -> Messages {
+pub fn messages(wire: impl Into<Wire>) -> Messages {
     let options = Meeting {
         limits: forebay_transport::limit::Limits::of_messages(),
         peer: "the other end".to_owned(),
@@ -89,7 +89,7 @@ pub fn messages(socket: OwnedFd) -> Messages {
         trusted: true,
         allocator: None,
     };
-    Messages::new(socket, options)
+    Messages::new(wire, options)
 }
 
 /// Greet as a client does: the stream, and what was granted.
@@ -102,7 +102,15 @@ pub fn greet_with(
     address: &Address,
     hello: Hello,
 ) -> Result<(Wire, Welcome), forebay_tensor::Error> {
-    let messages = messages(dial(address));
+    greet_over(dial(address), hello)
+}
+
+/// The same over a connection.
+pub fn greet_over(
+    wire: impl Into<Wire>,
+    hello: Hello,
+) -> Result<(Wire, Welcome), forebay_tensor::Error> {
+    let messages = messages(wire);
     messages.send(&mut vec![hello.encode()]).expect("sent");
     let answer = messages.recv(soon()).expect("answered");
     let welcome = Welcome::decode(answer[0].as_slice())?;

@@ -1,6 +1,7 @@
 //! A server that is none: it greets, and then does what a test says.
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -29,7 +30,7 @@ fn listen() -> (UnixListener, Address) {
 /// Accept and greet, as a server does.
 fn accept(listener: &UnixListener) -> Wire {
     let (socket, _) = listener.accept().expect("accepted");
-    let messages = messages(socket.into());
+    let messages = messages(OwnedFd::from(socket));
     messages.recv(soon()).expect("a hello");
     let welcome = Welcome {
         slots: 16,

@@ -1,12 +1,19 @@
 //! Links and servers over real sockets.
 #![cfg(not(loom))]
 
+#[path = "../../../transport/src/tls/tests/authority.rs"]
+#[allow(dead_code)] // of what the transport's own tests use
+mod authority;
 mod connect;
 mod endings;
 mod files;
+mod leads;
 mod liar;
 mod moves;
 mod near;
 mod peers;
 mod ports;
+mod sealed;
 mod sys;
+
+use forebay_transport::tls; // where the authority looks for it

@@ -85,7 +85,7 @@ fn batches_are_over_as_soon_as_they_have_begun() {
     let port = Port::new().expect("port");
     let (out, work) = handle.slice(0, ROWS);
     let lent = (vec![Arc::clone(&out)], 1);
-    let batch = link.start((&port, 9, true), lent, [work], None);
+    let batch = link.start((&port, 9, true), lent, [work], (None, None));
     assert_well(&batch.expect("begun"));
     let mut tickets = Vec::new();
     port.wait(&mut tickets).expect("told");

@@ -5,8 +5,8 @@ use forebay_tensor::stream::Options;
 use forebay_tensor::{Class, Operation, Rows};
 
 use super::connect::{
-    assert_well, begin, finish, greet, link, places, publish, publish_content, run, server,
-    server_at,
+    assert_well, begin, finish, greet, link, link_over, places, publish, publish_content, run,
+    server, server_at,
 };
 use super::sys::Memory;
 
@@ -119,6 +119,23 @@ fn slots_are_granted_up_to_what_the_server_has() {
         assert_eq!(welcome.incarnation, server.incarnation());
         assert_eq!(welcome.note, b"chunks");
     }
+}
+
+#[test]
+fn a_slot_that_was_not_granted_is_not_served() {
+    let (server, address) = server();
+    let (handle, _) = publish(&server, "tensor", 16, 64);
+    let (wire, welcome) = greet(&address, 1).expect("welcome");
+    let liar = link_over(wire, &welcome, |limits| {
+        limits.slots = 2;
+        limits.entries_max = 1;
+    });
+    let (outs, works): (Vec<_>, Vec<_>) = (0..2).map(|at| handle.slice(at, 1)).unzip();
+    let asked = begin(&liar, outs, works);
+    finish(&liar, &asked);
+    assert!(!liar.is_open());
+    let counters = server.counters();
+    assert_eq!((counters.peers, counters.broken), (0, 1), "{counters:?}");
 }
 
 #[test]

@@ -46,7 +46,10 @@ fn a_port_tells_of_each_batch_once_it_is_done() {
                 let told = (&port, ticket, false);
                 let link = &links[usize::try_from(ticket % 3).expect("small")];
                 let lent = (vec![Arc::clone(&out)], 1);
-                (out, link.start(told, lent, [work], None).expect("begun"))
+                (
+                    out,
+                    link.start(told, lent, [work], (None, None)).expect("begun"),
+                )
             })
             .collect();
         assert_eq!(hear(&port, 12), (0..12).collect(), "round {round}");
@@ -79,7 +82,7 @@ fn threads_and_a_port_use_one_link() {
         }
         for ticket in 0..300u64 {
             let (out, work) = handle.slice(ticket % 100, 1);
-            let begun = link.start((&port, ticket, false), (vec![out], 1), [work], None);
+            let begun = link.start((&port, ticket, false), (vec![out], 1), [work], (None, None));
             assert_eq!(hear(&port, 1), HashSet::from([ticket]));
             assert_well(&begun.expect("begun"));
         }
@@ -94,7 +97,7 @@ fn each_end_is_told_where_that_is_asked_for() {
     let port = Port::new().expect("port");
     let (outs, works): (Vec<_>, Vec<_>) = (0..40).map(|at| handle.slice(at, 20)).unzip();
     let batch = link
-        .start((&port, 7, true), (outs, 40), works, None)
+        .start((&port, 7, true), (outs, 40), works, (None, None))
         .expect("begun");
     let mut arrived = Vec::new();
     while arrived.len() < 40 {
@@ -114,8 +117,13 @@ fn a_port_keeps_deadlines_and_hears_of_a_server_that_stops() {
     let port = Port::new().expect("port");
     let begin = |ticket, timeout| {
         let (out, work) = liar::any_pull();
-        link.start((&port, ticket, false), (vec![out], 1), [work], timeout)
-            .expect("begun")
+        link.start(
+            (&port, ticket, false),
+            (vec![out], 1),
+            [work],
+            (timeout, None),
+        )
+        .expect("begun")
     };
     let (late, broken) = (begin(1, Some(Duration::from_millis(20))), begin(2, None));
     assert_eq!(hear(&port, 2), HashSet::from([1, 2]));
@@ -132,7 +140,7 @@ fn a_closed_port_wakes_its_thread_and_gives_its_links_back() {
     let port = Port::new().expect("port");
     let (out, work) = handle.slice(0, 1);
     let batch = link
-        .start((&port, 1, false), (vec![out], 1), [work], None)
+        .start((&port, 1, false), (vec![out], 1), [work], (None, None))
         .expect("begun");
     port.close();
     port.close();
@@ -150,7 +158,7 @@ fn a_port_that_was_closed_tells_its_last_tickets_and_then_that_it_is_closed() {
     let port = Port::new().expect("port");
     let (out, work) = handle.slice(0, 8);
     let lent = (vec![Arc::clone(&out)], 1);
-    let batch = link.start((&port, 7, false), lent, [work], None);
+    let batch = link.start((&port, 7, false), lent, [work], (None, None));
     let _batch = batch.expect("begun");
     link.close();
     port.close();

@@ -13,10 +13,14 @@ mod sys;
 
 use std::sync::Arc;
 
+use forebay_blockio::{BlockFile, Mode};
 use forebay_tensor::stream::{Batch, Options};
-use forebay_tensor::{Operation, Rows};
+use forebay_tensor::{Description, FileRows, Number, Operation, Rows};
 
-use connect::{Kept, TestLink, assert_well, finish, link, places, publish, server_at};
+use connect::{
+    Handle, Kept, TestLink, TestServer, assert_well, finish, fresh_path, link, numbers, places,
+    publish, server_at,
+};
 use counting::{Counting, allocations};
 
 #[global_allocator]
@@ -42,6 +46,32 @@ fn of_batch(link: &TestLink, kept: &Kept, works: &[forebay_tensor::stream::Work]
     least
 }
 
+/// Rows of a file, read by the page cache or not; the file itself is gone already.
+fn publish_file(server: &TestServer, (rows, row_bytes): (u64, u64)) -> Handle {
+    let path = fresh_path();
+    let bytes = usize::try_from(rows * row_bytes).expect("fits");
+    std::fs::write(&path, vec![7; bytes]).expect("written");
+    let file = BlockFile::open(&path, Mode::Read, false).expect("opened");
+    std::fs::remove_file(&path).expect("it was there");
+    let description = Description {
+        dtype: numbers(Number::Unsigned, 1),
+        shape: vec![rows, row_bytes],
+    };
+    let at = FileRows {
+        offset: 0,
+        stride_bytes: row_bytes,
+        first: 0,
+        checksums: false,
+    };
+    let published = server.publish_file("file", description, (file, at));
+    Handle {
+        key: published.expect("runs").expect("published"),
+        rows,
+        row_bytes,
+        memory: sys::Memory::zeros(0),
+    }
+}
+
 #[test]
 fn no_pull_and_no_push_allocates() {
     for (address, listening) in places() {
@@ -62,6 +92,16 @@ fn no_pull_and_no_push_allocates() {
             assert!(
                 sending <= FOR_A_BATCH,
                 "{count} pushes: {sending} allocations"
+            );
+        }
+        let filed = publish_file(&server, (4096, 4096));
+        for count in [1, 16, 1000] {
+            let (outs, pulls): (Vec<_>, Vec<_>) =
+                (0..count).map(|at| filed.slice(at * 4, 2)).unzip();
+            let read = of_batch(&link, &outs, &pulls);
+            assert!(
+                read <= FOR_A_BATCH,
+                "{count} pulls of a file: {read} allocations"
             );
         }
         let (out, long) = handle.slice(0, 4096);

@@ -25,6 +25,7 @@ fn requests() -> Vec<Request> {
             open_files: 64,
             processes: 4,
             advisory: true,
+            stateful: true,
         },
     };
     let name = b"Digits".to_vec();

@@ -78,6 +78,14 @@ impl Unread {
         })
     }
 
+    /// Where its row numbers lie in the slot's indices, and how many they are.
+    pub(super) fn numbers(&mut self) -> Option<(&mut usize, usize)> {
+        match &mut self.numbers {
+            Numbers::Slice { .. } => None,
+            Numbers::Indices { from, rows } => Some((from, *rows)),
+        }
+    }
+
     /// Bytes of staging memory that it takes: the rows, and what describes the reads.
     pub(in crate::responder) fn staging_bytes(&self) -> usize {
         self.rows_bytes.next_multiple_of(8) + self.runs * RUN_RECORD_BYTES
@@ -92,6 +100,7 @@ pub(in crate::responder) enum Next {
     Read {
         slot: u32,
         answer: Id,
+        part: Id,
         unread: Unread,
     },
 }
@@ -139,19 +148,31 @@ impl Answers {
             }
             self.readers.rotate_left(1);
             self.staged += bytes;
-            if let Some(begun) = self.waiting.get_mut(answer.index) {
-                begun.staged = bytes;
-                if let Body::Unread(unread) = &mut begun.body {
-                    unread.begun = true;
-                }
+            let part = self.parts.insert(bytes);
+            if let Some(Answer {
+                body: Body::Unread(unread),
+                ..
+            }) = self.waiting.get_mut(answer.index)
+            {
+                unread.begun = true;
             }
             return Next::Read {
                 slot,
                 answer,
+                part,
                 unread,
             };
         }
         Next::Nothing
+    }
+
+    /// The driver has the memory of a read back, or never used it. Idempotent.
+    pub(in crate::responder) fn give_part(&mut self, part: Id) {
+        if self.parts.has(part)
+            && let Some(bytes) = self.parts.remove(part.index)
+        {
+            self.staged -= bytes;
+        }
     }
 
     fn first_unbegun(&self, slot: u32) -> Option<(Id, Unread)> {
@@ -215,17 +236,15 @@ impl Answers {
             return false;
         };
         self.unlink(slot, id.index);
-        grounds.release(unread.ground, 1);
+        grounds.release(unread.ground, self.reader, 1);
         if let Some(ground) = body.ground() {
-            grounds.hold(ground, 1);
+            grounds.hold(ground, self.reader, 1);
         }
         if let Some(answer) = self.waiting.get_mut(id.index) {
-            if !matches!(body, Body::Staged { .. }) {
-                self.staged -= std::mem::take(&mut answer.staged);
-            }
             answer.body = body;
         }
         self.link(slot, id.index);
+        self.settle_indices(slot);
         true
     }
 
@@ -259,8 +278,7 @@ impl Answers {
             if answer.tag == tag
                 && let Some(ground) = answer.body.ground()
             {
-                grounds.release(ground, 1);
-                self.staged -= std::mem::take(&mut answer.staged);
+                grounds.release(ground, self.reader, 1);
                 answer.body = Body::Canceled;
                 self.unlink(slot, index);
                 self.link(slot, index);
@@ -272,7 +290,7 @@ impl Answers {
 
 /// Send rows that lie in strides; a read has one hold on their memory, which goes with them.
 pub(super) fn send_rows<K>(
-    ground: u32,
+    (ground, reader): (u32, u32),
     memory: Span,
     (row_bytes, stride_bytes): (usize, usize),
     outbox: &mut Outbox,
@@ -288,8 +306,8 @@ pub(super) fn send_rows<K>(
         if row_bytes <= COPY_BYTES {
             outbox.push_copy(row);
         } else if outbox.push_lent(row, ground) {
-            grounds.hold(ground, 1);
+            grounds.hold(ground, reader, 1);
         }
     }
-    grounds.release(ground, 1);
+    grounds.release(ground, reader, 1);
 }

@@ -1,16 +1,16 @@
 //! The values of a push: awaited whole, then applied.
 use super::{Peer, Phase, Step};
 use crate::error::Error;
-use crate::requester::Rows;
 use crate::responder::answers::Body;
 use crate::sys::span::Span;
-use crate::table::{Found, Table};
+use crate::table::{Changed, Found, Table};
 use crate::wire::Entry;
 
 impl Peer {
-    pub(super) fn values(&mut self, at: usize, staged: bool) -> Step {
+    pub(super) fn values(&mut self, slot: u32, at: usize, staged: bool) -> Step {
         let Some(asked) = self.asked.get(at) else {
             self.phase = Phase::Header;
+            self.answers.opened(slot);
             return Step::Again;
         };
         if staged || self.inbox.bytes().len() as u64 >= asked.bytes {
@@ -23,22 +23,23 @@ impl Peer {
         Step::Again
     }
 
-    /// What the push that is to be applied will change, where answers read that memory.
-    pub(in crate::responder) fn changes<K>(&self, table: &Table<K>) -> Option<(u32, Span)> {
+    /// Say what the push that is to be applied will change; returns whether answers read that memory.
+    pub(in crate::responder) fn changes<K>(&self, table: &Table<K>, changed: &mut Changed) -> bool {
         let Phase::Values { slot, at, .. } = self.phase else {
-            return None;
+            return false;
         };
         let asked = &self.asked[at];
         let Found::Live(tensor) = table.find(asked.entry.key()) else {
-            return None;
+            return false;
         };
         if tensor.file.is_some() || !table.grounds.has_readers(tensor.ground) {
-            return None;
+            return false;
         }
-        match self.resolve(slot, asked, table).ok()?.1 {
-            Rows::Slice { first, count } => Some((tensor.ground, tensor.rows_at(first, count))),
-            Rows::Indices(_) => Some((tensor.ground, tensor.memory)),
-        }
+        let Ok((_, rows)) = self.resolve(slot, asked, table) else {
+            return false;
+        };
+        changed.set(tensor.ground, (tensor.memory, tensor.row_bytes), rows);
+        true
     }
 
     /// Apply the push whose values are here. Answers that read what it changes were copied before.

@@ -48,6 +48,8 @@ pub(super) struct Seat<M> {
     pub(super) place: u64,
     /// How many of its batches have not ended.
     pub(super) batches: usize,
+    /// It leads where nobody else does and something is outstanding.
+    pub(super) keeps: bool,
 }
 
 pub(super) struct Inner<M> {
@@ -142,8 +144,8 @@ impl<M: Send + Sync + 'static> Inner<M> {
                 index,
             };
             let asked = match work {
-                Work::Pull(pull) => self.requester.pull(pull, job, None),
-                Work::Push(push) => self.requester.push(push, job, None),
+                Work::Pull(pull) => self.requester.pull(pull, job),
+                Work::Push(push) => self.requester.push(push, job),
             };
             match asked {
                 Ok(ticket) => batch.begin(index, ticket),
@@ -157,7 +159,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
             batch: Arc::clone(batch),
             index: 0,
         };
-        match self.requester.look_up(names, job, None) {
+        match self.requester.look_up(names, job) {
             Ok(ticket) => batch.begin(0, ticket),
             Err(refused) => self.refuse(refused),
         }
@@ -277,15 +279,14 @@ impl<M: Send + Sync + 'static> Inner<M> {
                     let result = result.map_err(|error| self.in_own_words(error));
                     self.end(&keeper.batch, keeper.index, result);
                 }
-                // Deadlines are this link's own, so none is late; what was canceled has ended before.
-                End::Late { .. } | End::Released { .. } => {}
+                End::Released { .. } => {} // what was canceled has ended before
             }
         }
     }
 
     fn end(&mut self, batch: &Batch<M>, index: u32, result: Result<crate::Outcome, Error>) {
         if batch.end(index, result)
-            && let Some(bell) = batch.bell()
+            && let Some(bell) = batch.driver()
         {
             let of = |seat: &&mut Seat<M>| Arc::ptr_eq(&seat.core.bell, bell);
             if let Some(seat) = self.seats.iter_mut().find(of) {

@@ -31,8 +31,9 @@ impl<M: Send + Sync + 'static> Inner<M> {
         let me = Lead::Thread(current().id());
         match self.lead {
             Lead::Nobody => {}
-            Lead::Port(at) if self.seats[at].batches == 0 => self.unseat(at),
-            lead => return lead == me,
+            // Whoever turns that port may be this very thread, or one that waits for it.
+            Lead::Port(at) => self.unseat(at),
+            lead @ Lead::Thread(_) => return lead == me,
         }
         self.lead = me;
         true
@@ -64,16 +65,44 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Who leads does not need to: have somebody else do it who does.
+    /// Who leads does not need to: have somebody else do it who does, at best one that waits at this moment.
     fn hand_on(&mut self) {
         if let Lead::Port(at) = self.lead {
             self.unseat(at);
         }
         self.lead = Lead::Nobody;
-        if let Some(at) = self.seats.iter().position(|seat| seat.batches > 0) {
+        if let Some(at) = self.waited() {
             self.enthrone(at);
         } else if let Some(follower) = self.followers.pop_front() {
             follower.unpark();
+        } else if let Some(at) = self.seats.iter().position(|seat| seat.batches > 0) {
+            self.enthrone(at);
+        } else if !self.requester.is_idle()
+            && let Some(at) = self.seats.iter().position(|seat| seat.keeps)
+        {
+            self.enthrone(at);
+        }
+    }
+
+    /// A port with batches here that a thread sleeps in.
+    fn waited(&self) -> Option<usize> {
+        let waited = |seat: &Seat<M>| seat.batches > 0 && seat.core.is_waited();
+        self.seats.iter().position(waited)
+    }
+
+    /// A thread is about to sleep in this port: nobody leads whom no thread turns.
+    fn claim(&mut self, port: &Arc<Core<M>>) {
+        let own = |seat: &Seat<M>| Arc::ptr_eq(&seat.core, port) && seat.batches > 0;
+        let Some(at) = self.seats.iter().position(own) else {
+            return;
+        };
+        match self.lead {
+            Lead::Port(other) if other != at && !self.seats[other].core.is_waited() => {
+                self.unseat(other);
+                self.enthrone(at);
+            }
+            Lead::Nobody => self.enthrone(at),
+            Lead::Port(_) | Lead::Thread(_) => {}
         }
     }
 
@@ -97,7 +126,9 @@ impl<M: Send + Sync + 'static> Inner<M> {
         let Lead::Port(at) = self.lead else {
             return;
         };
-        if self.seats[at].batches == 0 && !(self.followers.is_empty() && self.is_open()) {
+        let wanted = |seat: &Seat<M>| seat.batches > 0;
+        let others = !self.followers.is_empty() || self.seats.iter().any(wanted);
+        if self.seats[at].batches == 0 && (others || !self.is_open()) {
             return self.hand_on();
         }
         let seat = &self.seats[at];
@@ -113,17 +144,23 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// A port has one batch more.
-    fn count(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) {
+    /// Where a port sits, from here on.
+    fn seat(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) -> usize {
         let known = |seat: &Seat<M>| Arc::ptr_eq(&seat.core, port);
-        let at = self.seats.iter().position(known).unwrap_or_else(|| {
+        self.seats.iter().position(known).unwrap_or_else(|| {
             self.seats.push(Seat {
                 core: Arc::clone(port),
                 place: port.seat(link),
                 batches: 0,
+                keeps: false,
             });
             self.seats.len() - 1
-        });
+        })
+    }
+
+    /// A port has one batch more, which has not ended.
+    pub(super) fn count(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) {
+        let at = self.seat(link, port);
         self.seats[at].batches += 1;
         match self.lead {
             Lead::Nobody => self.enthrone(at),
@@ -143,22 +180,53 @@ impl<M: Send + Sync + 'static> Link<M> {
         mut inner: MutexGuard<'_, Inner<M>>,
         batch: &Arc<Batch<M>>,
         timeout: Option<Duration>,
-        port: Option<&Port<M>>,
     ) {
-        let now = Instant::now();
+        inner.limit(batch, Instant::now(), timeout);
+        self.send(inner);
+    }
+
+    /// Send what there is, and have whoever leads know what follows from it.
+    pub(super) fn send(&self, mut inner: MutexGuard<'_, Inner<M>>) {
         let due = inner.due;
-        inner.limit(batch, now, timeout);
-        if let Some(port) = port
-            && !batch.is_done()
-        {
-            inner.count(&self.own, &port.core);
-        }
-        inner.send(now);
+        inner.send(Instant::now());
         let sooner = inner.due.is_some_and(|at| due.is_none_or(|due| at < due));
         if matches!(inner.lead, Lead::Thread(_)) && (sooner || inner.blocked || inner.again) {
             self.ring(); // it sleeps on something else
         }
         inner.tell();
+    }
+
+    /// Have a port lead while nobody else does and the peer still has to answer: of what was given up the memory comes
+    /// back then, at the latest with the connection's liveness.
+    pub fn attend(&self, port: &Port<M>) {
+        let Ok(mut inner) = self.lock() else {
+            return;
+        };
+        if inner.requester.is_idle() {
+            return;
+        }
+        let at = inner.seat(&self.own, &port.core);
+        inner.seats[at].keeps = true;
+        if matches!(inner.lead, Lead::Nobody) {
+            inner.enthrone(at);
+        }
+    }
+
+    /// A thread is about to sleep in a port.
+    pub(in crate::stream) fn claim(&self, port: &Arc<Core<M>>) {
+        if let Ok(mut inner) = self.lock() {
+            inner.claim(port);
+        }
+    }
+
+    /// The thread that slept in a port has other things to do: whoever waits leads in its place.
+    pub(in crate::stream) fn rest(&self, port: &Arc<Core<M>>) {
+        if let Ok(mut inner) = self.lock()
+            && inner.is_led_by(port)
+            && (inner.waited().is_some() || !inner.followers.is_empty())
+        {
+            inner.hand_on();
+        }
     }
 
     /// A port is closed: it leads no more, and hears of nothing.

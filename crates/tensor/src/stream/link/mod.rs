@@ -17,7 +17,7 @@ use super::channel::Channel;
 use super::error::Error;
 use super::port::{Core, Port};
 use crate::requester::{Limits, Pull, Push};
-use inner::Inner;
+use inner::{Inner, Lead};
 use near::Near;
 
 /// One of a batch's operations.
@@ -126,6 +126,8 @@ impl<M: Send + Sync + 'static> Link<M> {
 
     /// The same for a batch of which a port hears under the number `ticket`: at each end, or at the last one.
     ///
+    /// That port drives it too, unless `driver` is another: for whoever does other things between two ends.
+    ///
     /// # Errors
     ///
     /// As [`Self::begin`].
@@ -136,13 +138,14 @@ impl<M: Send + Sync + 'static> Link<M> {
     pub fn start(
         &self,
         (port, ticket, each): (&Port<M>, u64, bool),
-        (memory, count): (M, usize),
+        lent: (M, usize),
         works: impl IntoIterator<Item = Work>,
-        timeout: Option<Duration>,
+        (timeout, driver): (Option<Duration>, Option<&Port<M>>),
     ) -> Result<Arc<Batch<M>>, Error> {
-        let bell = Arc::clone(&port.core.bell);
-        let batch = Batch::ported(memory, count, (bell, ticket), each);
-        self.ask(&batch, works, (timeout, Some(port)), TURN_BYTES_MAX)?;
+        let driver = driver.unwrap_or(port);
+        let told = (&port.core.bell, ticket);
+        let batch = Batch::ported(lent, told, &driver.core.bell, each);
+        self.ask(&batch, works, (timeout, Some(driver)), TURN_BYTES_MAX)?;
         Ok(batch)
     }
 
@@ -160,16 +163,27 @@ impl<M: Send + Sync + 'static> Link<M> {
             let rest = near::read_first(&reader, batch, numbered, bytes_max);
             if !rest.is_empty() {
                 let mut inner = self.lock()?;
+                self.count(&mut inner, batch, port);
                 inner.ask(batch, rest);
-                self.go(inner, batch, timeout, port);
+                self.go(inner, batch, timeout);
             }
         } else {
             let mut inner = self.lock()?;
+            self.count(&mut inner, batch, port);
             inner.ask(batch, numbered);
-            self.go(inner, batch, timeout, port);
+            self.go(inner, batch, timeout);
         }
         assert_eq!(count, batch.len(), "a batch of another size");
         Ok(())
+    }
+
+    /// A port has a batch more: known before any of it can end, at whose last end it is counted out.
+    fn count(&self, inner: &mut Inner<M>, batch: &Batch<M>, port: Option<&Port<M>>) {
+        if let Some(port) = port
+            && !batch.is_done()
+        {
+            inner.count(&self.own, &port.core);
+        }
     }
 
     /// Ask what names mean, as the one operation of a batch; a port hears of it under a number where there is one.
@@ -187,12 +201,14 @@ impl<M: Send + Sync + 'static> Link<M> {
         let batch = match port {
             None => Batch::new(memory, 1),
             Some((port, ticket)) => {
-                Batch::ported(memory, 1, (Arc::clone(&port.core.bell), ticket), false)
+                let bell = &port.core.bell;
+                Batch::ported((memory, 1), (bell, ticket), bell, false)
             }
         };
         let mut inner = self.lock()?;
+        self.count(&mut inner, &batch, port.map(|(port, _)| port));
         inner.ask_names(&batch, names);
-        self.go(inner, &batch, timeout, port.map(|(port, _)| port));
+        self.go(inner, &batch, timeout);
         Ok(batch)
     }
 
@@ -206,8 +222,7 @@ impl<M: Send + Sync + 'static> Link<M> {
                     what: Arc::clone(&self.peer),
                 },
             );
-            inner.send(Instant::now());
-            inner.tell();
+            self.send(inner);
         }
     }
 
@@ -221,8 +236,11 @@ impl<M: Send + Sync + 'static> Link<M> {
         let Ok(mut inner) = self.lock() else {
             return false;
         };
-        inner.turn(now);
-        inner.tell();
+        // A thread that leads sleeps on the socket: it sees its end itself, and would not see what is received here.
+        if !matches!(inner.lead, Lead::Thread(_)) {
+            inner.turn(now);
+            inner.tell();
+        }
         self.near.saw(now, inner.is_open());
         inner.is_open()
     }

@@ -10,7 +10,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use forebay_blockio::{BlockFile, BlockQueue, Config, Finished, Kind, Operation, Port};
+use forebay_blockio::{BlockFile, BlockQueue, Config, Finished, Keeper, Kind, Operation, Port};
 use forebay_memory::{Config as RegionConfig, Lease, Region};
 use rustix::io::Errno;
 
@@ -52,8 +52,9 @@ pub(super) struct Files {
     /// Whose turn it is, where there is no memory for it yet.
     held: Option<(ReadId, Room)>,
     finished: Vec<Finished>,
-    /// Lists that reads used, for others.
+    /// Lists that reads used, and leases of the block that batches kept, for others.
     spare: Vec<Vec<Run>>,
+    keepers: Vec<Keeper>,
     /// Memory came back, or reads have ended.
     moved: bool,
     failure: Option<String>,
@@ -101,7 +102,8 @@ impl Files {
         }
         for ended in finished.drain(..) {
             let number = u32::try_from(ended.ticket).expect("a number of a flight");
-            if ended.keeper.is_some() {
+            if let Some(keeper) = ended.keeper {
+                self.keepers.push(keeper);
                 self.ended(shard, number, ready);
             } else {
                 self.lose(shard, number, ready);
@@ -121,6 +123,7 @@ impl Files {
                 return;
             }
             if !shard.is_wanted(read) {
+                shard.give_up(read);
                 continue;
             }
             if let Some(why) = self.failure.clone() {
@@ -204,7 +207,8 @@ impl Files {
             runs,
         };
         let number = self.flights.insert(flight).index;
-        let keeper = Box::new(ring.block.clone());
+        let kept = self.keepers.pop();
+        let keeper = kept.unwrap_or_else(|| Box::new(ring.block.clone()));
         let batch = part.batch(&ring.block, file.clone());
         let batch = match batch {
             Ok(batch) => batch,
@@ -216,7 +220,10 @@ impl Files {
         };
         match ring.port.submit(batch, keeper, u64::from(number)) {
             Ok(None) => {}
-            Ok(Some(_)) => self.ended(shard, number, ready),
+            Ok(Some(keeper)) => {
+                self.keepers.push(keeper);
+                self.ended(shard, number, ready);
+            }
             // The kernel may have it, and what was submitted before.
             Err(error) => self.fail(shard, ready, &error),
         }

@@ -1,13 +1,23 @@
 //! A connection until it is a peer: the transport's handshake, and one message each way.
+//!
+//! Whoever shows no token, or a wrong one, is told so in the words of a refusal. It may be about to send its hello; closed
+//! with that unread, the socket would be reset, and the words lost with it. So it is for the client to close.
+use std::mem::MaybeUninit;
+
+use forebay_transport::error::Fault;
 use forebay_transport::limit::Limits;
 use forebay_transport::messages::state::State;
-use forebay_transport::{Admission, Delivered, Wire};
+use forebay_transport::stream::Stream;
+use forebay_transport::{Admission, Delivered, Violation, Wire};
 
 use crate::error::Error;
 use crate::greeting::{Hello, Welcome};
 
 /// Largest hello that is taken from somebody unknown.
 const HELLO_BYTES_MAX: u64 = 4096;
+/// Receives of one turn of what nobody looks at any more, and the bytes of one.
+const DISCARDS_A_TURN: usize = 16;
+const DISCARDED_BYTES: usize = 4096;
 
 /// What is to be done with a guest after a step.
 pub(super) enum Verdict {
@@ -15,8 +25,8 @@ pub(super) enum Verdict {
     Stay,
     /// It said what it wants: answer it by [`Guest::welcome`] or [`Guest::refuse`].
     Asks(Hello),
-    /// It has its answer: its stream is a peer's now.
-    Admitted(Wire),
+    /// It has its answer: its stream is a peer's now, with as many slots as it was granted.
+    Admitted(Wire, u32),
     /// It ends.
     Leave(String),
 }
@@ -25,27 +35,32 @@ pub(super) enum Verdict {
 pub(super) struct Guest {
     state: State<Wire>,
     answered: bool,
+    /// Slots that it was granted.
+    slots: u32,
     refused: Option<String>,
+    /// It has no token, and is to close.
+    turned_away: bool,
 }
 
 impl Guest {
     pub(super) fn new(wire: Wire, admission: Admission) -> Self {
-        let limits = Limits {
-            frame_bytes_max: HELLO_BYTES_MAX,
-            ..Limits::of_messages()
-        };
-        let mut state = State::new(wire, limits, admission, None);
+        let mut state = State::new(wire, limits(), admission, None);
         state.flush();
         Self {
             state,
             answered: false,
+            slots: 0,
             refused: None,
+            turned_away: false,
         }
     }
 
     /// Receive and send what can be. Once it is answered nothing is received: what comes then is the peer's.
     pub(super) fn step(&mut self) -> Verdict {
         self.state.flush();
+        if self.turned_away {
+            return self.see_off();
+        }
         if !self.answered {
             self.state.receive();
             if let Some(message) = self.state.take() {
@@ -53,6 +68,11 @@ impl Guest {
             }
         }
         if let Some(fault) = self.state.end() {
+            if let Fault::Protocol { violation, .. } = &fault
+                && let Some(why) = uninvited(violation)
+            {
+                return self.turn_away(why);
+            }
             return Verdict::Leave(fault.to_error("a client", Delivered::No).to_string());
         }
         if !self.answered || self.wants_write() {
@@ -62,7 +82,7 @@ impl Guest {
             return Verdict::Leave(why);
         }
         match self.state.take_stream() {
-            Some(wire) => Verdict::Admitted(wire),
+            Some(wire) => Verdict::Admitted(wire, self.slots),
             None => Verdict::Leave("it sent more than its hello".to_owned()),
         }
     }
@@ -78,6 +98,7 @@ impl Guest {
     }
 
     pub(super) fn welcome(&mut self, welcome: &Welcome) -> Verdict {
+        self.slots = welcome.slots;
         self.answer(welcome.encode());
         self.step()
     }
@@ -87,6 +108,36 @@ impl Guest {
         self.answer(Welcome::refusal(error));
     }
 
+    /// Refuse one without the token. Its state takes nothing more, so another one says it over the same stream.
+    fn turn_away(&mut self, why: &'static str) -> Verdict {
+        if self.state.outbox.sent() > 0 {
+            self.state.fault = None; // the preface has gone out
+        } else if let Some(wire) = self.state.stream.take() {
+            self.state = State::new(wire, limits(), Admission::Anybody, None);
+        }
+        self.refuse(&Error::Uninvited { why });
+        self.turned_away = true;
+        self.see_off()
+    }
+
+    /// Wait for the client to close, whatever it says until then.
+    fn see_off(&mut self) -> Verdict {
+        let mut unseen = [MaybeUninit::uninit(); DISCARDED_BYTES];
+        let why = || self.refused.clone().unwrap_or_default();
+        let Some(wire) = &mut self.state.stream else {
+            return Verdict::Leave(why());
+        };
+        for _ in 0..DISCARDS_A_TURN {
+            match wire.receive(&mut unseen) {
+                Ok([]) => return Verdict::Leave(why()),
+                Ok(_) => {}
+                Err(fault) if fault.is_transient() => break,
+                Err(_) => return Verdict::Leave(why()),
+            }
+        }
+        Verdict::Stay
+    }
+
     fn answer(&mut self, message: Vec<u8>) {
         self.answered = true;
         self.state.send(&mut vec![message]);
@@ -94,7 +145,7 @@ impl Guest {
 
     /// What its socket is watched for.
     pub(super) fn wants_read(&self) -> bool {
-        !self.answered
+        !self.answered || self.turned_away
     }
 
     pub(super) fn wants_write(&self) -> bool {
@@ -103,7 +154,7 @@ impl Guest {
 
     /// Whether bytes lie in its stream of which the socket says nothing.
     pub(super) fn holds_received(&self) -> bool {
-        !self.answered && self.state.holds_received()
+        self.wants_read() && self.state.holds_received()
     }
 
     pub(super) fn wire(&self) -> Option<&Wire> {
@@ -114,5 +165,21 @@ impl Guest {
         if let Some(wire) = &mut self.state.stream {
             wire.hang_up();
         }
+    }
+}
+
+/// What somebody without the token is told.
+fn uninvited(violation: &Violation) -> Option<&'static str> {
+    match violation {
+        Violation::Token => Some("that is another token than the server was given"),
+        Violation::Uninvited => Some("the server asks for a token, and none was shown"),
+        _ => None,
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        frame_bytes_max: HELLO_BYTES_MAX,
+        ..Limits::of_messages()
     }
 }

@@ -79,23 +79,43 @@ impl Default for Options {
 /// Something that the owner wants done in the thread.
 type Command<K> = Box<dyn FnOnce(&mut Shard<K>, &mut Files) + Send>;
 
+/// What the owner wants done, and how the thread hears of it.
+struct Orders<K> {
+    commands: Vec<Command<K>>,
+    /// Readable once something is to be done besides the sockets.
+    wake: OwnedFd,
+}
+
+impl<K> Orders<K> {
+    fn ring(&self) {
+        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
+    }
+}
+
 /// What the thread and the owner share.
 struct Common<K> {
     tally: Tally,
     closing: AtomicBool,
-    /// Readable once something is to be done besides the sockets.
-    wake: OwnedFd,
-    /// None once the thread takes no more of them.
-    commands: Mutex<Option<Vec<Command<K>>>>,
+    /// None once the thread takes no more of them: its descriptor is closed with the server, whoever keeps that.
+    orders: Mutex<Option<Orders<K>>>,
+    panicked: AtomicBool,
 }
 
 impl<K> Common<K> {
-    fn commands(&self) -> MutexGuard<'_, Option<Vec<Command<K>>>> {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    fn orders(&self) -> MutexGuard<'_, Option<Orders<K>>> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn ring(&self) {
-        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
+/// The end of a server's thread, however it comes: whoever waits for a command hears that it is too late.
+struct Ending<K>(Arc<Common<K>>);
+
+impl<K> Drop for Ending<K> {
+    fn drop(&mut self) {
+        let panicked = std::thread::panicking();
+        self.0.panicked.store(panicked, Ordering::Release);
+        let orders = self.0.orders().take();
+        drop(orders);
     }
 }
 
@@ -128,8 +148,11 @@ impl<K: Send + 'static> Server<K> {
         let common = Arc::new(Common {
             tally: Tally::default(),
             closing: AtomicBool::new(false),
-            wake: wake.map_err(Error::system("eventfd"))?,
-            commands: Mutex::new(Some(Vec::new())),
+            orders: Mutex::new(Some(Orders {
+                commands: Vec::new(),
+                wake: wake.map_err(Error::system("eventfd"))?,
+            })),
+            panicked: AtomicBool::new(false),
         });
         let incarnation = random().map_err(Error::system("getrandom"))?;
         let reactor = Reactor::new(
@@ -141,7 +164,10 @@ impl<K: Send + 'static> Server<K> {
         let reactor = reactor.map_err(Error::system("epoll"))?;
         let thread = Builder::new()
             .name("fb tensor".into())
-            .spawn(move || reactor.run())
+            .spawn(move || {
+                let _ending = Ending(Arc::clone(&reactor.common));
+                reactor.run();
+            })
             .map_err(|error| Error::System {
                 what: "a thread",
                 errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
@@ -160,7 +186,7 @@ impl<K: Send + 'static> Server<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Closed`], [`Error::Panicked`], [`Error::Forked`].
     pub fn run<R: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Shard<K>) -> R + Send + 'static,
@@ -193,20 +219,29 @@ impl<K: Send + 'static> Server<K> {
     ) -> Result<R, Error> {
         self.check()?;
         let (tell, told) = sync_channel(1);
-        let closed = || Error::Closed {
-            what: Arc::clone(&self.name),
+        let closed = || {
+            let what = Arc::clone(&self.name);
+            if self.common.panicked.load(Ordering::Acquire) {
+                return Error::Panicked { what };
+            }
+            Error::Closed { what }
         };
         let command: Command<K> = Box::new(move |shard, files| {
             let outcome = act(shard, files);
             files.retire(shard); // before the owner, who waits, hears that it is done
             _ = tell.send(outcome);
         });
-        match &mut *self.common.commands() {
-            Some(commands) => commands.push(command),
+        match &mut *self.common.orders() {
+            Some(orders) => {
+                orders.commands.push(command);
+                orders.ring();
+            }
             None => return Err(closed()),
         }
-        self.common.ring();
-        told.recv().map_err(|_| closed()) // the thread has ended, and dropped it
+        told.recv().map_err(|_| {
+            self.close(); // the thread ends, and dropped it: only then is it known why
+            closed()
+        })
     }
 
     /// Publish a tensor; of memory in `block` clients of the same host are told where it lies.
@@ -259,7 +294,9 @@ impl<K> Server<K> {
     pub fn stop(&self) {
         if self.epoch == forebay_memory::epoch() {
             self.common.closing.store(true, Ordering::Release);
-            self.common.ring();
+            if let Some(orders) = &*self.common.orders() {
+                orders.ring();
+            }
         }
     }
 

@@ -111,12 +111,10 @@ impl<K: Send> Reactor<K> {
         common: Arc<Common<K>>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(
-            &epoll,
-            &common.wake,
-            EventData::new_u64(WAKE),
-            EventFlags::IN,
-        )?;
+        if let Some(orders) = &*common.orders() {
+            let data = EventData::new_u64(WAKE);
+            epoll::add(&epoll, &orders.wake, data, EventFlags::IN)?;
+        }
         let ways = entrances.into_iter().map(|entrance| Way {
             door: Door::new(entrance.listening),
             tls: entrance.tls,
@@ -174,7 +172,9 @@ impl<K: Send> Reactor<K> {
 
     fn handle(&mut self, data: u64) {
         if data == WAKE {
-            _ = rustix::io::read(&self.common.wake, &mut [0u8; 8]);
+            if let Some(orders) = &*self.common.orders() {
+                _ = rustix::io::read(&orders.wake, &mut [0u8; 8]);
+            }
         } else if data == FILES {
             self.files_woken = true;
         } else if data >= DOORS {
@@ -188,8 +188,8 @@ impl<K: Send> Reactor<K> {
 
     /// Do what the owner wants done.
     fn obey(&mut self) {
-        let commands = match &mut *self.common.commands() {
-            Some(commands) if !commands.is_empty() => std::mem::take(commands),
+        let commands = match &mut *self.common.orders() {
+            Some(orders) if !orders.commands.is_empty() => std::mem::take(&mut orders.commands),
             _ => return,
         };
         for command in commands {
@@ -204,8 +204,6 @@ impl<K: Send> Reactor<K> {
         }
         self.ways.clear();
         self.files.end();
-        let commands = self.common.commands().take();
-        drop(commands); // whoever waits for one hears that it is too late
     }
 
     pub(super) fn tally(&self) -> &Tally {
@@ -307,7 +305,7 @@ impl<K: Send> Reactor<K> {
             };
         }
         match verdict {
-            Verdict::Admitted(wire) => self.admit(place, wire),
+            Verdict::Admitted(wire, slots) => self.admit(place, (wire, slots)),
             Verdict::Leave(why) => {
                 self.tally().fail(&self.tally().refused, why);
                 self.dismiss(place);
@@ -341,12 +339,13 @@ impl<K: Send> Reactor<K> {
         })
     }
 
-    fn admit(&mut self, place: Place, wire: Wire) {
+    fn admit(&mut self, place: Place, (wire, slots): (Wire, u32)) {
         let now = Instant::now();
         let admitted = Channel::new(wire)
             .map_err(|error| error.to_string())
             .and_then(|channel| {
-                let id = self.shard.connect(now).map_err(|error| error.to_string())?;
+                let id = self.shard.connect(slots, now);
+                let id = id.map_err(|error| error.to_string())?;
                 Ok((channel, id))
             });
         let (channel, id) = match admitted {

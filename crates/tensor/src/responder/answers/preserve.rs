@@ -1,0 +1,86 @@
+//! Answers that read rows which are about to change: they are copied before, the others stay as they are.
+use super::{Answers, Body, each_row};
+use crate::table::{Changed, Grounds};
+
+/// Rows that are looked at for one change. What is behind them is copied unseen: so a peer that has us look at more,
+/// and takes nothing, has that once for each of its pulls, and not with every push of the others.
+const LOOKS_MAX: usize = 4096;
+
+impl Answers {
+    /// Copy the answers that read what changes; `readers` of those that wait read that memory.
+    pub(in crate::responder) fn preserve<K>(
+        &mut self,
+        changed: &Changed,
+        mut readers: u32,
+        grounds: &mut Grounds<K>,
+    ) {
+        let mut looks = 0;
+        for at in 0..self.turns.len() {
+            let slot = self.turns[at];
+            let mut index = self.slots[slot as usize].first;
+            while readers > 0
+                && let Some(answer) = self.waiting.get_mut(index)
+            {
+                index = answer.next;
+                looks += 1;
+                if answer.body.ground() != Some(changed.ground) {
+                    continue;
+                }
+                readers -= 1;
+                let indices = &self.slots[slot as usize].indices;
+                if looks > LOOKS_MAX || answer.body.touches(changed, indices, &mut looks) {
+                    answer.body = Body::Owned(answer.body.copy(indices));
+                    grounds.release(changed.ground, self.reader, 1);
+                }
+            }
+            self.settle_indices(slot);
+            if readers == 0 {
+                break;
+            }
+        }
+    }
+}
+
+impl Body {
+    /// Whether it reads what changes, which is in its memory; or has too many rows to look at.
+    fn touches(&self, changed: &Changed, indices: &[u8], looks: &mut usize) -> bool {
+        match *self {
+            Self::Rows { rows, .. } => changed.touches(rows),
+            Self::Gather {
+                tensor,
+                row_bytes,
+                from,
+                rows,
+                ..
+            } => {
+                *looks += rows;
+                *looks > LOOKS_MAX
+                    || each_row(tensor, row_bytes, indices, from, rows)
+                        .any(|row| changed.touches(row))
+            }
+            _ => unreachable!("nobody writes other memory"),
+        }
+    }
+
+    /// Its rows.
+    fn copy(&self, indices: &[u8]) -> Vec<u8> {
+        let mut copy = Vec::new();
+        match *self {
+            Self::Rows { rows, .. } => rows.append_to(&mut copy),
+            Self::Gather {
+                tensor,
+                row_bytes,
+                from,
+                rows,
+                ..
+            } => {
+                copy.reserve_exact(rows * row_bytes);
+                for row in each_row(tensor, row_bytes, indices, from, rows) {
+                    row.append_to(&mut copy);
+                }
+            }
+            _ => unreachable!("nobody writes other memory"),
+        }
+        copy
+    }
+}

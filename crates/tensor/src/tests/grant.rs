@@ -1,0 +1,200 @@
+//! What two honest ends have with each other: messages for a pull, bytes for a request, answers that wait for the grant.
+use super::world::World;
+use crate::wire::{REQUEST_BYTES, RESPONSE_BYTES, RequestHeader, ResponseHeader};
+use crate::{End, Limits, Outcome};
+
+fn world(limits: Limits) -> World {
+    let mut world = World::new(3, limits);
+    world.publish("a", 64, 4);
+    let client = world.connect();
+    world.clients.push(client);
+    world
+}
+
+#[test]
+fn answers_to_names_wait_for_the_grant() {
+    let mut world = world(Limits {
+        grant_bytes: 256,
+        ..Limits::default()
+    });
+    for number in 0..3 {
+        let asked = world.clients[0].requester.look_up(&["a", "b"], number);
+        asked.expect("they can be names");
+    }
+    let mut answered = Vec::new();
+    for waiting in [2, 1, 0] {
+        world.client_sends(0, usize::MAX);
+        let requester = &world.clients[0].requester;
+        assert_eq!(requester.outstanding_with_peer(), (1, 256));
+        assert_eq!(requester.waiting(), waiting);
+        assert!(!requester.wants_write(), "it has to wait");
+        let received = world.shard_receives(0, usize::MAX);
+        received.expect("it keeps to the protocol");
+        world.shard_sends(0, usize::MAX);
+        let received = world.client_receives(0, usize::MAX);
+        received.expect("it keeps to the protocol");
+        let end = world.clients[0].requester.take_end();
+        let Some(End::Over { keeper, result, .. }) = end else {
+            panic!("it has not ended: {end:?}");
+        };
+        let Ok(Outcome::Names(meanings)) = result else {
+            panic!("it went wrong: {result:?}");
+        };
+        assert!(meanings[0].is_ok() && meanings[1].is_err());
+        answered.push(keeper);
+    }
+    assert_eq!(answered, [0, 1, 2]);
+}
+
+/// A look at very many names for each one would keep the shard from everybody else.
+#[test]
+fn two_unknown_names_of_a_request_are_told_their_nearest() {
+    let mut world = world(Limits::default());
+    let names = ["aa", "ab", "a", "ac"];
+    let asked = world.clients[0].requester.look_up(&names, 7);
+    asked.expect("they can be names");
+    world.client_sends(0, usize::MAX);
+    let received = world.shard_receives(0, usize::MAX);
+    received.expect("it keeps to the protocol");
+    world.shard_sends(0, usize::MAX);
+    let received = world.client_receives(0, usize::MAX);
+    received.expect("it keeps to the protocol");
+    let end = world.clients[0].requester.take_end();
+    let Some(End::Over {
+        result: Ok(Outcome::Names(meanings)),
+        ..
+    }) = end
+    else {
+        panic!("it went wrong: {end:?}");
+    };
+    let nearest = meanings.iter().map(|meaning| match meaning {
+        Ok(_) => None,
+        Err(unknown) => Some(unknown.nearest.len()),
+    });
+    assert_eq!(
+        nearest.collect::<Vec<_>>(),
+        [Some(1), Some(1), None, Some(0)]
+    );
+}
+
+/// The requests in what a client sent: their bytes and their entries.
+fn requests(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let (mut at, mut found) = (0, Vec::new());
+    while at < bytes.len() {
+        let header = RequestHeader::decode(&bytes[at..]).expect("a header");
+        let whole = REQUEST_BYTES + usize::try_from(header.bytes).expect("few");
+        found.push((whole, usize::from(header.entries)));
+        at += whole;
+    }
+    found
+}
+
+/// Their headers in what a shard sent.
+fn responses(bytes: &[u8]) -> Vec<ResponseHeader> {
+    let (mut at, mut found) = (0, Vec::new());
+    while at < bytes.len() {
+        let header = ResponseHeader::decode(&bytes[at..]).expect("a header");
+        at += RESPONSE_BYTES + usize::try_from(header.bytes).expect("few");
+        found.push(header);
+    }
+    found
+}
+
+/// Submit so many pulls at once, and count the messages of both ways.
+fn messages_of(pulls: u64) -> (Vec<(usize, usize)>, usize) {
+    let mut world = world(Limits::default());
+    for row in 0..pulls {
+        let asked = world.submit(0, 0, vec![row % 64], None, true);
+        asked.expect("it is inside");
+    }
+    world.client_sends(0, usize::MAX);
+    let up = requests(world.clients[0].up.make_contiguous());
+    let received = world.shard_receives(0, usize::MAX);
+    received.expect("it keeps to the protocol");
+    while world.shard_sends(0, usize::MAX) > 0 {}
+    let down = responses(world.clients[0].down.make_contiguous()).len();
+    world.drain();
+    assert!(
+        world
+            .jobs
+            .iter()
+            .all(|job| matches!(job.result, Some(Ok(_))))
+    );
+    assert_eq!(world.clients[0].requester.outstanding(), 0);
+    (up, down)
+}
+
+/// One request and one answer; no message frees a slot, and none registers anything.
+#[test]
+fn a_pull_costs_two_messages_and_40_bytes_of_request() {
+    assert_eq!(messages_of(1), (vec![(40, 1)], 1));
+}
+
+/// Behind the header, which is 16 bytes for up to 256 of them.
+#[test]
+fn pulls_that_travel_together_have_24_bytes_of_a_request_each() {
+    assert_eq!(messages_of(2), (vec![(16 + 2 * 24, 2)], 2));
+    assert_eq!(messages_of(256), (vec![(16 + 256 * 24, 256)], 256));
+    let (requests, answers) = messages_of(300);
+    assert_eq!(requests, [(16 + 256 * 24, 256), (16 + 44 * 24, 44)]);
+    assert_eq!(answers, 300);
+}
+
+/// Of a pull in several pieces, one of which was answered: the others are named, with their slots.
+#[test]
+fn a_cancel_names_the_pieces_that_have_not_come() {
+    let mut world = world(Limits {
+        piece_bytes: 16,
+        entries_max: 2,
+        ..Limits::default()
+    });
+    let long = world.submit(0, 0, (0..5).collect(), None, true);
+    let long = long.expect("it is inside");
+    let other = world.submit(0, 0, vec![9], None, true);
+    let other = other.expect("it is inside");
+    world.client_sends(0, usize::MAX);
+    let received = world.shard_receives(0, usize::MAX);
+    received.expect("it keeps to the protocol");
+    world.shard_sends(0, usize::MAX);
+    let answers = responses(world.clients[0].down.make_contiguous());
+    let received = world.client_receives(0, RESPONSE_BYTES + 16);
+    received.expect("it keeps to the protocol");
+    let before = world.clients[0].requester.outstanding();
+    world.cancel(long);
+    world.client_sends(0, usize::MAX);
+    let canceled = requests(world.clients[0].up.make_contiguous()).len();
+    assert_eq!((answers.len(), before, canceled), (6, 5, 4));
+    world.drain();
+    assert!(matches!(world.jobs[other].result, Some(Ok(_))));
+    assert!(world.jobs[long].keeper_back);
+    world.shard.disconnect(world.clients[0].peer);
+}
+
+/// Otherwise each byte of it would be a system call of its own.
+#[test]
+fn a_refusal_beside_a_large_answer_is_received_at_once() {
+    let mut world = World::new(3, Limits::default());
+    world.publish("large", 64, 256);
+    world.publish("gone", 4, 4);
+    let client = world.connect();
+    world.clients.push(client);
+    world.shard.drop_tensor("gone").expect("it is there");
+    world.drop_model("gone");
+    let refused = world.submit(0, 1, vec![1], None, true);
+    let refused = refused.expect("it is inside");
+    let large = world.submit(0, 0, (0..64).collect(), None, true);
+    large.expect("it is inside");
+    world.client_sends(0, usize::MAX);
+    let received = world.shard_receives(0, usize::MAX);
+    received.expect("it keeps to the protocol");
+    world.shard_sends(0, usize::MAX);
+    let mut calls = 0;
+    while world.jobs[refused].ends == 0 {
+        calls += 1;
+        let received = world.client_receives(0, usize::MAX);
+        received.expect("it keeps to the protocol");
+        world.take_ends(0);
+    }
+    assert!(calls <= 2, "{calls} calls for a header and its text");
+    world.drain();
+}
