@@ -85,6 +85,28 @@ def test_a_read_only_out_is_refused(face: Face) -> None:
     assert not out.any()
 
 
+@pytest.mark.parametrize("kind", ["writable", "contiguous"])
+def test_an_out_for_a_whole_tensor_is_refused_by_name(face: Face, kind: str) -> None:
+    """Also where nothing is looked at in Python, in every kind of call."""
+    out = np.zeros((100, 10), "f4") if kind == "writable" else np.zeros((10, 100), "f4").T
+    out.flags.writeable = kind != "writable"
+    fits = np.zeros((100, 10), "f4")
+    for method, arguments in (
+        ("pull", ("table", None, out)),
+        ("pull_many", ([("table", None, fits), ("table", None, out)],)),
+    ):
+        with pytest.raises(ConfigError, match=f"tensor 'table': out is not {kind}"):
+            face.call(method, *arguments)
+    assert not out.any()
+    for refused in (
+        lambda: list(face.client.pull_each([("table", None, out)])),
+        lambda: face.client.plan([("table", None, out)]),
+    ):
+        with pytest.raises(ConfigError, match=f"tensor 'table': out is not {kind}"):
+            refused()
+    assert same(face.call("pull", "table"), TABLE)
+
+
 @pytest.mark.parametrize("rows", [100, -101, [3, 100], [0, -101], np.array([2**64 - 1], "u8")])
 def test_rows_outside_are_refused_by_name(face: Face, rows: Any) -> None:
     """The message names the row, the tensor and what there is."""
@@ -121,3 +143,17 @@ def test_large_pulls_go_in_pieces(tmp_path: Path) -> None:
         assert same(client.pull("large"), content)
         rows = np.random.default_rng(2).integers(0, 300, 500)
         assert same(client.pull("large", rows), content[rows])
+
+
+def test_a_result_stays_what_it_was(client: TensorClient) -> None:
+    """A thousand further pulls and as many pushes write nowhere but in memory of their own."""
+    with Arena("64MiB") as arena, TensorClient(client.urls, arena=arena) as other:
+        kept = [other.pull("table"), other.pull("table", [7, 3]), client.pull("table", 5)]
+        for number in range(1000):
+            one = other if number % 2 else client
+            one.push("table", number % 100, number)
+            assert (one.pull("table", number % 100) == number).all()
+        assert same(client.pull("table")[:, 0], np.arange(900, 1000, dtype="f4"))
+        for found, rows in zip(kept, (slice(None), [7, 3], 5), strict=True):
+            assert same(found, TABLE[rows])
+        del found, kept

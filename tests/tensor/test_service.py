@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import select
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,7 @@ import forebay
 from forebay.errors import ConfigError
 from forebay.tensor import Tensor, TensorClient, TensorServer
 from tests.tensor.contents import same
-from tests.tensor.shards import until, url_in
+from tests.tensor.shards import PATIENCE_S, until, url_in
 from tests.tensor.test_names import numbered
 
 
@@ -83,12 +87,52 @@ class Adder(forebay.Service):
 
 
 def test_a_server_of_a_program_serves_while_python_computes(tmp_path: Path) -> None:
-    """The thread that answers takes no lock of the interpreter."""
-    with TensorServer({"rows": Tensor((10, 2))}, "tcp://127.0.0.1:0") as server:
-        assert server.url.startswith("tcp://127.0.0.1:")
-        assert repr(server) == f"<TensorServer at {server.url}>"
-        with TensorClient(server.url) as client:
-            client.push("rows", None, 1)
-            until(lambda: server.metrics()["peers"] == 1)
+    """The thread that answers takes no lock of the interpreter, which a call in C holds here.
+
+    The client is another process; the lock is held until it has said that all is answered.
+    """
+    url = f"unix://{tmp_path}/server.sock"
+    program = (
+        "import sys\n"
+        "from forebay.tensor import TensorClient\n"
+        f"with TensorClient({url!r}, fabric='stream', liveness=1000) as client:\n"
+        "    client.tensor('rows')\n"
+        "    sys.stdout.write('r'); sys.stdout.flush(); sys.stdin.readline()\n"
+        "    for number in range(50):\n"
+        "        client.push('rows', 3, number)\n"
+        "        assert (client.pull('rows')[3] == number).all()\n"
+        "    sys.stdout.write('d'); sys.stdout.flush()\n"
+    )
+    with (
+        TensorServer({"rows": Tensor((10, 2))}, url) as server,
+        subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as client,
+    ):
+        assert repr(server) == f"<TensorServer at {url}>"
+        assert client.stdin is not None
+        assert client.stdout is not None
+        assert client.stdout.read(1) == b"r"
+        client.stdin.write(b"\n")
+        client.stdin.flush()
+        assert readable_with_the_lock(client.stdout.fileno()), "it waited for the interpreter"
+        assert client.stdout.read(1) == b"d"
+        client.stdin.close()
+        assert client.wait(PATIENCE_S) == 0
         until(lambda: server.metrics()["peers"] == 0)
     server.close()
+
+
+class _PollDescriptor(ctypes.Structure):
+    _fields_ = (
+        ("fd", ctypes.c_int),
+        ("events", ctypes.c_short),
+        ("revents", ctypes.c_short),
+    )
+
+
+def readable_with_the_lock(descriptor: int) -> bool:
+    """Wait until it can be read, by poll(2), and hold the interpreter's lock meanwhile."""
+    asked = _PollDescriptor(descriptor, select.POLLIN, 0)
+    poll = ctypes.PyDLL(None).poll  # PyDLL keeps the lock, which CDLL lets go of
+    return bool(poll(ctypes.byref(asked), 1, int(PATIENCE_S * 1000)) == 1)

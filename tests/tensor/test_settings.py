@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,16 @@ def test_one_slot_is_enough(tmp_path: Path) -> None:
         found = client.pull_many([("table", [row, 99 - row]) for row in range(100)])
         for row, rows in enumerate(found):
             assert same(rows, TABLE[[row, 99 - row]])
+
+
+@pytest.mark.parametrize("slots", [-1, 0, 1025, 1 << 70, 2.5, "4", None])
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_slots_that_a_server_cannot_grant(tmp_path: Path, kind: str, slots: Any) -> None:
+    """Refused before it listens: nothing of it is left, and its place is free."""
+    url = f"unix://{tmp_path}/server.sock" if kind == "unix" else "tcp://127.0.0.1:0"
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ConfigError, match="slots is"):
+        TensorServer({}, url, slots=slots)
+    assert len(os.listdir("/proc/self/fd")) == before
+    with TensorServer({}, url, slots=1024) as server:
+        assert server.metrics()["peers"] == 0

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +22,14 @@ from forebay.tensor import Tensor, TensorClient, TensorServer
 from tests.tensor.conftest import TABLE
 from tests.tensor.contents import ASKED, CONTENTS, picked, same
 from tests.tensor.faces import FACES, face_of
-from tests.tensor.shards import ServerProcess, serving, until, url_in
+from tests.tensor.shards import PATIENCE_S, ROOT, ServerProcess, serving, until, url_in
 
 pytestmark = pytest.mark.parametrize("fabric", ["auto"], indirect=True)
 
 URLS = ("unix", "tcp")
+
+WRITES = 3000
+"""Of half a megabyte each: enough that two processes are at it together for a long while."""
 
 
 def served_at(kind: str, folder: Path) -> str:
@@ -191,30 +199,40 @@ def test_plans_read_their_row_numbers_anew(tmp_path: Path) -> None:
 
 
 def test_pulls_beside_writes_are_of_one_version(tmp_path: Path) -> None:
-    """A reader sees a write wholly or not at all, however fast the owner writes."""
-    writes = 300
-    made = Tensor((64, 256), "i8", initial=0)
-    with (
-        serving(tmp_path, {"table": made}) as [server],
-        TensorClient(url_in(tmp_path), shards=1) as client,
-    ):
-        ref = client.tensor("table")
-        out = np.empty((64, 256), "i8")
-
-        def write() -> None:
-            for version in range(1, writes + 1):
+    """A reader in another process sees a write wholly or not at all, however fast the owner is."""
+    made = Tensor((64, 1024), "i8", initial=0)
+    with serving(tmp_path, {"table": made}) as [server]:
+        url = f"unix://{tmp_path}/0.sock"
+        with puller(url, "auto", WRITES) as process:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            for version in range(1, WRITES + 1):
                 server.write("table", None, version)
+            told = json.loads(process.communicate(timeout=PATIENCE_S)[0])
+    assert (told["mixed"], told["back"]) == (0, 0)
+    assert told["shm"] > 0
+    # Some versions between the first and the last: the two were at work at once.
+    assert told["versions"] > 2
 
-        writer = threading.Thread(target=write)
-        writer.start()
-        last = -1
-        while last < writes:
-            client.pull(ref, None, out)
-            value = int(out[0, 0])
-            assert (out == value).all()
-            assert value >= last
-            last = value
-        writer.join()
+
+@contextmanager
+def puller(url: str, fabric: str, end: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that is about to pull until it sees a number, and tells what it saw."""
+    arguments = ["tests.tensor.puller_program", url, fabric, str(end)]
+    with subprocess.Popen(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def test_threads_share_what_is_mapped(tmp_path: Path) -> None:

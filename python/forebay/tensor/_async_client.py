@@ -20,7 +20,7 @@ __all__ = ["AsyncTensorClient"]
 
 
 class AsyncTensorClient:
-    """A client in one event loop; made by `async with TensorClient(...)`.
+    """A client in one event loop; made by `async with TensorClient(...)`, shared by its tasks.
 
     The methods are those of `TensorClient`, awaited: same arguments, results and errors. It has
     connections of its own, made on first use, so the loop waits behind no thread.
@@ -45,10 +45,15 @@ class AsyncTensorClient:
         """Where the shards are, the first row's first."""
         return self.client.urls
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._shards.closed
+
     async def tensor(self, name: str, *, timeout: float | None = None) -> TensorRef:
         """Look a tensor up; see `TensorClient.tensor`."""
         await self._shards.names(name, timeout)
-        ref = self._shards.book.find(name)
+        ref = self._shards.book.ref(name)
         if ref is None:
             raise StaleError(f"tensor {name!r} was replaced while it was looked up; try again")
         return ref
@@ -111,6 +116,7 @@ class AsyncTensorClient:
     async def aclose(self) -> None:
         """Close the connections of this loop; what is outstanding ends with `ClosedError`.
 
+        For all tasks of the loop; leaving `async with` closes it when nobody else has entered.
         Idempotent, and never waits.
         """
         self._shards.close()

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core, _forks
-from forebay.errors import ClosedError, StaleError
+from forebay.errors import ConfigError
+from forebay.tensor._connections import RESTARTS_MAX, Connections, portions
 from forebay.tensor._futures import tickets
 from forebay.tensor._greet import greet
+from forebay.tensor._limit import Limit
 from forebay.tensor._outcome import Arrivals, cancel, raise_failure, take_versions
-from forebay.tensor._ref import Book, too_restless
-from forebay.tensor._shards import NAMES_MAX, RESTARTS_MAX, Settings, alive
+from forebay.tensor._ref import too_restless
+from forebay.tensor._shards import Settings
 from forebay.tensor._work import Work, check_versions
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncShards"]
 
 
-class AsyncShards:
+class AsyncShards(Connections[asyncio.Event]):
     """What the asyncio face of a client has: connections, names, and a port to its loop.
 
     The port's one descriptor is readable when something came for any of the connections.
@@ -31,21 +33,17 @@ class AsyncShards:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.book = Book(settings.urls)
-        self._links: list[_core.TensorLink | None] = [None] * len(settings.urls)
-        self._locks = [asyncio.Lock() for _ in settings.urls]
+        super().__init__(settings)
         self._loop = asyncio.get_running_loop()
         self._port = _core.TensorPort()
         self._descriptor = self._port.fileno()
         self._loop.add_reader(self._descriptor, self._turn)
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._closed = self._forked = False
         _forks.watch(self)
 
     async def run(self, make: Make, timeout: float | None, versions: Any = None) -> list[Any]:
         """Carry a call out; its arrays. If cancelled, let go of it."""
-        work, links = await self.ready(make, timeout)
+        work, links, timeout = await self.ready(make, timeout)
         if versions is not None:
             check_versions(versions, len(work.arrays))
         batches: list[_core.TensorBatch] = []
@@ -60,7 +58,7 @@ class AsyncShards:
 
     async def each(self, make: Make, timeout: float | None) -> AsyncIterator[tuple[int, Any]]:
         """Carry pulls out, and give each that is whole."""
-        work, links = await self.ready(make, timeout)
+        work, links, timeout = await self.ready(make, timeout)
         arrivals = Arrivals(self.book, work)
         batches: list[_core.TensorBatch] = []
         started: list[tuple[int, _core.TensorBatch]] = []
@@ -73,47 +71,40 @@ class AsyncShards:
                     for item in arrivals.take(shard, batch, batch.arrived()):
                         yield item, work.arrays[item]
                 if arrivals.left:
-                    self._refuse_over()
+                    self.refuse_over()
                     await news
         finally:
             for ticket, _ in started:
                 self._waiting.pop(ticket, None)
             cancel(batches)
 
-    async def ready(self, make: Make, timeout: float | None) -> tuple[Work, Links]:
+    async def ready(self, make: Make, timeout: float | None) -> tuple[Work, Links, float | None]:
         """Make a call ready; see `Shards.ready`."""
-        book = self.book
+        book, limit = self.book, Limit(timeout)
         for _ in range(RESTARTS_MAX):
             work = make(book)
             if work.missing:
-                await self._look_up(sorted(set(work.missing)), timeout)
+                await self._look_up(sorted(set(work.missing)), limit)
                 continue
-            links = {shard: await self._link(shard, timeout) for shard in work.parts}
+            links = {shard: await self._link(shard, limit) for shard in work.parts}
             if work.epoch == book.epoch:
-                return work, links
+                return work, links, limit.left()
         raise too_restless(self.settings.urls)
 
     async def names(self, name: str, timeout: float | None) -> None:
         """Look one name up, unless it is known."""
+        limit = Limit(timeout)
         for shard in range(len(self._links)):
-            await self._link(shard, timeout)
+            await self._link(shard, limit)
         if self.book.find(name) is None:
-            await self._look_up([name], timeout)
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """Of each connection that is open."""
-        return [link.metrics() for link in self._links if link is not None and not link.closed]
+            await self._look_up([name], limit)
 
     def close(self) -> None:
         """Close the connections; who waits gets `ClosedError`. Idempotent."""
         if self._closed:
             return
-        self._closed = True
         self._loop.remove_reader(self._descriptor)
-        for shard, link in enumerate(self._links):
-            self._links[shard] = None
-            if link is not None:
-                link.close()
+        self._shut()
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
@@ -122,10 +113,8 @@ class AsyncShards:
 
     def _forget(self) -> object:
         """In a forked child: refuse everything; returns what must not be dropped there."""
-        before = (self._links, self._port, self._waiting)
-        self._links = [None] * len(self._links)
+        before = (self._port, self._waiting, self._leave_behind())
         self._waiting = {}
-        self._closed = self._forked = True
         return before
 
     def _start(
@@ -142,16 +131,19 @@ class AsyncShards:
         for shard, entries in work.parts.items():
             ticket = next(tickets)
             pulls, pushes = ((), entries) if work.pushes else (entries, ())
-            batch = links[shard].start(
-                self._port, ticket, pulls, pushes, each=each, timeout=timeout
-            )
+            start = links[shard].start
+            try:
+                batch = start(self._port, ticket, pulls, pushes, each=each, timeout=timeout)
+            except ConfigError:
+                work.check_outs()
+                raise
             batches.append(batch)
             started.append((ticket, batch))
         return started
 
     async def _done(self, ticket: int, batch: _core.TensorBatch) -> None:
         while not batch.done:
-            self._refuse_over()
+            self.refuse_over()
             future = self._waiting[ticket] = self._loop.create_future()
             try:
                 await future
@@ -164,46 +156,46 @@ class AsyncShards:
             if future is not None and not future.done():
                 future.set_result(None)
 
-    async def _link(self, shard: int, timeout: float | None) -> _core.TensorLink:
-        link = self._links[shard]
-        if link is not None and alive(link):
+    async def _link(self, shard: int, limit: Limit) -> _core.TensorLink:
+        link = self._usable(shard)
+        if link is not None:
             return link
-        self._refuse_over()
-        async with self._locks[shard]:
-            link = self._links[shard]
-            if link is None or not alive(link):
-                # Not closed: what is outstanding there is to end with what it broke of.
-                self._links[shard] = None
-                link = await greet(self.settings, shard, timeout, self._refuse_over)
-                if self._closed:
-                    link.close()
-                    self._refuse_over()
-                self.book.connected(shard, link.incarnation)
-                self._links[shard] = link
-            return link
+        limit = limit.within(self.settings.config.connect_timeout)
+        while link is None:
+            self.refuse_over()
+            mine = asyncio.Event()
+            theirs = self._opening.setdefault(shard, mine)
+            if theirs is mine:
+                try:
+                    return self._usable(shard) or await self._renew(shard, limit)
+                finally:
+                    self._opened(shard, mine)
+            try:
+                async with asyncio.timeout(limit.left()):
+                    await theirs.wait()
+            except TimeoutError:
+                raise self._late(shard, limit) from None
+            link = self._usable(shard)
+        return link
 
-    async def _look_up(self, names: list[str], timeout: float | None) -> None:
-        for begin in range(0, len(names), NAMES_MAX):
-            some = names[begin : begin + NAMES_MAX]
-            links = [await self._link(shard, timeout) for shard in range(len(self._links))]
+    async def _renew(self, shard: int, limit: Limit) -> _core.TensorLink:
+        # Not closed: what is outstanding there is to end with what it broke of.
+        self._links[shard] = None
+        return self._adopt(shard, await greet(self.settings, shard, limit.left(), self.refuse_over))
+
+    async def _look_up(self, names: list[str], limit: Limit) -> None:
+        limit.begin()
+        for some in portions(names):
+            links = [await self._link(shard, limit) for shard in range(len(self._links))]
             epoch = self.book.epoch
             batches: list[tuple[int, _core.TensorBatch]] = []
             try:
                 for link in links:
                     ticket = next(tickets)
-                    started = link.start_look_up(self._port, ticket, some, timeout=timeout)
+                    started = link.start_look_up(self._port, ticket, some, timeout=limit.left())
                     batches.append((ticket, started))
                 for ticket, batch in batches:
                     await self._done(ticket, batch)
             finally:
                 cancel([batch for _, batch in batches])
             self.book.learn(some, [batch.meanings() for _, batch in batches], epoch)
-
-    def _refuse_over(self) -> None:
-        if self._forked:
-            raise StaleError(
-                "this tensor client was made by another process, which this one was forked from;"
-                " make one here"
-            )
-        if self._closed:
-            raise ClosedError("the tensor client is closed; make another one")

@@ -13,12 +13,13 @@ from forebay.tensor import _futures
 from forebay.tensor._addresses import addresses
 from forebay.tensor._blocking import each, run
 from forebay.tensor._calls import METHODS, Calls, Make
+from forebay.tensor._loops import Loops
 from forebay.tensor._near import pull_few, pull_near
 from forebay.tensor._numpy import Array
 from forebay.tensor._plan import PullPlan
 from forebay.tensor._ref import TensorRef
 from forebay.tensor._shards import Settings, Shards, summed
-from forebay.tensor._work import Op, check_versions
+from forebay.tensor._work import Op, Work, check_versions
 
 if TYPE_CHECKING:
     from forebay.memory import Arena
@@ -44,8 +45,10 @@ class TensorClient:
     read as if it were filled.
 
     Threads: any, also at once; one waits for the sockets and the others for it. A forked child gets
-    `StaleError` and makes a client of its own. `with` closes at the end; `async with` gives the
-    asyncio face, `AsyncTensorClient`, with connections of its own.
+    `StaleError` and makes a client of its own.
+    `with` closes at the end. `async with` gives the asyncio face, `AsyncTensorClient`: one for each
+    event loop, with connections of its own, which close when the last task that entered has left.
+    That closes nothing that threads and futures use, so a client of both is closed by `close`.
 
     Args:
         url: `tcp://host:port`, `tls://host:port` or `unix:///path`. With `shards`, that of all:
@@ -74,7 +77,7 @@ class TensorClient:
     Every method that waits raises, besides its own:
         BrokenError: a server cannot be reached, asks for another token, died, or was silent; the
             message names it, and `.delivered` says whether pushes may have been applied.
-        DeadlineError: `timeout` seconds have passed.
+        DeadlineError: `timeout` seconds have passed, with those of connecting and looking names up.
         StaleError: a tensor was dropped or replaced; its next use looks the name up again.
         ClosedError: the client was closed.
         ProtocolError: the other side is no tensor server, or lies.
@@ -107,7 +110,7 @@ class TensorClient:
         self._calls = Calls(arena)
         self._settings = Settings(addresses(url, shards), config, tls, token)
         self._shards = Shards(self._settings)
-        self._entered: list[AsyncTensorClient] = []
+        self._loops = Loops()
         self._futures: _futures.Futures | None = None
         _forks.watch(self)
 
@@ -132,7 +135,7 @@ class TensorClient:
             ConfigError: there is none; the message has the nearest names.
         """
         self._shards.names(name, timeout)
-        ref = self._shards.book.find(name)
+        ref = self._shards.book.ref(name)
         if ref is None:
             raise StaleError(f"tensor {name!r} was replaced while it was looked up; try again")
         return ref
@@ -257,8 +260,8 @@ class TensorClient:
             As `pull`, of the one whose turn it is. That cancels the rest, as leaving early does.
         """
         shards = self._shards
-        work, links = shards.ready(self._calls.pull_many(pulls), timeout)
-        return each(self, work, links, timeout)
+        work, links, timeout = shards.ready(self._calls.pull_many(pulls), timeout)
+        return _told(work, each(self, work, links, timeout))
 
     def plan(self, pulls: Iterable[Any], *, timeout: float | None = None) -> PullPlan:
         """Prepare pulls that are made again and again: then they cost one call of the core.
@@ -300,9 +303,13 @@ class TensorClient:
                 f"there is no method {method!r} to submit; give one of {', '.join(METHODS)}"
             )
         make = getattr(self._calls, method)(*arguments, **options)
-        work, links = self._shards.ready(make, timeout)
+        work, links, timeout = self._shards.ready(make, timeout)
         futures = self._enter()
-        return futures.submit(self, work, links, timeout, single=method == "pull")
+        try:
+            return futures.submit(self, work, links, timeout, single=method == "pull")
+        except ConfigError:
+            work.check_outs()
+            raise
 
     def metrics(self) -> dict[str, Any]:
         """What the connections of threads and futures have: outstanding, waiting, bytes.
@@ -313,7 +320,7 @@ class TensorClient:
         server's arena). shm_chunks: pieces of servers' arenas that are mapped now.
         fabric: "shm", or "stream: " and why nothing comes from shared memory.
         """
-        return summed([link.metrics() for link in self._shards.opened() if not link.closed])
+        return summed(self._shards.metrics())
 
     def close(self) -> None:
         """Close the connections; what is outstanding ends with `ClosedError`. Idempotent."""
@@ -331,36 +338,45 @@ class TensorClient:
         self.close()
 
     async def __aenter__(self) -> AsyncTensorClient:
-        """Return the client's asyncio face for the running loop."""
-        from forebay.tensor._async_client import AsyncTensorClient
-
-        self._entered.append(AsyncTensorClient(self))
-        return self._entered[-1]
+        """Return the client's asyncio face for the running loop, the same for all of its tasks."""
+        self._shards.refuse_over()
+        return self._loops.enter(self)
 
     async def __aexit__(self, *_: object) -> None:
-        """Leave the loop, and close the client."""
-        try:
-            await self._entered.pop().aclose()
-        finally:
-            if not self._entered:
-                self.close()
+        """Leave the loop: its face closes with the last task that leaves.
+
+        Other loops have faces of their own. What threads and futures use stays open until `close`.
+        """
+        await self._loops.leave()
 
     def _enter(self) -> _futures.Futures:
         """The thread of futures, which this client uses from now on."""
         return self._futures or _futures.enter(self)
 
     def _run(self, make: Make, timeout: float | None, versions: Any = None) -> list[Any]:
-        work, links = self._shards.ready(make, timeout)
+        work, links, timeout = self._shards.ready(make, timeout)
         if versions is not None:
             check_versions(versions, len(work.arrays))
-        run(self, work, links, timeout, versions)
+        try:
+            run(self, work, links, timeout, versions)
+        except ConfigError:
+            work.check_outs()
+            raise
         return work.arrays
 
     def _forget(self) -> tuple[object, ...]:
         """In a forked child: refuse everything; returns what must not be dropped there."""
-        before = (self._futures, self._shards.forget())
-        self._futures = None
+        before = (self._futures, self._loops, self._shards.forget())
+        self._futures, self._loops = None, Loops()
         return before
 
     def __repr__(self) -> str:
         return f"<TensorClient of {', '.join(self._settings.urls)}>"
+
+
+def _told(work: Work, items: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    try:
+        yield from items
+    except ConfigError:
+        work.check_outs()
+        raise

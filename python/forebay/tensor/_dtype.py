@@ -30,7 +30,7 @@ def tensor_dtype(given: Any) -> np.dtype[Any]:
         raise ConfigError(f"dtype {dtype} holds Python objects, which no other process can use")
     if dtype.itemsize == 0:
         raise ConfigError(f"dtype {dtype} has no bytes; give one with a length, such as 'S8'")
-    if dtype_of(described(dtype)) != dtype:
+    if not _survives(dtype):
         raise ConfigError(
             f"dtype {dtype} does not survive being written down; use numpy's own types, and fields"
             " in the order of their offsets"
@@ -58,17 +58,44 @@ def described(dtype: np.dtype[Any]) -> str:
     return text
 
 
-def dtype_of(text: str) -> np.dtype[Any]:
-    """The dtype that a text describes.
+def dtype_of(text: str, item_bytes: int, whose: str) -> np.dtype[Any]:
+    """The dtype that a server tells, which is believed of nothing that could harm its client.
+
+    A dtype with Python objects in it would have the server's bytes received into pointers.
+
+    Args:
+        text: as `described` writes it.
+        item_bytes: of an element, as the server says too.
+        whose: the tensor and the server, for the message.
 
     Raises:
-        ProtocolError: it describes none, so the peer is no server of ours.
+        ProtocolError: it describes none that a server of ours could have.
     """
     try:
-        found: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(text))
-    except (ValueError, SyntaxError, TypeError) as error:
-        raise ProtocolError(f"the dtype of a tensor is told as {text[:80]!r}: {error}") from error
+        found = _parsed(text)
+        if found.itemsize != item_bytes:
+            raise ValueError(f"that has {found.itemsize} bytes, and {item_bytes} are told")
+    except Exception as error:  # whatever numpy makes of a text that was made up
+        raise ProtocolError(
+            f"{whose}: its dtype is told as {text[:80]!r}: {error or type(error).__name__}"
+        ) from error
     return found
+
+
+def _parsed(text: str) -> np.dtype[Any]:
+    found: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(text))
+    if found.hasobject:
+        raise ValueError("that holds Python objects")
+    if found.itemsize == 0 or found.subdtype is not None:
+        raise ValueError("that is no dtype of an array's elements")
+    return found
+
+
+def _survives(dtype: np.dtype[Any]) -> bool:
+    try:
+        return _parsed(described(dtype)) == dtype
+    except (ValueError, SyntaxError, TypeError):
+        return False
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:

@@ -40,32 +40,27 @@ def pull_near(
     Raises:
         ConfigError, OutOfRangeError: as `TensorClient.pull`.
     """
-    if (
-        rows is None
-        and type(tensor) is TensorRef
-        and tensor.near is link
-        and type(out) is _ARRAY
-        and out.dtype is tensor.dtype
-        and out.shape == tensor.shape
-    ):
+    if rows is None and type(tensor) is TensorRef and type(out) is _ARRAY:
         # What is pulled in every step. What is checked below costs as much as a copy of 8 KiB.
-        try:
-            return out if link.read(tensor.handles[0], 0, tensor.rows, out) else None
-        except ConfigError:
-            pass  # told below, in the words that other pulls have
-    ref = book.find(tensor)
-    if ref is None:
+        known = tensor.meaning
+        if known.near is link and out.dtype is known.dtype and out.shape == known.shape:
+            try:
+                return out if link.read(known.handle, 0, known.rows, out) else None
+            except ConfigError:
+                pass  # told below, in the words that other pulls have
+    meaning = book.find(tensor)
+    if meaning is None:
         return None
-    first, count, lead = wanted(rows, ref)
+    first, count, lead = wanted(rows, meaning)
     if out is None:
-        out = room(lead + ref.row_shape, ref, arena)
+        out = room(lead + meaning.row_shape, meaning, arena)
     else:
-        check_out(out, lead + ref.row_shape, ref)
-    memory = out.reshape(-1).view(np.uint8) if ref.opaque else out
-    if not link.read(ref.handles[0], first, count, memory):
+        check_out(out, lead + meaning.row_shape, meaning)
+    memory = out.reshape(-1).view(np.uint8) if meaning.opaque else out
+    if not link.read(meaning.handle, first, count, memory):
         return None
-    if not ref.opaque:
-        ref.near = link
+    if not meaning.opaque:
+        meaning.near = link
     return out
 
 

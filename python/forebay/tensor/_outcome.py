@@ -40,7 +40,7 @@ def told(book: Book, work: Work, item: int, error: Exception) -> Exception:
     if isinstance(error, StaleError):
         book.forget(work)
     word = "push" if work.pushes else "pull"
-    error.add_note(f"{word} {item} of {len(work.arrays)}, of tensor {work.refs[item].name!r}")
+    error.add_note(f"{word} {item} of {len(work.arrays)}, of tensor {work.meanings[item].name!r}")
     return error
 
 

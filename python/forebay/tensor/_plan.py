@@ -44,8 +44,10 @@ class _Prepared:
         if self.work is None:
             self.arrays = work.arrays
             self._pulls = tuple(
-                (ref, _rows_of(pull), array)
-                for ref, pull, array in zip(work.refs, self._pulls, work.arrays, strict=True)
+                (meaning.name, _rows_of(pull), array)
+                for meaning, pull, array in zip(
+                    work.meanings, self._pulls, work.arrays, strict=True
+                )
             )
             # With several shards, which of them holds a row is known once the number is.
             self._varies = bool(work.owners) and any(
@@ -91,7 +93,7 @@ class PullPlan:
 
     def prepare(self, timeout: float | None) -> None:
         """Look the names up; done when it is made."""
-        self._client._shards.ready(self._prepared.make, timeout)
+        self._client._shards.ready(self._prepared.make, timeout)[0].check_outs()
 
     def pull(self, *, timeout: float | None = None, versions: Any = None) -> list[Any]:
         """Make the pulls; arguments, result and errors are those of `TensorClient.pull_many`.
@@ -105,7 +107,7 @@ class PullPlan:
             else:
                 return self._prepared.arrays
         client, prepared = self._client, self._prepared
-        work, links = client._shards.ready(prepared.make, timeout)
+        work, links, timeout = client._shards.ready(prepared.make, timeout)
         if versions is not None:
             check_versions(versions, len(work.arrays))
         run(client, work, links, timeout, versions)
@@ -137,7 +139,7 @@ class AsyncPullPlan:
 
     async def prepare(self, timeout: float | None) -> None:
         """Look the names up; done when it is made."""
-        await self._shards.ready(self._prepared.make, timeout)
+        (await self._shards.ready(self._prepared.make, timeout))[0].check_outs()
 
     async def pull(self, *, timeout: float | None = None, versions: Any = None) -> list[Any]:
         """Make the pulls; see `PullPlan.pull`. Cancellation: as `AsyncTensorClient.pull`."""

@@ -13,7 +13,7 @@ from forebay.errors import ConfigError, OutOfRangeError
 from forebay.tensor._numpy import Array, np
 
 if TYPE_CHECKING:
-    from forebay.tensor._ref import TensorRef
+    from forebay.tensor._ref import Meaning
 
 __all__ = ["Wanted", "lent", "wanted"]
 
@@ -26,7 +26,7 @@ _NATIVE = (_SIGNED, _UNSIGNED)
 _most = np.maximum.reduce
 
 
-def wanted(rows: Any, ref: TensorRef) -> Wanted:
+def wanted(rows: Any, meaning: Meaning) -> Wanted:
     """What `rows` means of a tensor.
 
     Raises:
@@ -34,9 +34,9 @@ def wanted(rows: Any, ref: TensorRef) -> Wanted:
         OutOfRangeError: there is no such row.
     """
     if rows is None:
-        return 0, ref.rows, (ref.rows,)
+        return 0, meaning.rows, (meaning.rows,)
     if type(rows) is slice:
-        start, stop, step = rows.indices(ref.rows)
+        start, stop, step = rows.indices(meaning.rows)
         if step == 1:
             count = stop - start if stop > start else 0
             return start, count, (count,)
@@ -46,43 +46,43 @@ def wanted(rows: Any, ref: TensorRef) -> Wanted:
         try:
             number = operator.index(rows)
         except TypeError:
-            rows = _array(rows, ref)
+            rows = _array(rows, meaning)
         else:
-            return _one(number, ref), 1, ()
-    return _numbers(rows, ref), None, rows.shape
+            return _one(number, meaning), 1, ()
+    return _numbers(rows, meaning), None, rows.shape
 
 
-def lent(rows: Any, ref: TensorRef) -> Wanted:
+def lent(rows: Any, meaning: Meaning) -> Wanted:
     """The same for a plan, which reads an array of row numbers anew each time it is used.
 
     Raises:
         ConfigError: it is an array that could not be read where it is.
     """
     if not isinstance(rows, np.ndarray):
-        return wanted(rows, ref)
+        return wanted(rows, meaning)
     if rows.dtype not in _NATIVE or not rows.flags.c_contiguous:
         raise ConfigError(
-            f"tensor {ref.name!r}: row numbers of a plan are read from the array each time, so it"
-            f" has to be contiguous and of int64 or uint64; this one is {rows.dtype}"
+            f"tensor {meaning.name!r}: row numbers of a plan are read from the array each time, so"
+            f" it has to be contiguous and of int64 or uint64; this one is {rows.dtype}"
         )
     return rows.reshape(-1), None, rows.shape
 
 
-def _one(number: int, ref: TensorRef) -> int:
-    if not -ref.rows <= number < ref.rows:
-        raise _outside(number, ref)
-    return number + ref.rows if number < 0 else number
+def _one(number: int, meaning: Meaning) -> int:
+    if not -meaning.rows <= number < meaning.rows:
+        raise _outside(number, meaning)
+    return number + meaning.rows if number < 0 else number
 
 
-def _array(rows: Any, ref: TensorRef) -> Array:
+def _array(rows: Any, meaning: Meaning) -> Array:
     try:
         made = np.asarray(rows)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"tensor {ref.name!r}: rows cannot be used: {error}") from error
+        raise ConfigError(f"tensor {meaning.name!r}: rows cannot be used: {error}") from error
     return made.astype(np.int64) if made.size == 0 else made
 
 
-def _numbers(rows: Array, ref: TensorRef) -> Array:
+def _numbers(rows: Array, meaning: Meaning) -> Array:
     kind = rows.dtype
     if kind is _SIGNED or kind in _NATIVE:
         numbers = rows
@@ -92,25 +92,27 @@ def _numbers(rows: Array, ref: TensorRef) -> Array:
         numbers = rows.astype(np.int64).reshape(-1)
     else:
         hint = "; numpy.flatnonzero makes them of a mask" if kind.kind == "b" else ""
-        raise ConfigError(f"tensor {ref.name!r}: rows are {kind}; give a slice or integers{hint}")
+        raise ConfigError(
+            f"tensor {meaning.name!r}: rows are {kind}; give a slice or integers{hint}"
+        )
     # One look at all of them, since a negative one is a large one without its sign.
-    if numbers.size and _most(numbers.view(_UNSIGNED)) >= ref.rows:
-        return _counted_from_the_end(numbers, ref)
+    if numbers.size and _most(numbers.view(_UNSIGNED)) >= meaning.rows:
+        return _counted_from_the_end(numbers, meaning)
     return numbers
 
 
-def _counted_from_the_end(numbers: Array, ref: TensorRef) -> Array:
+def _counted_from_the_end(numbers: Array, meaning: Meaning) -> Array:
     most = int(_most(numbers))
     least = int(np.minimum.reduce(numbers))
-    if most >= ref.rows:
-        raise _outside(most, ref)
-    if least < -ref.rows:
-        raise _outside(least, ref)
-    return np.where(numbers < 0, numbers + ref.rows, numbers)
+    if most >= meaning.rows:
+        raise _outside(most, meaning)
+    if least < -meaning.rows:
+        raise _outside(least, meaning)
+    return np.where(numbers < 0, numbers + meaning.rows, numbers)
 
 
-def _outside(number: int, ref: TensorRef) -> OutOfRangeError:
+def _outside(number: int, meaning: Meaning) -> OutOfRangeError:
     return OutOfRangeError(
-        f"row {number} is outside of tensor {ref.name!r}, which has {ref.rows} rows; give"
-        f" {-ref.rows} to {ref.rows - 1}"
+        f"row {number} is outside of tensor {meaning.name!r}, which has {meaning.rows} rows; give"
+        f" {-meaning.rows} to {meaning.rows - 1}"
     )

@@ -91,6 +91,7 @@ class TensorServer(Service):
         config = find_configuration(
             {"tensor.grant_bytes": grant_bytes, "tensor.staging_bytes": staging_bytes}
         ).tensor
+        _check_slots(slots)
         where = address_of(url, shard, shards)
         self._own_arena = None if _is_arena(arena) else _new_arena(arena)
         self._url, entrance = open_entrance(where, token, tls, unprotected=unprotected)
@@ -132,7 +133,8 @@ class TensorServer(Service):
                 alone; any other is copied into the arena.
 
         Raises:
-            ConfigError: the name or the dtype cannot be used.
+            ConfigError: the name or the dtype cannot be used, or the array lies in memory of
+                another tensor of this server.
             LimitError: the arena is full, or there are 65,536 tensors.
             OSError: a file cannot be opened.
         """
@@ -213,6 +215,12 @@ class TensorServer(Service):
 
     def __repr__(self) -> str:
         return f"<TensorServer at {self._url}>"
+
+
+def _check_slots(slots: object) -> None:
+    """Refuse before there is a socket, which the core would take and not give back."""
+    if type(slots) is not int or not 1 <= slots <= SLOTS_MAX:
+        raise ConfigError(f"slots is {slots!r}; give a whole number from 1 to {SLOTS_MAX}")
 
 
 def _is_arena(given: object) -> bool:

@@ -8,25 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.errors import ClosedError, StaleError
+from forebay.tensor._connections import RESTARTS_MAX, Connections, portions
 from forebay.tensor._greet import greet_blocking
-from forebay.tensor._ref import Book, too_restless
+from forebay.tensor._limit import Limit
+from forebay.tensor._ref import too_restless
 from forebay.transport import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.config import TensorConfig
+    from forebay.tensor._ref import Book
     from forebay.tensor._work import Work
     from forebay.transport import Tls
 
-__all__ = ["NAMES_MAX", "RESTARTS_MAX", "Settings", "Shards", "alive", "summed"]
-
-NAMES_MAX = 256
-"""Names in one request."""
-
-RESTARTS_MAX = 8
-"""How often a call is made ready again because a shard was started anew meanwhile."""
+__all__ = ["Settings", "Shards", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +57,8 @@ class Settings:
         )
 
 
-class Shards:
+class Shards(Connections[threading.Event]):
     """The connections that threads and futures of one client share, made on first use.
-
-    A connection that is found dead before it is used is made anew, silently: nothing was asked.
 
     Attributes:
         near: the connection to the one shard there is, once it reads that one's memory.
@@ -74,16 +68,11 @@ class Shards:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.book = Book(settings.urls)
+        super().__init__(settings)
         self.near: _core.TensorLink | None = None
         self.ports: list[_core.TensorPort] = []
-        self._links: list[_core.TensorLink | None] = [None] * len(settings.urls)
-        self._locks = [threading.Lock() for _ in settings.urls]
-        self._closed = False
-        self._forked = False
 
-    def link(self, shard: int, timeout: float | None = None) -> _core.TensorLink:
+    def link(self, shard: int, limit: Limit) -> _core.TensorLink:
         """A connection to a shard that may be used.
 
         Raises:
@@ -91,97 +80,84 @@ class Shards:
             DeadlineError: not in time.
             ClosedError, StaleError: the client is closed, or a parent's.
         """
-        link = self._links[shard]
-        if link is not None and alive(link):
+        link = self._usable(shard)
+        if link is not None:
             return link
-        self._refuse_over()
-        with self._locks[shard]:
-            link = self._links[shard]
-            if link is None or not alive(link):
-                # Not closed: what is outstanding there is to end with what it broke of.
-                self._links[shard] = None
-                link = greet_blocking(self.settings, shard, timeout, self._refuse_over)
-                if self._closed:
-                    link.close()
-                    self._refuse_over()
-                self.book.connected(shard, link.incarnation)
-                self._links[shard] = link
-                # Last: whoever finds it finds handles of this run of the shard, or none.
-                is_near = len(self._links) == 1 and link.fabric == "shm"
-                self.near = link if is_near else None
-            return link
+        limit = limit.within(self.settings.config.connect_timeout)
+        while link is None:
+            self.refuse_over()
+            mine = threading.Event()
+            theirs = self._opening.setdefault(shard, mine)  # in one step, so one caller connects
+            if theirs is mine:
+                try:
+                    return self._usable(shard) or self._renew(shard, limit)
+                finally:
+                    self._opened(shard, mine)
+            if not theirs.wait(limit.left()):
+                raise self._late(shard, limit)
+            link = self._usable(shard)
+        return link
 
     def ready(
         self, make: Callable[[Book], Work], timeout: float | None
-    ) -> tuple[Work, dict[int, _core.TensorLink]]:
+    ) -> tuple[Work, dict[int, _core.TensorLink], float | None]:
         """Make a call ready, with names looked up and the connections that it needs.
+
+        Returns:
+            The call, connections by shard, and the seconds that are left of `timeout`.
 
         Raises:
             As `link`, as `make`, and as looking up.
         """
-        book = self.book
+        book, limit = self.book, Limit(timeout)
         for _ in range(RESTARTS_MAX):
             work = make(book)
             if work.missing:
-                self._look_up(sorted(set(work.missing)), timeout)
+                self._look_up(sorted(set(work.missing)), limit)
                 continue
-            links = {shard: self.link(shard, timeout) for shard in work.parts}
+            links = {shard: self.link(shard, limit) for shard in work.parts}
             if work.epoch == book.epoch:
-                return work, links
+                return work, links, limit.left()
         raise too_restless(self.settings.urls)
 
     def names(self, tensor: str, timeout: float | None) -> None:
         """Look one name up, unless it is known."""
+        limit = Limit(timeout)
         for shard in range(len(self._links)):
-            self.link(shard, timeout)  # tells whether what is known is of this run
+            self.link(shard, limit)  # tells whether what is known is of this run
         if self.book.find(tensor) is None:
-            self._look_up([tensor], timeout)
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed, or is a parent's."""
-        return self._closed
-
-    def opened(self) -> list[_core.TensorLink]:
-        """The connections that there are."""
-        return [link for link in self._links if link is not None]
+            self._look_up([tensor], limit)
 
     def close(self) -> None:
         """Close them. What is outstanding ends with `ClosedError`. Idempotent."""
-        self._closed = True
+        self._shut()
         self.near = None
-        for shard in range(len(self._links)):
-            link, self._links[shard] = self._links[shard], None
-            if link is not None:
-                link.close()
         while self.ports:
             self.ports.pop().close()
 
     def forget(self) -> object:
         """In a forked child: refuse everything; returns what must not be dropped there."""
-        before = (self._links, self._locks, self.near, self.ports)
+        before = (self.near, self.ports, self._leave_behind())
         self.near = None
         self.ports = []
-        self._links = [None] * len(self._links)
-        self._locks = [threading.Lock() for _ in self._links]
-        self._closed = self._forked = True
         return before
 
-    def _look_up(self, names: list[str], timeout: float | None) -> None:
-        for begin in range(0, len(names), NAMES_MAX):
-            some = names[begin : begin + NAMES_MAX]
-            links = [self.link(shard, timeout) for shard in range(len(self._links))]
+    def _look_up(self, names: list[str], limit: Limit) -> None:
+        limit.begin()
+        for some in portions(names):
+            links = [self.link(shard, limit) for shard in range(len(self._links))]
             epoch = self.book.epoch
-            self.book.learn(some, [link.look_up(some, timeout) for link in links], epoch)
+            self.book.learn(some, [link.look_up(some, limit.left()) for link in links], epoch)
 
-    def _refuse_over(self) -> None:
-        if self._forked:
-            raise StaleError(
-                "this tensor client was made by another process, which this one was forked from;"
-                " make one here"
-            )
-        if self._closed:
-            raise ClosedError("the tensor client is closed; make another one")
+    def _renew(self, shard: int, limit: Limit) -> _core.TensorLink:
+        # Not closed: what is outstanding there is to end with what it broke of.
+        self._links[shard] = None
+        link = greet_blocking(self.settings, shard, limit.left(), self.refuse_over)
+        self._adopt(shard, link)
+        # Last: whoever finds it finds handles of this run of the shard, or none.
+        is_near = len(self._links) == 1 and link.fabric == "shm"
+        self.near = link if is_near and not self._closed else None
+        return link
 
 
 def summed(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -194,8 +170,3 @@ def summed(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if metrics:
         total["fabric"] = "; ".join(dict.fromkeys(each["fabric"] for each in metrics))
     return total
-
-
-def alive(link: _core.TensorLink) -> bool:
-    """Whether a connection may be used: it has not been found dead, and is not found so now."""
-    return link.probe()

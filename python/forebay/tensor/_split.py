@@ -15,66 +15,67 @@ from forebay.errors import OutOfRangeError
 from forebay.tensor._numpy import Array, np
 
 if TYPE_CHECKING:
-    from forebay.tensor._ref import TensorRef
+    from forebay.tensor._ref import Meaning
     from forebay.tensor._rows import Wanted
 
 __all__ = ["split"]
 
 
 def split(
-    ref: TensorRef, rows: Wanted, memory: Array, extra: tuple[Any, ...]
+    meaning: Meaning, rows: Wanted, memory: Array, extra: tuple[Any, ...]
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """Shards, and the entry for each: at least one, so that a call for no rows ends too.
 
     Args:
-        ref: a tensor of several shards.
+        meaning: a tensor of several shards.
         rows: which.
         memory: room for them, or their values, C-contiguous.
         extra: what follows the memory in an entry.
     """
     first, count, lead = rows
     if count is None:
-        yield from _numbers(ref, first, memory, extra)
+        yield from _numbers(meaning, first, memory, extra)
     elif count == 0:
-        yield 0, (ref.handles[0], 0, 0, memory, *extra)
+        yield 0, (meaning.handle, 0, 0, memory, *extra)
     elif not lead:
-        shard = bisect_right(ref.starts, first) - 1
-        yield shard, (ref.handles[shard], first - ref.starts[shard], 1, memory, *extra)
+        shard = bisect_right(meaning.starts, first) - 1
+        yield shard, (meaning.handles[shard], first - meaning.starts[shard], 1, memory, *extra)
     else:
-        yield from _slice(ref, first, count, memory, extra)
+        yield from _slice(meaning, first, count, memory, extra)
 
 
 def _slice(
-    ref: TensorRef, first: int, count: int, memory: Array, extra: tuple[Any, ...]
+    meaning: Meaning, first: int, count: int, memory: Array, extra: tuple[Any, ...]
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    flat = memory.reshape(count, -1) if ref.opaque else memory
+    flat = memory.reshape(count, -1) if meaning.opaque else memory
     end = first + count
-    shard = bisect_right(ref.starts, first) - 1
+    shard = bisect_right(meaning.starts, first) - 1
     at = first
     while at < end:
-        start, stop = ref.starts[shard], min(ref.starts[shard + 1], end)
+        start, stop = meaning.starts[shard], min(meaning.starts[shard + 1], end)
         if stop > at:
             part = flat[at - first : stop - first]
-            yield shard, (ref.handles[shard], at - start, stop - at, part, *extra)
+            yield shard, (meaning.handles[shard], at - start, stop - at, part, *extra)
             at = stop
         shard += 1
 
 
 def _numbers(
-    ref: TensorRef, numbers: Array, memory: Array, extra: tuple[Any, ...]
+    meaning: Meaning, numbers: Array, memory: Array, extra: tuple[Any, ...]
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
     if not numbers.size:
-        yield 0, (ref.handles[0], 0, 0, memory, *extra)
+        yield 0, (meaning.handle, 0, 0, memory, *extra)
         return
-    signed = numbers.view(np.int64)
-    owners = np.searchsorted(ref.ends, signed, side="right")
-    if owners.max() >= len(ref.handles) or signed.min() < 0:
-        outside = signed[(owners >= len(ref.handles)) | (signed < 0)][0]
+    signed, ends = numbers.view(np.int64), meaning.ends
+    assert ends is not None, "it has several shards"
+    owners = np.searchsorted(ends, signed, side="right")
+    if owners.max() >= len(meaning.handles) or signed.min() < 0:
+        outside = signed[(owners >= len(meaning.handles)) | (signed < 0)][0]
         raise OutOfRangeError(
-            f"row {outside} is outside of tensor {ref.name!r}, which has {ref.rows} rows"
+            f"row {outside} is outside of tensor {meaning.name!r}, which has {meaning.rows} rows"
         )
-    for shard, handle in enumerate(ref.handles):
+    for shard, handle in enumerate(meaning.handles):
         places = np.flatnonzero(owners == shard)
         if places.size:
-            local = signed[places] - ref.starts[shard]
+            local = signed[places] - meaning.starts[shard]
             yield shard, (handle, local, None, memory, *extra, places)

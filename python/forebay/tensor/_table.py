@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from forebay import _core
+from forebay import _core, _forks
 from forebay.errors import ConfigError, OutOfRangeError
 from forebay.tensor._dtype import described, kind_of, tensor_dtype
 from forebay.tensor._file_tensor import FileTensor, open_rows
 from forebay.tensor._numpy import Array, np
-from forebay.tensor._ref import Book, TensorRef
+from forebay.tensor._places import Places
+from forebay.tensor._ref import Book, Meaning, TensorRef
 from forebay.tensor._tensor import Tensor, shape_of
 from forebay.tensor._work import pushes_of
 
@@ -56,6 +58,10 @@ class Table:
         self._shard = shard
         self._shards = shards
         self._held: dict[str, Held] = {}
+        self._places = Places()
+        # What is held and what the core offers change together; the core orders them anyway.
+        self._lock = threading.Lock()
+        _forks.watch(self)
 
     def publish(self, name: str, tensor: Tensor | FileTensor | Any) -> None:
         """Make room for the rows of this shard, fill it, and offer it."""
@@ -77,10 +83,13 @@ class Table:
             array = self._room((end - first, *shape[1:]), dtype)
             array[...] = tensor[first:end]
         memory = array.reshape(-1).view(np.uint8)
-        key = self._core.publish(
-            name, described(dtype), kind_of(dtype), dtype.itemsize, array.shape, memory
-        )
-        self._held[name] = Held(key, array, dtype, shape, first, end - first)
+        with self._lock:
+            self._places.check(name, array)
+            key = self._core.publish(
+                name, described(dtype), kind_of(dtype), dtype.itemsize, array.shape, memory
+            )
+            self._places.put(name, array)
+            self._held[name] = Held(key, array, dtype, shape, first, end - first)
 
     def _publish_file(self, name: str, tensor: FileTensor) -> None:
         """Offer the rows of this shard, which stay in their file."""
@@ -88,21 +97,25 @@ class Table:
         with opened.file:  # the core has a handle of its own
             dtype = tensor_dtype(opened.dtype)
             first, end = self._rows(opened.shape[0])
-            key = self._core.publish_file(
-                *(name, described(dtype), kind_of(dtype), dtype.itemsize),
-                (end - first, *opened.shape[1:]),
-                opened.file,
-                offset=opened.offset + first * opened.stride_bytes,
-                stride_bytes=opened.stride_bytes,
-                first=first,
-                checksums=opened.checksums,
-            )
-        self._held[name] = Held(key, None, dtype, opened.shape, first, end - first)
+            with self._lock:
+                key = self._core.publish_file(
+                    *(name, described(dtype), kind_of(dtype), dtype.itemsize),
+                    (end - first, *opened.shape[1:]),
+                    opened.file,
+                    offset=opened.offset + first * opened.stride_bytes,
+                    stride_bytes=opened.stride_bytes,
+                    first=first,
+                    checksums=opened.checksums,
+                )
+                self._places.take(name)
+                self._held[name] = Held(key, None, dtype, opened.shape, first, end - first)
 
     def drop(self, name: str) -> None:
         """Offer it no more."""
-        self._core.drop(name)
-        self._held.pop(name, None)
+        with self._lock:
+            self._core.drop(name)
+            self._places.take(name)
+            self._held.pop(name, None)
 
     def array(self, name: str) -> Array:
         """The rows of this shard, read-only."""
@@ -121,11 +134,9 @@ class Table:
                 f"tensor {name!r} is rows of a file, and read-only here; append to the file,"
                 " and publish it again"
             )
-        ref = TensorRef(_book, name)
-        ref.dtype, ref.shape, ref.rows = held.dtype, held.shape, held.shape[0]
-        ref.row_shape, ref.epoch = held.shape[1:], _book.epoch
-        ref.opaque = ref.dtype.kind in "mM"
-        ref.handles = (held.key,)  # type: ignore[assignment]
+        parts = [(held.key, held.shape[0])]
+        meaning = Meaning(name, held.dtype, held.shape[1:], parts, _book.epoch)
+        ref = TensorRef(_book, name, meaning)
         ((key, wanted, count, memory, adds),) = pushes_of(_book, ((ref, rows, values, op),)).parts[
             0
         ]
@@ -151,13 +162,19 @@ class Table:
                     "first": held.first,
                     "rows": held.rows,
                 }
-                for name, held in self._held.items()
+                for name, held in tuple(self._held.items())
             },
         }
 
     def close(self) -> None:
         """Let go of the memory, which the core does not offer any more."""
         self._held.clear()
+
+    def _forget(self) -> object:
+        """In a forked child, whose parent may have been publishing; the core refuses it there."""
+        before = self._lock
+        self._lock = threading.Lock()
+        return before
 
     def _rows(self, rows: int) -> tuple[int, int]:
         """The first row of this shard and the end: as even as whole numbers allow."""

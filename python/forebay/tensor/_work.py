@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from forebay.errors import ConfigError
 from forebay.tensor._dtype import ADDABLE
 from forebay.tensor._numpy import Array, np
-from forebay.tensor._ref import Book, TensorRef, name_of
+from forebay.tensor._ref import Book, Meaning, TensorRef, name_of
 from forebay.tensor._rows import Wanted, wanted
 from forebay.tensor._split import split
 
@@ -38,29 +38,39 @@ class Work:
     Attributes:
         arrays: what is pulled into, in the order of the call; for pushes the values.
         epoch: of the handles in it.
+        meanings: of the tensors in it.
         missing: names to look up before there is any work.
         owners: for each shard the item of the call that each entry belongs to; where there is one
             shard, an entry is an item.
         parts: by shard, its entries.
         pushes: whether they push.
-        refs: the tensors in it.
     """
 
-    __slots__ = ("arrays", "epoch", "missing", "owners", "parts", "pushes", "refs")
+    __slots__ = ("arrays", "epoch", "meanings", "missing", "owners", "parts", "pushes")
 
     def __init__(self, book: Book, *, pushes: bool) -> None:
         self.arrays: list[Any] = []
         self.epoch = book.epoch
+        self.meanings: list[Meaning] = []
         self.missing: list[str] = []
         self.owners: dict[int, list[int]] = {}
         self.parts: dict[int, Entries] = {0: []} if len(book.urls) == 1 else {}
         self.pushes = pushes
-        self.refs: list[TensorRef] = []
 
-    def add(self, ref: TensorRef, rows: Wanted, memory: Array, *extra: Any) -> None:
+    def check_outs(self) -> None:
+        """Say what the core refused of an array, in the words of its caller, who knows a name.
+
+        Raises:
+            ConfigError: one cannot be pulled into.
+        """
+        if not self.pushes:
+            for out, meaning in zip(self.arrays, self.meanings, strict=True):
+                check_out(out, out.shape, meaning)
+
+    def add(self, meaning: Meaning, rows: Wanted, memory: Array, *extra: Any) -> None:
         """Ask for the rows of one item, from all shards that have some."""
         item = len(self.arrays)
-        for shard, entry in split(ref, rows, memory, extra):
+        for shard, entry in split(meaning, rows, memory, extra):
             self.parts.setdefault(shard, []).append(entry)
             self.owners.setdefault(shard, []).append(item)
 
@@ -69,7 +79,7 @@ def pulls_of(
     book: Book,
     pulls: Iterable[Any],
     arena: Arena | None,
-    mean: Callable[[Any, TensorRef], Wanted] = wanted,
+    mean: Callable[[Any, Meaning], Wanted] = wanted,
 ) -> Work:
     """Make pulls ready.
 
@@ -84,36 +94,36 @@ def pulls_of(
     """
     work = Work(book, pushes=False)
     one = work.parts.get(0) if len(book.urls) == 1 else None
-    arrays, refs, find = work.arrays, work.refs, book.find
+    arrays, meanings, find = work.arrays, work.meanings, book.find
     for pull in pulls:
         tensor, rows, out = pull if type(pull) is tuple and len(pull) == 3 else _three(pull)
-        ref = find(tensor)
-        if ref is None:
+        meaning = find(tensor)
+        if meaning is None:
             work.missing.append(name_of(tensor))
             continue
-        refs.append(ref)
+        meanings.append(meaning)
         if (
             rows is None
             and one is not None
             and type(out) is _ARRAY
-            and out.dtype is ref.dtype
-            and out.shape == ref.shape
-            and not ref.opaque
+            and out.dtype is meaning.dtype
+            and out.shape == meaning.shape
+            and not meaning.opaque
         ):
             # What is pulled in every step: the core holds the rest against the buffer itself.
-            one.append((ref.handles[0], 0, ref.rows, out))
+            one.append((meaning.handle, 0, meaning.rows, out))
             arrays.append(out)
             continue
-        meant = first, count, lead = mean(rows, ref)
+        meant = first, count, lead = mean(rows, meaning)
         if out is None:
-            out = room(lead + ref.row_shape, ref, arena)
+            out = room(lead + meaning.row_shape, meaning, arena)
         else:
-            check_out(out, lead + ref.row_shape, ref)
-        memory = out.reshape(-1).view(np.uint8) if ref.opaque else out
+            check_out(out, lead + meaning.row_shape, meaning)
+        memory = out.reshape(-1).view(np.uint8) if meaning.opaque else out
         if one is not None:
-            one.append((ref.handles[0], first, count, memory))
+            one.append((meaning.handle, first, count, memory))
         else:
-            work.add(ref, meant, memory)
+            work.add(meaning, meant, memory)
         arrays.append(out)
     return work
 
@@ -128,19 +138,19 @@ def pushes_of(book: Book, pushes: Iterable[Any]) -> Work:
     one = work.parts.get(0) if len(book.urls) == 1 else None
     for push in pushes:
         tensor, rows, values, op = _four(push)
-        ref = book.find(tensor)
-        if ref is None:
+        meaning = book.find(tensor)
+        if meaning is None:
             work.missing.append(name_of(tensor))
             continue
-        work.refs.append(ref)
-        meant = first, count, lead = wanted(rows, ref)
-        given = _values(values, lead + ref.row_shape, ref)
-        memory = given.reshape(-1).view(np.uint8) if ref.opaque else given
-        adds = _adds(op, ref)
+        work.meanings.append(meaning)
+        meant = first, count, lead = wanted(rows, meaning)
+        given = _values(values, lead + meaning.row_shape, meaning)
+        memory = given.reshape(-1).view(np.uint8) if meaning.opaque else given
+        adds = _adds(op, meaning)
         if one is not None:
-            one.append((ref.handles[0], first, count, memory, adds))
+            one.append((meaning.handle, first, count, memory, adds))
         else:
-            work.add(ref, meant, memory, adds)
+            work.add(meaning, meant, memory, adds)
         work.arrays.append(given)
     return work
 
@@ -176,53 +186,62 @@ def _four(push: Any) -> Sequence[Any]:
     return (*push, "set")[:4]
 
 
-def room(shape: tuple[int, ...], ref: TensorRef, arena: Arena | None) -> Array:
+def room(shape: tuple[int, ...], meaning: Meaning, arena: Arena | None) -> Array:
     """An array for rows of a tensor, in the arena if there is one."""
-    return np.empty(shape, ref.dtype) if arena is None else arena.empty(shape, ref.dtype)
+    return np.empty(shape, meaning.dtype) if arena is None else arena.empty(shape, meaning.dtype)
 
 
-def check_out(out: Any, shape: tuple[int, ...], ref: TensorRef) -> None:
+def check_out(out: Any, shape: tuple[int, ...], meaning: Meaning) -> None:
     """Refuse what rows of this shape cannot be pulled into.
 
     Raises:
         ConfigError: see there.
     """
     if not isinstance(out, np.ndarray):
-        raise ConfigError(f"tensor {ref.name!r}: out is {type(out).__name__}; give a numpy array")
+        raise ConfigError(
+            f"tensor {meaning.name!r}: out is {type(out).__name__}; give a numpy array"
+        )
     if out.shape != shape:
-        raise ConfigError(f"tensor {ref.name!r}: out has shape {out.shape}; the rows have {shape}")
+        raise ConfigError(
+            f"tensor {meaning.name!r}: out has shape {out.shape}; the rows have {shape}"
+        )
     dtype = out.dtype
-    if dtype is not ref.dtype and dtype != ref.dtype:
-        raise ConfigError(f"tensor {ref.name!r}: out has dtype {dtype}; the tensor {ref.dtype}")
+    if dtype is not meaning.dtype and dtype != meaning.dtype:
+        raise ConfigError(
+            f"tensor {meaning.name!r}: out has dtype {dtype}; the tensor {meaning.dtype}"
+        )
     flags = out.flags
     if not (flags.c_contiguous and flags.writeable):
         what = "writable" if flags.c_contiguous else "contiguous"
-        raise ConfigError(f"tensor {ref.name!r}: out is not {what}; give memory that can be filled")
+        raise ConfigError(
+            f"tensor {meaning.name!r}: out is not {what}; give memory that can be filled"
+        )
 
 
-def _values(values: Any, shape: tuple[int, ...], ref: TensorRef) -> Array:
-    dtype = ref.dtype
+def _values(values: Any, shape: tuple[int, ...], meaning: Meaning) -> Array:
+    dtype = meaning.dtype
     if isinstance(values, np.ndarray) and values.dtype != dtype:
         raise ConfigError(
-            f"tensor {ref.name!r}: values have dtype {values.dtype}, the tensor {dtype}; convert"
-            " them with astype, if that is what you mean"
+            f"tensor {meaning.name!r}: values have dtype {values.dtype}, the tensor {dtype};"
+            " convert them with astype, if that is what you mean"
         )
     try:
         given = np.asarray(values, dtype)
         return np.ascontiguousarray(np.broadcast_to(given, shape)).reshape(shape)
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(
-            f"tensor {ref.name!r}: values do not fit {dtype} of shape {shape}: {error}"
+            f"tensor {meaning.name!r}: values do not fit {dtype} of shape {shape}: {error}"
         ) from error
 
 
-def _adds(op: Any, ref: TensorRef) -> bool:
+def _adds(op: Any, meaning: Meaning) -> bool:
     if op not in OPERATIONS:
         raise ConfigError(f"op is {op!r}; give one of {', '.join(OPERATIONS)}")
     if op == "set":
         return False
-    if ref.dtype.kind not in ADDABLE or not ref.dtype.isnative:
+    if meaning.dtype.kind not in ADDABLE or not meaning.dtype.isnative:
         raise ConfigError(
-            f"tensor {ref.name!r} is {ref.dtype}, which cannot be added; op='set' replaces rows"
+            f"tensor {meaning.name!r} is {meaning.dtype}, which cannot be added; op='set' replaces"
+            " rows"
         )
     return True
