@@ -2,10 +2,11 @@
 #![allow(clippy::doc_markdown)] // the comments are Python docstrings
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 #![allow(clippy::too_many_arguments)] // they are Python's
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use forebay_tensor::shm::Reader;
-use forebay_tensor::stream::{Batch, Link, Settings, Until, Work};
+use forebay_tensor::stream::{Batch, Link, Settings, Until, Verbs, Work};
 use forebay_tensor::{Hello, Limits, Welcome};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -15,6 +16,7 @@ use super::handle::TensorHandle;
 use super::plan::TensorPlan;
 use super::port::TensorPort;
 use super::request::{Request, bytes_of, pull_of};
+use super::verbs::TensorOffer;
 use crate::error;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::kept;
@@ -23,13 +25,15 @@ use crate::transport::MessageConnection;
 
 /// The message with which a client begins.
 #[pyfunction]
-#[pyo3(signature = (slots, *, shared_memory = true))]
-pub(crate) fn tensor_hello(py: Python<'_>, slots: u32, shared_memory: bool) -> Bound<'_, PyBytes> {
-    let fabrics = if shared_memory {
-        Hello::SHARED_MEMORY
-    } else {
-        0
-    };
+#[pyo3(signature = (slots, *, shared_memory = true, verbs = false))]
+pub(crate) fn tensor_hello(
+    py: Python<'_>,
+    slots: u32,
+    shared_memory: bool,
+    verbs: bool,
+) -> Bound<'_, PyBytes> {
+    let bit = |wanted, bit| if wanted { bit } else { 0 };
+    let fabrics = bit(shared_memory, Hello::SHARED_MEMORY) | bit(verbs, Hello::VERBS);
     PyBytes::new(py, &Hello { slots, fabrics }.encode())
 }
 
@@ -38,8 +42,11 @@ pub(crate) fn tensor_hello(py: Python<'_>, slots: u32, shared_memory: bool) -> B
 pub(crate) struct TensorLink {
     link: CoreLink,
     welcome: Welcome,
-    /// "shm", or "stream: " and why.
+    /// "shm", or "stream: " and why; what it is without verbs.
     fabric: String,
+    /// Why pulls do not go by verbs either.
+    without_verbs: OnceLock<String>,
+    liveness: Duration,
 }
 
 /// Bytes that are copied without letting the GIL go: about 20 us, as long as getting it back may take.
@@ -82,7 +89,7 @@ impl TensorLink {
         {
             return Ok(());
         }
-        let (works, memory) = request.split();
+        let (works, memory) = request.wanted();
         let batch = Batch::new(memory, count);
         let begun = py.detach(|| {
             self.link.begin(&batch, works, allowed(timeout))?;
@@ -173,6 +180,8 @@ impl TensorLink {
             link,
             welcome,
             fabric,
+            without_verbs: OnceLock::new(),
+            liveness: limits.liveness,
         })
     }
 
@@ -201,10 +210,75 @@ impl TensorLink {
         PyBytes::new(py, &self.welcome.note)
     }
 
-    /// What pulls go by: "shm", or "stream: " and why.
+    /// What pulls go by: "shm", "verbs", or "stream: " and why.
     #[getter]
-    fn fabric(&self) -> &str {
-        &self.fabric
+    fn fabric(&self) -> String {
+        match (self.link.far_counters(), self.without_verbs.get()) {
+            (Some(Ok(_)), _) => "verbs".to_owned(),
+            (Some(Err(why)), _) => format!("stream: verbs were lost: {why}"),
+            (None, Some(why)) => format!("{}; {why}", self.fabric),
+            (None, None) => self.fabric.clone(),
+        }
+    }
+
+    /// Whether the server has an RDMA device, and was asked.
+    #[getter]
+    fn offers_verbs(&self) -> bool {
+        !self.welcome.verbs.is_empty()
+    }
+
+    /// Make pulls into the offer's arena over verbs from now on.
+    ///
+    /// Args:
+    ///     connection: on which the offer's hello was sent; its stream becomes the lifeline.
+    ///     welcome: what was answered.
+    ///     offer: used up by this.
+    ///     needed: without verbs the link is broken; otherwise the stream takes over where they are lost.
+    ///
+    /// Raises:
+    ///     ConfigError and others: the server's refusal. BrokenError: it was started anew meanwhile, or the device refuses.
+    #[pyo3(signature = (connection, welcome, offer, *, needed = false))]
+    fn use_verbs(
+        &self,
+        py: Python<'_>,
+        connection: PyRef<'_, MessageConnection>,
+        welcome: &Bound<'_, PyAny>,
+        offer: PyRef<'_, TensorOffer>,
+        needed: bool,
+    ) -> PyResult<()> {
+        let refused = |refused| error::tensor(self.link.peer(), &refused);
+        let welcome = Welcome::decode(Lent::new(welcome)?.as_ref()).map_err(refused)?;
+        if welcome.incarnation != self.welcome.incarnation {
+            return Err(refused(forebay_tensor::Error::Broken {
+                why: "the server was started anew while verbs were set up".to_owned(),
+            }));
+        }
+        let offer = offer.take()?;
+        let lifeline = connection.take_stream(py)?;
+        let (liveness, is_needed) = (self.liveness, needed);
+        let accepted = py.detach(|| {
+            let puller = offer.accepted(&welcome.verbs)?;
+            Ok(self.link.pull_by(Verbs {
+                puller,
+                lifeline,
+                liveness,
+                is_needed,
+            }))
+        });
+        accepted.map_err(refused)?.map_err(error::stream)
+    }
+
+    /// Have `fabric` say why pulls do not go by verbs.
+    fn refuse_verbs(&self, why: String) {
+        _ = self.without_verbs.set(why); // the first reason stays
+    }
+
+    /// Have no block of the arena be kept for the next pull into it; whether there may have been one.
+    fn leave_blocks(&self, py: Python<'_>) -> bool {
+        py.detach(|| {
+            self.link.leave_blocks();
+            self.link.has_far()
+        })
     }
 
     /// Whether it was closed, or found broken; the socket is not looked at.
@@ -285,7 +359,8 @@ impl TensorLink {
         timeout: Option<f64>,
         versions: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let request = Request::new(Some(pulls), None, 1)?;
+        let blocks = versions.is_none() && self.link.has_far();
+        let request = Request::with_blocks(Some(pulls), None, 1, blocks)?;
         self.run(py, request, timeout, versions)
     }
 
@@ -310,17 +385,19 @@ impl TensorLink {
         self.run(py, request, timeout, versions)
     }
 
-    /// Begin, without waiting: `TensorBatch.wait` does.
-    #[pyo3(signature = (pulls, pushes = None, timeout = None))]
+    /// Begin, without waiting: `TensorBatch.wait` does. `versions`: `TensorBatch.version` will be asked.
+    #[pyo3(signature = (pulls, pushes = None, timeout = None, *, versions = false))]
     fn begin(
         &self,
         py: Python<'_>,
         pulls: &Bound<'_, PyAny>,
         pushes: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
+        versions: bool,
     ) -> PyResult<TensorBatch> {
-        let request = Request::new(Some(pulls), pushes, 0)?;
-        let (works, memory) = request.split();
+        let blocks = !versions && self.link.has_far();
+        let request = Request::with_blocks(Some(pulls), pushes, 0, blocks)?;
+        let (works, memory) = request.wanted();
         let batch = Batch::new(memory, works.len());
         py.detach(|| self.link.begin(&batch, works, allowed(timeout)))
             .map_err(error::stream)?;
@@ -334,7 +411,8 @@ impl TensorLink {
     ///     pulls, pushes: as `pull_many` and `push_many`; lent until they have ended and the batch object is gone.
     ///     each: tell whenever something of it has ended, not only when all has.
     ///     timeout: seconds, after which what has not ended does with DeadlineError.
-    #[pyo3(signature = (port, ticket, pulls, pushes = None, *, each = false, timeout = None))]
+    ///     versions: `TensorBatch.version` will be asked.
+    #[pyo3(signature = (port, ticket, pulls, pushes = None, *, each = false, timeout = None, versions = false))]
     fn start(
         &self,
         py: Python<'_>,
@@ -344,9 +422,11 @@ impl TensorLink {
         pushes: Option<&Bound<'_, PyAny>>,
         each: bool,
         timeout: Option<f64>,
+        versions: bool,
     ) -> PyResult<TensorBatch> {
-        let request = Request::new(Some(pulls), pushes, 0)?;
-        let (works, memory) = request.split();
+        let blocks = !versions && self.link.has_far();
+        let request = Request::with_blocks(Some(pulls), pushes, 0, blocks)?;
+        let (works, memory) = request.wanted();
         let told = (port.core(), ticket, each);
         let lent = (memory, works.len());
         let started = py.detach(|| self.link.start(told, lent, works, allowed(timeout)));
@@ -382,7 +462,12 @@ impl TensorLink {
         metrics.set_item("waiting", counted.waiting)?;
         metrics.set_item("sent_bytes", counted.sent_bytes)?;
         metrics.set_item("received_bytes", counted.received_bytes)?;
-        metrics.set_item("fabric", &self.fabric)?;
+        metrics.set_item("fabric", self.fabric())?;
+        let far = self.link.far_counters().and_then(Result::ok);
+        let far = far.unwrap_or_default();
+        metrics.set_item("verbs_pulls", far.pulls)?;
+        metrics.set_item("verbs_bytes", far.bytes)?;
+        metrics.set_item("verbs_refused", far.refused)?;
         let near = self.link.near_counters().unwrap_or_default();
         metrics.set_item("shm_pulls", near.pulls)?;
         metrics.set_item("shm_bytes", near.bytes)?;

@@ -10,6 +10,7 @@
 mod answers;
 mod peer;
 mod reads;
+mod sends;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,13 +20,14 @@ use crate::error::Error;
 use crate::inbox::fill;
 use crate::names::{Meaning, Unknown};
 use crate::requester::Rows;
-use crate::shm::{Lying, Stand};
+use crate::shm::Stand;
 use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
-use crate::table::{Description, Found, Key, Table, check_indices, check_slice};
+use crate::table::{Description, Found, Key, Known, Table, check_indices, check_slice};
 use crate::wire::Operation;
 use peer::{Peer, Step};
 pub use reads::{ReadId, Room};
+use sends::Sends;
 
 /// What a shard grants its peers, and how many there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,8 @@ pub struct Shard<K> {
     peers: Slab<Box<Peer>>,
     /// Peers that have something to read, in the order of their turns.
     readers: VecDeque<PeerId>,
+    /// Devices that read rows by themselves.
+    sends: Sends,
 }
 
 impl<K> Shard<K> {
@@ -96,6 +100,7 @@ impl<K> Shard<K> {
             table,
             peers: Slab::new(),
             readers: VecDeque::new(),
+            sends: Sends::default(),
         })
     }
 
@@ -114,20 +119,20 @@ impl<K> Shard<K> {
         memory: Span,
         keeper: K,
     ) -> Result<Key, (Error, K)> {
-        self.publish_lying(name, description, (memory, None), keeper)
+        self.publish_known(name, description, (memory, Known::default()), keeper)
     }
 
-    /// The same with where others may map the memory.
-    pub(crate) fn publish_lying(
+    /// The same with what others reach the memory by.
+    pub(crate) fn publish_known(
         &mut self,
         name: &str,
         description: Description,
-        (memory, lying): (Span, Option<Lying>),
+        (memory, known): (Span, Known),
         keeper: K,
     ) -> Result<Key, (Error, K)> {
         match self.table.check(name, &description, memory) {
             Ok(row_bytes) => {
-                let memory = (memory, lying);
+                let memory = (memory, known);
                 let table = &mut self.table;
                 Ok(table.publish(name, description, row_bytes, memory, keeper))
             }
@@ -215,6 +220,7 @@ impl<K> Shard<K> {
             return Ok(tensor.version);
         }
         let (ground, memory) = (tensor.ground, tensor.memory);
+        self.sends.settle(memory);
         self.preserve(ground, memory);
         Ok(self.table.write(key.id, rows, operation, values))
     }
@@ -306,6 +312,7 @@ impl<K> Shard<K> {
                 Step::Read => self.reads(peer),
                 Step::Apply => {
                     if let Some((ground, span)) = found.changes(table) {
+                        self.sends.settle(span);
                         self.preserve(ground, span);
                     }
                     if let Some((found, table)) = self.peer(peer) {

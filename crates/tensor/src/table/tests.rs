@@ -23,7 +23,7 @@ fn publish(
     let span = Span::of(memory);
     let about = description(memory.len() as u64 / 4 / columns, columns);
     let row_bytes = table.check(name, &about, span).expect("it is right");
-    table.publish(name, about, row_bytes, (span, None), name)
+    table.publish(name, about, row_bytes, (span, Known::default()), name)
 }
 
 fn current(table: &Table<&'static str>, key: Key) -> Option<u32> {

@@ -3,6 +3,7 @@ mod lies_to_requester;
 mod lies_to_shard;
 mod random;
 mod reads;
+mod sends;
 mod torn;
 mod world;
 

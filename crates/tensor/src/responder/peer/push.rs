@@ -23,7 +23,7 @@ impl Peer {
         Step::Again
     }
 
-    /// What the push that is to be applied will change, where answers read that memory.
+    /// What the push that is to be applied will change.
     pub(in crate::responder) fn changes<K>(&self, table: &Table<K>) -> Option<(u32, Span)> {
         let Phase::Values { slot, at, .. } = self.phase else {
             return None;
@@ -32,7 +32,7 @@ impl Peer {
         let Found::Live(tensor) = table.find(asked.entry.key()) else {
             return None;
         };
-        if tensor.file.is_some() || !table.grounds.has_readers(tensor.ground) {
+        if tensor.file.is_some() {
             return None;
         }
         match self.resolve(slot, asked, table).ok()?.1 {

@@ -5,6 +5,7 @@ use forebay_transport::{Admission, Delivered, Wire};
 
 use crate::error::Error;
 use crate::greeting::{Hello, Welcome};
+use crate::slab::Id;
 
 /// Largest hello that is taken from somebody unknown.
 const HELLO_BYTES_MAX: u64 = 4096;
@@ -15,6 +16,8 @@ pub(super) enum Verdict {
     Stay,
     /// It said what it wants: answer it by [`Guest::welcome`] or [`Guest::refuse`].
     Asks(Hello),
+    /// It is the lifeline of a connection over verbs, which it introduces; to be answered likewise.
+    Introduces(Vec<u8>),
     /// It has its answer: its stream is a peer's now.
     Admitted(Wire),
     /// It ends.
@@ -26,6 +29,8 @@ pub(super) struct Guest {
     state: State<Wire>,
     answered: bool,
     refused: Option<String>,
+    /// Which answerer this is the lifeline of.
+    pub(super) answerer: Option<Id>,
 }
 
 impl Guest {
@@ -40,6 +45,7 @@ impl Guest {
             state,
             answered: false,
             refused: None,
+            answerer: None,
         }
     }
 
@@ -69,7 +75,10 @@ impl Guest {
 
     fn hear(&mut self, hello: &[u8]) -> Verdict {
         match Hello::decode(hello) {
-            Ok(hello) => Verdict::Asks(hello),
+            Ok(asked) => match asked.introduction(hello) {
+                Some(introduction) => Verdict::Introduces(introduction.to_vec()),
+                None => Verdict::Asks(asked),
+            },
             Err(error) => {
                 self.refuse(&error);
                 self.step()
