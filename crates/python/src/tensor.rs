@@ -18,7 +18,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::TensorBatch>()?;
     module.add_class::<plan::TensorPlan>()?;
     module.add_class::<port::TensorPort>()?;
-    module.add_class::<verbs::TensorOffer>()?;
     module.add_function(wrap_pyfunction!(verbs::rdma_devices, module)?)?;
     module.add_function(wrap_pyfunction!(link::tensor_hello, module)?)
 }

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core, _forks
-from forebay.errors import BrokenError, ClosedError, DeadlineError, StaleError
+from forebay.errors import BrokenError, ClosedError, DeadlineError, Error, StaleError
+from forebay.tensor import _verbs
 from forebay.tensor._futures import tickets
 from forebay.tensor._outcome import Arrivals, cancel, raise_failure, take_versions
 from forebay.tensor._ref import Book, too_restless
-from forebay.tensor._shards import NAMES_MAX, RESTARTS_MAX, SETTING_UP, Settings, alive
+from forebay.tensor._shards import NAMES_MAX, RESTARTS_MAX, SETTING_UP, Settings, alive, made
 from forebay.tensor._work import Work, check_versions
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class AsyncShards:
             check_versions(versions, len(work.arrays))
         batches: list[_core.TensorBatch] = []
         try:
-            for ticket, batch in self._start(work, links, timeout, batches):
+            asked = versions is not None
+            for ticket, batch in self._start(work, links, timeout, batches, versions=asked):
                 await self._done(ticket, batch)
         finally:
             cancel(batches)
@@ -83,7 +85,7 @@ class AsyncShards:
         """Make a call ready; see `Shards.ready`."""
         book = self.book
         for _ in range(RESTARTS_MAX):
-            work = make(book)
+            work = made(make, book, self._links)
             if work.missing:
                 await self._look_up(sorted(set(work.missing)), timeout)
                 continue
@@ -135,6 +137,7 @@ class AsyncShards:
         batches: list[_core.TensorBatch],
         *,
         each: bool = False,
+        versions: bool = False,
     ) -> list[tuple[int, _core.TensorBatch]]:
         """Begin all parts; those that were begun stand in `batches` also where one fails."""
         started = []
@@ -142,7 +145,10 @@ class AsyncShards:
             ticket = next(tickets)
             pulls, pushes = ((), entries) if work.pushes else (entries, ())
             batch = links[shard].start(
-                self._port, ticket, pulls, pushes, each=each, timeout=timeout
+                *(self._port, ticket, pulls, pushes),
+                each=each,
+                timeout=timeout,
+                versions=versions,
             )
             batches.append(batch)
             started.append((ticket, batch))
@@ -182,15 +188,37 @@ class AsyncShards:
             return link
 
     async def _open(self, shard: int, timeout: float | None) -> _core.TensorLink:
-        limit = self.settings.config.connect_timeout
+        settings = self.settings
+        limit = settings.config.connect_timeout
         limit = limit if timeout is None else min(limit, timeout)
+        link: _core.TensorLink = await self._greet(shard, limit, settings.hello(), settings.link)
+        hello = _verbs.offer(settings.config, settings.arena, link)
+        if hello is None:
+            return link
+        needed = settings.config.fabric == "verbs"
+        try:
+            await self._greet(
+                *(shard, limit, hello),
+                lambda lifeline, welcome: link.use_verbs(lifeline._core, welcome, needed=needed),
+            )
+        except Error as error:
+            _verbs.give_up(settings.config, link, error)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    async def _greet(
+        self, shard: int, limit: float, hello: bytes, use: Callable[[Any, Any], Any]
+    ) -> Any:
+        """Connect, say hello, and have what is answered used."""
         connection = None
         try:
             async with asyncio.timeout(limit):
-                connection = await self.settings.connect(shard, timeout)
-                await connection.send([self.settings.hello()])
+                connection = await self.settings.connect(shard, limit)
+                await connection.send([hello])
                 welcome = (await connection.recv())[0]
-            return self.settings.link(connection, welcome)
+            return use(connection, welcome)
         except TimeoutError as error:
             if isinstance(error, DeadlineError):
                 raise

@@ -43,7 +43,8 @@ def _run_parts(book: Book, work: Work, links: Links, timeout: float | None, vers
     try:
         for shard, entries in work.parts.items():
             pulls, pushes = ((), entries) if work.pushes else (entries, ())
-            batches.append(links[shard].begin(pulls, pushes, timeout))
+            asked = versions is not None
+            batches.append(links[shard].begin(pulls, pushes, timeout, versions=asked))
         for batch in batches:
             batch.wait()
     finally:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from forebay import _forks
 from forebay.configuration import find_configuration
 from forebay.errors import ConfigError, StaleError
-from forebay.tensor import _futures
-from forebay.tensor._addresses import addresses
+from forebay.tensor import _futures, _verbs
+from forebay.tensor._addresses import addresses, chosen
 from forebay.tensor._blocking import each, run
 from forebay.tensor._calls import METHODS, Calls, Make
 from forebay.tensor._near import pull_few, pull_near
@@ -48,7 +48,8 @@ class TensorClient:
     asyncio face, `AsyncTensorClient`, with connections of its own.
 
     Args:
-        url: `tcp://host:port`, `tls://host:port` or `unix:///path`. With `shards`, that of all:
+        url: `tcp://host:port`, `tls://host:port` or `unix:///path`; `verbs://host:port` is tcp, and
+            fabric "verbs". With `shards`, that of all:
             `{shard}` in it is each one's number, else each has the port after the one before.
             Or a list with the URL of each.
         shards: how many there are; 1 unless given, or the length of the list.
@@ -59,8 +60,10 @@ class TensorClient:
         token: what the server asks for, if it does.
         piece_bytes: longer pulls and pushes go in pieces; text such as "1MiB" or bytes.
         fabric: "auto" reads the tensors of a server on the same host and of the same user from its
-            memory, without the server taking part, and everything else over the connection;
-            "stream" has everything go over the connection. Default "auto".
+            memory, without the server taking part; of another server it has slices of rows
+            written into `arena` by RDMA verbs, where both have a device; and everything else goes
+            over the connection. "verbs" is that without the memory, and refused where it cannot
+            be; "stream" has everything go over the connection. Default "auto".
         connect_timeout: seconds for connecting, or text with a unit; default 10.
         liveness: a server that is silent for so many seconds while something is outstanding is
             given up; default 5.
@@ -68,7 +71,8 @@ class TensorClient:
     What is left out comes from the configuration (`FOREBAY_TENSOR_...`, `forebay.toml`).
 
     Raises:
-        ConfigError: a setting or a URL is wrong.
+        ConfigError: a setting or a URL is wrong, or verbs cannot be used here; the message has
+            what is missing.
 
     Every method that waits raises, besides its own:
         BrokenError: a server cannot be reached, died, or was silent; the message names it, and
@@ -94,6 +98,7 @@ class TensorClient:
         connect_timeout: str | float | None = None,
         liveness: str | float | None = None,
     ) -> None:
+        url, fabric = chosen(url, fabric)
         config = find_configuration(
             {
                 "tensor.slots": slots,
@@ -103,8 +108,9 @@ class TensorClient:
                 "tensor.liveness": liveness,
             }
         ).tensor
+        _verbs.check(config, arena)
         self._calls = Calls(arena)
-        self._settings = Settings(addresses(url, shards), config, tls, token)
+        self._settings = Settings(addresses(url, shards), config, tls, token, arena)
         self._shards = Shards(self._settings)
         self._entered: list[AsyncTensorClient] = []
         self._futures: _futures.Futures | None = None
@@ -309,7 +315,8 @@ class TensorClient:
         Keys: connections, outstanding, waiting, sent_bytes, received_bytes; shm_pulls and shm_bytes
         of what came from shared memory; how often pulls did not: shm_busy (the owner wrote each
         time), shm_stale (the tensor was dropped or replaced), shm_elsewhere (it does not lie in the
-        server's arena). fabric: "shm", or "stream: " and why nothing comes from shared memory.
+        server's arena); verbs_pulls and verbs_bytes of what came over verbs, and verbs_refused,
+        which the connection carried then. fabric: "shm", "verbs", or "stream: " and why neither.
         """
         return summed([link.metrics() for link in self._shards.opened() if not link.closed])
 

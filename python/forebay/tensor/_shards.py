@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.errors import BrokenError, ClosedError, DeadlineError, StaleError
+from forebay.errors import (
+    BrokenError,
+    ClosedError,
+    DeadlineError,
+    Error,
+    LimitError,
+    StaleError,
+)
+from forebay.tensor import _verbs
 from forebay.tensor._ref import Book, too_restless
 from forebay.transport import connect
 
@@ -17,10 +25,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.config import TensorConfig
+    from forebay.memory import Arena
     from forebay.tensor._work import Work
     from forebay.transport import Tls
 
-__all__ = ["NAMES_MAX", "RESTARTS_MAX", "SETTING_UP", "Settings", "Shards", "alive", "summed"]
+__all__ = [
+    "NAMES_MAX",
+    "RESTARTS_MAX",
+    "SETTING_UP",
+    "Settings",
+    "Shards",
+    "alive",
+    "made",
+    "summed",
+]
 
 NAMES_MAX = 256
 """Names in one request."""
@@ -40,6 +58,7 @@ class Settings:
     config: TensorConfig
     tls: Tls | None
     token: str | bytes | None
+    arena: Arena | None = None
 
     def connect(self, shard: int, timeout: float | None) -> Any:
         """A connection of the transport to be."""
@@ -50,7 +69,11 @@ class Settings:
     def hello(self) -> bytes:
         """What a client says first."""
         config = self.config
-        return _core.tensor_hello(config.slots, shared_memory=config.fabric == "auto")
+        return _core.tensor_hello(
+            config.slots,
+            shared_memory=config.fabric == "auto",
+            verbs=config.fabric != "stream",
+        )
 
     def link(self, connection: Any, welcome: Any) -> _core.TensorLink:
         """Make the connection one of tensors, whose welcome came."""
@@ -122,7 +145,7 @@ class Shards:
         """
         book = self.book
         for _ in range(RESTARTS_MAX):
-            work = make(book)
+            work = made(make, book, self._links)
             if work.missing:
                 self._look_up(sorted(set(work.missing)), timeout)
                 continue
@@ -173,13 +196,30 @@ class Shards:
             self.book.learn(some, [link.look_up(some, timeout) for link in links], epoch)
 
     def _open(self, shard: int, timeout: float | None) -> _core.TensorLink:
-        limit = self.settings.config.connect_timeout
+        settings = self.settings
+        limit = settings.config.connect_timeout
         end = time.monotonic() + (limit if timeout is None else min(timeout, limit))
-        connection = self.settings.connect(shard, timeout)._open_blocking()
+        link: _core.TensorLink = self._greet(shard, end, settings.hello(), settings.link)
+        hello = _verbs.offer(settings.config, settings.arena, link)
+        if hello is None:
+            return link
+        needed = settings.config.fabric == "verbs"
         try:
-            connection.send([self.settings.hello()], timeout=max(0.0, end - time.monotonic()))
+            self._greet(
+                *(shard, end, hello),
+                lambda lifeline, welcome: link.use_verbs(lifeline._core, welcome, needed=needed),
+            )
+        except Error as error:
+            _verbs.give_up(settings.config, link, error)
+        return link
+
+    def _greet(self, shard: int, end: float, hello: bytes, use: Callable[[Any, Any], Any]) -> Any:
+        """Connect, say hello, and have what is answered used."""
+        connection = self.settings.connect(shard, end - time.monotonic())._open_blocking()
+        try:
+            connection.send([hello], timeout=max(0.0, end - time.monotonic()))
             welcome = connection.recv(timeout=max(0.0, end - time.monotonic()))[0]
-            return self.settings.link(connection, welcome)
+            return use(connection, welcome)
         except (BrokenError, DeadlineError) as error:
             error.add_note(SETTING_UP)
             raise
@@ -206,6 +246,17 @@ def summed(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if metrics:
         total["fabric"] = "; ".join(dict.fromkeys(each["fabric"] for each in metrics))
     return total
+
+
+def made(make: Callable[[Book], Work], book: Book, links: Sequence[Any]) -> Work:
+    """Make a call ready; where the arena is full, once more without the blocks that verbs keep."""
+    try:
+        return make(book)
+    except LimitError:
+        left = [link.leave_blocks() for link in links if link is not None]
+        if not any(left):
+            raise
+        return make(book)
 
 
 def alive(link: _core.TensorLink) -> bool:

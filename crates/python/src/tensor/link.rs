@@ -2,11 +2,12 @@
 #![allow(clippy::doc_markdown)] // the comments are Python docstrings
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 #![allow(clippy::too_many_arguments)] // they are Python's
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use forebay_tensor::shm::Reader;
 use forebay_tensor::stream::{Batch, Link, Settings, Until, Verbs, Work};
+use forebay_tensor::verbs::Offer;
 use forebay_tensor::{Hello, Limits, Welcome};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -16,8 +17,9 @@ use super::handle::TensorHandle;
 use super::plan::TensorPlan;
 use super::port::TensorPort;
 use super::request::{Request, bytes_of, pull_of};
-use super::verbs::TensorOffer;
+use super::verbs::device_of;
 use crate::error;
+use crate::memory::Arena;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::kept;
 use crate::sys::lent::Lent;
@@ -46,6 +48,8 @@ pub(crate) struct TensorLink {
     fabric: String,
     /// Why pulls do not go by verbs either.
     without_verbs: OnceLock<String>,
+    /// Our end of a connection over verbs, until that is made.
+    offer: Mutex<Option<Offer>>,
     liveness: Duration,
 }
 
@@ -181,6 +185,7 @@ impl TensorLink {
             welcome,
             fabric,
             without_verbs: OnceLock::new(),
+            offer: Mutex::default(),
             liveness: limits.liveness,
         })
     }
@@ -227,23 +232,42 @@ impl TensorLink {
         !self.welcome.verbs.is_empty()
     }
 
+    /// Make a queue pair of the process's device, which knows the arena's memory from here on.
+    ///
+    /// Returns:
+    ///     The hello of the connection that is to be its lifeline; `use_verbs` goes on with that.
+    ///
+    /// Raises:
+    ///     ConfigError: there is no device, with what is missing. BrokenError: it gives no queue pair.
+    fn offer_verbs<'py>(
+        &self,
+        py: Python<'py>,
+        arena: PyRef<'_, Arena>,
+        slots: u32,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let device = device_of(py, &arena)?;
+        let made = py.detach(|| Offer::new(&device, slots));
+        let made = made.map_err(|refused| error::tensor("the RDMA device", &refused))?;
+        let hello = Hello::of_lifeline(slots, &made.introduction());
+        *self.offer() = Some(made);
+        Ok(PyBytes::new(py, &hello))
+    }
+
     /// Make pulls into the offer's arena over verbs from now on.
     ///
     /// Args:
-    ///     connection: on which the offer's hello was sent; its stream becomes the lifeline.
+    ///     connection: on which the hello of `offer_verbs` was sent; its stream becomes the lifeline.
     ///     welcome: what was answered.
-    ///     offer: used up by this.
     ///     needed: without verbs the link is broken; otherwise the stream takes over where they are lost.
     ///
     /// Raises:
     ///     ConfigError and others: the server's refusal. BrokenError: it was started anew meanwhile, or the device refuses.
-    #[pyo3(signature = (connection, welcome, offer, *, needed = false))]
+    #[pyo3(signature = (connection, welcome, *, needed))]
     fn use_verbs(
         &self,
         py: Python<'_>,
         connection: PyRef<'_, MessageConnection>,
         welcome: &Bound<'_, PyAny>,
-        offer: PyRef<'_, TensorOffer>,
         needed: bool,
     ) -> PyResult<()> {
         let refused = |refused| error::tensor(self.link.peer(), &refused);
@@ -253,7 +277,8 @@ impl TensorLink {
                 why: "the server was started anew while verbs were set up".to_owned(),
             }));
         }
-        let offer = offer.take()?;
+        let offer = self.offer().take();
+        let offer = offer.ok_or_else(|| error::closed("nothing was offered".into()))?;
         let lifeline = connection.take_stream(py)?;
         let (liveness, is_needed) = (self.liveness, needed);
         let accepted = py.detach(|| {
@@ -479,6 +504,10 @@ impl TensorLink {
 }
 
 impl TensorLink {
+    fn offer(&self) -> MutexGuard<'_, Option<Offer>> {
+        self.offer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn ask(
         &self,
         py: Python<'_>,

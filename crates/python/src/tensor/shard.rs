@@ -103,15 +103,16 @@ impl TensorShard {
         verbs: Option<PyRef<'_, Arena>>,
         verbs_needed: bool,
     ) -> PyResult<Self> {
-        let device = verbs.map_or(Ok(None), |arena| match device_of(py, &arena) {
-            Err(refused) if verbs_needed => Err(refused),
-            found => Ok(found.ok()),
-        })?;
         let name = name.unwrap_or_else(|| "the server".to_owned());
         let entrances: PyResult<Vec<_>> = entrances
             .into_iter()
             .map(|entered| entrance(py, entered))
             .collect();
+        let entrances = entrances?; // before anything else fails: they own the sockets
+        let device = verbs.map_or(Ok(None), |arena| match device_of(py, &arena) {
+            Err(refused) if verbs_needed => Err(refused),
+            found => Ok(found.ok()),
+        })?;
         let options = Options {
             limits: ShardLimits {
                 slots,
@@ -127,7 +128,7 @@ impl TensorShard {
             shared_memory,
             verbs: device,
         };
-        let server = Server::start(entrances?, options).map_err(error::stream)?;
+        let server = Server::start(entrances, options).map_err(error::stream)?;
         Ok(Self { server, name })
     }
 
