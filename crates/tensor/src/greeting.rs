@@ -41,7 +41,7 @@ impl Hello {
     }
 
     /// The introduction that follows a lifeline's hello; none where it is that of tensors.
-    pub(crate) fn introduction<'a>(&self, message: &'a [u8]) -> Option<&'a [u8]> {
+    pub(crate) fn introduction(self, message: &[u8]) -> Option<&[u8]> {
         let follows = message.get(HELLO_BYTES..).unwrap_or_default();
         (self.fabrics & Self::LIFELINE != 0).then_some(follows)
     }

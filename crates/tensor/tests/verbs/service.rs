@@ -71,8 +71,8 @@ impl World {
     }
 
     fn with(row_bytes: u64) -> Self {
-        let bytes = usize::try_from(ROWS * row_bytes).expect("small");
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        let bytes = usize::try_from(ROWS * row_bytes).expect("small");
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("forebay-service-{}-{count}", std::process::id());
         let path = std::env::temp_dir().join(name);

@@ -222,18 +222,14 @@ impl<K: Send> Reactor<K> {
 
     pub(super) fn step(&mut self, place: Place) {
         match self.seats.get(place) {
-            None => {}
             Some(Occupant::Guest(guest)) => {
                 let verdict = guest.step();
                 self.act_on(place, verdict);
             }
             Some(Occupant::Peer(_)) => self.serve(place),
             Some(Occupant::Answerer(..)) => self.answer_verbs(place),
-            Some(Occupant::Lifeline(wire, _)) => {
-                if has_ended(wire) {
-                    self.dismiss(place);
-                }
-            }
+            Some(Occupant::Lifeline(wire, _)) if has_ended(wire) => self.dismiss(place),
+            None | Some(Occupant::Lifeline(..)) => {}
         }
     }
 

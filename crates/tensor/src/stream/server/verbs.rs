@@ -65,8 +65,8 @@ pub(super) struct Verbs {
 impl Verbs {
     pub(super) fn new<K>(device: Arc<Device>, shard: &mut Shard<K>) -> Self {
         let crew = Arc::<Mutex<Crew>>::default();
-        let shared = Arc::clone(&crew);
-        shard.before_writes(move |span| lock(&shared).settle(span));
+        let its_crew = Arc::clone(&crew);
+        shard.before_writes(move |span| lock(&its_crew).settle(span));
         Self { device, crew }
     }
 
