@@ -1,5 +1,6 @@
 //! `forebay._core.TensorShard`, `TensorLink` and what event loops use: the tensor crate for Python.
 mod batch;
+mod calls;
 mod handle;
 mod link;
 mod plan;
