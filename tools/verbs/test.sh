@@ -33,7 +33,9 @@ python_tests() {
         echo "==> verbs from Python are not tested: $python has not the package, numpy and pytest (make test-python installs them)"
         return 0
     fi
-    "$verbs_tools/run.sh" -t 120 -- "$python" -B -m pytest --quiet -p no:cacheprovider tests/tensor/test_verbs.py
+    # Plugins that these tests do not use take a second to load there.
+    "$verbs_tools/run.sh" -t 120 -- env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$python" -B -m pytest --quiet \
+        -p pytest_timeout -p no:cacheprovider tests/tensor/test_verbs.py
 }
 
 # 77 stands for a machine that cannot, whose reason has been told.
