@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Iterator
 
@@ -38,13 +39,22 @@ def opened() -> None:
 
 
 @pytest.fixture(scope="module")
-def remote() -> Iterator[ServerProcess]:
-    """One process for the tests that do it no harm: to start another takes seconds there."""
+def remotes() -> Iterator[list[ServerProcess]]:
+    """One process for all tests: to start another takes a second there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FOREBAY_TENSOR_FABRIC", "verbs")
-        process = ServerProcess("tcp://127.0.0.1:0")
-        yield process
+        processes = [ServerProcess("tcp://127.0.0.1:0")]
+    yield processes
+    for process in processes:
         process.kill()
+
+
+@pytest.fixture
+def remote(remotes: list[ServerProcess]) -> ServerProcess:
+    """The process, or another one after it was killed."""
+    if not remotes:
+        remotes.append(ServerProcess("tcp://127.0.0.1:0"))
+    return remotes[0]
 
 
 @pytest.fixture
@@ -110,6 +120,47 @@ def test_the_rest_goes_over_the_connection(remote: ServerProcess, arena: Arena) 
         assert by_verbs(client) == 0
 
 
+def test_auto_takes_verbs_where_memory_is_not_offered(remote: ServerProcess, arena: Arena) -> None:
+    """That server offers no memory; without an arena there is nothing that a device could fill."""
+    with TensorClient(remote.url, arena=arena, fabric="auto") as client:
+        client.pull("small")
+        assert by_verbs(client) == 1
+    with TensorClient(remote.url, fabric="auto") as client:
+        client.pull("small")
+        assert client.metrics()["fabric"].endswith("no verbs: the client has no arena")
+
+
+def test_a_forked_child_does_no_harm_and_has_a_device_of_its_own(
+    remote: ServerProcess, arena: Arena
+) -> None:
+    """It inherits the descriptor of its parent's device, by which it could destroy everything."""
+    with TensorClient(remote.url, arena=arena) as client:
+        out = arena.empty((10, 4), "f4")
+        client.pull("small", None, out)
+        child = os.fork()
+        if child == 0:
+            os._exit(_used_in_a_child(client, remote.url))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        out[:] = 0
+        client.pull("small", None, out)
+        assert bool((out == 1).all())
+        assert by_verbs(client) == 2
+        del out
+
+
+def _used_in_a_child(client: TensorClient, url: str) -> int:
+    """0 where the parent's client is refused, and one of the child's own goes over verbs."""
+    try:
+        client.pull("small")
+    except StaleError:
+        client.close()
+        gc.collect()
+        with Arena("1MiB") as arena, TensorClient(url, arena=arena) as own:
+            own.pull("small")
+            return 0 if by_verbs(own) == 1 else 2
+    return 1
+
+
 def test_what_was_pushed_is_pulled(arena: Arena) -> None:
     """A pull over verbs has what a push over the connection wrote before it."""
     with (
@@ -150,26 +201,25 @@ def test_several_shards(arena: Arena) -> None:
         assert by_verbs(client) == 2
 
 
-def test_a_server_that_is_killed_or_stops_is_told_of(arena: Arena) -> None:
+def test_a_server_that_is_killed_or_stops_is_told_of(
+    remote: ServerProcess, remotes: list[ServerProcess], arena: Arena
+) -> None:
     """What is pending ends by the deadline, names the server, and gives its memory back."""
-    process = ServerProcess("tcp://127.0.0.1:0")
-    try:
-        with TensorClient(process.url, arena=arena, liveness=LIVENESS_S) as client:
-            out = arena.empty((64, 16_384), "f4")
+    with TensorClient(remote.url, arena=arena, liveness=LIVENESS_S) as client:
+        out = arena.empty((64, 16_384), "f4")
+        client.pull("large", None, out)
+        remote.stop()
+        begun = time.monotonic()
+        with pytest.raises(BrokenError, match=remote.url):
             client.pull("large", None, out)
-            process.stop()
-            begun = time.monotonic()
-            with pytest.raises(BrokenError, match=process.url):
-                client.pull("large", None, out)
-            assert time.monotonic() - begun < 20 * LIVENESS_S
-            process.go_on()
-            client.pull("large", None, out)  # over a connection that is made anew
-            assert by_verbs(client) == 1
-            process.stop()
-            future = client.submit("pull", "large", None, out)
-            until(lambda: client.metrics()["outstanding"] > 0)
-            process.kill()
-            assert isinstance(future.exception(PATIENCE_S), BrokenError)
-            del out, future
-    finally:
-        process.kill()
+        assert time.monotonic() - begun < 20 * LIVENESS_S
+        remote.go_on()
+        client.pull("large", None, out)  # over a connection that is made anew
+        assert by_verbs(client) == 1
+        remote.stop()
+        future = client.submit("pull", "large", None, out)
+        until(lambda: client.metrics()["outstanding"] > 0)
+        remotes.remove(remote)
+        remote.kill()
+        assert isinstance(future.exception(PATIENCE_S), BrokenError)
+        del out, future
