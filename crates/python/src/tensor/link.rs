@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_tensor::shm::Reader;
 use forebay_tensor::stream::{Batch, Link, Settings, Until, Verbs, Work};
-use forebay_tensor::verbs::Offer;
+use forebay_tensor::verbs::{Device, Offer};
 use forebay_tensor::{Hello, Limits, Welcome};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -142,7 +142,10 @@ impl TensorLink {
     #[getter]
     fn fabric(&self) -> String {
         match (self.link.far_counters(), self.without_verbs.get()) {
-            (Some(Ok(_)), _) => "verbs".to_owned(),
+            (Some(Ok(_)), _) => match Device::get().ok().and_then(|it| it.registry().reason()) {
+                Some(why) => format!("verbs; not into all memory: {why}"),
+                None => "verbs".to_owned(),
+            },
             (Some(Err(why)), _) => format!("stream: verbs were lost: {why}"),
             (None, Some(why)) => format!("{}; {why}", self.fabric),
             (None, None) => self.fabric.clone(),

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_memory::{Backing, Config, Region, Registrar};
+use forebay_memory::{Backing, Config, Lease, Region, Registrar};
 
 use super::discovery::{Adapter, Found};
 use super::registry::Registry;
@@ -99,6 +99,15 @@ impl Device {
     /// What it is.
     pub fn found(&self) -> &Found {
         self.adapter.found()
+    }
+
+    /// Check that the device knows the memory of a block.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not: its region was not attached, or the kernel refused to pin its chunk.
+    pub fn check(&self, block: &Lease) -> Result<(), Error> {
+        self.registry.find(block).map(drop)
     }
 
     /// What it knows of memory.

@@ -17,7 +17,7 @@ use super::discovery::Adapter;
 use super::sys::layout::{RECEIVED_WITH_IMMEDIATE, WorkCompletion};
 use super::sys::library::Library;
 use super::sys::pair::Pair;
-use super::wire::{Hello, SLOTS_MAX};
+use super::wire::{Hello, SLOTS_MAX, protocol};
 use crate::error::Error;
 
 /// Completions taken at once.
@@ -43,6 +43,8 @@ pub(super) struct Link<P> {
     pair: Pair,
     posted: VecDeque<P>,
     posted_max: usize,
+    /// Writes of the peer's that may be on their way at once.
+    received_max: usize,
     /// None where somebody else watches for the peer's end.
     lifeline: Option<Box<dyn Lifeline>>,
     /// Why it is over.
@@ -82,6 +84,7 @@ impl<P> Unmet<P> {
             pair,
             posted: VecDeque::with_capacity(sends as usize),
             posted_max: sends as usize,
+            received_max: slots as usize,
             lifeline: None,
             broken: None,
         };
@@ -189,6 +192,10 @@ impl<P> Link<P> {
             return Err(self.fence(Error::Broken {
                 why: format!("the device says: {}", status(completion.status)),
             }));
+        }
+        // Receives are posted again at once, so who keeps to no slots could keep us here for ever.
+        if into.len() > self.posted_max + self.received_max {
+            return Err(self.fence(protocol("more writes than it has slots for")));
         }
         if completion.opcode == RECEIVED_WITH_IMMEDIATE {
             let again = self.pair.post_receive();

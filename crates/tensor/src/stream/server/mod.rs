@@ -112,8 +112,8 @@ pub struct Server<K> {
     incarnation: u64,
     name: Arc<str>,
     chunks: Chunks,
-    /// Whether tensors can be had by verbs.
-    has_device: bool,
+    /// By which tensors can be had.
+    device: Option<Arc<Device>>,
     epoch: u64,
 }
 
@@ -139,7 +139,7 @@ impl<K: Send + 'static> Server<K> {
             wake: wake.map_err(Error::system("eventfd"))?,
             commands: Mutex::new(Some(Vec::new())),
         });
-        let has_device = options.verbs.is_some();
+        let device = options.verbs.clone();
         let incarnation = random().map_err(Error::system("getrandom"))?;
         let reactor = Reactor::new(
             entrances,
@@ -161,7 +161,7 @@ impl<K: Send + 'static> Server<K> {
             incarnation,
             name,
             chunks: Chunks::default(),
-            has_device,
+            device,
             epoch: forebay_memory::epoch(),
         })
     }
@@ -233,14 +233,24 @@ impl<K: Send + 'static> Server<K> {
         self.check()?;
         let known = Known {
             lying: block.and_then(|block| self.chunks.find(block, memory)),
-            block: block
-                .filter(|block| self.has_device && holds(block, memory))
-                .cloned(),
+            block: block.filter(|block| self.reaches(block, memory)).cloned(),
         };
         self.run(move |shard| {
             let published = shard.publish_known(&name, description, (memory, known), keeper);
             published.map_err(|(refused, _)| refused)
         })
+    }
+
+    /// Whether the device knows the memory, which is of this block; where it does not, counters say why.
+    fn reaches(&self, block: &Lease, memory: Span) -> bool {
+        let Some(device) = &self.device else {
+            return false;
+        };
+        let checked = device.check(block);
+        if let Err(error) = &checked {
+            self.common.tally.note(error.to_string());
+        }
+        checked.is_ok() && holds(block, memory)
     }
 
     /// Which run of a server this is.
