@@ -54,7 +54,8 @@ demo:  ## watch warm services answer, then tune gcc with them (under three minut
 test: test-packages test-rust test-python test-verbs-if-built  ## run every test: Rust, loom, Python
 
 test-verbs:  ## real RDMA verbs over Soft-RoCE in User-Mode Linux (builds its kernel once: six to fifteen minutes)
-	@CARGO='$(CARGO)' bash tools/verbs/test.sh always
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' bash tools/verbs/test.sh always
 
 lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 
@@ -118,7 +119,7 @@ test-python: | test-packages
 
 # After the others: what it measures wants the machine.
 test-verbs-if-built: | test-rust test-python
-	@CARGO='$(CARGO)' $(NICE) bash tools/verbs/test.sh if-built
+	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' $(NICE) bash tools/verbs/test.sh if-built
 
 lint-setup:
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-lint

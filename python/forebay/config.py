@@ -357,7 +357,7 @@ class BlockioConfig:
 _TENSOR_COUNTS: Final = ("slots", "waiting_max", "tensors_max", "peers_max")
 _TENSOR_BYTES: Final = ("grant_bytes", "piece_bytes", "staging_bytes")
 _TENSOR_TIMES: Final = ("connect_timeout", "liveness")
-FABRICS: Final = ("auto", "stream")
+FABRICS: Final = ("auto", "verbs", "stream")
 """How rows may get to a client of tensors."""
 
 _TENSOR_ENDS: Final = {
@@ -401,7 +401,8 @@ class TensorConfig:
     """Seconds for connecting to a shard, the handshake included."""
 
     fabric: str = "auto"
-    """"auto" reads tensors from the memory of a server on the same host; "stream" never does."""
+    """"auto": memory of a server on the same host, else RDMA verbs, else the connection; "verbs"
+    needs a device at both ends; "stream" has all go over the connection."""
 
     liveness: float = 5.0
     """A peer that is silent for so long while something is outstanding counts as gone."""

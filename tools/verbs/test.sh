@@ -14,8 +14,28 @@ main() {
     program=$(program_of_tests)
     echo "==> verbs in User-Mode Linux $(cat "$verbs_place/version")"
     SECONDS=0
-    "$verbs_tools/run.sh" -t 120 -- "$program" --ignored --nocapture --test-threads 1
-    echo "==> verbs: $SECONDS s from the guest's start to its end"
+    # A guest has one processor: those of Python's tests have another guest, beside this one.
+    local told code=0
+    told=$(mktemp)
+    trap 'rm -f "$told"' EXIT
+    python_tests >"$told" 2>&1 &
+    "$verbs_tools/run.sh" -t 120 -- "$program" --ignored --nocapture --test-threads 1 || code=$?
+    wait $! || code=$?
+    cat "$told"
+    echo "==> verbs: $SECONDS s from the guests' start to their end"
+    exit "$code"
+}
+
+# TensorServer and TensorClient, each in a process, where the package and its tests' packages are installed.
+python_tests() {
+    local python=${PYTHON:-.venv/bin/python}
+    if ! "$python" -c 'import forebay._core, numpy, pytest' 2>/dev/null; then
+        echo "==> verbs from Python are not tested: $python has not the package, numpy and pytest (make test-python installs them)"
+        return 0
+    fi
+    # Plugins that these tests do not use take a second to load there.
+    "$verbs_tools/run.sh" -t 120 -- env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$python" -B -m pytest --quiet \
+        -p pytest_timeout -p no:cacheprovider tests/tensor/test_verbs.py
 }
 
 # 77 stands for a machine that cannot, whose reason has been told.

@@ -1,11 +1,13 @@
 //! `forebay._core.TensorShard`, `TensorLink` and what event loops use: the tensor crate for Python.
 mod batch;
+mod calls;
 mod handle;
 mod link;
 mod plan;
 mod port;
 mod request;
 mod shard;
+mod verbs;
 
 use pyo3::prelude::*;
 
@@ -17,5 +19,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::TensorBatch>()?;
     module.add_class::<plan::TensorPlan>()?;
     module.add_class::<port::TensorPort>()?;
+    module.add_function(wrap_pyfunction!(verbs::rdma_devices, module)?)?;
     module.add_function(wrap_pyfunction!(link::tensor_hello, module)?)
 }

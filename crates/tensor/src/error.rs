@@ -88,6 +88,9 @@ pub enum Error {
         /// The tensor's id.
         tensor: u32,
     },
+    /// The rows do not lie where a device reaches them; they can be had over a stream.
+    #[error("the tensor does not lie where an RDMA device reaches it; pull it over the stream")]
+    Elsewhere,
     /// Rows of a file could not be read.
     #[error("{} of {path} cannot be read: {what} (errno {errno})", rows(*first, *last))]
     Unread {
@@ -174,7 +177,8 @@ impl Error {
             Self::Config { .. }
             | Self::Name { .. }
             | Self::UnknownName { .. }
-            | Self::ReadOnly { .. } => Class::Config,
+            | Self::ReadOnly { .. }
+            | Self::Elsewhere => Class::Config,
             Self::Limit { .. } => Class::Limit,
             Self::Stale { .. } => Class::Stale,
             Self::OutOfRange { .. } => Class::OutOfRange,

@@ -19,13 +19,32 @@ const NOTE_BYTES_MAX: usize = 64 << 10;
 pub struct Hello {
     /// Requests that it wants to have with the server, 1 to 1024.
     pub slots: u32,
-    /// What it can do beside the stream, a bit each: [`Hello::SHARED_MEMORY`], 2 verbs. Unknown ones are ignored.
+    /// What it can do beside the stream, a bit each: [`Hello::SHARED_MEMORY`], [`Hello::VERBS`]; or what the connection
+    /// is for: [`Hello::LIFELINE`]. Unknown ones are ignored.
     pub fabrics: u32,
 }
 
 impl Hello {
     /// Of `fabrics`: it can read the owner's memory where it lies.
     pub const SHARED_MEMORY: u32 = 1;
+    /// Of `fabrics`: it has an RDMA device.
+    pub const VERBS: u32 = 2;
+    /// Of `fabrics`: this is the lifeline of a connection over verbs, and what follows introduces its queue pair.
+    pub const LIFELINE: u32 = 4;
+
+    /// The hello of a lifeline, as it travels: `introduction` is [`Offer::introduction`](crate::verbs::Offer::introduction).
+    pub fn of_lifeline(slots: u32, introduction: &[u8]) -> Vec<u8> {
+        let fabrics = Self::LIFELINE;
+        let mut bytes = Self { slots, fabrics }.encode();
+        bytes.extend_from_slice(introduction);
+        bytes
+    }
+
+    /// The introduction that follows a lifeline's hello; none where it is that of tensors.
+    pub(crate) fn introduction(self, message: &[u8]) -> Option<&[u8]> {
+        let follows = message.get(HELLO_BYTES..).unwrap_or_default();
+        (self.fabrics & Self::LIFELINE != 0).then_some(follows)
+    }
 
     /// As it travels.
     pub fn encode(&self) -> Vec<u8> {
@@ -71,6 +90,9 @@ pub struct Welcome {
     pub incarnation: u64,
     /// Where its board is, for clients of the same host that asked for it.
     pub announced: Option<Announced>,
+    /// Of verbs: nothing where there are none; one byte where they can be had by a lifeline; on a lifeline what answers
+    /// its introduction.
+    pub verbs: Vec<u8>,
     /// Words of the server's owner to its clients, at most 64 KiB.
     pub note: Vec<u8>,
 }
@@ -79,8 +101,12 @@ impl Welcome {
     /// As it travels.
     pub fn encode(&self) -> Vec<u8> {
         let grants = (self.slots, self.grant_bytes, self.incarnation);
-        let announced = self.announced.map(encode_announced).unwrap_or_default();
-        message(0, grants, &announced, &self.note)
+        let mut fabrics = self.announced.map(encode_announced).unwrap_or_default();
+        if !self.verbs.is_empty() {
+            fabrics.resize(ANNOUNCED_BYTES, 0); // no process has the number 0
+            fabrics.extend_from_slice(&self.verbs);
+        }
+        message(0, grants, &fabrics, &self.note)
     }
 
     /// What a server says that lets the client not in.
@@ -91,7 +117,11 @@ impl Welcome {
             Class::Protocol => 3,
             _ => 4,
         };
-        message(reason, (0, 0, 0), &[], error.to_string().as_bytes())
+        let text = match error {
+            Error::Refused { text, .. } => text.clone(), // which the client puts its own words before
+            other => other.to_string(),
+        };
+        message(reason, (0, 0, 0), &[], text.as_bytes())
     }
 
     /// Read it.
@@ -124,7 +154,13 @@ impl Welcome {
             slots: u32_at(bytes, 8),
             grant_bytes: u64_at(bytes, 16),
             incarnation: u64_at(bytes, 24),
-            announced: (announced_bytes >= ANNOUNCED_BYTES).then(|| decode_announced(rest)),
+            announced: (announced_bytes >= ANNOUNCED_BYTES)
+                .then(|| decode_announced(rest))
+                .filter(|announced| announced.process != 0),
+            verbs: rest[..announced_bytes]
+                .get(ANNOUNCED_BYTES..)
+                .unwrap_or_default()
+                .to_vec(),
             note: rest[announced_bytes..].to_vec(),
         };
         if (1..=SLOTS_MAX).contains(&welcome.slots) && welcome.grant_bytes > 0 {
@@ -162,7 +198,7 @@ fn message(
     rest: &[u8],
 ) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(WELCOME_BYTES + announced.len() + rest.len());
-    let announced_bytes = u32::try_from(announced.len()).unwrap_or(0); // 16, or none
+    let announced_bytes = u32::try_from(announced.len()).unwrap_or(0); // less than a hundred
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&reason.to_le_bytes());
@@ -228,6 +264,7 @@ mod tests {
             grant_bytes: 1 << 40,
             incarnation: u64::MAX,
             announced: None,
+            verbs: Vec::new(),
             note: b"anything".to_vec(),
         };
         assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome.clone()));
@@ -237,11 +274,33 @@ mod tests {
                 descriptor: 17,
                 inode: 1 << 40,
             }),
-            ..welcome
+            ..welcome.clone()
         };
         let encoded = near.encode();
-        assert_eq!(Welcome::decode(&encoded), Ok(near));
+        assert_eq!(Welcome::decode(&encoded), Ok(near.clone()));
+        for verbs in [vec![1], vec![7; 60]] {
+            let verbs = [welcome.clone(), near.clone()].map(|from| Welcome {
+                verbs: verbs.clone(),
+                ..from
+            });
+            for welcome in verbs {
+                assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
+            }
+        }
         assert!(Welcome::decode(&encoded[..WELCOME_BYTES + 8]).is_err());
+    }
+
+    #[test]
+    fn a_lifeline_is_told_by_its_hello() {
+        let message = Hello::of_lifeline(3, b"who we are");
+        let hello = Hello::decode(&message).expect("a hello");
+        assert_eq!(hello.slots, 3);
+        assert_eq!(hello.introduction(&message), Some(&b"who we are"[..]));
+        let other = Hello {
+            slots: 3,
+            fabrics: Hello::VERBS,
+        };
+        assert_eq!(other.introduction(&message), None);
     }
 
     #[test]
@@ -279,6 +338,7 @@ mod tests {
             grant_bytes: 0,
             incarnation: 1,
             announced: None,
+            verbs: Vec::new(),
             note: Vec::new(),
         };
         assert!(Welcome::decode(&none.encode()).is_err());

@@ -114,6 +114,12 @@ impl<T> Slab<T> {
             .zip(&self.places)
             .filter_map(|(index, place)| Some((index, place.value.as_ref()?)))
     }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        (0..)
+            .zip(&mut self.places)
+            .filter_map(|(index, place)| Some((index, place.value.as_mut()?)))
+    }
 }
 
 #[cfg(test)]

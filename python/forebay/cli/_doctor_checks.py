@@ -46,7 +46,17 @@ class Finding:
 
 def findings(path: str | None) -> list[Finding]:
     """Look at everything; `path` is the socket of the shared pool, or None for the usual one."""
-    checks = (_versions, _kernel, _features, _cgroup, _limits, _memory, _directories, _blockio)
+    checks = (
+        _versions,
+        _kernel,
+        _features,
+        _cgroup,
+        _limits,
+        _memory,
+        _directories,
+        _blockio,
+        _rdma,
+    )
     from forebay.cli._doctor_server import server_findings
 
     found = [finding for check in checks for finding in check()]
@@ -231,6 +241,25 @@ def _unregistered(queue: Queue) -> str | None:
             arena.allocate(1)
     refused: str | None = queue.stats()["unregistered"]
     return refused
+
+
+def _rdma() -> Iterator[Finding]:
+    """By which tensors travel between machines; nothing needs it."""
+    try:
+        from forebay import _core
+    except ImportError:
+        return  # told above
+    found = _core.rdma_devices()
+    if isinstance(found, str):
+        yield Finding("RDMA verbs", NOTE, f"none: {found}")
+        return
+    for device, port, address, has_windows in found:
+        value = f"device {device}, port {port}, address {address}"
+        if has_windows:
+            yield Finding("RDMA verbs", OK, value)
+        else:
+            value += "; it has no windows of type 2B"
+            yield Finding("RDMA verbs", NOTE, value, "tensors need them, and go over TCP here")
 
 
 def _shared_pool(path: str | None) -> Finding:

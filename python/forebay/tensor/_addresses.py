@@ -3,14 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import overload
 
 from forebay.errors import ConfigError
 from forebay.transport._address import PORT_MAX, parse
 
-__all__ = ["address_of", "addresses"]
+__all__ = ["address_of", "addresses", "chosen"]
 
 PLACE = "{shard}"
 SHARDS_MAX = 4096
+
+
+VERBS = "verbs://"
+"""`tcp://`, with verbs as the fabric."""
+
+
+@overload
+def chosen(url: str, fabric: str | None) -> tuple[str, str | None]: ...
+
+
+@overload
+def chosen(url: Sequence[str], fabric: str | None) -> tuple[str | list[str], str | None]: ...
+
+
+def chosen(url: str | Sequence[str], fabric: str | None) -> tuple[str | list[str], str | None]:
+    """The URL that is connected to, and the fabric, which a URL of verbs chooses; or several.
+
+    Raises:
+        ConfigError: another fabric is asked for, or not all URLs are of verbs.
+    """
+    urls = [url] if isinstance(url, str) else [str(each) for each in url]
+    of_verbs = [each for each in urls if each.startswith(VERBS)]
+    if not of_verbs:
+        return url if isinstance(url, str) else urls, fabric
+    if fabric not in (None, "auto", "verbs"):
+        raise ConfigError(
+            f"{of_verbs[0]} goes over verbs, and fabric is {fabric!r}; leave one of them out"
+        )
+    if len(of_verbs) < len(urls):
+        raise ConfigError(f"{of_verbs[0]} goes over verbs, and not all URLs do; give all so")
+    plain = ["tcp://" + each.removeprefix(VERBS) for each in urls]
+    return plain[0] if isinstance(url, str) else plain, "verbs"
 
 
 def address_of(url: str, shard: int, shards: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import _core, _forks
 from forebay.errors import ConfigError
-from forebay.tensor._connections import RESTARTS_MAX, Connections, portions
+from forebay.tensor._connections import RESTARTS_MAX, Connections, made, portions
 from forebay.tensor._futures import tickets
 from forebay.tensor._greet import greet
 from forebay.tensor._limit import Limit
@@ -48,7 +48,8 @@ class AsyncShards(Connections[asyncio.Event]):
             check_versions(versions, len(work.arrays))
         batches: list[_core.TensorBatch] = []
         try:
-            for ticket, batch in self._start(work, links, timeout, batches):
+            asked = versions is not None
+            for ticket, batch in self._start(work, links, timeout, batches, versions=asked):
                 await self._done(ticket, batch)
         finally:
             cancel(batches)
@@ -82,7 +83,7 @@ class AsyncShards(Connections[asyncio.Event]):
         """Make a call ready; see `Shards.ready`."""
         book, limit = self.book, Limit(timeout)
         for _ in range(RESTARTS_MAX):
-            work = make(book)
+            work = made(make, book, self._links)
             if work.missing:
                 await self._look_up(sorted(set(work.missing)), limit)
                 continue
@@ -125,6 +126,7 @@ class AsyncShards(Connections[asyncio.Event]):
         batches: list[_core.TensorBatch],
         *,
         each: bool = False,
+        versions: bool = False,
     ) -> list[tuple[int, _core.TensorBatch]]:
         """Begin all parts; those that were begun stand in `batches` also where one fails."""
         started = []
@@ -133,7 +135,12 @@ class AsyncShards(Connections[asyncio.Event]):
             pulls, pushes = ((), entries) if work.pushes else (entries, ())
             start = links[shard].start
             try:
-                batch = start(self._port, ticket, pulls, pushes, each=each, timeout=timeout)
+                batch = start(
+                    *(self._port, ticket, pulls, pushes),
+                    each=each,
+                    timeout=timeout,
+                    versions=versions,
+                )
             except ConfigError:
                 work.check_outs()
                 raise

@@ -60,7 +60,9 @@ def _run_parts(
     try:
         for shard, entries in work.parts.items():
             pulls, pushes = ((), entries) if work.pushes else (entries, ())
-            batches.append(links[shard].start(port, shard, pulls, pushes, timeout=timeout))
+            start = links[shard].start
+            asked = versions is not None
+            batches.append(start(port, shard, pulls, pushes, timeout=timeout, versions=asked))
         while not all(batch.done for batch in batches):
             port.wait()
     except BaseException:

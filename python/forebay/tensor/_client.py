@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from forebay import _forks
 from forebay.configuration import find_configuration
 from forebay.errors import ConfigError, StaleError
-from forebay.tensor import _futures
-from forebay.tensor._addresses import addresses
+from forebay.tensor import _futures, _verbs
+from forebay.tensor._addresses import addresses, chosen
 from forebay.tensor._blocking import each, run
 from forebay.tensor._calls import METHODS, Calls, Make
 from forebay.tensor._loops import Loops
@@ -51,7 +51,8 @@ class TensorClient:
     That closes nothing that threads and futures use, so a client of both is closed by `close`.
 
     Args:
-        url: `tcp://host:port`, `tls://host:port` or `unix:///path`. With `shards`, that of all:
+        url: `tcp://host:port`, `tls://host:port` or `unix:///path`; `verbs://host:port` is tcp, and
+            fabric "verbs". With `shards`, that of all:
             `{shard}` in it is each one's number, else each has the port after the one before.
             Or a list with the URL of each.
         shards: how many there are; 1 unless given, or the length of the list.
@@ -62,8 +63,10 @@ class TensorClient:
         token: what the server asks for, if it does.
         piece_bytes: longer pulls and pushes go in pieces; text such as "1MiB" or bytes.
         fabric: "auto" reads the tensors of a server on the same host and of the same user from its
-            memory, without the server taking part, and everything else over the connection;
-            "stream" has everything go over the connection. Default "auto".
+            memory, without the server taking part; of another server it has slices of rows
+            written into `arena` by RDMA verbs, where both have a device; and everything else goes
+            over the connection. "verbs" is that without the memory, and refused where it cannot
+            be; "stream" has everything go over the connection. Default "auto".
         connect_timeout: seconds for connecting, or text with a unit; default 10. Meanwhile a
             server that does not listen yet is tried again, so it may be started later.
         liveness: a server that is silent for so many seconds while something is outstanding is
@@ -72,7 +75,8 @@ class TensorClient:
     What is left out comes from the configuration (`FOREBAY_TENSOR_...`, `forebay.toml`).
 
     Raises:
-        ConfigError: a setting or a URL is wrong.
+        ConfigError: a setting or a URL is wrong, or verbs cannot be used here; the message has
+            what is missing.
 
     Every method that waits raises, besides its own:
         BrokenError: a server cannot be reached, asks for another token, died, or was silent; the
@@ -98,6 +102,7 @@ class TensorClient:
         connect_timeout: str | float | None = None,
         liveness: str | float | None = None,
     ) -> None:
+        url, fabric = chosen(url, fabric)
         config = find_configuration(
             {
                 "tensor.slots": slots,
@@ -107,8 +112,9 @@ class TensorClient:
                 "tensor.liveness": liveness,
             }
         ).tensor
+        _verbs.check(config, arena)
         self._calls = Calls(arena)
-        self._settings = Settings(addresses(url, shards), config, tls, token)
+        self._settings = Settings(addresses(url, shards), config, tls, token, arena)
         self._shards = Shards(self._settings)
         self._loops = Loops()
         self._futures: _futures.Futures | None = None
@@ -317,8 +323,9 @@ class TensorClient:
         Keys: connections, outstanding, waiting, sent_bytes, received_bytes; shm_pulls and shm_bytes
         of what came from shared memory; how often pulls did not: shm_busy (the owner wrote each
         time), shm_stale (the tensor was dropped or replaced), shm_elsewhere (it does not lie in the
-        server's arena). shm_chunks: pieces of servers' arenas that are mapped now.
-        fabric: "shm", or "stream: " and why nothing comes from shared memory.
+        server's arena). shm_chunks: pieces of servers' arenas that are mapped now. verbs_pulls and
+        verbs_bytes of what came over verbs, and verbs_refused, which the connection carried then.
+        fabric: "shm", "verbs", or "stream: " and why neither.
         """
         return summed(self._shards.metrics())
 

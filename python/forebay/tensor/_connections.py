@@ -6,18 +6,20 @@ wait for that one's event, each with its own limit, so that nothing is locked wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from forebay.errors import ClosedError, DeadlineError, StaleError
+from forebay.errors import ClosedError, DeadlineError, LimitError, StaleError
 from forebay.tensor._ref import Book
 
 if TYPE_CHECKING:
     from forebay import _core
+    from forebay.tensor._calls import Make
     from forebay.tensor._limit import Limit
     from forebay.tensor._shards import Settings
+    from forebay.tensor._work import Work
 
-__all__ = ["RESTARTS_MAX", "Connections", "alive", "portions"]
+__all__ = ["RESTARTS_MAX", "Connections", "alive", "made", "portions"]
 
 NAMES_MAX = 256
 """Names in one request."""
@@ -121,6 +123,17 @@ def portions(names: list[str]) -> Iterator[list[str]]:
     """Names in as many requests as they need."""
     for begin in range(0, len(names), NAMES_MAX):
         yield names[begin : begin + NAMES_MAX]
+
+
+def made(make: Make, book: Book, links: Sequence[_core.TensorLink | None]) -> Work:
+    """Make a call ready; where the arena is full, once more without the blocks that verbs keep."""
+    try:
+        return make(book)
+    except LimitError:
+        left = [link.leave_blocks() for link in links if link is not None]
+        if not any(left):
+            raise
+        return make(book)
 
 
 def alive(link: _core.TensorLink) -> bool:

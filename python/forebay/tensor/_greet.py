@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.errors import BrokenError, DeadlineError
+from forebay.errors import BrokenError, DeadlineError, Error
+from forebay.tensor import _verbs
 from forebay.transport import backoff
 
 if TYPE_CHECKING:
@@ -39,6 +40,29 @@ def greet_blocking(
         refuse: raises where the client is closed meanwhile.
     """
     attempts = _Attempts(settings, timeout)
+    ways = settings, shard, attempts, refuse
+    link: _core.TensorLink = _meet_blocking(*ways, settings.hello(), settings.link)
+    hello = _verbs.offer(settings.config, settings.arena, link)
+    if hello is not None:
+        try:
+            _meet_blocking(*ways, hello, _verbs.lifeline(settings.config, link))
+        except Error as error:
+            _verbs.give_up(settings.config, link, error)
+        except BaseException:
+            link.close()
+            raise
+    return link
+
+
+def _meet_blocking(
+    settings: Settings,
+    shard: int,
+    attempts: _Attempts,
+    refuse: Callable[[], None],
+    hello: bytes,
+    use: Callable[[Any, Any], Any],
+) -> Any:
+    """Connect, say hello, and have the connection and its welcome used."""
     while True:
         try:
             connection = settings.connect(shard, attempts.left)._open_blocking()
@@ -50,9 +74,9 @@ def greet_blocking(
         else:
             break
     try:
-        connection.send([settings.hello()], timeout=attempts.left)
+        connection.send([hello], timeout=attempts.left)
         welcome = connection.recv(timeout=attempts.left)[0]
-        return settings.link(connection, welcome)
+        return use(connection, welcome)
     except (BrokenError, DeadlineError) as error:
         raise _unmet(error) from error.__cause__
     finally:
@@ -64,22 +88,44 @@ async def greet(
 ) -> _core.TensorLink:
     """The same in the running loop."""
     attempts = _Attempts(settings, timeout)
+    ways = settings, shard, attempts, refuse
+    link: _core.TensorLink = await _meet(*ways, settings.hello(), settings.link)
+    hello = _verbs.offer(settings.config, settings.arena, link)
+    if hello is not None:
+        try:
+            await _meet(*ways, hello, _verbs.lifeline(settings.config, link))
+        except Error as error:
+            _verbs.give_up(settings.config, link, error)
+        except BaseException:
+            link.close()
+            raise
+    return link
+
+
+async def _meet(
+    settings: Settings,
+    shard: int,
+    attempts: _Attempts,
+    refuse: Callable[[], None],
+    hello: bytes,
+    use: Callable[[Any, Any], Any],
+) -> Any:
     connection: Any = None
     try:
-        async with asyncio.timeout(attempts.limit):
+        async with asyncio.timeout(attempts.left):
             while connection is None:
                 try:
                     connection = await settings.connect(shard, attempts.left)
                 except BrokenError as error:
                     await asyncio.sleep(attempts.pause(error))
                     refuse()
-            await connection.send([settings.hello()])
+            await connection.send([hello])
             welcome = (await connection.recv())[0]
-        return settings.link(connection, welcome)
+        return use(connection, welcome)
     except TimeoutError as error:
         late = error if isinstance(error, DeadlineError) else None
         if late is None:
-            said = f"{settings.urls[shard]} did not answer within {attempts.limit:g} s"
+            said = f"{settings.urls[shard]} did not answer within {attempts.limit:.3g} s"
             late = DeadlineError(said, timeout=attempts.limit)
         raise (_unmet(late) if connection is not None else attempts.over(late)) from None
     except BrokenError as error:
@@ -124,7 +170,7 @@ class _Attempts:
         """What to raise once no time is left: that nobody listens says more than lateness."""
         if self._failed is None:
             return _unmet(error)
-        tried = f"{self._failed}; tried for {self.limit:g} s"
+        tried = f"{self._failed}; tried for {self.limit:.3g} s"
         return _unmet(BrokenError(tried, delivered="no"))
 
 

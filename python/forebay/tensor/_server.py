@@ -11,7 +11,7 @@ from forebay.config import parse_bytes
 from forebay.configuration import find_configuration
 from forebay.errors import ConfigError
 from forebay.pool import Reset, Service
-from forebay.tensor._addresses import address_of
+from forebay.tensor._addresses import address_of, chosen
 from forebay.tensor._entrance import open_entrance
 from forebay.tensor._numpy import Array
 from forebay.tensor._table import Table
@@ -43,8 +43,9 @@ class TensorServer(Service):
         tensors: by name what to publish at once: `Tensor(shape, dtype)`, an array, or
             `FileTensor(path)`.
         url: where to listen: `tcp://host:port` (port 0: any that is free), `tls://host:port`,
-            `unix:///path` (its file gets 0600). With shards, `{shard}` in it is this one's number;
-            else it listens so many ports further.
+            `unix:///path` (its file gets 0600); `verbs://host:port` is tcp, and fabric "verbs".
+            With shards, `{shard}` in it is this one's number; else it listens so many ports
+            further.
         shard: which one this is, from 0.
         shards: how many there are.
         arena: what tensors lie in, or its limit as text or in bytes; an own one as large as the
@@ -56,6 +57,8 @@ class TensorServer(Service):
         unprotected: let other machines connect without a token.
         slots: the most requests that one client may have here at once, 1 to 1024.
         grant_bytes: answers that one client may have outstanding, in bytes or as text.
+        fabric: "auto" offers clients of the same host the memory, and others RDMA verbs where
+            there is a device; "verbs" offers those alone, and needs a device; "stream" neither.
         staging_bytes: memory for rows of files on their way, taken when the first `FileTensor` is
             published; pulls wait for it.
 
@@ -87,13 +90,20 @@ class TensorServer(Service):
         slots: int = SLOTS_MAX,
         grant_bytes: str | int | None = None,
         staging_bytes: str | int | None = None,
+        fabric: str | None = None,
     ) -> None:
+        url, fabric = chosen(url, fabric)
         config = find_configuration(
-            {"tensor.grant_bytes": grant_bytes, "tensor.staging_bytes": staging_bytes}
+            {
+                "tensor.grant_bytes": grant_bytes,
+                "tensor.staging_bytes": staging_bytes,
+                "tensor.fabric": fabric,
+            }
         ).tensor
         _check_slots(slots)
         where = address_of(url, shard, shards)
         self._own_arena = None if _is_arena(arena) else _new_arena(arena)
+        lying: Any = self._own_arena or arena
         self._url, entrance = open_entrance(where, token, tls, unprotected=unprotected)
         self._core = _core.TensorShard(
             [entrance],
@@ -106,8 +116,10 @@ class TensorServer(Service):
             staging_bytes=config.staging_bytes,
             handshake=config.connect_timeout,
             shared_memory=config.fabric == "auto",
+            verbs=None if config.fabric == "stream" else lying,
+            verbs_needed=config.fabric == "verbs",
         )
-        self._table = Table(self._core, self._own_arena or arena, shard, shards)
+        self._table = Table(self._core, lying, shard, shards)
         try:
             for name, tensor in (tensors or {}).items():
                 self._table.publish(name, tensor)
@@ -190,7 +202,10 @@ class TensorServer(Service):
         }
 
     def metrics(self) -> dict[str, int]:
-        """What was counted: peers, accepted, refused, broken, received_bytes, sent_bytes."""
+        """What was counted: peers, accepted, refused, broken, received_bytes, sent_bytes.
+
+        verbs_peers and verbs_pulls: connections over RDMA verbs, and what was asked for there.
+        """
         return self._core.metrics()
 
     def close(self) -> None:

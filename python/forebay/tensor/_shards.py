@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.tensor._connections import RESTARTS_MAX, Connections, portions
+from forebay.tensor._connections import RESTARTS_MAX, Connections, made, portions
 from forebay.tensor._greet import greet_blocking
 from forebay.tensor._limit import Limit
 from forebay.tensor._ref import too_restless
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.config import TensorConfig
+    from forebay.memory import Arena
     from forebay.tensor._ref import Book
     from forebay.tensor._work import Work
     from forebay.transport import Tls
@@ -33,6 +34,7 @@ class Settings:
     config: TensorConfig
     tls: Tls | None
     token: str | bytes | None
+    arena: Arena | None = None
 
     def connect(self, shard: int, timeout: float | None) -> Any:
         """A connection of the transport to be."""
@@ -43,7 +45,11 @@ class Settings:
     def hello(self) -> bytes:
         """What a client says first."""
         config = self.config
-        return _core.tensor_hello(config.slots, shared_memory=config.fabric == "auto")
+        return _core.tensor_hello(
+            config.slots,
+            shared_memory=config.fabric == "auto",
+            verbs=config.fabric != "stream",
+        )
 
     def link(self, connection: Any, welcome: Any) -> _core.TensorLink:
         """Make the connection one of tensors, whose welcome came."""
@@ -111,7 +117,7 @@ class Shards(Connections[threading.Event]):
         """
         book, limit = self.book, Limit(timeout)
         for _ in range(RESTARTS_MAX):
-            work = make(book)
+            work = made(make, book, self._links)
             if work.missing:
                 self._look_up(sorted(set(work.missing)), limit)
                 continue

@@ -2,20 +2,24 @@
 #![allow(clippy::doc_markdown)] // the comments are Python docstrings
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 #![allow(clippy::too_many_arguments)] // they are Python's
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use forebay_tensor::shm::Reader;
-use forebay_tensor::stream::{Batch, Link, Settings, Until, Work};
+use forebay_tensor::stream::{Batch, Link, Settings, Until, Verbs, Work};
+use forebay_tensor::verbs::{Device, Offer};
 use forebay_tensor::{Hello, Limits, Welcome};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
-use super::batch::{CoreBatch, CoreLink, TensorBatch, allowed, let_go, meanings, wait};
+use super::batch::{CoreBatch, CoreLink, TensorBatch, allowed, meanings, wait};
 use super::handle::TensorHandle;
 use super::plan::TensorPlan;
 use super::port::TensorPort;
 use super::request::{Request, bytes_of, pull_of};
+use super::verbs::device_of;
 use crate::error;
+use crate::memory::Arena;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::kept;
 use crate::sys::lent::Lent;
@@ -23,23 +27,30 @@ use crate::transport::MessageConnection;
 
 /// The message with which a client begins.
 #[pyfunction]
-#[pyo3(signature = (slots, *, shared_memory = true))]
-pub(crate) fn tensor_hello(py: Python<'_>, slots: u32, shared_memory: bool) -> Bound<'_, PyBytes> {
-    let fabrics = if shared_memory {
-        Hello::SHARED_MEMORY
-    } else {
-        0
-    };
+#[pyo3(signature = (slots, *, shared_memory = true, verbs = false))]
+pub(crate) fn tensor_hello(
+    py: Python<'_>,
+    slots: u32,
+    shared_memory: bool,
+    verbs: bool,
+) -> Bound<'_, PyBytes> {
+    let bit = |wanted, bit| if wanted { bit } else { 0 };
+    let fabrics = bit(shared_memory, Hello::SHARED_MEMORY) | bit(verbs, Hello::VERBS);
     PyBytes::new(py, &Hello { slots, fabrics }.encode())
 }
 
 /// A connection to one shard of a server. Any thread may use it.
 #[pyclass(frozen, weakref, module = "forebay._core")]
 pub(crate) struct TensorLink {
-    link: CoreLink,
+    pub(super) link: CoreLink,
     welcome: Welcome,
-    /// "shm", or "stream: " and why.
+    /// "shm", or "stream: " and why; what it is without verbs.
     fabric: String,
+    /// Why pulls do not go by verbs either.
+    without_verbs: OnceLock<String>,
+    /// Our end of a connection over verbs, until that is made.
+    offer: Mutex<Option<Offer>>,
+    liveness: Duration,
 }
 
 /// Bytes that are copied without letting the GIL go: about 20 us, as long as getting it back may take.
@@ -58,83 +69,6 @@ fn near(link: &CoreLink, welcome: &Welcome) -> String {
         }
         Err(why) => format!("stream: {why}"),
     }
-}
-
-impl TensorLink {
-    /// Begin what Python lists, and wait for it.
-    fn run(
-        &self,
-        py: Python<'_>,
-        mut request: Request,
-        timeout: Option<f64>,
-        versions: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        let count = request.works.len();
-        if let Some(versions) = versions
-            && !request.exports().take_room(versions, count)?
-        {
-            return Err(error::config(format!(
-                "versions: give a C-contiguous uint64 array of {count} numbers"
-            )));
-        }
-        if bytes_of(&request.works) <= KEPT_BYTES_MAX
-            && self.read_near(py, &request, versions.is_some())
-        {
-            return Ok(());
-        }
-        let (works, memory) = request.split();
-        let batch = Batch::new(memory, count);
-        let begun = py.detach(|| {
-            self.link.begin(&batch, works, allowed(timeout))?;
-            self.link.wait(&batch, Until::All, None)
-        });
-        let ended = match begun {
-            Err(forebay_tensor::stream::Error::Interrupted) => self.go_on(py, &batch),
-            outcome => outcome.map_err(error::stream),
-        };
-        if ended.is_ok()
-            && versions.is_some()
-            && let Some(exports) = batch.memory.get()
-        {
-            batch.versions(&mut |index, version| exports.put(py, index, version));
-        }
-        let failed = ended.err().or_else(|| failure(&batch));
-        let_go(py, batch);
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// Answer pulls from the owner's memory, all of them or none, with the GIL: nothing is received or mapped for it.
-    fn read_near(&self, py: Python<'_>, request: &Request, versions: bool) -> bool {
-        let (works, exports) = request.parts();
-        self.link.read(works, |index, version| {
-            if versions {
-                exports.put(py, index, version);
-            }
-        })
-    }
-
-    /// A signal came: its handler may raise, which gives the batch up.
-    fn go_on(&self, py: Python<'_>, batch: &CoreBatch) -> PyResult<()> {
-        let waited = py
-            .check_signals()
-            .and_then(|()| wait(py, &self.link, batch, Until::All, None));
-        if waited.is_err() {
-            py.detach(|| self.link.cancel(batch));
-        }
-        waited
-    }
-}
-
-/// The exception of the first operation that failed; where there are several, it says which one it was.
-fn failure(batch: &CoreBatch) -> Option<PyErr> {
-    let (index, refused) = batch.first_failure()?;
-    let raised = error::stream(refused);
-    if batch.len() > 1 {
-        let note = format!("operation {index} of {}", batch.len());
-        // Without the note it is the same error.
-        _ = Python::attach(|py| raised.value(py).call_method1("add_note", (note,)).map(drop));
-    }
-    Some(raised)
 }
 
 fn names_of<'a>(names: &'a Bound<'_, PyList>) -> PyResult<Vec<Bound<'a, PyString>>> {
@@ -173,6 +107,9 @@ impl TensorLink {
             link,
             welcome,
             fabric,
+            without_verbs: OnceLock::new(),
+            offer: Mutex::default(),
+            liveness: limits.liveness,
         })
     }
 
@@ -201,10 +138,98 @@ impl TensorLink {
         PyBytes::new(py, &self.welcome.note)
     }
 
-    /// What pulls go by: "shm", or "stream: " and why.
+    /// What pulls go by: "shm", "verbs", or "stream: " and why.
     #[getter]
-    fn fabric(&self) -> &str {
-        &self.fabric
+    fn fabric(&self) -> String {
+        match (self.link.far_counters(), self.without_verbs.get()) {
+            (Some(Ok(_)), _) => match Device::get().ok().and_then(|it| it.registry().reason()) {
+                Some(why) => format!("verbs; not into all memory: {why}"),
+                None => "verbs".to_owned(),
+            },
+            (Some(Err(why)), _) => format!("stream: verbs were lost: {why}"),
+            (None, Some(why)) => format!("{}; {why}", self.fabric),
+            (None, None) => self.fabric.clone(),
+        }
+    }
+
+    /// Whether the server has an RDMA device, and was asked.
+    #[getter]
+    fn offers_verbs(&self) -> bool {
+        !self.welcome.verbs.is_empty()
+    }
+
+    /// Make a queue pair of the process's device, which knows the arena's memory from here on.
+    ///
+    /// Returns:
+    ///     The hello of the connection that is to be its lifeline; `use_verbs` goes on with that.
+    ///
+    /// Raises:
+    ///     ConfigError: there is no device, with what is missing. BrokenError: it gives no queue pair.
+    fn offer_verbs<'py>(
+        &self,
+        py: Python<'py>,
+        arena: PyRef<'_, Arena>,
+        slots: u32,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let device = device_of(py, &arena)?;
+        let made = py.detach(|| Offer::new(&device, slots));
+        let made = made.map_err(|refused| error::tensor("the RDMA device", &refused))?;
+        let hello = Hello::of_lifeline(slots, &made.introduction());
+        *self.offer() = Some(made);
+        Ok(PyBytes::new(py, &hello))
+    }
+
+    /// Make pulls into the offer's arena over verbs from now on.
+    ///
+    /// Args:
+    ///     connection: on which the hello of `offer_verbs` was sent; its stream becomes the lifeline.
+    ///     welcome: what was answered.
+    ///     needed: without verbs the link is broken; otherwise the stream takes over where they are lost.
+    ///
+    /// Raises:
+    ///     ConfigError and others: the server's refusal. BrokenError: it was started anew meanwhile, or the device refuses.
+    #[pyo3(signature = (connection, welcome, *, needed))]
+    fn use_verbs(
+        &self,
+        py: Python<'_>,
+        connection: PyRef<'_, MessageConnection>,
+        welcome: &Bound<'_, PyAny>,
+        needed: bool,
+    ) -> PyResult<()> {
+        let refused = |refused| error::tensor(self.link.peer(), &refused);
+        let welcome = Welcome::decode(Lent::new(welcome)?.as_ref()).map_err(refused)?;
+        if welcome.incarnation != self.welcome.incarnation {
+            return Err(refused(forebay_tensor::Error::Broken {
+                why: "the server was started anew while verbs were set up".to_owned(),
+            }));
+        }
+        let offer = self.offer().take();
+        let offer = offer.ok_or_else(|| error::closed("nothing was offered".into()))?;
+        let lifeline = connection.take_stream(py)?;
+        let (liveness, is_needed) = (self.liveness, needed);
+        let accepted = py.detach(|| {
+            let puller = offer.accepted(&welcome.verbs)?;
+            Ok(self.link.pull_by(Verbs {
+                puller,
+                lifeline,
+                liveness,
+                is_needed,
+            }))
+        });
+        accepted.map_err(refused)?.map_err(error::stream)
+    }
+
+    /// Have `fabric` say why pulls do not go by verbs.
+    fn refuse_verbs(&self, why: String) {
+        _ = self.without_verbs.set(why); // the first reason stays
+    }
+
+    /// Have no block of the arena be kept for the next pull into it; whether there may have been one.
+    fn leave_blocks(&self, py: Python<'_>) -> bool {
+        py.detach(|| {
+            self.link.leave_blocks();
+            self.link.has_far()
+        })
     }
 
     /// Whether it was closed, or found broken; the socket is not looked at.
@@ -286,7 +311,8 @@ impl TensorLink {
         timeout: Option<f64>,
         versions: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let request = Request::new(Some(pulls), None, 1)?;
+        let blocks = versions.is_none() && self.link.has_far();
+        let request = Request::with_blocks(Some(pulls), None, 1, blocks)?;
         self.run(py, request, timeout, versions)
     }
 
@@ -311,17 +337,19 @@ impl TensorLink {
         self.run(py, request, timeout, versions)
     }
 
-    /// Begin, without waiting: `TensorBatch.wait` does.
-    #[pyo3(signature = (pulls, pushes = None, timeout = None))]
+    /// Begin, without waiting: `TensorBatch.wait` does. `versions`: `TensorBatch.version` will be asked.
+    #[pyo3(signature = (pulls, pushes = None, timeout = None, *, versions = false))]
     fn begin(
         &self,
         py: Python<'_>,
         pulls: &Bound<'_, PyAny>,
         pushes: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
+        versions: bool,
     ) -> PyResult<TensorBatch> {
-        let request = Request::new(Some(pulls), pushes, 0)?;
-        let (works, memory) = request.split();
+        let blocks = !versions && self.link.has_far();
+        let request = Request::with_blocks(Some(pulls), pushes, 0, blocks)?;
+        let (works, memory) = request.wanted();
         let batch = Batch::new(memory, works.len());
         py.detach(|| self.link.begin(&batch, works, allowed(timeout)))
             .map_err(error::stream)?;
@@ -336,7 +364,8 @@ impl TensorLink {
     ///     each: tell whenever something of it has ended, not only when all has.
     ///     timeout: seconds, after which what has not ended does with DeadlineError.
     ///     driver: the port that drives it, where that is another one than the one that is told.
-    #[pyo3(signature = (port, ticket, pulls, pushes = None, *, each = false, timeout = None, driver = None))]
+    ///     versions: `TensorBatch.version` will be asked.
+    #[pyo3(signature = (port, ticket, pulls, pushes = None, *, each = false, timeout = None, driver = None, versions = false))]
     fn start(
         &self,
         py: Python<'_>,
@@ -347,9 +376,11 @@ impl TensorLink {
         each: bool,
         timeout: Option<f64>,
         driver: Option<PyRef<'_, TensorPort>>,
+        versions: bool,
     ) -> PyResult<TensorBatch> {
-        let request = Request::new(Some(pulls), pushes, 0)?;
-        let (works, memory) = request.split();
+        let blocks = !versions && self.link.has_far();
+        let request = Request::with_blocks(Some(pulls), pushes, 0, blocks)?;
+        let (works, memory) = request.wanted();
         let told = (port.core(), ticket, each);
         let lent = (memory, works.len());
         let by = (allowed(timeout), driver.as_deref().map(TensorPort::core));
@@ -393,7 +424,12 @@ impl TensorLink {
         metrics.set_item("waiting", counted.waiting)?;
         metrics.set_item("sent_bytes", counted.sent_bytes)?;
         metrics.set_item("received_bytes", counted.received_bytes)?;
-        metrics.set_item("fabric", &self.fabric)?;
+        metrics.set_item("fabric", self.fabric())?;
+        let far = self.link.far_counters().and_then(Result::ok);
+        let far = far.unwrap_or_default();
+        metrics.set_item("verbs_pulls", far.pulls)?;
+        metrics.set_item("verbs_bytes", far.bytes)?;
+        metrics.set_item("verbs_refused", far.refused)?;
         let near = self.link.near_counters().unwrap_or_default();
         metrics.set_item("shm_pulls", near.pulls)?;
         metrics.set_item("shm_bytes", near.bytes)?;
@@ -406,6 +442,10 @@ impl TensorLink {
 }
 
 impl TensorLink {
+    fn offer(&self) -> MutexGuard<'_, Option<Offer>> {
+        self.offer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn ask(
         &self,
         py: Python<'_>,

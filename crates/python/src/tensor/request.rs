@@ -1,5 +1,6 @@
 //! Pulls and pushes as Python lists them.
-use forebay_tensor::stream::Work;
+use forebay_memory::Lease;
+use forebay_tensor::stream::{Wanted, Work};
 use forebay_tensor::{Operation, Pull, Push, Rows, Words};
 use pyo3::exceptions::{PyBufferError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -7,6 +8,7 @@ use pyo3::types::PyTuple;
 
 use super::handle::TensorHandle;
 use crate::error;
+use crate::memory::block_under;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::loan::Want;
 
@@ -18,6 +20,8 @@ const EXPORTS: usize = 3;
 /// What was asked for, with the exports that it is on.
 pub(super) struct Request {
     pub(super) works: Vec<Work>,
+    /// The blocks of arenas that pulls go to, where they were asked for.
+    blocks: Option<Vec<Option<Lease>>>,
     exports: Exports,
 }
 
@@ -28,6 +32,16 @@ impl Request {
         pushes: Option<&Any<'_>>,
         further: usize,
     ) -> PyResult<Self> {
+        Self::with_blocks(pulls, pushes, further, false)
+    }
+
+    /// The same, with the blocks that pulls go to if `blocks`.
+    pub(super) fn with_blocks(
+        pulls: Option<&Any<'_>>,
+        pushes: Option<&Any<'_>>,
+        further: usize,
+        blocks: bool,
+    ) -> PyResult<Self> {
         let length = |items: Option<&Any<'_>>| items.map_or(Ok(0), PyAnyMethods::len);
         let count = length(pulls)? + length(pushes)?;
         if u32::try_from(count).is_err() {
@@ -37,6 +51,7 @@ impl Request {
         }
         let mut request = Self {
             works: Vec::with_capacity(count),
+            blocks: blocks.then(|| Vec::with_capacity(count)),
             exports: Exports::with_room(count * EXPORTS + further),
         };
         request.read(count, pulls, pushes)?;
@@ -75,6 +90,15 @@ impl Request {
         (self.works, KeptExports::new(self.exports))
     }
 
+    /// The same with the blocks that pulls go to.
+    pub(super) fn wanted(self) -> (Vec<Wanted>, KeptExports) {
+        let blocks = self.blocks.unwrap_or_default().into_iter();
+        let blocks = blocks.chain(std::iter::repeat(None));
+        let works = self.works.into_iter().zip(blocks);
+        let wanted = works.map(|(work, block)| Wanted { work, block });
+        (wanted.collect(), KeptExports::new(self.exports))
+    }
+
     /// `(handle, first | indices, count | None, out[, places])`
     fn pull(&mut self, item: &Bound<'_, PyTuple>) -> PyResult<()> {
         let fields = item.len();
@@ -92,6 +116,11 @@ impl Request {
         let places = self.places(places.as_ref())?;
         let out = item.get_item(3)?;
         let pull = pull_of(&mut self.exports, handle.get(), (&first, &count), &out)?;
+        if let Some(blocks) = &mut self.blocks {
+            let is_slice = !count.is_none() && places.is_none(); // others go over the stream
+            let under = if is_slice { block_under(&out) } else { None };
+            blocks.push(under.and_then(|buffer| buffer.get().lease()));
+        }
         self.works.push(Work::Pull(Pull { places, ..pull }));
         Ok(())
     }

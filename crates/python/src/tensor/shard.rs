@@ -16,9 +16,10 @@ use pyo3::types::PyDict;
 use super::handle::dtype_of;
 use super::link::seconds;
 use super::request::{memory_of, operation_of, rows_of};
+use super::verbs::device_of;
 use crate::blockio::BlockFile;
 use crate::error;
-use crate::memory::block_under;
+use crate::memory::{Arena, block_under};
 use crate::sys::descriptor;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::kept;
@@ -78,12 +79,14 @@ impl TensorShard {
     ///     staging_bytes: memory for rows of files on their way, taken with the first one.
     ///     handshake: seconds in which a client must have said what it wants.
     ///     note: words to every client, at most 64 KiB.
+    ///     verbs: the arena that tensors lie in, to have clients pull them over RDMA verbs, where there is a device.
+    ///     verbs_needed: refuse to start where there is none.
     ///
     /// Raises:
     ///     ConfigError, LimitError: a limit cannot be, or the note is too long.
     ///     BrokenError: no descriptor or thread is left.
     #[new]
-    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = None, shared_memory = true))]
+    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = None, shared_memory = true, verbs = None, verbs_needed = false))]
     fn new(
         py: Python<'_>,
         entrances: Vec<Entered<'_>>,
@@ -97,12 +100,19 @@ impl TensorShard {
         handshake: f64,
         note: Option<Vec<u8>>,
         shared_memory: bool,
+        verbs: Option<PyRef<'_, Arena>>,
+        verbs_needed: bool,
     ) -> PyResult<Self> {
         let name = name.unwrap_or_else(|| "the server".to_owned());
         let entrances: PyResult<Vec<_>> = entrances
             .into_iter()
             .map(|entered| entrance(py, entered))
             .collect();
+        let entrances = entrances?; // before anything else fails: they own the sockets
+        let device = verbs.map_or(Ok(None), |arena| match device_of(py, &arena) {
+            Err(refused) if verbs_needed => Err(refused),
+            found => Ok(found.ok()),
+        })?;
         let options = Options {
             limits: ShardLimits {
                 slots,
@@ -116,8 +126,9 @@ impl TensorShard {
             note: note.unwrap_or_default(),
             name: name.clone(),
             shared_memory,
+            verbs: device,
         };
-        let server = Server::start(entrances?, options).map_err(error::stream)?;
+        let server = Server::start(entrances, options).map_err(error::stream)?;
         Ok(Self { server, name })
     }
 
@@ -281,6 +292,8 @@ impl TensorShard {
         metrics.set_item("broken", counted.broken)?;
         metrics.set_item("received_bytes", counted.received_bytes)?;
         metrics.set_item("sent_bytes", counted.sent_bytes)?;
+        metrics.set_item("verbs_peers", counted.verbs_peers)?;
+        metrics.set_item("verbs_pulls", counted.verbs_pulls)?;
         metrics.set_item("last_failure", counted.failure)?;
         Ok(metrics)
     }

@@ -10,6 +10,7 @@
 mod answers;
 mod peer;
 mod reads;
+mod sends;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,13 +20,14 @@ use crate::error::Error;
 use crate::inbox::fill;
 use crate::names::{Meaning, Unknown};
 use crate::requester::Rows;
-use crate::shm::{Lying, Stand};
+use crate::shm::Stand;
 use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
-use crate::table::{Changed, Description, Found, Key, Table, check_indices, check_slice};
+use crate::table::{Changed, Description, Found, Key, Known, Table, check_indices, check_slice};
 use crate::wire::Operation;
 use peer::{Peer, Step};
 pub use reads::{ReadId, Room};
+use sends::Sends;
 
 /// What a shard grants its peers, and how many there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,8 @@ pub struct Shard<K> {
     readers: VecDeque<PeerId>,
     /// What is about to change, while it is.
     changed: Changed,
+    /// Devices that read rows by themselves.
+    sends: Sends,
 }
 
 impl<K> Shard<K> {
@@ -99,6 +103,7 @@ impl<K> Shard<K> {
             peers: Slab::new(),
             readers: VecDeque::new(),
             changed: Changed::new(),
+            sends: Sends::default(),
         })
     }
 
@@ -117,20 +122,20 @@ impl<K> Shard<K> {
         memory: Span,
         keeper: K,
     ) -> Result<Key, (Error, K)> {
-        self.publish_lying(name, description, (memory, None), keeper)
+        self.publish_known(name, description, (memory, Known::default()), keeper)
     }
 
-    /// The same with where others may map the memory.
-    pub(crate) fn publish_lying(
+    /// The same with what others reach the memory by.
+    pub(crate) fn publish_known(
         &mut self,
         name: &str,
         description: Description,
-        (memory, lying): (Span, Option<Lying>),
+        (memory, known): (Span, Known),
         keeper: K,
     ) -> Result<Key, (Error, K)> {
         match self.table.check(name, &description, memory) {
             Ok(row_bytes) => {
-                let memory = (memory, lying);
+                let memory = (memory, known);
                 let table = &mut self.table;
                 Ok(table.publish(name, description, row_bytes, memory, keeper))
             }
@@ -217,11 +222,12 @@ impl<K> Shard<K> {
         if rows.count() == 0 {
             return Ok(tensor.version);
         }
-        if self.table.grounds.has_readers(tensor.ground) {
-            let memory = (tensor.memory, tensor.row_bytes);
-            self.changed.set(tensor.ground, memory, rows);
+        let (ground, memory) = (tensor.ground, tensor.memory);
+        if self.table.grounds.has_readers(ground) {
+            self.changed.set(ground, (memory, tensor.row_bytes), rows);
             self.preserve();
         }
+        self.sends.settle(memory);
         Ok(self.table.write(key.id, rows, operation, values))
     }
 
@@ -328,7 +334,9 @@ impl<K> Shard<K> {
                 Step::Again => {}
                 Step::Read => self.reads(peer),
                 Step::Apply => {
-                    if found.changes(table, changed) {
+                    let (span, is_read) = found.changes(table, changed);
+                    self.sends.settle(span);
+                    if is_read {
                         self.preserve();
                     }
                     if let Some((found, table)) = self.peer(peer) {

@@ -11,7 +11,7 @@ use crate::requester::{Pull, Rows};
 use crate::responder::{Shard, ShardLimits};
 use crate::sys::near;
 use crate::sys::span::{Span, Words};
-use crate::table::{Description, Key};
+use crate::table::{Description, Key, Known};
 use crate::wire::Operation;
 
 const INCARNATION: u64 = 0x1234_5678_9abc_def0;
@@ -60,11 +60,14 @@ impl Owner {
         let mut lease = self.region.allocate(rows * ROW_BYTES).expect("room");
         lease.bytes_mut().expect("sole").fill(value);
         let memory = near::of_lease(&lease);
-        let lying = self.chunks.find(&lease, memory);
-        assert!(lying.is_some(), "it lies in the region");
+        let known = Known {
+            lying: self.chunks.find(&lease, memory),
+            block: None,
+        };
+        assert!(known.lying.is_some(), "it lies in the region");
         let published = self
             .shard
-            .publish_lying(name, described(rows), (memory, lying), lease);
+            .publish_known(name, described(rows), (memory, known), lease);
         self.retire();
         published.map_err(|(error, _)| error).expect("published")
     }

@@ -26,6 +26,6 @@ mod sys;
 
 pub use batch::{Batch, Ended};
 pub use error::Error;
-pub use link::{Counters as LinkCounters, Link, Settings, Until, Work};
+pub use link::{Counters as LinkCounters, FarCounters, Link, Settings, Until, Verbs, Wanted, Work};
 pub use port::Port;
 pub use server::{Counters, Entrance, Options, Server};

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use forebay_transport::look::Look;
+use forebay_transport::wire::Socket;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
@@ -104,6 +105,13 @@ impl<M> Core<M> {
         } else {
             epoll::add(&self.epoll, socket, data, wanted)
         };
+    }
+
+    /// Be told of what came over verbs, or of their end.
+    pub(super) fn watch_far(&self, place: u64, [completed, lifeline]: [&Socket; 2]) {
+        let data = EventData::new_u64(place);
+        _ = epoll::add(&self.epoll, completed, data, EventFlags::IN); // as above
+        _ = epoll::add(&self.epoll, lifeline, data, EventFlags::RDHUP);
     }
 
     pub(super) fn forget(&self, socket: &OwnedFd) {

@@ -22,6 +22,8 @@ use free::FreeIds;
 pub use ground::LetGo;
 pub(crate) use ground::{Grounds, Keeper, Share};
 
+use forebay_memory::Lease;
+
 use crate::board::Board;
 use crate::error::Error;
 use crate::names::frame::NAME_BYTES_MAX;
@@ -50,14 +52,23 @@ pub(crate) struct Tensor {
     pub(crate) file: Option<Filed>,
     /// The number of its memory, or of its file's.
     pub(crate) ground: u32,
-    /// Keeps the descriptor by which others map it.
-    lying: Option<Lying>,
+    /// What others reach it by.
+    pub(crate) known: Known,
+}
+
+/// What others reach a tensor's memory by.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// Keeps the descriptor by which they map it.
+    pub(crate) lying: Option<Lying>,
+    /// The block that it lies in, for a device.
+    pub(crate) block: Option<Lease>,
 }
 
 /// Where the rows of a tensor are.
 struct Place {
     memory: Span,
-    lying: Option<Lying>,
+    known: Known,
     file: Option<Filed>,
 }
 
@@ -186,13 +197,13 @@ impl<K> Table<K> {
     }
 
     /// Make a name mean this memory; what it meant before is dropped. `row_bytes` is what `check` returned,
-    /// `lying` is where others may map the memory.
+    /// `known` is what others reach the memory by.
     pub(crate) fn publish(
         &mut self,
         name: &str,
         description: Description,
         row_bytes: u64,
-        (memory, lying): (Span, Option<Lying>),
+        (memory, known): (Span, Known),
         keeper: K,
     ) -> Key {
         let ground = self.grounds.insert(Keeper::Lender(keeper));
@@ -202,7 +213,7 @@ impl<K> Table<K> {
             row_bytes,
             Place {
                 memory,
-                lying,
+                known,
                 file: None,
             },
             ground,
@@ -225,7 +236,7 @@ impl<K> Table<K> {
         };
         let place = Place {
             memory: Span::EMPTY,
-            lying: None,
+            known: Known::default(),
             file: Some(filed),
         };
         self.offer(name, description, row_bytes, place, ground)
@@ -241,7 +252,7 @@ impl<K> Table<K> {
     ) -> Key {
         let Place {
             memory,
-            lying,
+            known,
             file,
         } = place;
         let is_here = file.is_none();
@@ -261,7 +272,7 @@ impl<K> Table<K> {
             memory,
             file,
             ground,
-            lying,
+            known,
         };
         match self.tensors.get_mut(id as usize) {
             Some(reused) => *reused = tensor,
@@ -270,7 +281,7 @@ impl<K> Table<K> {
         self.names.insert(name.into(), id);
         let key = Key { id, generation };
         if let Some(stand) = &self.stand {
-            let lying = self.tensors[id as usize].lying.as_ref();
+            let lying = self.tensors[id as usize].known.lying.as_ref();
             stand.place(id, lying, memory.bytes());
         }
         if let Some(board) = &self.board
@@ -327,7 +338,7 @@ impl<K> Table<K> {
         if let Some(board) = &self.board {
             board.retire(id);
         }
-        tensor.lying = None;
+        tensor.known = Known::default();
         self.grounds.retire(tensor.ground);
         // After 2^32 drops an id has no generation left, and is not used again.
         if tensor.generation < u32::MAX {

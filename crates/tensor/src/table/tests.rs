@@ -23,7 +23,7 @@ fn publish(
     let span = Span::of(memory);
     let about = description(memory.len() as u64 / 4 / columns, columns);
     let row_bytes = table.check(name, &about, span).expect("it is right");
-    table.publish(name, about, row_bytes, (span, None), name)
+    table.publish(name, about, row_bytes, (span, Known::default()), name)
 }
 
 fn current(table: &Table<&'static str>, key: Key) -> Option<u32> {
@@ -238,7 +238,7 @@ fn ids_are_used_again_for_other_row_sizes_once_there_are_many() {
         let span = Span::of(&mut memory[..4 * columns]);
         let about = description(1, columns as u64);
         let row_bytes = table.check("a", &about, span).expect("it is right");
-        keys.push(table.publish("a", about, row_bytes, (span, None), "a"));
+        keys.push(table.publish("a", about, row_bytes, (span, Known::default()), "a"));
     }
     let most = keys.iter().map(|key| key.id).max();
     assert!(most < Some(70), "{most:?}");

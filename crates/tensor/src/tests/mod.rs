@@ -5,6 +5,7 @@ mod lies_to_shard;
 mod preserve;
 mod random;
 mod reads;
+mod sends;
 mod takers;
 mod torn;
 mod world;

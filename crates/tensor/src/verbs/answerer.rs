@@ -2,14 +2,14 @@
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_memory::{Lease, Region};
 
-use super::Registering;
 use super::catalog::Source;
+use super::device::Device;
 use super::discovery::Adapter;
-use super::link::{Happened, Lifeline, Link};
+use super::link::{Happened, Lifeline, Link, Unmet};
 use super::puller::allocate;
 use super::registry::{Registry, local_part};
 use super::sys::bytes::{copy_in, copy_out};
@@ -17,7 +17,11 @@ use super::sys::layout::access;
 use super::sys::pair::{LocalPart, RemotePart};
 use super::sys::registration::Registration;
 use super::window::{Bound, SlotWindow};
-use super::wire::{Answer, Ask, Exposed, Request, SLOT_BYTES, Status, exchange_inboxes, protocol};
+use super::wire::{
+    Answer, Ask, Exposed, Hello, Request, SLOT_BYTES, Status, encode_answer, exchange_inboxes,
+    protocol,
+};
+use super::{PULL_BYTES_MAX, Registering};
 use crate::error::Error;
 use crate::table::Key;
 
@@ -26,11 +30,15 @@ const EXPOSED_MAX: u32 = 64;
 /// Posted for a request at once, at most: a key bound, and its answer. Twice: the peer learns that an answer is there
 /// before we learn that it was taken, and may ask again meanwhile.
 const SENDS_PER_SLOT: u32 = 4;
+/// Longer than any device takes to bind a window.
+const BINDING: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 enum Posted {
     /// Rows, kept until the device has sent them.
     Answer {
+        /// Where they lie: the address, and how many bytes.
+        part: LocalPart,
         _rows: Option<Lease>,
         _registration: Option<Registration>,
     },
@@ -73,13 +81,47 @@ impl Answerer {
         slots: u32,
         registering: Registering,
     ) -> Result<Self, Error> {
+        let (link, _) = Link::connect(adapter, stream, slots, sends_of(slots))?;
+        let places = (adapter, registry, registering);
+        let (mut made, ours) = Self::assemble(link, slots, region, places)?;
+        if exchange_inboxes(ours, made.link.lifeline())? != RemotePart::default() {
+            return Err(protocol("it makes no requests: both ends are owners"));
+        }
+        Ok(made)
+    }
+
+    /// Connect to a requester that said this of itself, by [`Offer::introduction`](super::Offer::introduction), granting
+    /// it so many slots at most; and what it is to be told. Who holds the stream watches for its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Protocol`] for what is no introduction, [`Error::Broken`] where the device refuses. Does not wait for
+    /// the requester.
+    pub fn meet(
+        device: &Device,
+        introduction: &[u8],
+        slots_max: u32,
+    ) -> Result<(Self, Vec<u8>), Error> {
+        let peer = Hello::read(introduction)?;
+        let slots = peer.slots.min(slots_max);
+        let unmet = Unmet::new(&device.adapter, slots, sends_of(slots))?;
+        let ours = unmet.ours;
+        let link = unmet.meet(&peer, None)?;
+        let places = (&device.adapter, &device.registry, Registering::Once);
+        let (made, inbox) = Self::assemble(link, slots, &device.requests, places)?;
+        Ok((made, encode_answer(&ours, inbox)))
+    }
+
+    /// Have the peer's key on our inbox bound, which is what the second part is.
+    fn assemble(
+        mut link: Link<Posted>,
+        slots: u32,
+        region: &Region,
+        (adapter, registry, registering): (&Adapter, &Arc<Registry>, Registering),
+    ) -> Result<(Self, RemotePart), Error> {
         let inbox = allocate(region, slots as usize * SLOT_BYTES)?;
         let outbox = allocate(region, slots as usize * SLOT_BYTES)?;
         let outbox_registration = registry.find(&outbox)?;
-        let sends = slots
-            .saturating_mul(SENDS_PER_SLOT)
-            .saturating_add(2 * EXPOSED_MAX + 1);
-        let (mut link, _) = Link::connect(adapter, stream, slots, sends)?;
         let mut inbox_window = SlotWindow::new(&adapter.domain)?;
         let posted = (Posted::Bound, |bound| Posted::Withdrawn { _bound: bound });
         let ours = inbox_window
@@ -87,11 +129,12 @@ impl Answerer {
             .part(0);
         // A request that came before the binding is done would be refused, so the peer hears of it after.
         let mut happened = Vec::new();
-        link.wait(&mut happened, None)?;
-        if exchange_inboxes(ours, link.lifeline())? != RemotePart::default() {
-            return Err(protocol("it makes no requests: both ends are owners"));
+        link.wait(&mut happened, Some(Instant::now() + BINDING))?;
+        if happened.is_empty() {
+            let why = "the device binds no window".to_owned();
+            return Err(Error::Broken { why });
         }
-        Ok(Self {
+        let made = Self {
             link,
             exposed: Vec::new(),
             inbox,
@@ -102,7 +145,8 @@ impl Answerer {
             adapter: adapter.clone(),
             registering,
             happened: Vec::new(),
-        })
+        };
+        Ok((made, ours))
     }
 
     /// Answer what has come, and wait until something has come or `deadline` has passed. Returns requests answered.
@@ -128,6 +172,46 @@ impl Answerer {
         let turned = self.link.turn(&mut happened);
         let answered = self.answer_all(source, happened);
         turned.and(answered)
+    }
+
+    /// Whether the device may still read one of these bytes for an answer.
+    pub fn is_sending(&self, start: usize, bytes: usize) -> bool {
+        let (start, end) = (start as u64, (start + bytes) as u64);
+        let reads = |posted: &Posted| match posted {
+            Posted::Answer { part, .. } => {
+                part.address < end && start < part.address + u64::from(part.bytes)
+            }
+            Posted::Bound | Posted::Withdrawn { .. } => false,
+        };
+        self.broken().is_none() && self.link.posted().any(reads)
+    }
+
+    /// Wait until the device reads none of these bytes any more, because they are to be changed. Requests that come
+    /// meanwhile are answered by the next [`Answerer::turn`], which is due then: [`Answerer::is_due`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] once `deadline` has passed; why the connection is over, after which nothing is read.
+    pub fn settle(&mut self, start: usize, bytes: usize, deadline: Instant) -> Result<(), Error> {
+        while self.is_sending(start, bytes) {
+            let late = Instant::now().saturating_duration_since(deadline);
+            if !late.is_zero() {
+                return Err(Error::Timeout { late });
+            }
+            let mut happened = Vec::new();
+            let waited = self.link.wait(&mut happened, Some(deadline));
+            // What was done is over; what came is a request.
+            let requests = happened.drain(..);
+            let requests = requests.filter(|each| matches!(each, Happened::Received { .. }));
+            self.happened.extend(requests);
+            waited?;
+        }
+        Ok(())
+    }
+
+    /// Whether requests have come that no turn has seen.
+    pub fn is_due(&self) -> bool {
+        !self.happened.is_empty()
     }
 
     fn answer_all(
@@ -189,6 +273,7 @@ impl Answerer {
             registration,
         } = served.unwrap_or(nothing);
         let posted = Posted::Answer {
+            part,
             _rows: rows,
             _registration: registration,
         };
@@ -204,8 +289,9 @@ impl Answerer {
         first: u64,
         rows: u64,
     ) -> Result<Served, Failed> {
-        let (block, at, bytes) = source.rows(request.tensor, first, rows)?;
-        if request.room != bytes as u64 {
+        let place = source.rows(request.tensor, first, rows)?;
+        let (block, at, bytes) = place.ok_or(Failed::Refused(Status::Elsewhere))?;
+        if request.room != bytes as u64 || bytes > PULL_BYTES_MAX {
             return Err(Failed::Refused(Status::Room));
         }
         let (part, registration) = if self.registering == Registering::PerTransfer {
@@ -215,7 +301,9 @@ impl Answerer {
                 Some(registration),
             )
         } else {
-            let registration = self.registry.find(block)?;
+            // Of another region, or a chunk that the kernel did not pin.
+            let registration = self.registry.find(block);
+            let registration = registration.map_err(|_| Failed::Refused(Status::Elsewhere))?;
             (local_part(&registration, block, at, bytes), None)
         };
         Ok(Served {
@@ -233,6 +321,7 @@ impl Answerer {
         at: usize,
     ) -> Result<Served, Failed> {
         let block = source.whole(request.tensor)?;
+        let block = block.ok_or(Failed::Refused(Status::Elsewhere))?;
         if request.room != Exposed::BYTES as u64 {
             return Err(Failed::Refused(Status::Room));
         }
@@ -308,6 +397,12 @@ impl Drop for Answerer {
         // Before the windows go: nothing lands from here on.
         self.link.close();
     }
+}
+
+fn sends_of(slots: u32) -> u32 {
+    slots
+        .saturating_mul(SENDS_PER_SLOT)
+        .saturating_add(2 * EXPOSED_MAX + 1)
 }
 
 /// What an answer carries, and what is kept until it has gone.

@@ -6,20 +6,23 @@ use crate::table::Key;
 
 /// Where an owner's tensors are. Blocks lie in regions that are attached to the registry of the device.
 pub trait Source {
-    /// Where rows lie: the block, the first byte, how many bytes.
+    /// Where rows lie: the block, the first byte, how many bytes. None where they lie in no block.
     ///
     /// # Errors
     ///
     /// [`Error::Stale`] and [`Error::OutOfRange`], which the peer is told; others end its connection.
-    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<(&Lease, usize, usize), Error>;
+    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<Place<'_>>, Error>;
 
-    /// All of a tensor, for a peer to read by itself.
+    /// All of a tensor, for a peer to read by itself. None where it lies in no block, or is written now and then.
     ///
     /// # Errors
     ///
     /// As [`Source::rows`].
-    fn whole(&self, key: Key) -> Result<&Lease, Error>;
+    fn whole(&self, key: Key) -> Result<Option<&Lease>, Error>;
 }
+
+/// A part of a block: its first byte, and how many there are.
+pub type Place<'a> = (&'a Lease, usize, usize);
 
 #[derive(Debug)]
 struct Entry {
@@ -116,11 +119,11 @@ impl Catalog {
 }
 
 impl Source for Catalog {
-    fn whole(&self, key: Key) -> Result<&Lease, Error> {
-        Ok(&self.held(key)?.memory)
+    fn whole(&self, key: Key) -> Result<Option<&Lease>, Error> {
+        Ok(Some(&self.held(key)?.memory))
     }
 
-    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<(&Lease, usize, usize), Error> {
+    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<Place<'_>>, Error> {
         let held = self.held(key)?;
         let total = held.memory.len() as u64 / held.row_bytes;
         if first > total || rows > total - first {
@@ -131,7 +134,7 @@ impl Source for Catalog {
             });
         }
         let fits = |rows: u64| usize::try_from(rows * held.row_bytes).expect("inside of a block");
-        Ok((&held.memory, fits(first), fits(rows)))
+        Ok(Some((&held.memory, fits(first), fits(rows))))
     }
 }
 
@@ -148,7 +151,8 @@ mod tests {
         let first = catalog
             .publish(region.allocate(100).expect("room"), 8)
             .expect("published");
-        assert_eq!(catalog.rows(first, 2, 10).expect("there are 12").1, 16);
+        let found = catalog.rows(first, 2, 10).expect("there are 12");
+        assert_eq!(found.expect("in a block").1, 16);
         assert!(matches!(
             catalog.rows(first, 12, 1),
             Err(Error::OutOfRange {

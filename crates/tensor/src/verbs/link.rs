@@ -17,7 +17,7 @@ use super::discovery::Adapter;
 use super::sys::layout::{RECEIVED_WITH_IMMEDIATE, WorkCompletion};
 use super::sys::library::Library;
 use super::sys::pair::Pair;
-use super::wire::{Hello, SLOTS_MAX};
+use super::wire::{Hello, SLOTS_MAX, protocol};
 use crate::error::Error;
 
 /// Completions taken at once.
@@ -43,20 +43,27 @@ pub(super) struct Link<P> {
     pair: Pair,
     posted: VecDeque<P>,
     posted_max: usize,
-    lifeline: Box<dyn Lifeline>,
+    /// Writes of the peer's that may be on their way at once.
+    received_max: usize,
+    /// None where somebody else watches for the peer's end.
+    lifeline: Option<Box<dyn Lifeline>>,
     /// Why it is over.
     broken: Option<Error>,
 }
 
-impl<P> Link<P> {
-    /// Connect over `stream`: both ends call this. At most `sends` things are posted at once,
-    /// and the peer may write with immediate data once for each slot before we look.
-    pub(super) fn connect(
-        adapter: &Adapter,
-        mut stream: Box<dyn Lifeline>,
-        slots: u32,
-        sends: u32,
-    ) -> Result<(Self, Hello), Error> {
+/// A queue pair of this end, connected to nobody yet.
+pub(super) struct Unmet<P> {
+    link: Link<P>,
+    /// What the peer is to be told.
+    pub(super) ours: Hello,
+    port: u8,
+    gid_index: u8,
+}
+
+impl<P> Unmet<P> {
+    /// At most `sends` things are posted at once, and the peer may write with immediate data once for each slot
+    /// before we look.
+    pub(super) fn new(adapter: &Adapter, slots: u32, sends: u32) -> Result<Self, Error> {
         if slots == 0 || slots > SLOTS_MAX {
             return Err(Error::Config {
                 setting: "slots",
@@ -65,7 +72,7 @@ impl<P> Link<P> {
             });
         }
         let found = adapter.found();
-        let mut pair = Pair::new(&adapter.domain, sends, slots)
+        let pair = Pair::new(&adapter.domain, sends, slots)
             .map_err(|error| broken("no queue pair", &error))?;
         let random = RandomState::new().hash_one(pair.number()).to_le_bytes();
         let sequence = u32::from_le_bytes([random[0], random[1], random[2], 0]);
@@ -73,28 +80,66 @@ impl<P> Link<P> {
             address: adapter.address(pair.number(), sequence),
             slots,
         };
-        let peer = ours.exchange(&mut *stream)?;
-        let mut ready = || {
-            pair.initialise(found.port)?;
-            for _ in 0..slots {
-                pair.post_receive()?; // before the peer can send
-            }
-            pair.connect(found.port, found.gid_index, &ours.address, &peer.address)?;
-            pair.start(&ours.address)
-        };
-        ready().map_err(|error| broken("the queue pair does not connect", &error))?;
-        let link = Self {
+        let link = Link {
             pair,
             posted: VecDeque::with_capacity(sends as usize),
             posted_max: sends as usize,
-            lifeline: stream,
+            received_max: slots as usize,
+            lifeline: None,
             broken: None,
         };
+        Ok(Self {
+            link,
+            ours,
+            port: found.port,
+            gid_index: found.gid_index,
+        })
+    }
+
+    /// Connect to whoever said this of itself. Where there is no `lifeline`, somebody else watches for the peer's end.
+    pub(super) fn meet(
+        mut self,
+        peer: &Hello,
+        lifeline: Option<Box<dyn Lifeline>>,
+    ) -> Result<Link<P>, Error> {
+        let (ours, pair) = (&self.ours, &mut self.link.pair);
+        let (port, gid_index) = (self.port, self.gid_index);
+        let mut ready = || {
+            pair.initialise(port)?;
+            for _ in 0..ours.slots {
+                pair.post_receive()?; // before the peer can send
+            }
+            pair.connect(port, gid_index, &ours.address, &peer.address)?;
+            pair.start(&ours.address)
+        };
+        ready().map_err(|error| broken("the queue pair does not connect", &error))?;
+        self.link.lifeline = lifeline;
+        Ok(self.link)
+    }
+}
+
+impl<P> Link<P> {
+    /// Connect over `stream`: both ends call this.
+    pub(super) fn connect(
+        adapter: &Adapter,
+        mut stream: Box<dyn Lifeline>,
+        slots: u32,
+        sends: u32,
+    ) -> Result<(Self, Hello), Error> {
+        let unmet = Unmet::new(adapter, slots, sends)?;
+        let peer = unmet.ours.exchange(&mut *stream)?;
+        let link = unmet.meet(&peer, Some(stream))?;
         Ok((link, peer))
     }
 
+    /// What it was connected over.
     pub(super) fn lifeline(&mut self) -> &mut dyn Lifeline {
-        &mut *self.lifeline
+        &mut **self.lifeline.as_mut().expect("connected over a stream")
+    }
+
+    /// What was posted and has not completed, in the order of posting.
+    pub(super) fn posted(&self) -> impl Iterator<Item = &P> {
+        self.posted.iter()
     }
 
     /// Post something; `what` comes back once it is done.
@@ -147,6 +192,10 @@ impl<P> Link<P> {
             return Err(self.fence(Error::Broken {
                 why: format!("the device says: {}", status(completion.status)),
             }));
+        }
+        // Receives are posted again at once, so who keeps to no slots could keep us here for ever.
+        if into.len() > self.posted_max + self.received_max {
+            return Err(self.fence(protocol("more writes than it has slots for")));
         }
         if completion.opcode == RECEIVED_WITH_IMMEDIATE {
             let again = self.pair.post_receive();
@@ -210,11 +259,14 @@ impl<P> Link<P> {
             tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         });
-        let mut watched = [
-            PollFd::new(&self.pair.queue, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.lifeline.as_fd(), PollFlags::RDHUP),
-        ];
-        let woken = match poll(&mut watched, timeout.as_ref()) {
+        let queue = PollFd::new(&self.pair.queue, PollFlags::IN);
+        let mut watched = [queue.clone(), queue];
+        let mut count = 1;
+        if let Some(lifeline) = &self.lifeline {
+            watched[1] = PollFd::from_borrowed_fd(lifeline.as_fd(), PollFlags::RDHUP);
+            count = 2;
+        }
+        let woken = match poll(&mut watched[..count], timeout.as_ref()) {
             Err(Errno::INTR) => return Ok(true),
             woken => woken.map_err(|error| broken("waiting for the device", &error.into()))?,
         };

@@ -23,6 +23,7 @@
 //! | module | what |
 //! |---|---|
 //! | `discovery` | devices, ports, addresses, and why there is none |
+//! | `device` | the device of a process, opened once |
 //! | `registry` | chunks of a region, made known to a device |
 //! | `wire` | what ends tell each other |
 //! | `link` | a queue pair with its completions, and the fence |
@@ -35,6 +36,7 @@
 //! `ibv_bind_mw(3)`, `ibv_get_cq_event(3)`; rdma-core 44.
 mod answerer;
 mod catalog;
+mod device;
 mod discovery;
 mod link;
 mod puller;
@@ -44,12 +46,16 @@ mod window;
 mod wire;
 
 pub use answerer::Answerer;
-pub use catalog::{Catalog, Source};
+pub use catalog::{Catalog, Place, Source};
+pub use device::Device;
 pub use discovery::{Adapter, Found, devices};
 pub use link::Lifeline;
-pub use puller::{Arrival, Prepared, Pull, Puller, Settled};
+pub use puller::{Arrival, Offer, Prepared, Pull, Puller, Settled};
 pub use registry::Registry;
 pub use wire::Exposed;
+
+/// Bytes of one pull, at most: a message of a reliable connection has less than 2 GiB.
+pub const PULL_BYTES_MAX: usize = 1 << 30;
 
 /// When memory is made known to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,7 +29,7 @@ pub(super) struct Hello {
 }
 
 impl Hello {
-    fn encode(&self) -> [u8; HELLO_BYTES] {
+    pub(super) fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[0..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
@@ -64,6 +64,12 @@ impl Hello {
         Ok(hello)
     }
 
+    /// What came as the introduction of a peer.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Error> {
+        let bytes = bytes.get(..HELLO_BYTES).and_then(|all| all.try_into().ok());
+        Self::decode(bytes.ok_or_else(|| protocol("an introduction that is cut short"))?)
+    }
+
     /// Tell the peer, and hear from it. Waits as long as the stream does.
     pub(super) fn exchange(
         &self,
@@ -81,15 +87,37 @@ pub(super) fn exchange_inboxes(
     ours: RemotePart,
     stream: &mut (impl Read + Write + ?Sized),
 ) -> Result<RemotePart, Error> {
-    let mut bytes = [0; INBOX_BYTES];
-    bytes[0..8].copy_from_slice(&ours.address.to_le_bytes());
-    bytes[8..12].copy_from_slice(&ours.key.to_le_bytes());
     let mut theirs = [0; INBOX_BYTES];
-    talk(stream, &bytes, &mut theirs)?;
-    Ok(RemotePart {
-        address: u64_at(&theirs, 0),
-        key: u32_at(&theirs, 8),
-    })
+    talk(stream, &encode_inbox(ours), &mut theirs)?;
+    Ok(decode_inbox(&theirs))
+}
+
+/// What an owner answers an introduction with: its own, and where its inbox is.
+pub(super) fn encode_answer(ours: &Hello, inbox: RemotePart) -> Vec<u8> {
+    let mut bytes = ours.encode().to_vec();
+    bytes.extend_from_slice(&encode_inbox(inbox));
+    bytes
+}
+
+pub(super) fn decode_answer(bytes: &[u8]) -> Result<(Hello, RemotePart), Error> {
+    let peer = Hello::read(bytes)?;
+    let inbox = bytes[HELLO_BYTES..].get(..INBOX_BYTES);
+    let inbox = inbox.ok_or_else(|| protocol("an answer that is cut short"))?;
+    Ok((peer, decode_inbox(inbox)))
+}
+
+fn encode_inbox(inbox: RemotePart) -> [u8; INBOX_BYTES] {
+    let mut bytes = [0; INBOX_BYTES];
+    bytes[0..8].copy_from_slice(&inbox.address.to_le_bytes());
+    bytes[8..12].copy_from_slice(&inbox.key.to_le_bytes());
+    bytes
+}
+
+fn decode_inbox(bytes: &[u8]) -> RemotePart {
+    RemotePart {
+        address: u64_at(bytes, 0),
+        key: u32_at(bytes, 8),
+    }
 }
 
 fn talk(
@@ -221,6 +249,8 @@ pub(super) enum Status {
     Room = 3,
     /// The owner exposes as many tensors as it may.
     Limit = 4,
+    /// The tensor does not lie where a device reaches it.
+    Elsewhere = 5,
 }
 
 /// The immediate data of an answer: the request's status, its slot, and the low bits of which use of it.
@@ -243,6 +273,7 @@ impl Answer {
             Status::OutOfRange,
             Status::Room,
             Status::Limit,
+            Status::Elsewhere,
         ];
         let status = all.get((immediate >> 28) as usize).copied();
         Ok(Self {
@@ -310,6 +341,11 @@ mod tests {
             };
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
+        let answer = encode_answer(&hello, part);
+        assert_eq!(decode_answer(&answer), Ok((hello, part)));
+        for cut in 0..answer.len() {
+            assert!(decode_answer(&answer[..cut]).is_err());
+        }
         let exposed = Exposed {
             part,
             bytes: 1 << 35,
@@ -340,7 +376,7 @@ mod tests {
             assert!(Hello::decode(&bytes).is_err(), "byte {at}");
         }
         assert!(Request::decode(&[0; SLOT_BYTES]).is_err());
-        assert!(Answer::decode(5 << 28).is_err());
+        assert!(Answer::decode(6 << 28).is_err());
     }
 
     #[test]

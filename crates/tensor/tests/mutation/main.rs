@@ -84,6 +84,7 @@ fn greetings() -> [Vec<u8>; 3] {
         incarnation: 7,
         announced: None,
         note: b"{}".to_vec(),
+        verbs: Vec::new(),
     };
     let why = Error::Broken { why: "so".into() };
     [hello.encode(), welcome.encode(), Welcome::refusal(&why)]

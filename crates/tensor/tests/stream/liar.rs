@@ -37,6 +37,7 @@ fn accept(listener: &UnixListener) -> Wire {
         grant_bytes: 16 << 20,
         incarnation: 1,
         announced: None,
+        verbs: Vec::new(),
         note: Vec::new(),
     };
     messages.send(&mut vec![welcome.encode()]).expect("sent");

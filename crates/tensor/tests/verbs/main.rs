@@ -5,6 +5,7 @@ mod fences;
 mod kills;
 mod peer;
 mod reads;
+mod service;
 mod support;
 mod sys;
 mod transfers;

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::slice;
 
 use forebay_memory::Lease;
+use forebay_tensor::Span;
 
 /// A copy of a part of a block. For one that no pull goes to.
 pub(crate) fn part(block: &Lease, range: Range<usize>) -> Vec<u8> {
@@ -22,4 +23,10 @@ pub(crate) fn fill(block: &Lease, bytes: &[u8]) {
             .as_ptr()
             .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
     };
+}
+
+/// The memory of a block, which the test keeps leased.
+pub(crate) fn span(block: &Lease) -> Span {
+    // SAFETY: the caller gives the lease as the keeper of whatever has the span.
+    unsafe { Span::new(block.as_ptr(), block.len()) }
 }

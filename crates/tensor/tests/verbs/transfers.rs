@@ -1,6 +1,8 @@
 //! Rows come as they were, wherever and however many; what cannot be served is refused in words.
+use std::time::{Duration, Instant};
+
 use forebay_memory::Lease;
-use forebay_tensor::verbs::{Catalog, Pull, Registering};
+use forebay_tensor::verbs::{Catalog, Pull, Puller, Registering};
 use forebay_tensor::{Class, Error, Key};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -187,6 +189,43 @@ fn what_cannot_be_served_is_refused_and_the_connection_stays() {
         .expect("posted");
     let third = puller.pull(rows(3, key, (1, 1), (&block, 128, 64)));
     assert_eq!(third.map_err(|error| error.class()), Err(Class::Limit));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: make test-verbs"]
+fn rows_that_are_being_sent_are_waited_for_and_requests_are_kept_meanwhile() {
+    let (requester, owner) = (Place::new("requester"), Place::new("owner"));
+    let (mut puller, mut answerer) = both(&requester, &owner, 2, Registering::Once);
+    let memory = owner.block(1 << 16, 1);
+    let start = memory.as_ptr().as_ptr() as usize;
+    let mut catalog = Catalog::default();
+    let key = catalog.publish(memory, 64).expect("published");
+    let block = requester.block(1 << 16, 2);
+    let ask = |puller: &mut Puller, token, first| {
+        let pull = rows(token, key, (first, 16), (&block, 0, 1024));
+        puller.pull(pull).expect("posted");
+    };
+    ask(&mut puller, 1, 16);
+    answer(&mut answerer, &catalog).expect("answered");
+    // Its completion has not been taken, so these bytes count as read by the device.
+    assert!(answerer.is_sending(start + 1024, 1) && answerer.is_sending(start + 2047, 9));
+    assert!(!answerer.is_sending(start, 1024) && !answerer.is_sending(start + 2048, 1));
+    ask(&mut puller, 2, 0);
+    answerer.settle(start, 2048, patience()).expect("sent");
+    assert!(!answerer.is_sending(start, 1 << 16));
+    // The second request came before or after that; either way the next turn answers it.
+    let mut ends = Vec::new();
+    while ends.len() < 2 {
+        answerer.turn(&catalog).expect("connected");
+        let mut arrivals = Vec::new();
+        let soon = Instant::now() + Duration::from_millis(1);
+        puller.wait(&mut arrivals, Some(soon)).expect("connected");
+        let settled = arrivals
+            .into_iter()
+            .filter_map(|arrival| puller.settle(arrival));
+        ends.extend(settled.map(|end| (end.token, end.result)));
+    }
+    assert_eq!(ends, [(1, Ok(())), (2, Ok(()))]);
 }
 
 #[test]

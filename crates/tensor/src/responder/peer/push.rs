@@ -1,6 +1,7 @@
 //! The values of a push: awaited whole, then applied.
 use super::{Peer, Phase, Step};
 use crate::error::Error;
+use crate::requester::Rows;
 use crate::responder::answers::Body;
 use crate::sys::span::Span;
 use crate::table::{Changed, Found, Table};
@@ -23,23 +24,34 @@ impl Peer {
         Step::Again
     }
 
-    /// Say what the push that is to be applied will change; returns whether answers read that memory.
-    pub(in crate::responder) fn changes<K>(&self, table: &Table<K>, changed: &mut Changed) -> bool {
+    /// Where what the push that is to be applied will change lies, and whether answers read that memory: then it is said.
+    pub(in crate::responder) fn changes<K>(
+        &self,
+        table: &Table<K>,
+        changed: &mut Changed,
+    ) -> (Span, bool) {
+        const NOTHING: (Span, bool) = (Span::EMPTY, false);
         let Phase::Values { slot, at, .. } = self.phase else {
-            return false;
+            return NOTHING;
         };
         let asked = &self.asked[at];
         let Found::Live(tensor) = table.find(asked.entry.key()) else {
-            return false;
+            return NOTHING;
         };
-        if tensor.file.is_some() || !table.grounds.has_readers(tensor.ground) {
-            return false;
+        if tensor.file.is_some() {
+            return NOTHING;
         }
         let Ok((_, rows)) = self.resolve(slot, asked, table) else {
-            return false;
+            return NOTHING;
         };
-        changed.set(tensor.ground, (tensor.memory, tensor.row_bytes), rows);
-        true
+        let is_read = table.grounds.has_readers(tensor.ground);
+        if is_read {
+            changed.set(tensor.ground, (tensor.memory, tensor.row_bytes), rows);
+        }
+        match rows {
+            Rows::Slice { first, count } => (tensor.rows_at(first, count), is_read),
+            Rows::Indices(_) => (tensor.memory, is_read),
+        }
     }
 
     /// Apply the push whose values are here. Answers that read what it changes were copied before.

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use forebay_transport::look::Look;
 
+use super::far::{Ended, Far};
+use super::verbs::Wanted;
 use super::{Counters, Work};
 use crate::requester::{Canceled, End, Limits, Refused, Requester};
 use crate::stream::batch::{Batch, Job};
@@ -72,6 +74,11 @@ pub(super) struct Inner<M> {
     pub(super) look: Look,
     /// Of batches that have one, until they have ended.
     deadlines: Vec<(Instant, Arc<Batch<M>>)>,
+    /// Pulls over verbs.
+    pub(super) far: Option<Far<M>>,
+    /// Why there are none any more.
+    pub(super) far_lost: Option<String>,
+    pub(super) far_ended: Vec<Ended<M>>,
     pieces: Pieces,
     sent_bytes: u64,
     received_bytes: u64,
@@ -117,6 +124,9 @@ impl<M: Send + Sync + 'static> Inner<M> {
             due: None,
             look: Look::default(),
             deadlines: Vec::new(),
+            far: None,
+            far_lost: None,
+            far_ended: Vec::new(),
             pieces: exchange::pieces(),
             sent_bytes: 0,
             received_bytes: 0,
@@ -124,9 +134,10 @@ impl<M: Send + Sync + 'static> Inner<M> {
     }
 
     pub(super) fn counters(&self) -> Counters {
+        let (outstanding, waiting) = self.far.as_ref().map_or((0, 0), Far::pending);
         Counters {
-            outstanding: self.requester.outstanding(),
-            waiting: self.requester.waiting(),
+            outstanding: self.requester.outstanding() + outstanding,
+            waiting: self.requester.waiting() + waiting,
             sent_bytes: self.sent_bytes,
             received_bytes: self.received_bytes,
         }
@@ -136,21 +147,28 @@ impl<M: Send + Sync + 'static> Inner<M> {
     pub(super) fn ask(
         &mut self,
         batch: &Arc<Batch<M>>,
-        works: impl IntoIterator<Item = (u32, Work)>,
+        works: impl IntoIterator<Item = (u32, Wanted)>,
     ) {
-        for (index, work) in works {
+        for (index, mut wanted) in works {
             let job = Job {
                 batch: Arc::clone(batch),
                 index,
             };
-            let asked = match work {
-                Work::Pull(pull) => self.requester.pull(pull, job),
-                Work::Push(push) => self.requester.push(push, job),
-            };
-            match asked {
-                Ok(ticket) => batch.begin(index, ticket),
-                Err(refused) => self.refuse(refused),
+            if let Err(job) = self.ask_far(job, &mut wanted) {
+                self.ask_stream(job, wanted.work);
             }
+        }
+    }
+
+    pub(super) fn ask_stream(&mut self, job: Job<M>, work: Work) {
+        let (batch, index) = (Arc::clone(&job.batch), job.index);
+        let asked = match work {
+            Work::Pull(pull) => self.requester.pull(pull, job),
+            Work::Push(push) => self.requester.push(push, job),
+        };
+        match asked {
+            Ok(ticket) => batch.begin(index, ticket),
+            Err(refused) => self.refuse(refused),
         }
     }
 
@@ -181,6 +199,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
 
     /// Send what can be.
     pub(super) fn send(&mut self, now: Instant) {
+        self.issue_far(now);
         let Some(channel) = &mut self.channel else {
             return;
         };
@@ -192,6 +211,12 @@ impl<M: Send + Sync + 'static> Inner<M> {
 
     /// Send and receive what can be, within one turn's budget.
     pub(super) fn turn(&mut self, now: Instant) {
+        self.turn_far(now);
+        self.turn_stream(now);
+    }
+
+    /// The same of the stream alone.
+    pub(super) fn turn_stream(&mut self, now: Instant) {
         let Some(channel) = &mut self.channel else {
             return;
         };
@@ -218,7 +243,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    fn keep_time(&mut self, now: Instant) {
+    pub(super) fn keep_time(&mut self, now: Instant) {
         self.deadlines.retain(|(_, batch)| !batch.is_done());
         while let Some(at) = self.deadlines.iter().position(|(due, _)| *due <= now) {
             let (_, batch) = self.deadlines.swap_remove(at);
@@ -228,10 +253,11 @@ impl<M: Send + Sync + 'static> Inner<M> {
             self.give_up(&batch, &late);
             self.again = true; // the peer is to be told
         }
-        match self.requester.expire(now) {
-            Ok(due) => {
+        let far = self.far.as_ref().map_or(Ok(None), |far| far.expire(now));
+        match far.and_then(|far| Ok([far, self.requester.expire(now)?])) {
+            Ok([far, due]) => {
                 let deadline = self.deadlines.iter().map(|(due, _)| *due).min();
-                self.due = [due, deadline].into_iter().flatten().min();
+                self.due = [far, due, deadline].into_iter().flatten().min();
                 self.again |= !self.blocked && self.requester.wants_write();
             }
             Err(silent) => self.break_off(Fault::Peer(silent)),
@@ -246,6 +272,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
                 self.end(batch, index, Err(why.clone()));
             }
         }
+        self.give_up_far(batch, why);
         self.take_ends();
     }
 
@@ -259,13 +286,14 @@ impl<M: Send + Sync + 'static> Inner<M> {
     }
 
     /// The connection is of no use any more: everything outstanding ends.
-    fn break_off(&mut self, fault: Fault) {
+    pub(super) fn break_off(&mut self, fault: Fault) {
         self.fence();
         let error = fault.into_error();
         self.fault.get_or_insert_with(|| Error::Tensor {
             peer: Arc::clone(&self.peer),
             error: error.clone(),
         });
+        self.end_far(&error);
         self.requester.break_off(error);
         self.take_ends();
         self.deadlines.clear();
@@ -284,7 +312,12 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    fn end(&mut self, batch: &Batch<M>, index: u32, result: Result<crate::Outcome, Error>) {
+    pub(super) fn end(
+        &mut self,
+        batch: &Batch<M>,
+        index: u32,
+        result: Result<crate::Outcome, Error>,
+    ) {
         if batch.end(index, result)
             && let Some(bell) = batch.driver()
         {
@@ -296,7 +329,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
     }
 
     /// The machine's error, unless it is about what was done here.
-    fn in_own_words(&self, error: crate::Error) -> Error {
+    pub(super) fn in_own_words(&self, error: crate::Error) -> Error {
         match &self.fault {
             Some(closed @ Error::Closed { .. }) => closed.clone(),
             _ => Error::Tensor {

@@ -8,6 +8,7 @@ use forebay_transport::wire::Socket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::far::Far;
 use super::inner::{Inner, Lead, Seat};
 use super::{Link, Until};
 use crate::stream::batch::Batch;
@@ -42,8 +43,12 @@ impl<M: Send + Sync + 'static> Inner<M> {
     /// A port leads no more; its socket is not watched there.
     fn unseat(&mut self, at: usize) {
         self.lead = Lead::Nobody;
+        let core = &self.seats[at].core;
         if let Some(channel) = &self.channel {
-            self.seats[at].core.forget(channel.socket());
+            core.forget(channel.socket());
+        }
+        for socket in self.far.iter().flat_map(Far::sockets) {
+            core.forget(socket);
         }
     }
 
@@ -57,6 +62,9 @@ impl<M: Send + Sync + 'static> Inner<M> {
         let seat = &self.seats[at];
         seat.core
             .watch(seat.place, channel.socket(), self.blocked, false);
+        if let Some(far) = &self.far {
+            seat.core.watch_far(seat.place, far.sockets());
+        }
         if let Some(due) = self.due {
             seat.core.arm(due);
         }
@@ -307,20 +315,38 @@ impl<M: Send + Sync + 'static> Link<M> {
         };
         let (again, blocked, due) = (inner.again, inner.blocked, inner.due);
         let mut look = inner.look;
+        let far = inner.far.as_ref().map(|far| far.sockets().map(Arc::clone));
         drop(inner);
+        let mut is_far = false;
         if !again {
+            let mut interest = PollFlags::IN;
+            interest.set(PollFlags::OUT, blocked);
             let until = [due, deadline].into_iter().flatten().min();
-            look.or_sleep(watch.as_fd(), || self.sleep(&watch, blocked, until))?;
+            if far.is_some() {
+                is_far = self.sleep((&watch, interest), far.as_ref(), until)?;
+            } else {
+                look.or_sleep(watch.as_fd(), || {
+                    self.sleep((&watch, interest), None, until).map(drop)
+                })?;
+            }
         }
         let mut inner = self.lock()?;
         inner.look = look;
-        inner.turn(Instant::now());
+        if is_far {
+            inner.turn_far_alone(Instant::now());
+        } else {
+            inner.turn(Instant::now());
+        }
         Ok(())
     }
 
-    fn sleep(&self, socket: &Socket, blocked: bool, until: Option<Instant>) -> Result<(), Error> {
-        let mut interest = PollFlags::IN;
-        interest.set(PollFlags::OUT, blocked);
+    /// Sleep until something has happened; whether it was something of verbs alone.
+    fn sleep(
+        &self,
+        (socket, interest): (&Socket, PollFlags),
+        far: Option<&[Socket; 2]>,
+        until: Option<Instant>,
+    ) -> Result<bool, Error> {
         let timeout = until.map(|until| {
             let left = until.saturating_duration_since(Instant::now());
             Timespec {
@@ -328,19 +354,25 @@ impl<M: Send + Sync + 'static> Link<M> {
                 tv_nsec: left.subsec_nanos().into(),
             }
         });
+        let [completed, lifeline] = far.map_or([&self.wake; 2], |far| [&*far[0], &*far[1]]);
         let mut watched = [
             PollFd::new(socket, interest),
             PollFd::new(&self.wake, PollFlags::IN),
+            PollFd::new(completed, PollFlags::IN),
+            PollFd::new(lifeline, PollFlags::RDHUP),
         ];
-        match poll(&mut watched, timeout.as_ref()) {
+        let count = if far.is_some() { watched.len() } else { 2 };
+        match poll(&mut watched[..count], timeout.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Err(Error::Interrupted),
             Err(errno) => return Err(Error::system("poll")(errno)),
         }
-        if !watched[1].revents().is_empty() {
+        let [on_socket, woken, completed, ended] =
+            watched.map(|watched| !watched.revents().is_empty());
+        if woken {
             _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
-        Ok(())
+        Ok((completed || ended) && !on_socket && !woken)
     }
 }
 

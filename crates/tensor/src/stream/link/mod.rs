@@ -1,9 +1,11 @@
 //! A client's connection: driven by whoever waits for it, one at a time.
 //!
 //! The lock is held for one bounded turn, never across a wait. Lock order: a link's, then a batch's, then a port's.
+mod far;
 mod inner;
 mod lead;
 mod near;
+mod verbs;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,8 +19,10 @@ use super::channel::Channel;
 use super::error::Error;
 use super::port::{Core, Port};
 use crate::requester::{Limits, Pull, Push};
+pub use far::FarCounters;
 use inner::{Inner, Lead};
 use near::Near;
+pub use verbs::{Verbs, Wanted};
 
 /// One of a batch's operations.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +122,7 @@ impl<M: Send + Sync + 'static> Link<M> {
     pub fn begin(
         &self,
         batch: &Arc<Batch<M>>,
-        works: impl IntoIterator<Item = Work>,
+        works: impl IntoIterator<Item = impl Into<Wanted>>,
         timeout: Option<Duration>,
     ) -> Result<(), Error> {
         self.ask(batch, works, (timeout, None), u64::MAX)
@@ -139,7 +143,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         &self,
         (port, ticket, each): (&Port<M>, u64, bool),
         lent: (M, usize),
-        works: impl IntoIterator<Item = Work>,
+        works: impl IntoIterator<Item = impl Into<Wanted>>,
         (timeout, driver): (Option<Duration>, Option<&Port<M>>),
     ) -> Result<Arc<Batch<M>>, Error> {
         let driver = driver.unwrap_or(port);
@@ -153,11 +157,12 @@ impl<M: Send + Sync + 'static> Link<M> {
     fn ask(
         &self,
         batch: &Arc<Batch<M>>,
-        works: impl IntoIterator<Item = Work>,
+        works: impl IntoIterator<Item = impl Into<Wanted>>,
         (timeout, port): (Option<Duration>, Option<&Port<M>>),
         bytes_max: u64,
     ) -> Result<(), Error> {
         let mut count = 0;
+        let works = works.into_iter().map(Into::into);
         let numbered = (0u32..).zip(works).inspect(|_| count += 1);
         if let Some(sight) = self.sight() {
             let rest = near::read_first(&sight.reader, batch, numbered, bytes_max);
@@ -238,7 +243,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         };
         // A thread that leads sleeps on the socket: it sees its end itself, and would not see what is received here.
         if !matches!(inner.lead, Lead::Thread(_)) {
-            inner.turn(now);
+            inner.turn_stream(now);
             inner.tell();
         }
         inner.is_open()

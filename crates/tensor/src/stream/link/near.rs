@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::net::{Shutdown, shutdown};
 
-use super::{Link, Work};
+use super::{Link, Wanted, Work};
 use crate::requester::{Outcome, Pull};
 use crate::shm::{Counters, Reader};
 use crate::stream::batch::Batch;
@@ -188,15 +188,15 @@ impl<M: Send + Sync + 'static> Link<M> {
 pub(super) fn read_first<M>(
     reader: &Reader,
     batch: &Batch<M>,
-    works: impl Iterator<Item = (u32, Work)>,
+    works: impl Iterator<Item = (u32, Wanted)>,
     mut bytes_left: u64,
-) -> Vec<(u32, Work)> {
+) -> Vec<(u32, Wanted)> {
     if reader.has_stale() {
         reader.sweep();
     }
     let mut rest = Vec::new();
-    for (index, work) in works {
-        let version = match &work {
+    for (index, wanted) in works {
+        let version = match &wanted.work {
             Work::Pull(pull) => take(&mut bytes_left, pull).and_then(|()| reader.pull(pull)),
             Work::Push(_) => None,
         };
@@ -204,7 +204,7 @@ pub(super) fn read_first<M>(
             Some(version) => {
                 batch.end(index, Ok(Outcome::Moved { version }));
             }
-            None => rest.push((index, work)),
+            None => rest.push((index, wanted)),
         }
     }
     rest

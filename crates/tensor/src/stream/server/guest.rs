@@ -12,6 +12,7 @@ use forebay_transport::{Admission, Delivered, Violation, Wire};
 
 use crate::error::Error;
 use crate::greeting::{Hello, Welcome};
+use crate::slab::Id;
 
 /// Largest hello that is taken from somebody unknown.
 const HELLO_BYTES_MAX: u64 = 4096;
@@ -25,6 +26,8 @@ pub(super) enum Verdict {
     Stay,
     /// It said what it wants: answer it by [`Guest::welcome`] or [`Guest::refuse`].
     Asks(Hello),
+    /// It is the lifeline of a connection over verbs, which it introduces; to be answered likewise.
+    Introduces(Vec<u8>),
     /// It has its answer: its stream is a peer's now, with as many slots as it was granted.
     Admitted(Wire, u32),
     /// It ends.
@@ -40,6 +43,8 @@ pub(super) struct Guest {
     refused: Option<String>,
     /// It has no token, and is to close.
     turned_away: bool,
+    /// Which answerer this is the lifeline of.
+    pub(super) answerer: Option<Id>,
 }
 
 impl Guest {
@@ -52,6 +57,7 @@ impl Guest {
             slots: 0,
             refused: None,
             turned_away: false,
+            answerer: None,
         }
     }
 
@@ -89,7 +95,10 @@ impl Guest {
 
     fn hear(&mut self, hello: &[u8]) -> Verdict {
         match Hello::decode(hello) {
-            Ok(hello) => Verdict::Asks(hello),
+            Ok(asked) => match asked.introduction(hello) {
+                Some(introduction) => Verdict::Introduces(introduction.to_vec()),
+                None => Verdict::Asks(asked),
+            },
             Err(error) => {
                 self.refuse(&error);
                 self.step()

@@ -2,6 +2,7 @@
 //!
 //! The thread sleeps in `epoll` alone: reads of files tell their ends by a descriptor there. What the owner wants done (publish, drop, write rows) reaches it through a queue
 //! and an eventfd, and is done between two answers.
+mod accepting;
 mod files;
 mod guest;
 mod parts;
@@ -11,6 +12,7 @@ mod seats;
 mod showing;
 mod tally;
 mod time;
+mod verbs;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +36,8 @@ use crate::greeting::Welcome;
 use crate::responder::{Shard, ShardLimits};
 use crate::shm::Chunks;
 use crate::sys::span::Span;
-use crate::table::{Description, FileRows, Key};
+use crate::table::{Description, FileRows, Key, Known};
+use crate::verbs::Device;
 use files::Files;
 use reactor::Reactor;
 use tally::Tally;
@@ -62,6 +65,8 @@ pub struct Options {
     pub name: String,
     /// Whether clients of the same host may read tensors where they lie.
     pub shared_memory: bool,
+    /// The device by which clients may have rows written to them; tensors in regions that it is attached to.
+    pub verbs: Option<Arc<Device>>,
 }
 
 impl Default for Options {
@@ -72,6 +77,7 @@ impl Default for Options {
             note: Vec::new(),
             name: "the server".to_owned(),
             shared_memory: true,
+            verbs: None,
         }
     }
 }
@@ -126,6 +132,8 @@ pub struct Server<K> {
     incarnation: u64,
     name: Arc<str>,
     chunks: Chunks,
+    /// By which tensors can be had.
+    device: Option<Arc<Device>>,
     epoch: u64,
 }
 
@@ -154,6 +162,7 @@ impl<K: Send + 'static> Server<K> {
             })),
             panicked: AtomicBool::new(false),
         });
+        let device = options.verbs.clone();
         let incarnation = random().map_err(Error::system("getrandom"))?;
         let reactor = Reactor::new(
             entrances,
@@ -178,6 +187,7 @@ impl<K: Send + 'static> Server<K> {
             incarnation,
             name,
             chunks: Chunks::default(),
+            device,
             epoch: forebay_memory::epoch(),
         })
     }
@@ -244,7 +254,8 @@ impl<K: Send + 'static> Server<K> {
         })
     }
 
-    /// Publish a tensor; of memory in `block` clients of the same host are told where it lies.
+    /// Publish a tensor; of memory in `block` clients of the same host are told where it lies, and the
+    /// device sends rows.
     ///
     /// # Errors
     ///
@@ -257,11 +268,26 @@ impl<K: Send + 'static> Server<K> {
         keeper: K,
     ) -> Result<Result<Key, crate::Error>, Error> {
         self.check()?;
-        let lying = block.and_then(|block| self.chunks.find(block, memory));
+        let known = Known {
+            lying: block.and_then(|block| self.chunks.find(block, memory)),
+            block: block.filter(|block| self.reaches(block, memory)).cloned(),
+        };
         self.run(move |shard| {
-            let published = shard.publish_lying(&name, description, (memory, lying), keeper);
+            let published = shard.publish_known(&name, description, (memory, known), keeper);
             published.map_err(|(refused, _)| refused)
         })
+    }
+
+    /// Whether the device knows the memory, which is of this block; where it does not, counters say why.
+    fn reaches(&self, block: &Lease, memory: Span) -> bool {
+        let Some(device) = &self.device else {
+            return false;
+        };
+        let checked = device.check(block);
+        if let Err(error) = &checked {
+            self.common.tally.note(error.to_string());
+        }
+        checked.is_ok() && holds(block, memory)
     }
 
     /// Which run of a server this is.
@@ -320,6 +346,14 @@ impl<K> Drop for Server<K> {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Whether the memory is inside of the block.
+fn holds(block: &Lease, memory: Span) -> bool {
+    let start = block.as_ptr().as_ptr() as usize;
+    let skipped = (memory.address().as_ptr() as usize).checked_sub(start);
+    let end = skipped.and_then(|skipped| skipped.checked_add(memory.bytes()));
+    end.is_some_and(|end| end <= block.len())
 }
 
 fn random() -> Result<u64, Errno> {

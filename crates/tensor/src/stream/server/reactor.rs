@@ -5,18 +5,18 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use forebay_transport::look::Look;
-use forebay_transport::native::{Arrival, Door};
-use forebay_transport::wire::Socket;
+use forebay_transport::native::Door;
 use forebay_transport::{Admission, Wire, tls};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::files::Files;
-use super::guest::{Guest, Verdict};
+use super::guest::Verdict;
 use super::seats::{Occupant, Place, Seats};
 use super::showing::show;
 use super::tally::Tally;
 use super::time::Clock;
+use super::verbs::{Verbs, has_ended};
 use super::{Common, Entrance, Options};
 use crate::error::Error;
 use crate::greeting::{Hello, Welcome};
@@ -27,15 +27,12 @@ use crate::stream::exchange::{self, Machine, Pieces, Standing};
 use crate::sys::span::Span;
 
 const EVENTS: usize = 256;
-const ACCEPTS_A_TURN: usize = 64;
-/// Guests at once: whoever says nothing costs a descriptor.
-const GUESTS_MAX: usize = 256;
 /// Beyond every seat.
 const WAKE: u64 = u64::MAX;
 pub(super) const FILES: u64 = u64::MAX - 1;
-const DOORS: u64 = FILES - (1 << 20);
+pub(super) const DOORS: u64 = FILES - (1 << 20);
 /// Sockets of one entrance, in the data of their events.
-const SOCKETS_MAX: u64 = 1 << 10;
+pub(super) const SOCKETS_MAX: u64 = 1 << 10;
 
 /// Somebody who was let in.
 pub(super) struct Peer {
@@ -47,9 +44,9 @@ pub(super) struct Peer {
 }
 
 pub(super) struct Way {
-    door: Door,
-    tls: Option<Arc<tls::Server>>,
-    admission: Admission,
+    pub(super) door: Door,
+    pub(super) tls: Option<Arc<tls::Server>>,
+    pub(super) admission: Admission,
 }
 
 pub(super) struct Reactor<K> {
@@ -61,11 +58,13 @@ pub(super) struct Reactor<K> {
     pub(super) seats: Seats,
     pub(super) clock: Clock,
     pub(super) guests: usize,
-    options: Options,
-    incarnation: u64,
+    pub(super) options: Options,
+    pub(super) incarnation: u64,
     /// Where its board is, if others can map it.
     announced: Option<Announced>,
     again: Vec<Place>,
+    /// Connections over RDMA verbs; none where there is no device.
+    pub(super) verbs: Option<Verbs>,
     pieces: Pieces,
     pub(super) files: Files,
     /// Reads of files may have ended.
@@ -120,6 +119,10 @@ impl<K: Send> Reactor<K> {
             tls: entrance.tls,
             admission: entrance.admission,
         });
+        let verbs = options
+            .verbs
+            .clone()
+            .map(|device| Verbs::new(device, &mut shard));
         let announced = show(&mut shard, &options, incarnation, &common.tally);
         let mut reactor = Self {
             epoll,
@@ -134,6 +137,7 @@ impl<K: Send> Reactor<K> {
             incarnation,
             announced,
             again: Vec::new(),
+            verbs,
             pieces: exchange::pieces(),
             files: Files::default(),
             files_woken: false,
@@ -150,7 +154,8 @@ impl<K: Send> Reactor<K> {
     pub(super) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         while !self.is_done() {
-            let at_once = !self.again.is_empty() || self.files.is_due(&self.shard);
+            let at_once =
+                !self.again.is_empty() || self.files.is_due(&self.shard) || self.answers_are_due();
             if self.sleep(at_once, &mut events).is_err() {
                 break; // its own descriptor is no epoll any more
             }
@@ -164,6 +169,7 @@ impl<K: Send> Reactor<K> {
                 self.step(place);
             }
             self.obey();
+            self.answer_due();
             self.read();
             self.keep_time(Instant::now());
         }
@@ -210,89 +216,28 @@ impl<K: Send> Reactor<K> {
         &self.common.tally
     }
 
-    // --- accepting ---
-
-    fn accept(&mut self, way: usize, socket: usize) {
-        for _ in 0..ACCEPTS_A_TURN {
-            if self.guests >= GUESTS_MAX {
-                _ = self.set_accepting(false);
-                return;
-            }
-            let Some(entered) = self.ways.get_mut(way) else {
-                return;
-            };
-            match entered.door.accept(socket) {
-                Arrival::Connection(connection) => self.seat(way, connection),
-                Arrival::Nobody => return,
-                Arrival::Exhausted => {
-                    let tally = &self.common.tally;
-                    tally.turned_away.fetch_add(1, Ordering::Relaxed);
-                    _ = self.set_accepting(false);
-                    self.clock.rest(Instant::now());
-                    return;
-                }
-            }
-        }
-    }
-
-    pub(super) fn set_accepting(&mut self, accepting: bool) -> Result<(), Errno> {
-        if self.accepting == accepting {
-            return Ok(());
-        }
-        for (way, number) in self.ways.iter().zip(0u64..) {
-            for (place, socket) in (0..way.door.sockets()).zip(0u64..) {
-                let data = EventData::new_u64(DOORS + number * SOCKETS_MAX + socket);
-                let socket = way.door.socket(place);
-                if accepting {
-                    epoll::add(&self.epoll, socket, data, EventFlags::IN)?;
-                } else {
-                    epoll::delete(&self.epoll, socket)?;
-                }
-            }
-        }
-        self.accepting = accepting;
-        Ok(())
-    }
-
-    fn seat(&mut self, way: usize, connection: OwnedFd) {
-        self.common.tally.accepted.fetch_add(1, Ordering::Relaxed);
-        let way = &self.ways[way];
-        let socket: Socket = Arc::new(connection);
-        let wire = match &way.tls {
-            None => Ok(Wire::Socket(Arc::clone(&socket))),
-            Some(tls) => tls.accept(Arc::clone(&socket)).map(Wire::from),
-        };
-        let wire = match wire {
-            Ok(wire) => wire,
-            Err(error) => return self.tally().fail(&self.tally().refused, error.to_string()),
-        };
-        let guest = Guest::new(wire, way.admission.clone());
-        let place = self.seats.sit(Occupant::Guest(Box::new(guest)));
-        self.guests += 1;
-        self.clock.greet(Instant::now(), place);
-        let data = EventData::new_u64(place.to_data());
-        if epoll::add(&self.epoll, &socket, data, EventFlags::IN).is_err() {
-            return self.dismiss(place);
-        }
-        self.step(place);
-    }
-
     // --- one connection ---
 
-    fn step(&mut self, place: Place) {
+    pub(super) fn step(&mut self, place: Place) {
         match self.seats.get(place) {
-            None => {}
             Some(Occupant::Guest(guest)) => {
                 let verdict = guest.step();
                 self.act_on(place, verdict);
             }
             Some(Occupant::Peer(_)) => self.serve(place),
+            Some(Occupant::Answerer(..)) => self.answer_verbs(place),
+            Some(Occupant::Lifeline(wire, _)) if has_ended(wire) => self.dismiss(place),
+            None | Some(Occupant::Lifeline(..)) => {}
         }
     }
 
     fn act_on(&mut self, place: Place, mut verdict: Verdict) {
-        if let Verdict::Asks(hello) = verdict {
-            let answer = self.answer(hello);
+        let answer = match &verdict {
+            Verdict::Asks(hello) => Some(self.answer(*hello)),
+            Verdict::Introduces(introduction) => Some(self.meet(place, introduction)),
+            Verdict::Stay | Verdict::Admitted(..) | Verdict::Leave(_) => None,
+        };
+        if let Some(answer) = answer {
             let Some(Occupant::Guest(guest)) = self.seats.get(place) else {
                 return;
             };
@@ -310,7 +255,7 @@ impl<K: Send> Reactor<K> {
                 self.tally().fail(&self.tally().refused, why);
                 self.dismiss(place);
             }
-            Verdict::Stay | Verdict::Asks(_) => self.watch_guest(place),
+            Verdict::Stay | Verdict::Asks(_) | Verdict::Introduces(..) => self.watch_guest(place),
         }
     }
 
@@ -335,11 +280,17 @@ impl<K: Send> Reactor<K> {
             announced: self
                 .announced
                 .filter(|_| hello.fabrics & Hello::SHARED_MEMORY != 0),
+            verbs: self.offered(hello),
             note: self.options.note.clone(),
         })
     }
 
     fn admit(&mut self, place: Place, (wire, slots): (Wire, u32)) {
+        if let Some(Occupant::Guest(guest)) = self.seats.get(place)
+            && let Some(answerer) = guest.answerer
+        {
+            return self.admit_lifeline(place, wire, answerer);
+        }
         let now = Instant::now();
         let admitted = Channel::new(wire)
             .map_err(|error| error.to_string())
@@ -370,14 +321,6 @@ impl<K: Send> Reactor<K> {
         self.common.tally.peers.fetch_add(1, Ordering::Relaxed);
         self.welcome();
         self.serve(place);
-    }
-
-    /// Accept again, where too many guests were the reason not to.
-    pub(super) fn welcome(&mut self) {
-        let closing = self.common.closing.load(Ordering::Acquire);
-        if !closing && !self.clock.rests() && self.guests < GUESTS_MAX {
-            _ = self.set_accepting(true);
-        }
     }
 
     /// One turn of a peer: take its requests, send its answers.
@@ -477,8 +420,20 @@ impl<K: Send> Reactor<K> {
                 if let Some(wire) = guest.wire() {
                     _ = epoll::delete(&self.epoll, wire.socket());
                 }
+                if let Some(answerer) = guest.answerer {
+                    self.part(answerer);
+                }
                 guest.hang_up();
                 self.welcome();
+            }
+            Some(Occupant::Answerer(answerer, lifeline)) => {
+                self.part(answerer);
+                self.dismiss(lifeline);
+            }
+            Some(Occupant::Lifeline(mut wire, answerer)) => {
+                _ = epoll::delete(&self.epoll, wire.socket());
+                wire.hang_up();
+                self.dismiss(answerer);
             }
             Some(Occupant::Peer(peer)) => {
                 self.common.tally.peers.fetch_sub(1, Ordering::Relaxed);

@@ -2,8 +2,11 @@
 //!
 //! Events carry both, never a descriptor: what was meant for a connection that is gone does not reach the one that took
 //! its place.
+use forebay_transport::Wire;
+
 use super::guest::Guest;
 use super::reactor::Peer;
+use crate::slab::Id;
 
 /// Which connection, told from one that had its number before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,10 @@ pub(super) enum Occupant {
     /// It has not said yet what it wants.
     Guest(Box<Guest>),
     Peer(Box<Peer>),
+    /// A connection over verbs: which answerer, and where its lifeline sits.
+    Answerer(Id, Place),
+    /// The stream of one, and where that sits.
+    Lifeline(Box<Wire>, Place),
 }
 
 #[derive(Default)]

@@ -149,6 +149,7 @@ fn refused(status: Status) -> Result<(), Error> {
             Class::Config,
             "the destination is not as long as the rows are",
         ),
+        Status::Elsewhere => return Err(Error::Elsewhere),
         Status::Limit => (
             Class::Limit,
             "as many tensors are exposed to this peer as may be",

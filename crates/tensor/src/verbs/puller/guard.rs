@@ -63,6 +63,34 @@ impl Puller {
         Ok(left)
     }
 
+    /// The same for all blocks that no pull goes to now: their owner needs the memory.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is over.
+    pub fn leave_all(&mut self) -> Result<usize, Error> {
+        let mut left = 0;
+        for slot in self.slots.iter_mut().filter(|slot| slot.pending.is_none()) {
+            if let Some(window) = &mut slot.window {
+                left += usize::from(
+                    window.revoke(&mut self.link, |bound| Posted::Left { _bound: bound })?,
+                );
+            }
+        }
+        Ok(left)
+    }
+
+    /// Whether a key that was taken back may still be on its block.
+    pub fn is_leaving(&self) -> bool {
+        let is_left = |posted: &Posted| matches!(posted, Posted::Left { .. });
+        self.link.broken().is_none() && self.link.posted().any(is_left)
+    }
+
+    /// Whether the device knows the memory of a block, so that a pull can go there.
+    pub fn reaches(&self, block: &Lease) -> bool {
+        self.registry.find(block).is_ok()
+    }
+
     /// A pull that has not ended, and its slot's number.
     fn pending_mut(&mut self, token: u64) -> Option<(u32, &mut Pending)> {
         let slots = (0..).zip(&mut self.slots);

@@ -4,6 +4,7 @@
 //! and nothing registered or bound while pulls of a slot go to one block. A slot is free again with its answer.
 mod ends;
 mod guard;
+mod offer;
 mod pull;
 mod slot;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use forebay_memory::{Lease, Region};
 
+pub use self::offer::Offer;
 use self::pull::check_inside;
 pub use self::pull::{Arrival, Prepared, Pull};
 pub use self::slot::Settled;
@@ -54,15 +56,20 @@ enum Posted {
     },
 }
 
+/// Memory that requests are sent from, one place for each slot.
+#[derive(Debug)]
+struct Ends {
+    outbox: Lease,
+    outbox_registration: Arc<Registration>,
+}
+
 /// Pulls over one connection. Not for several threads at once; its calls do not block, but for [`Puller::wait`].
 #[derive(Debug)]
 pub struct Puller {
     /// Windows go before the queue pair that they are of.
     slots: Vec<Slot>,
     link: Link<Posted>,
-    /// Requests, one place for each slot.
-    outbox: Lease,
-    outbox_registration: Arc<Registration>,
+    ends: Ends,
     inbox: RemotePart,
     registry: Arc<Registry>,
     adapter: Adapter,
@@ -98,18 +105,32 @@ impl Puller {
         if inbox == RemotePart::default() {
             return Err(protocol("it takes no requests: both ends are requesters"));
         }
-        Ok(Self {
-            link,
-            slots: (0..granted).map(|_| Slot::default()).collect(),
+        let ends = Ends {
             outbox,
             outbox_registration,
+        };
+        let places = (adapter, registry, registering);
+        Ok(Self::assemble(link, granted, inbox, ends, places))
+    }
+
+    fn assemble(
+        link: Link<Posted>,
+        granted: u32,
+        inbox: RemotePart,
+        ends: Ends,
+        (adapter, registry, registering): (&Adapter, &Arc<Registry>, Registering),
+    ) -> Self {
+        Self {
+            link,
+            slots: (0..granted).map(|_| Slot::default()).collect(),
+            ends,
             inbox,
             registry: Arc::clone(registry),
             adapter: adapter.clone(),
             registering,
             happened: Vec::new(),
             ready: Vec::new(),
-        })
+        }
     }
 
     /// How many requests may be with the owner at once.
@@ -168,11 +189,7 @@ impl Puller {
 
     fn prepare_request(&mut self, ask: Ask, pull: Pull) -> Result<Prepared, Error> {
         check_inside(&pull.into, pull.at, pull.bytes)?;
-        let free = (0..)
-            .zip(&self.slots)
-            .find(|(_, slot)| slot.is_free())
-            .map(|(at, _)| at);
-        let free: u32 = free.ok_or(Error::Limit {
+        let free: u32 = self.best_slot(&pull.into).ok_or(Error::Limit {
             limit: "slots",
             value: self.slots.len() as u64 + 1,
             maximum: self.slots.len() as u64,
@@ -196,8 +213,33 @@ impl Puller {
             quarantined: None,
             is_over: false,
         });
-        copy_in(&self.outbox, free as usize * SLOT_BYTES, &request.encode());
+        copy_in(
+            &self.ends.outbox,
+            free as usize * SLOT_BYTES,
+            &request.encode(),
+        );
         Ok(Prepared { slot: free })
+    }
+
+    /// A free slot: one that has its key on the block already, else one without a key, else any.
+    fn best_slot(&self, block: &Lease) -> Option<u32> {
+        let free = (0..).zip(&self.slots).filter(|(_, slot)| slot.is_free());
+        let rank = |(_, slot): &(u32, &Slot)| match &slot.window {
+            Some(window) if window.covers(block) => 0,
+            Some(window) if !window.is_idle() => 2,
+            _ => 1,
+        };
+        let mut best: Option<(u32, u32)> = None;
+        for each in free {
+            let rank = rank(&each);
+            if best.is_none_or(|(least, _)| rank < least) {
+                best = Some((rank, each.0));
+            }
+            if rank == 0 {
+                break;
+            }
+        }
+        best.map(|(_, at)| at)
     }
 
     /// Let the owner write the destination.
@@ -236,7 +278,12 @@ impl Puller {
     #[allow(clippy::needless_pass_by_value)] // it is posted once
     pub fn post(&mut self, prepared: Prepared) -> Result<(), Error> {
         let at = prepared.slot as usize * SLOT_BYTES;
-        let from = local_part(&self.outbox_registration, &self.outbox, at, SLOT_BYTES);
+        let from = local_part(
+            &self.ends.outbox_registration,
+            &self.ends.outbox,
+            at,
+            SLOT_BYTES,
+        );
         let to = RemotePart {
             address: self.inbox.address.wrapping_add(at as u64),
             key: self.inbox.key,

@@ -4,6 +4,7 @@ use forebay_memory::Lease;
 use super::slot::Settled;
 use crate::error::Error;
 use crate::table::Key;
+use crate::verbs::PULL_BYTES_MAX;
 
 /// Rows to pull.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub struct Pull {
     pub into: Lease,
     /// Where in the block.
     pub at: usize,
-    /// How many bytes the rows have; less than 4 GiB.
+    /// How many bytes the rows have; at most 1 GiB.
     pub bytes: usize,
 }
 
@@ -47,13 +48,13 @@ pub(super) enum Kind {
 
 /// Whether a destination can be one.
 pub(super) fn check_inside(block: &Lease, at: usize, bytes: usize) -> Result<(), Error> {
-    let inside = at <= block.len() && bytes <= block.len() - at && u32::try_from(bytes).is_ok();
+    let inside = at <= block.len() && bytes <= block.len() - at && bytes <= PULL_BYTES_MAX;
     if inside {
         return Ok(());
     }
     Err(Error::Config {
         setting: "the destination's bytes",
         value: bytes as u64,
-        advice: "stay inside of the block, and below 4 GiB",
+        advice: "stay inside of the block, and take at most 1 GiB",
     })
 }

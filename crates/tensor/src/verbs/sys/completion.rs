@@ -107,6 +107,9 @@ impl AsFd for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        if self.domain.is_foreign() {
+            return;
+        }
         self.acknowledge();
         // SAFETY: queue pairs hold the queue, so none is left; each is destroyed once, the channel last.
         unsafe {

@@ -1,5 +1,6 @@
 //! Devices, and what is opened of them: a context, and a protection domain that all else belongs to.
 use std::ffi::c_int;
+use std::fs;
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -9,12 +10,21 @@ use super::layout::{
 };
 use super::library::{Library, checked, given, text};
 
+/// Where the kernel lists devices.
+const DEVICES: &str = "/sys/class/infiniband";
+
 /// Names of the devices that there are.
 ///
 /// # Errors
 ///
 /// Why they cannot be listed, in words.
 pub(crate) fn names() -> Result<Vec<String>, String> {
+    // The library loads the drivers of all devices that there could be before it says that there is none: half a second.
+    if fs::read_dir(DEVICES).map_or(true, |mut found| found.next().is_none()) {
+        return Err(format!(
+            "the kernel has no RDMA device ({DEVICES} is empty)"
+        ));
+    }
     let list = List::new(Library::get()?)
         .map_err(|error| format!("the devices cannot be listed: {error}"))?;
     Ok(list.devices().map(|device| list.name(device)).collect())
@@ -72,6 +82,8 @@ pub(crate) struct Domain {
     pub(crate) library: &'static Library,
     context: NonNull<Context>,
     protection: NonNull<Opaque>,
+    /// Of the process that opened it.
+    epoch: u64,
 }
 
 // SAFETY: libibverbs' objects may be used by any thread, several at once.
@@ -104,7 +116,14 @@ impl Domain {
             library,
             context,
             protection: domain,
+            epoch: forebay_memory::epoch(),
         }))
+    }
+
+    /// Whether a parent of this process opened it. A forked child has the descriptor too, and what it destroyed there
+    /// would be gone for the parent: so it destroys and changes nothing.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.epoch != forebay_memory::epoch()
     }
 
     pub(crate) fn context(&self) -> *mut Context {
@@ -148,6 +167,9 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
+        if self.is_foreign() {
+            return;
+        }
         // SAFETY: whatever was made of them holds this domain, so nothing is left.
         unsafe {
             (self.library.ibv_dealloc_pd)(self.protection.as_ptr());

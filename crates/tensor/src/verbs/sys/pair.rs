@@ -176,6 +176,9 @@ impl Pair {
     }
 
     fn change(&mut self, mut attributes: PairAttributes, changed: i32) -> io::Result<()> {
+        if self.domain.is_foreign() {
+            return Err(io::ErrorKind::PermissionDenied.into()); // it is the parent's
+        }
         // SAFETY: the pair lives; the attributes are read during the call.
         checked(unsafe {
             (self.domain.library.ibv_modify_qp)(self.handle.as_ptr(), &raw mut attributes, changed)
@@ -296,6 +299,9 @@ fn request(id: u64, opcode: u32) -> SendRequest {
 
 impl Drop for Pair {
     fn drop(&mut self) {
+        if self.domain.is_foreign() {
+            return;
+        }
         // SAFETY: destroyed once, before its queue.
         unsafe { (self.domain.library.ibv_destroy_qp)(self.handle.as_ptr()) };
     }

@@ -98,6 +98,9 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        if self.domain.is_foreign() {
+            return;
+        }
         // SAFETY: ended once; windows on it hold it, and the device refuses operations that come later.
         unsafe { (self.domain.library.ibv_dereg_mr)(self.region.as_ptr()) };
     }

@@ -54,6 +54,9 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
+        if self.domain.is_foreign() {
+            return;
+        }
         // SAFETY: as in `new`; ended once. The device takes its key back with it.
         unsafe {
             if let Some(free) = (*self.domain.context()).dealloc_mw {

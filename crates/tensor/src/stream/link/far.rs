@@ -1,0 +1,297 @@
+//! Pulls that a link has over RDMA verbs, beside its socket.
+//!
+//! The socket stays what says whether the server lives, and what carries all that verbs cannot: whatever is refused over
+//! verbs is asked for again over the stream, which has the words for it. Where the connection over verbs is lost and the
+//! stream is not, the stream takes over what was pending: rows that are pulled twice are the same rows.
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_memory::Lease;
+use forebay_transport::Wire;
+use forebay_transport::wire::Socket;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::requester::{Pull, Rows};
+use crate::slab::Slab;
+use crate::stream::batch::{Batch, Job};
+use crate::table::Key;
+use crate::verbs::{self, Arrival, PULL_BYTES_MAX, Puller, Settled};
+
+/// What a device moves in a second at least, for how long a server may be silent while it sends much.
+const SLOWEST_BYTES: u64 = 64 << 20;
+/// Longer than a device takes to take keys back, unless much is being sent.
+const LEAVING: Duration = Duration::from_millis(500);
+/// Tensors that are remembered not to lie where the device reaches them.
+const ELSEWHERE_MAX: usize = 4096;
+/// Pulls that may wait for a slot.
+const WAITING_MAX: usize = 65_536;
+
+/// What a link has counted of verbs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FarCounters {
+    /// Pulls that ended well.
+    pub pulls: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Pulls that the server refused, and that the stream carried.
+    pub refused: u64,
+}
+
+/// A pull, and where it goes to.
+pub(super) struct Asked<M> {
+    pub(super) job: Job<M>,
+    pub(super) pull: Pull,
+    block: Lease,
+    /// Nobody waits for it any more; its memory is kept until nothing can land there.
+    is_over: bool,
+}
+
+/// What is to be done with a pull.
+pub(super) enum Ended<M> {
+    Well(Job<M>),
+    /// The stream is to carry it.
+    Refused(Job<M>, Pull),
+}
+
+pub(super) struct Far<M> {
+    /// Goes first: nothing lands from then on, and the memory below may go.
+    puller: Puller,
+    /// Readable when something has come; a further handle, so that who sleeps on it keeps it open.
+    completed: Socket,
+    lifeline: Socket,
+    waiting: VecDeque<Asked<M>>,
+    under_way: Slab<Asked<M>>,
+    /// Bytes of those under way.
+    bytes: u64,
+    arrivals: Vec<Arrival>,
+    elsewhere: HashSet<Key>,
+    liveness: Duration,
+    /// When something came last, or was asked for first.
+    moved: Instant,
+    counters: FarCounters,
+    /// Whether the link is of no use without it.
+    pub(super) is_needed: bool,
+}
+
+impl<M> Far<M> {
+    pub(super) fn new(
+        puller: Puller,
+        lifeline: Socket,
+        liveness: Duration,
+        is_needed: bool,
+    ) -> Result<Self, Errno> {
+        let completed = rustix::io::fcntl_dupfd_cloexec(&puller, 0)?;
+        Ok(Self {
+            puller,
+            completed: Arc::new(completed),
+            lifeline,
+            waiting: VecDeque::new(),
+            under_way: Slab::new(),
+            bytes: 0,
+            arrivals: Vec::new(),
+            elsewhere: HashSet::new(),
+            liveness,
+            moved: Instant::now(),
+            counters: FarCounters::default(),
+            is_needed,
+        })
+    }
+
+    /// What is slept on: readable when something has come, and at its end when the server's side is gone.
+    pub(super) fn sockets(&self) -> [&Socket; 2] {
+        [&self.completed, &self.lifeline]
+    }
+
+    pub(super) fn counters(&self) -> FarCounters {
+        self.counters
+    }
+
+    /// How many are with the server, and how many wait.
+    pub(super) fn pending(&self) -> (usize, usize) {
+        (self.under_way.len(), self.waiting.len())
+    }
+
+    /// Take a pull over, unless it is one for the stream.
+    pub(super) fn ask(&mut self, job: Job<M>, pull: Pull, block: Lease) -> Result<(), Job<M>> {
+        if !self.can(&pull, &block) {
+            return Err(job);
+        }
+        self.waiting.push_back(Asked {
+            job,
+            pull,
+            block,
+            is_over: false,
+        });
+        Ok(())
+    }
+
+    fn can(&self, pull: &Pull, block: &Lease) -> bool {
+        let Rows::Slice { count, .. } = pull.rows else {
+            return false;
+        };
+        let bytes = count.checked_mul(pull.row_bytes);
+        let start = block.as_ptr().as_ptr() as usize;
+        let skipped = (pull.out.address().as_ptr() as usize).checked_sub(start);
+        let end = skipped.and_then(|skipped| skipped.checked_add(pull.out.bytes()));
+        pull.places.is_none()
+            && (1..=PULL_BYTES_MAX).contains(&pull.out.bytes())
+            && bytes == Some(pull.out.bytes() as u64)
+            && end.is_some_and(|end| end <= block.len())
+            && self.waiting.len() < WAITING_MAX
+            && !self.elsewhere.contains(&pull.tensor)
+            && self.puller.reaches(block)
+    }
+
+    /// Send what there are slots for.
+    pub(super) fn issue(&mut self, now: Instant) -> Result<(), Error> {
+        while !self.waiting.is_empty() && self.puller.has_free_slot() {
+            let Some(asked) = self.waiting.pop_front() else {
+                break;
+            };
+            let Rows::Slice { first, count } = asked.pull.rows else {
+                continue; // none was taken over
+            };
+            let start = asked.block.as_ptr().as_ptr() as usize;
+            let (out, into) = (asked.pull.out, asked.block.clone());
+            let tensor = asked.pull.tensor;
+            if self.under_way.is_empty() {
+                self.moved = now;
+            }
+            self.bytes += out.bytes() as u64;
+            let token = u64::from(self.under_way.insert(asked).index);
+            self.puller.pull(verbs::Pull {
+                token,
+                tensor,
+                first,
+                rows: count,
+                into,
+                at: out.address().as_ptr() as usize - start,
+                bytes: out.bytes(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Take what has come; `ended` hears of each end. Then send what there are slots for.
+    pub(super) fn turn(&mut self, now: Instant, ended: &mut Vec<Ended<M>>) -> Result<(), Error> {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        let turned = self.puller.turn(&mut arrivals);
+        let came = !arrivals.is_empty();
+        for arrival in arrivals.drain(..) {
+            if let Some(settled) = self.puller.settle(arrival) {
+                ended.extend(self.end(settled));
+            }
+        }
+        self.arrivals = arrivals; // its room is used again
+        turned?;
+        if came {
+            self.moved = now;
+        } else if self.has_ended() {
+            return Err(Error::Broken {
+                why: "the server has ended the connection over verbs".to_owned(),
+            });
+        }
+        self.issue(now)
+    }
+
+    fn end(&mut self, settled: Settled) -> Option<Ended<M>> {
+        let asked = u32::try_from(settled.token).ok();
+        let asked = asked.and_then(|index| self.under_way.remove(index))?;
+        let bytes = asked.pull.out.bytes() as u64;
+        self.bytes -= bytes;
+        if asked.is_over {
+            return None;
+        }
+        match settled.result {
+            Ok(()) => {
+                self.counters.pulls += 1;
+                self.counters.bytes += bytes;
+                Some(Ended::Well(asked.job))
+            }
+            Err(why) => {
+                self.counters.refused += 1;
+                if matches!(why, Error::Elsewhere) {
+                    if self.elsewhere.len() >= ELSEWHERE_MAX {
+                        self.elsewhere.clear();
+                    }
+                    self.elsewhere.insert(asked.pull.tensor);
+                }
+                Some(Ended::Refused(asked.job, asked.pull))
+            }
+        }
+    }
+
+    /// Whether the server's side of the lifeline is closed.
+    fn has_ended(&self) -> bool {
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut watched = [PollFd::new(&self.lifeline, PollFlags::RDHUP)];
+        poll(&mut watched, Some(&now)).is_ok_and(|found| found > 0)
+    }
+
+    /// Look after the server's silence; by when to look again.
+    pub(super) fn expire(&self, now: Instant) -> Result<Option<Instant>, Error> {
+        if self.under_way.is_empty() {
+            return Ok(None);
+        }
+        let limit = self.liveness + Duration::from_millis(self.bytes * 1000 / SLOWEST_BYTES);
+        let silent = now.saturating_duration_since(self.moved);
+        if silent < limit {
+            return Ok(Some(self.moved + limit));
+        }
+        Err(Error::Silent { silent, limit })
+    }
+
+    /// Let go of what of the batch has not ended; the numbers of those. What is under way keeps its memory.
+    pub(super) fn give_up(&mut self, batch: &Arc<Batch<M>>) -> Vec<u32> {
+        let mut given = Vec::new();
+        let of_it = |asked: &Asked<M>| Arc::ptr_eq(&asked.job.batch, batch) && !asked.is_over;
+        self.waiting.retain(|asked| {
+            let is_of_it = of_it(asked);
+            if is_of_it {
+                given.push(asked.job.index);
+            }
+            !is_of_it
+        });
+        let Self {
+            under_way, puller, ..
+        } = self;
+        for (token, asked) in under_way.iter_mut() {
+            if of_it(asked) {
+                asked.is_over = true;
+                puller.cancel(u64::from(token));
+                given.push(asked.job.index);
+            }
+        }
+        given
+    }
+
+    /// Have no block be kept for the next pull into it; waits for the device, which takes microseconds.
+    pub(super) fn leave_all(&mut self) -> Result<(), Error> {
+        self.puller.leave_all()?;
+        let deadline = Instant::now() + LEAVING;
+        while self.puller.is_leaving() && Instant::now() < deadline {
+            // What else comes is looked at by the next turn.
+            self.puller.wait(&mut self.arrivals, Some(deadline))?;
+        }
+        Ok(())
+    }
+
+    /// Fence the server; what had not ended.
+    pub(super) fn break_off(mut self, error: Error) -> Vec<(Job<M>, Pull)> {
+        drop(self.puller.break_off(error));
+        Wire::Socket(Arc::clone(&self.lifeline)).hang_up();
+        let tokens: Vec<u32> = self.under_way.iter().map(|(token, _)| token).collect();
+        let under_way = tokens
+            .into_iter()
+            .filter_map(|token| self.under_way.remove(token));
+        let under_way: Vec<_> = under_way.filter(|asked| !asked.is_over).collect();
+        let all = under_way.into_iter().chain(self.waiting.drain(..));
+        all.map(|asked| (asked.job, asked.pull)).collect()
+    }
+}

@@ -1,0 +1,243 @@
+//! Connections over RDMA verbs: the thread answers their requests beside those of its sockets.
+//!
+//! One connection has two places: its completion queue's descriptor, and its lifeline, which is watched for its end alone.
+//! The answerers are shared with the shard, which has them settle before rows change; both are of the one thread.
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_transport::Wire;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::reactor::Reactor;
+use super::seats::{Occupant, Place};
+use crate::error::{Class, Error};
+use crate::greeting::{Hello, Welcome};
+use crate::responder::Shard;
+use crate::slab::{Id, Slab};
+use crate::sys::span::Span;
+use crate::verbs::{Answerer, Device};
+
+/// For how long a write waits for rows that are being sent to one peer. Then that peer's connection over verbs ends, and
+/// it goes on by its stream: a device sends 1 GiB in less, unless the peer's machine is gone.
+const SETTLING: Duration = Duration::from_millis(500);
+/// In a welcome: verbs can be had.
+const OFFERED: u8 = 1;
+
+#[derive(Default)]
+struct Crew {
+    answerers: Slab<Member>,
+    /// Somebody asked while rows were settled, and has not been answered.
+    is_due: bool,
+}
+
+struct Member {
+    answerer: Answerer,
+    /// Where it sits, once its lifeline is there.
+    place: Option<Place>,
+}
+
+impl Crew {
+    /// Have no device read these bytes for a peer that could still get them.
+    fn settle(&mut self, span: Span) {
+        let (start, bytes) = (span.address().as_ptr() as usize, span.bytes());
+        let mut deadline = None; // one for all: several that are gone hold the thread up no longer than one
+        for (_, Member { answerer, .. }) in self.answerers.iter_mut() {
+            if !answerer.is_sending(start, bytes) {
+                continue;
+            }
+            let deadline = deadline.get_or_insert_with(|| Instant::now() + SETTLING);
+            if let Err(error) = answerer.settle(start, bytes, *deadline) {
+                answerer.fence(error);
+            }
+            self.is_due |= answerer.is_due() || answerer.broken().is_some();
+        }
+    }
+}
+
+/// What a thread has of verbs.
+pub(super) struct Verbs {
+    device: Arc<Device>,
+    crew: Arc<Mutex<Crew>>,
+}
+
+impl Verbs {
+    pub(super) fn new<K>(device: Arc<Device>, shard: &mut Shard<K>) -> Self {
+        let crew = Arc::<Mutex<Crew>>::default();
+        let its_crew = Arc::clone(&crew);
+        shard.before_writes(move |span| lock(&its_crew).settle(span));
+        Self { device, crew }
+    }
+
+    fn crew(&self) -> MutexGuard<'_, Crew> {
+        lock(&self.crew)
+    }
+}
+
+/// Whether the peer has closed its end of a lifeline; what it says there is nobody's business.
+pub(super) fn has_ended(lifeline: &Wire) -> bool {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut watched = [PollFd::new(lifeline.socket(), PollFlags::RDHUP)];
+    poll(&mut watched, Some(&now)).is_ok_and(|found| found > 0)
+}
+
+fn lock(crew: &Mutex<Crew>) -> MutexGuard<'_, Crew> {
+    crew.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<K: Send> Reactor<K> {
+    /// What a welcome says of verbs.
+    pub(super) fn offered(&self, hello: Hello) -> Vec<u8> {
+        let asked = hello.fabrics & Hello::VERBS != 0 && self.verbs.is_some();
+        if asked { vec![OFFERED] } else { Vec::new() }
+    }
+
+    /// Make the owner's end for whoever introduces itself over this connection.
+    pub(super) fn meet(&mut self, place: Place, introduction: &[u8]) -> Result<Welcome, Error> {
+        let limits = self.options.limits;
+        let Some(verbs) = &self.verbs else {
+            return Err(Error::Refused {
+                class: Class::Config,
+                text:
+                    "this server serves no RDMA verbs: it has no device, or its fabric is another"
+                        .to_owned(),
+            });
+        };
+        let value = verbs.crew().answerers.len() as u64 + 1;
+        let maximum = u64::from(limits.peers_max);
+        if value > maximum {
+            return Err(Error::Limit {
+                limit: "peers_max",
+                value,
+                maximum,
+                advice: "close clients that are not used, or raise it",
+            });
+        }
+        let (answerer, answer) = Answerer::meet(&verbs.device, introduction, limits.slots)?;
+        let member = Member {
+            answerer,
+            place: None,
+        };
+        let number = verbs.crew().answerers.insert(member);
+        if let Some(Occupant::Guest(guest)) = self.seats.get(place) {
+            guest.answerer = Some(number);
+        }
+        Ok(Welcome {
+            slots: limits.slots,
+            grant_bytes: limits.grant_bytes,
+            incarnation: self.incarnation,
+            announced: None,
+            verbs: answer,
+            note: Vec::new(),
+        })
+    }
+
+    /// The welcome of a lifeline has gone out: from here on its end is what is watched for.
+    pub(super) fn admit_lifeline(&mut self, place: Place, wire: Wire, answerer: Id) {
+        let own = self.seats.sit(Occupant::Answerer(answerer, place));
+        let data = EventData::new_u64(place.to_data());
+        let watched = epoll::modify(&self.epoll, wire.socket(), data, EventFlags::RDHUP);
+        let lifeline = Occupant::Lifeline(Box::new(wire), own);
+        drop(self.seats.replace(place, lifeline));
+        self.guests -= 1;
+        self.welcome();
+        let Some(verbs) = &self.verbs else { return };
+        self.common
+            .tally
+            .verbs_peers
+            .fetch_add(1, Ordering::Relaxed);
+        let mut crew = verbs.crew();
+        let Some(member) = crew.answerers.get_mut(answerer.index) else {
+            return;
+        };
+        member.place = Some(own);
+        let data = EventData::new_u64(own.to_data());
+        let added = epoll::add(&self.epoll, &member.answerer, data, EventFlags::IN);
+        drop(crew);
+        if watched.and(added).is_err() {
+            return self.dismiss(place);
+        }
+        self.answer_verbs(own); // what came before it was watched
+    }
+
+    /// Answer what has come over one connection.
+    pub(super) fn answer_verbs(&mut self, place: Place) {
+        let Some(Occupant::Answerer(number, _)) = self.seats.get(place) else {
+            return;
+        };
+        let (number, Some(verbs)) = (*number, &self.verbs) else {
+            return;
+        };
+        let mut crew = verbs.crew();
+        let Some(member) = crew.answerers.get_mut(number.index) else {
+            return;
+        };
+        let turned = member.answerer.turn(&self.shard);
+        drop(crew);
+        match turned {
+            Ok(answered) => {
+                let tally = &self.common.tally;
+                tally
+                    .verbs_pulls
+                    .fetch_add(answered as u64, Ordering::Relaxed);
+            }
+            Err(error) => {
+                self.tally().fail(&self.tally().broken, error.to_string());
+                self.dismiss(place);
+            }
+        }
+    }
+
+    /// Whether requests came while rows were settled.
+    pub(super) fn answers_are_due(&self) -> bool {
+        self.verbs.as_ref().is_some_and(|verbs| verbs.crew().is_due)
+    }
+
+    /// Answer those, and let those go that were cut off.
+    pub(super) fn answer_due(&mut self) {
+        if !self.answers_are_due() {
+            return;
+        }
+        let Some(verbs) = &self.verbs else { return };
+        let mut crew = verbs.crew();
+        crew.is_due = false;
+        let is_due =
+            |member: &Member| member.answerer.is_due() || member.answerer.broken().is_some();
+        let due = crew.answerers.iter().filter(|(_, member)| is_due(member));
+        let due: Vec<_> = due.filter_map(|(_, member)| member.place).collect();
+        drop(crew);
+        for place in due {
+            self.answer_verbs(place);
+        }
+    }
+
+    /// Whether rows are on their way.
+    pub(super) fn is_sending_verbs(&self) -> bool {
+        let sends = |verbs: &Verbs| {
+            let crew = verbs.crew();
+            crew.answerers
+                .iter()
+                .any(|(_, member)| member.answerer.is_sending(0, usize::MAX))
+        };
+        self.verbs.as_ref().is_some_and(sends)
+    }
+
+    /// An answerer goes, and its peer is fenced.
+    pub(super) fn part(&mut self, answerer: Id) {
+        let Some(verbs) = &self.verbs else { return };
+        let gone = verbs.crew().answerers.remove(answerer.index);
+        if let Some(member) = gone
+            && member.place.is_some()
+        {
+            _ = epoll::delete(&self.epoll, &member.answerer);
+            self.common
+                .tally
+                .verbs_peers
+                .fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
