@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forebay.tensor._shards import Settings
     from forebay.tensor._work import Work
 
-__all__ = ["RESTARTS_MAX", "Connections", "alive", "made", "portions"]
+__all__ = ["RESTARTS_MAX", "Connections", "made", "portions"]
 
 NAMES_MAX = 256
 """Names in one request."""
@@ -77,7 +77,7 @@ class Connections(Generic[Event]):
 
     def _usable(self, shard: int) -> _core.TensorLink | None:
         link = self._links[shard]
-        return link if link is not None and alive(link) else None
+        return link if link is not None and link.probe() else None
 
     def _adopt(self, shard: int, link: _core.TensorLink) -> _core.TensorLink:
         """Have a new connection used; the only one who may is who is in `_opening`."""
@@ -134,8 +134,3 @@ def made(make: Make, book: Book, links: Sequence[_core.TensorLink | None]) -> Wo
         if not any(left):
             raise
         return make(book)
-
-
-def alive(link: _core.TensorLink) -> bool:
-    """Whether a connection may be used: it has not been found dead, and is not found so now."""
-    return link.probe()
