@@ -2,6 +2,9 @@
 //!
 //! `FOREBAY_MUTATIONS` sets how many mutated messages are tried (default 20,000, under a second).
 
+#[path = "../../transport/tests/random/mod.rs"]
+mod random;
+
 use std::sync::Arc;
 
 use forebay_executor::id::RequestId;
@@ -10,6 +13,7 @@ use forebay_executor::message::{
 };
 use forebay_executor::request::Options;
 use proptest::prelude::*;
+use random::Random;
 
 /// A message, as a tree.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,19 +133,6 @@ proptest! {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
         let cut = (bytes.len() as f64 * part) as usize;
         prop_assert!(Reader::new(&bytes[..cut]).skip().is_err());
-    }
-}
-
-/// xorshift64*: small, and the same on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let value = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(value).expect("31 bits") % limit.max(1)
     }
 }
 

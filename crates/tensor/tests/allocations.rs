@@ -138,18 +138,8 @@ impl Pair {
         }
     }
 
-    /// Allocations of many rounds of 16 in flight: the least of three measurements, because a thread of the test's
-    /// harness may come in between once, and what the rounds ask for comes each time.
+    /// Allocations of many rounds of 16 in flight.
     fn count(&mut self, submit: impl Fn(&mut Self, usize)) -> u64 {
-        let mut counts = (0..3).map(|_| self.count_once(&submit));
-        let first = counts.next().unwrap_or(0);
-        if first == 0 {
-            return 0;
-        }
-        counts.min().unwrap_or(first)
-    }
-
-    fn count_once(&mut self, submit: impl Fn(&mut Self, usize)) -> u64 {
         let rounds = (BYTES / self.memory.bytes().len()).clamp(2, 100);
         let mut before = 0;
         for round in 0..WARM_UP + rounds {

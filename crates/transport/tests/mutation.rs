@@ -3,6 +3,8 @@
 //! `FOREBAY_MUTATIONS` sets how many inputs are tried at least (default 20,000, under two seconds), and
 //! `FOREBAY_MUTATION_S` for how many seconds at least.
 
+mod random;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,21 +13,9 @@ use forebay_transport::decoder::{Decoder, Event};
 use forebay_transport::frame::HEADER_BYTES;
 use forebay_transport::limit::Limits;
 use forebay_transport::preface::PREFACE_BYTES;
+use random::Random;
 
 const FRAME_BYTES_MAX: u64 = 1 << 20;
-
-/// xorshift64*: small, and the same on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let value = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(value).expect("31 bits") % limit.max(1)
-    }
-}
 
 fn corpus() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/decoder");

@@ -6,6 +6,8 @@
 #![cfg(not(loom))]
 
 mod drive;
+#[path = "../../../transport/tests/random/mod.rs"]
+mod random;
 mod sys;
 
 use std::path::Path;
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use drive::{Client, Role, Seen, Server, drive};
 use forebay_tensor::{Class, Error, Hello, Welcome};
+use random::Random;
 use sys::{Metered, peak_of};
 
 #[global_allocator]
@@ -23,19 +26,6 @@ static HEAP: Metered = Metered;
 const PEAK_BYTES: usize = 3 << 20;
 /// How much is heard before something is said: 32 bytes, 256, all.
 const BURSTS: [u8; 3] = [0, 3, 15];
-
-/// xorshift64*: small, and the same on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let value = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(value).expect("31 bits") % limit.max(1)
-    }
-}
 
 fn seed(role: Role, burst: u8, bytes: &[u8]) -> Vec<u8> {
     [&[role as u8, burst], bytes].concat()

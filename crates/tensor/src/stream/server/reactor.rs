@@ -259,20 +259,24 @@ impl<K: Send> Reactor<K> {
         }
     }
 
+    /// Refuse one more beside so many.
+    pub(super) fn check_room(&self, present: usize) -> Result<(), Error> {
+        let value = present as u64 + 1;
+        let maximum = u64::from(self.options.limits.peers_max);
+        if value <= maximum {
+            return Ok(());
+        }
+        Err(Error::Limit {
+            limit: "peers_max",
+            value,
+            maximum,
+            advice: "close clients that are not used, or raise it",
+        })
+    }
+
     fn answer(&mut self, hello: Hello) -> Result<Welcome, Error> {
         let limits = &self.options.limits;
-        let (value, maximum) = (
-            self.common.tally.peers.load(Ordering::Relaxed) as u64 + 1,
-            u64::from(limits.peers_max),
-        );
-        if value > maximum {
-            return Err(Error::Limit {
-                limit: "peers_max",
-                value,
-                maximum,
-                advice: "close clients that are not used, or raise it",
-            });
-        }
+        self.check_room(self.common.tally.peers.load(Ordering::Relaxed))?;
         Ok(Welcome {
             slots: hello.slots.min(limits.slots),
             grant_bytes: limits.grant_bytes,

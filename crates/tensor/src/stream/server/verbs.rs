@@ -107,16 +107,7 @@ impl<K: Send> Reactor<K> {
                         .to_owned(),
             });
         };
-        let value = verbs.crew().answerers.len() as u64 + 1;
-        let maximum = u64::from(limits.peers_max);
-        if value > maximum {
-            return Err(Error::Limit {
-                limit: "peers_max",
-                value,
-                maximum,
-                advice: "close clients that are not used, or raise it",
-            });
-        }
+        self.check_room(verbs.crew().answerers.len())?;
         let (answerer, answer) = Answerer::meet(&verbs.device, introduction, limits.slots)?;
         let member = Member {
             answerer,
