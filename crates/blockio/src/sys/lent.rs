@@ -1,6 +1,8 @@
 //! Memory that a caller lends for the length of a batch, which others may write meanwhile.
 //!
 //! No reference to it is ever made: values are copied out, and checked after they were copied.
+#[cfg(test)]
+use std::cell::Cell;
 use std::ptr::NonNull;
 
 /// `count` values that are read; somebody else may change them at any time.
@@ -118,10 +120,24 @@ pub(crate) fn whole<T: Copy>(
     bytes: &mut [u8],
     results: &mut [i64],
 ) -> (Lent<T>, Memory, Results) {
+    changing(
+        Cell::from_mut(operations).as_slice_of_cells(),
+        bytes,
+        results,
+    )
+}
+
+/// The same over operations that change meanwhile, as those of a caller may.
+#[cfg(test)]
+pub(crate) fn changing<T: Copy>(
+    operations: &[Cell<T>],
+    bytes: &mut [u8],
+    results: &mut [i64],
+) -> (Lent<T>, Memory, Results) {
     // SAFETY: the tests keep all three until the batch is done, and look at them between their steps only.
     unsafe {
         (
-            Lent::new(NonNull::from(&mut *operations).cast(), operations.len()),
+            Lent::new(NonNull::from(operations).cast(), operations.len()),
             Memory::new(NonNull::from(&mut *bytes).cast(), bytes.len(), true),
             Results::new(NonNull::from(&mut *results).cast(), results.len()),
         )
