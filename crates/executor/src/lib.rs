@@ -9,6 +9,9 @@
 pub mod action;
 pub mod dispatcher;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gauge;
 pub mod id;
 pub mod journal;
