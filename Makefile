@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian packages that some tests use; without them those tests are skipped.
 TEST_PACKAGES := strace
 # Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
-BENCH_PACKAGES := fio postgresql redis-server
+BENCH_PACKAGES := fio openssl postgresql redis-server
 
 # Most tests wait for other processes, or for time, more than they compute.
 TEST_PROCESSES := 2
@@ -70,16 +70,15 @@ chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record file
 		$(BIN)/python -m pytest --quiet tests/executor/test_chaos.py \
 		tests/executor/test_chaos_memory.py tests/blockio/test_record_crash.py
 
-bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-bench
+bench-setup:  ## install what the benchmarks need, and their peers into .venv-bench
 	@bash tools/debian_packages.sh $(BENCH_PACKAGES)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-bench
 	@$(BIN)/python -m benchmarks.peers $(BENCH_VENVS)
 
 bench: bench-setup  ## run every benchmark system beside its peers
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m benchmarks all
 
 node: bench-setup  ## what runs at once: lanes, a small node, a burst (needs control groups)
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m benchmarks.executor_lanes
 	@$(BIN)/python -m benchmarks.executor_node
 
@@ -169,6 +168,7 @@ $(STAMPS)/extension: $(RUST_SOURCES) Cargo.lock | $(STAMPS)/group-build
 
 # One pip at a time, so the groups wait for each other.
 $(STAMPS)/group-demo: pyproject.toml | $(STAMPS)/group-build
+$(STAMPS)/group-bench: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-test: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-lint: pyproject.toml | $(STAMPS)/group-test
 $(STAMPS)/group-picture: pyproject.toml | $(STAMPS)/group-demo

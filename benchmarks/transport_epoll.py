@@ -18,7 +18,7 @@ def echoes(*, wanted: list[str], seconds: float, warm_up_s: float) -> Figures:
     """Echoes of every message in `wanted`, one connection, one request in flight."""
     compiler = shutil.which("cc")
     if compiler is None:
-        raise FileNotFoundError("no C compiler: cc is not on PATH")
+        raise FileNotFoundError("no C compiler: apt-get install gcc")
     figures: Figures = {}
     with tempfile.TemporaryDirectory(prefix="forebay-bench-") as folder:
         program = str(Path(folder) / "epoll")
