@@ -14,6 +14,9 @@ TEST_PACKAGES := strace
 # Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
 BENCH_PACKAGES := fio openssl postgresql redis-server
 
+# Programs of benchmarks/ that hold bounds; each ends with 1 where one is broken.
+BOUNDED := executor_lanes executor_node executor_bounds pool_bounds transport_crowd
+
 # Most tests wait for other processes, or for time, more than they compute.
 TEST_PROCESSES := 2
 
@@ -78,9 +81,10 @@ bench-setup:  ## install what the benchmarks need, and their peers into .venv-be
 bench: bench-setup  ## run every benchmark system beside its peers
 	@$(BIN)/python -m benchmarks all
 
-node: bench-setup  ## what runs at once: lanes, a small node, a burst (needs control groups)
-	@$(BIN)/python -m benchmarks.executor_lanes
-	@$(BIN)/python -m benchmarks.executor_node
+node: bench-setup  ## every bound that was asked, beside its figure: a quiet machine, control groups
+	@failed=; for system in $(BOUNDED); do \
+		echo "==> $$system"; $(BIN)/python -m benchmarks.$$system || failed="$$failed $$system"; \
+	done; [ -z "$$failed" ] || { echo "==> broken bounds:$$failed"; exit 1; }
 
 scenes:  ## play and record what the guides show (needs gcc and control groups)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
