@@ -15,7 +15,8 @@ TEST_PACKAGES := strace
 BENCH_PACKAGES := fio openssl postgresql redis-server
 
 # Programs of benchmarks/ that hold bounds; each ends with 1 where one is broken.
-BOUNDED := executor_lanes executor_node executor_bounds pool_bounds transport_crowd
+BOUNDED := benchmarks.executor_lanes benchmarks.executor_node benchmarks.executor_bounds \
+	benchmarks.pool_bounds benchmarks.transport_crowd
 
 # Most tests wait for other processes, or for time, more than they compute.
 TEST_PROCESSES := 2
@@ -83,7 +84,7 @@ bench: bench-setup  ## run every benchmark system beside its peers
 
 node: bench-setup  ## every bound that was asked, beside its figure: a quiet machine, control groups
 	@failed=; for system in $(BOUNDED); do \
-		echo "==> $$system"; $(BIN)/python -m benchmarks.$$system || failed="$$failed $$system"; \
+		echo "==> $$system"; $(BIN)/python -m $$system || failed="$$failed $$system"; \
 	done; [ -z "$$failed" ] || { echo "==> broken bounds:$$failed"; exit 1; }
 
 scenes:  ## play and record what the guides show (needs gcc and control groups)

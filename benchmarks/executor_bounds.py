@@ -86,7 +86,7 @@ def restart() -> float:
     with tempfile.TemporaryDirectory(prefix="fb-", dir=ON_DISK) as folder:
         server = Server(folder, WORKERS_MAX="2")
         with server.running() as (client, process):
-            client.submit("occupy", seconds=600.0)
+            client.submit("occupy", seconds=600.0).id  # noqa: B018 - it is accepted
             ids = [client.submit("occupy", seconds=0.0).id for _ in range(BEGUN)]
             below = [os.pidfd_open(pid) for pid in processes.descendants(process.pid)]
             process.kill()

@@ -1,6 +1,6 @@
 """Calls at their honest limit: a peer that looks as long as ours, and the CPU that looking costs.
 
-A bare socket between two Python processes whose ends look for `SPIN_US`, the product's own figure,
+A bare socket between two Python processes whose ends look for as long as ours do (`SPIN_US`),
 before they sleep: what a call costs beyond the bytes and the wake-up.
 The processor time is that of everything below the client's process, the keeper included; paced
 calls come a thousand a second, so that each end sleeps in between.
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks.claim import OWN, Claim, Contestant
+from benchmarks.look import spin_us
 from benchmarks.rpc_call import (
     CALLS,
     CALLS_QUICK,
@@ -30,14 +31,13 @@ PER_SECOND = 1_000
 
 def _receive(end: socket.socket) -> Callable[[], bytes]:
     """A blocking receive that looks first, and lets whoever shares the core run in between."""
-    from forebay._core import SPIN_US
-
+    look_ns = spin_us() * 1_000
     poller = select.poll()
     poller.register(end, select.POLLIN)
     clock, poll, give_way, recv = time.perf_counter_ns, poller.poll, os.sched_yield, end.recv
 
     def receive() -> bytes:
-        until = clock() + SPIN_US * 1_000
+        until = clock() + look_ns
         while not poll(0):
             give_way()
             if clock() > until:

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from benchmarks import look
 from benchmarks.stopwatch import Figures, summary
 from benchmarks.transport_message import Shape
 from benchmarks.transport_round import US, shapes
@@ -16,9 +17,7 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 def looking_echoes(*, wanted: list[str], seconds: float, warm_up_s: float) -> Figures:
     """The same, each end looking as long as ours does before it sleeps."""
-    from forebay._core import SPIN_US
-
-    return echoes(wanted=wanted, seconds=seconds, warm_up_s=warm_up_s, spin_us=SPIN_US)
+    return echoes(wanted=wanted, seconds=seconds, warm_up_s=warm_up_s, spin_us=look.spin_us())
 
 
 def echoes(*, wanted: list[str], seconds: float, warm_up_s: float, spin_us: int = 0) -> Figures:

@@ -15,7 +15,6 @@ from forebay.memory import Reference
 __all__ = [
     "OUTBOX_BYTES_HIGH",
     "OUTBOX_BYTES_LOW",
-    "SPIN_US",
     "STALL_BYTES_MIN",
     "TOKEN_BYTES_MAX",
     "Arena",
@@ -477,7 +476,6 @@ class TensorPlan:
 
 OUTBOX_BYTES_HIGH: Final[int]
 OUTBOX_BYTES_LOW: Final[int]
-SPIN_US: Final[int]
 STALL_BYTES_MIN: Final[int]
 TOKEN_BYTES_MAX: Final[int]
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+from benchmarks.look import spin_us
 from benchmarks.stopwatch import time_calls
 from tests.tidy.tree import ROOT
 
@@ -23,6 +24,12 @@ def test_the_socket_that_looks_answers_every_call():
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["200", "True", "True"]
+
+
+def test_peers_look_as_long_as_the_products_source_says():
+    """The two cannot drift: the figure is read, not copied."""
+    limits = (ROOT / "crates/transport/src/limit.rs").read_text()
+    assert f"SPIN_US: u64 = {spin_us()};" in limits or "SPIN_US" not in limits
 
 
 def test_paced_calls_come_no_faster_than_they_shall():

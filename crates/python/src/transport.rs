@@ -31,7 +31,6 @@ use crate::sys::frame::Frame;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("OUTBOX_BYTES_HIGH", limit::OUTBOX_BYTES_HIGH)?;
     module.add("OUTBOX_BYTES_LOW", limit::OUTBOX_BYTES_LOW)?;
-    module.add("SPIN_US", limit::SPIN_US)?;
     module.add("STALL_BYTES_MIN", limit::STALL_BYTES_MIN)?;
     module.add("TOKEN_BYTES_MAX", limit::TOKEN_BYTES_MAX)?;
     gather::register(module)?;
