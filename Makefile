@@ -6,6 +6,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3 python3.12 python3.13 py
 CARGO ?= cargo
 VENV := .venv
 BENCH_VENVS := .venv-bench
+LIBRARIES_VENV := .venv-libraries
 STAMPS := $(VENV)/stamps
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -42,7 +43,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint soak chaos bench-setup bench node scenes wheel picture clean
-.PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built lint-setup $(LINTS)
+.PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -56,6 +57,10 @@ test: test-packages test-rust test-python test-verbs-if-built  ## run every test
 test-verbs:  ## real RDMA verbs over Soft-RoCE in User-Mode Linux (builds its kernel once: six to fifteen minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' bash tools/verbs/test.sh always
+
+test-libraries:  ## pandas, polars, tensorflow and ten more in templates (installs 3 GB of them once)
+	@$(SETUP) $(STAMPS)/package $(LIBRARIES_VENV)/installed
+	FOREBAY_LIBRARIES=all PYTHONPATH=python $(LIBRARIES_VENV)/bin/python -m pytest --quiet tests/pool/test_libraries.py
 
 lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 
@@ -98,7 +103,7 @@ picture:  ## draw the README's picture from a real run of the demo
 		$(BIN)/python -m examples.gcc_tuning --programs lz,sorting
 
 clean:  ## remove what was built; keeps nothing but the sources
-	rm -rf $(VENV) $(BENCH_VENVS) target dist build python/forebay/*.so
+	rm -rf $(VENV) $(BENCH_VENVS) $(LIBRARIES_VENV) target dist build python/forebay/*.so
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -175,6 +180,14 @@ $(STAMPS)/group-picture: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-%:
 	@echo "==> Python packages: $*"
 	@$(PIP) install --group $*
+	@touch $@
+
+# An environment of their own: three gigabytes that no other test needs.
+$(LIBRARIES_VENV)/installed: pyproject.toml | $(BIN)/python
+	@echo "==> popular libraries in $(LIBRARIES_VENV)"
+	@$(BIN)/python -m venv $(LIBRARIES_VENV)
+	@$(LIBRARIES_VENV)/bin/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
+	@$(LIBRARIES_VENV)/bin/python -m pip --disable-pip-version-check install --group libraries
 	@touch $@
 
 # The package's metadata and a path file that points at python/; cargo finds nothing to do.
