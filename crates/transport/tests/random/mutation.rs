@@ -2,6 +2,7 @@
 //!
 //! `FOREBAY_MUTATIONS` sets how many inputs are tried at least, `FOREBAY_MUTATION_S` for how many seconds at least
 //! (by default 1,000 inputs and a second), `FOREBAY_SEED` the seed of an earlier run.
+#![allow(clippy::print_stdout)] // what a run tried is told where it is run
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -63,7 +64,7 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
 /// The same, of a folder of corpora.
 pub fn corpus_in(corpora: &Path, target: &str) -> Vec<Vec<u8>> {
     let folder = corpora.join(target);
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|why| panic!("{folder:?}: {why}"));
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
     let mut files: Vec<_> = entries
         .map(|entry| entry.expect("an entry").path())
         .collect();
@@ -108,7 +109,8 @@ impl Drop for AtHand<'_> {
                 input,
             } = self;
             let shown = &input[..input.len().min(SHOWN_BYTES_MAX)];
-            let hex: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex: Vec<String> = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = hex.concat();
             println!(
                 "mutated {target}: input {count} of seed {seed:#x}, {} bytes: {hex}\n\
                  repeat it with FOREBAY_SEED={seed:#x} FOREBAY_MUTATIONS={count}; \
