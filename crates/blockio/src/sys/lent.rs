@@ -4,6 +4,7 @@
 #[cfg(test)]
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// `count` values that are read; somebody else may change them at any time.
 #[derive(Debug)]
@@ -66,8 +67,10 @@ impl Results {
 
     pub(crate) fn put(&self, index: usize, result: i64) {
         assert!(index < self.count, "beyond what was lent");
-        // SAFETY: in range, aligned and writable as `new` promised.
-        unsafe { self.start.add(index).write_volatile(result) }
+        // SAFETY: in range, aligned and writable as `new` promised; who reads it meanwhile reads an atomic too, or is
+        // no Rust. Released, so that who sees a result sees the bytes that it stands for.
+        unsafe { AtomicI64::from_ptr(self.start.add(index).as_ptr()) }
+            .store(result, Ordering::Release);
     }
 }
 
