@@ -64,7 +64,8 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
 /// The same, of a folder of corpora.
 pub fn corpus_in(corpora: &Path, target: &str) -> Vec<Vec<u8>> {
     let folder = corpora.join(target);
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
+    let entries =
+        std::fs::read_dir(&folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
     let mut files: Vec<_> = entries
         .map(|entry| entry.expect("an entry").path())
         .collect();
