@@ -83,7 +83,7 @@ impl Holders {
             return false;
         }
         // Pairs with the release of all that left before: what they wrote is visible to whoever has the block next.
-        // A load rather than a fence, which ThreadSanitizer does not see; the word was just written by this core.
+        // A load rather than a fence, which ThreadSanitizer does not see; this core has the word at hand.
         self.word.load(Ordering::Acquire);
         true
     }
