@@ -237,13 +237,9 @@ fn constants(claims: &mut Claims) {
 }
 
 #[test]
+#[ignore = "needs infiniband/verbs.h: make test-verbs fetches it, libibverbs-dev has it"]
 fn structures_are_laid_out_as_the_header_says() {
-    let Some(folder) = header_folder() else {
-        println!(
-            "skipped: no infiniband/verbs.h; make test-verbs fetches it, libibverbs-dev has it"
-        );
-        return;
-    };
+    let folder = header_folder().expect("infiniband/verbs.h");
     let mut claims = Claims("#include <stddef.h>\n#include <infiniband/verbs.h>\n".to_owned());
     structures(&mut claims);
     requests(&mut claims);
@@ -255,10 +251,7 @@ fn structures_are_laid_out_as_the_header_says() {
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let Ok(mut compiler) = compiler else {
-        println!("skipped: no C compiler");
-        return;
-    };
+    let mut compiler = compiler.expect("a C compiler");
     let mut input = compiler.stdin.take().expect("piped");
     input
         .write_all(claims.0.as_bytes())
