@@ -1,6 +1,6 @@
 //! Which RDMA devices there are, and opening one.
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::sys::device::{Domain, names};
@@ -8,8 +8,6 @@ use super::sys::layout::Gid;
 use super::sys::pair::Address;
 use crate::error::Error;
 
-/// Where the kernel lists its RDMA devices. Source: Linux, Documentation/ABI/stable/sysfs-class-infiniband.
-const KERNEL_DEVICES: &str = "/sys/class/infiniband";
 /// Ports of a device that are looked at.
 const PORTS_MAX: u8 = 8;
 /// Addresses of a port that are looked at.
@@ -36,13 +34,9 @@ pub struct Found {
 ///
 /// Why there is none, in words for people: no library, no device, none with an active port.
 pub fn devices() -> Result<Vec<Found>, String> {
-    let names = names()?;
-    if names.is_empty() {
-        return Err(why_none(Path::new(KERNEL_DEVICES)));
-    }
     let mut reasons = Vec::new();
     let mut found = Vec::new();
-    for name in names {
+    for name in names()? {
         match Adapter::open(Some(&name)) {
             Ok(adapter) => found.push(adapter.found),
             Err(error) => reasons.push(error.to_string()),
@@ -52,20 +46,6 @@ pub fn devices() -> Result<Vec<Found>, String> {
         return Err(reasons.join("; "));
     }
     Ok(found)
-}
-
-/// Why libibverbs lists no device: the kernel has none, or no provider speaks for those that it has.
-fn why_none(kernel_devices: &Path) -> String {
-    let entries = fs::read_dir(kernel_devices).into_iter().flatten().flatten();
-    let mut present: Vec<_> = (entries.map(|entry| entry.file_name()))
-        .filter_map(|name| name.into_string().ok())
-        .collect();
-    if present.is_empty() {
-        return "libibverbs is there, but no RDMA device (rdma link shows them)".to_owned();
-    }
-    present.sort();
-    let devices = present.join(", ");
-    format!("libibverbs has no provider for {devices} (Debian's package ibverbs-providers)")
 }
 
 /// A device that was opened, with the port and address that connections go by. Cheap to clone.
@@ -94,9 +74,6 @@ impl Adapter {
                 Ok(adapter) => return Ok(adapter),
                 Err(reason) => reasons.push(reason),
             }
-        }
-        if reasons.is_empty() {
-            reasons.push(why_none(Path::new(KERNEL_DEVICES)));
         }
         reasons.push("no RDMA device can be used".to_owned());
         Err(Error::Broken {
@@ -182,17 +159,5 @@ mod tests {
             (Err(reason), Err(_)) => assert!(reason.len() > 10, "{reason}"),
             differ => panic!("{differ:?}"),
         }
-    }
-
-    #[test]
-    fn a_missing_provider_is_told_from_a_missing_device() {
-        let directory = std::env::temp_dir().join(format!("forebay-rdma-{}", std::process::id()));
-        let none = why_none(&directory);
-        assert!(none.contains("no RDMA device"), "{none}");
-        fs::create_dir_all(directory.join("rxe0")).expect("made");
-        let unheard = why_none(&directory);
-        fs::remove_dir_all(&directory).expect("removed");
-        assert!(unheard.contains("no provider for rxe0"), "{unheard}");
-        assert!(unheard.contains("ibverbs-providers"), "{unheard}");
     }
 }

@@ -264,3 +264,13 @@ fn structures_are_laid_out_as_the_header_says() {
         String::from_utf8_lossy(&output.stderr)
     );
 }
+
+#[test]
+fn a_missing_provider_is_told_from_a_missing_device() {
+    let why = super::device::named(std::iter::empty(), &["rxe0".to_owned()]);
+    let why = why.expect_err("there is none");
+    assert!(why.contains("no provider for rxe0"), "{why}");
+    assert!(why.contains("ibverbs-providers"), "{why}");
+    let names = super::device::named(["rxe0".to_owned()].into_iter(), &[]);
+    assert_eq!(names, Ok(vec!["rxe0".to_owned()]));
+}
