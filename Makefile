@@ -6,13 +6,14 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3 python3.12 python3.13 py
 CARGO ?= cargo
 VENV := .venv
 BENCH_VENVS := .venv-bench
+LIBRARIES_VENV := .venv-libraries
 STAMPS := $(VENV)/stamps
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian packages that some tests use; without them those tests are skipped.
 TEST_PACKAGES := strace
 # Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
-BENCH_PACKAGES := fio postgresql redis-server
+BENCH_PACKAGES := fio openssl postgresql redis-server
 
 # What the guest of test-verbs needs: tools to build its kernel, and the library with its Soft-RoCE provider.
 VERBS_PACKAGES := bc xz-utils iproute2 libibverbs1 ibverbs-providers
@@ -49,7 +50,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint soak chaos bench-setup bench node scenes wheel picture clean
-.PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built lint-setup $(LINTS)
+.PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -70,6 +71,10 @@ test-verbs:  ## real RDMA verbs over Soft-RoCE in User-Mode Linux (builds its ke
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' bash tools/verbs/test.sh always
 
+test-libraries:  ## pandas, polars, tensorflow and ten more in templates (installs 3 GB of them once)
+	@$(SETUP) $(STAMPS)/package $(LIBRARIES_VENV)/installed
+	FOREBAY_LIBRARIES=all PYTHONPATH=python $(LIBRARIES_VENV)/bin/python -m pytest --quiet tests/pool/test_libraries.py
+
 lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 
 soak:  ## 20,000 leases while everything that can die is killed or stopped, and long searches (ten minutes)
@@ -83,18 +88,20 @@ chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record file
 		$(BIN)/python -m pytest --quiet tests/executor/test_chaos.py \
 		tests/executor/test_chaos_memory.py tests/blockio/test_record_crash.py
 
-bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-bench
+bench-setup:  ## install what the benchmarks need, and their peers into .venv-bench
 	@bash tools/debian_packages.sh $(BENCH_PACKAGES)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-bench
 	@$(BIN)/python -m benchmarks.peers $(BENCH_VENVS)
 
 bench: bench-setup  ## run every benchmark system beside its peers
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m benchmarks all
 
-node: bench-setup  ## what runs at once: lanes, a small node, a burst (needs control groups)
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
-	@$(BIN)/python -m benchmarks.executor_lanes
-	@$(BIN)/python -m benchmarks.executor_node
+node: bench-setup  ## every bound that was asked, beside its figure: a quiet machine, control groups
+	@broken=; hold() { echo "==> $$2"; $(BIN)/python "$$@" || broken="$$broken $$2"; }; \
+	hold -m benchmarks.executor_lanes; hold -m benchmarks.executor_node; \
+	hold -m benchmarks.executor_bounds; hold -m benchmarks.pool_bounds; \
+	hold -m benchmarks.transport_crowd; \
+	[ -z "$$broken" ] || { echo "==> broken bounds:$$broken"; exit 1; }
 
 scenes:  ## play and record what the guides show (needs gcc and control groups)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
@@ -111,7 +118,7 @@ picture:  ## draw the README's picture from a real run of the demo
 		$(BIN)/python -m examples.gcc_tuning --programs lz,sorting
 
 clean:  ## remove what was built; keeps nothing but the sources
-	rm -rf $(VENV) $(BENCH_VENVS) target dist build python/forebay/*.so
+	rm -rf $(VENV) $(BENCH_VENVS) $(LIBRARIES_VENV) target dist build python/forebay/*.so
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -186,12 +193,21 @@ $(STAMPS)/extension: $(RUST_SOURCES) Cargo.lock | $(STAMPS)/group-build
 
 # One pip at a time, so the groups wait for each other.
 $(STAMPS)/group-demo: pyproject.toml | $(STAMPS)/group-build
+$(STAMPS)/group-bench: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-test: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-lint: pyproject.toml | $(STAMPS)/group-test
 $(STAMPS)/group-picture: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-%:
 	@echo "==> Python packages: $*"
 	@$(PIP) install --group $*
+	@touch $@
+
+# An environment of their own: three gigabytes that no other test needs.
+$(LIBRARIES_VENV)/installed: pyproject.toml | $(BIN)/python
+	@echo "==> popular libraries in $(LIBRARIES_VENV)"
+	@$(BIN)/python -m venv $(LIBRARIES_VENV)
+	@$(LIBRARIES_VENV)/bin/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
+	@$(LIBRARIES_VENV)/bin/python -m pip --disable-pip-version-check install --group libraries
 	@touch $@
 
 # The package's metadata and a path file that points at python/; cargo finds nothing to do.
