@@ -212,7 +212,7 @@ def test_cancel_tells_whether_there_was_something_to_cancel(subject: Subject) ->
 
 
 def test_a_list_is_newest_first_filtered_and_cut(subject: Subject) -> None:
-    """`forebay ps` shows just this."""
+    """`forebay ps` shows this page."""
     ids = [subject.caller.submit("echo") for _ in range(3)]
     for id_ in ids:
         subject.caller.wait(id_)
