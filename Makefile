@@ -49,7 +49,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy a
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos bench-setup bench node scenes wheel picture clean
+.PHONY: help demo test lint soak chaos bench-setup bench node originals scenes wheel picture clean
 .PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -102,6 +102,10 @@ node: bench-setup  ## every bound that was asked, beside its figure: a quiet mac
 	hold -m benchmarks.executor_bounds; hold -m benchmarks.pool_bounds; \
 	hold -m benchmarks.transport_crowd; \
 	[ -z "$$broken" ] || { echo "==> broken bounds:$$broken"; exit 1; }
+
+originals: bench-setup  ## measure the originals' own tables, and render their page from that run
+	@$(BIN)/python -m benchmarks originals --json docs/originals.json || echo "==> not all of them ran"
+	@$(BIN)/python -m tools.originals docs/originals.json > docs/originals.md
 
 scenes:  ## play and record what the guides show (needs gcc and control groups)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
