@@ -323,3 +323,58 @@ fn a_time_that_a_wrong_clock_noted_does_not_silence_a_schedule() {
     rig.machine.install(0, "code".into(), &[hourly()]).unwrap();
     assert_eq!(rig.machine.schedules()[0].next_at, Some(HOUR));
 }
+
+#[test]
+fn a_schedule_follows_the_walls_clock_and_a_delay_does_not() {
+    let mut rig = rig(Lane::Long);
+    let start = 50 * HOUR;
+    rig.now = start;
+    rig.machine
+        .install(start, "code".into(), &[hourly()])
+        .unwrap();
+    let delayed = Options {
+        not_before: Some(start + HOUR / 2),
+        ..Options::default()
+    };
+    let waiting = rig.submit("work", delayed);
+    // Forward by three hours and a half: once for the times that passed.
+    rig.machine.set_wall(start, start + 3 * HOUR + HOUR / 2);
+    assert_eq!(rig.machine.next_tick(), Some(start - 2 * HOUR - HOUR / 2));
+    rig.machine.tick(start);
+    assert_eq!(rig.start_and_dispatch().len(), 1);
+    let seen = &rig.machine.schedules()[0];
+    assert_eq!(seen.fired_at, Some(start + 3 * HOUR + HOUR / 2));
+    assert_eq!(seen.next_at, Some(start + 4 * HOUR));
+    assert_eq!(rig.machine.next_tick(), Some(start + HOUR / 2));
+    assert!(rig.ended(waiting).is_none());
+    // Back by two days: no hour is left out, and none that is near comes twice.
+    rig.machine.set_wall(start, start - 44 * HOUR);
+    assert_eq!(rig.machine.schedules()[0].next_at, Some(start - 43 * HOUR));
+    rig.machine.set_wall(start, start - 43 * HOUR - 1);
+    assert_eq!(rig.machine.schedules()[0].next_at, Some(start - 43 * HOUR));
+}
+
+#[test]
+fn a_delay_of_before_the_boot_follows_the_walls_clock_until_it_is_right() {
+    let mut rig = rig(Lane::Long);
+    let due = 50 * HOUR;
+    let request = Request {
+        id: RequestId(5),
+        accepted_at: due - HOUR,
+        submission: submission("work", Options::default()),
+    };
+    let restored = Restored {
+        request,
+        status: Status::Queued,
+        attempts: 0,
+        deaths: 0,
+        wake_at: Some(due),
+        rebooted: true,
+    };
+    // The machine has no battery: it began at 1970, and the time came over the network later.
+    rig.machine
+        .restore(10, vec![restored], &[], &[], RequestId(5));
+    assert_eq!(rig.machine.next_tick(), Some(due));
+    rig.machine.set_wall(10, due - 30);
+    assert_eq!(rig.machine.next_tick(), Some(40));
+}

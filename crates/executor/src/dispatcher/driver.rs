@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use forebay_transport::call::Outcome as Reply;
 
 use crate::action::Action;
+use crate::clock::Clock;
 use crate::dispatcher::Shared;
 use crate::dispatcher::clients::Clients;
-use crate::dispatcher::clock::Clock;
 use crate::dispatcher::code::Code;
 use crate::dispatcher::command::{Command, Order};
 use crate::dispatcher::desk::Desk;
@@ -77,7 +77,8 @@ impl Driver {
     pub fn new(settings: Settings, shared: Arc<Shared>) -> Result<Self> {
         let poll = Poll::new().map_err(Error::system("epoll_create"))?;
         poll.watch_for_good(&shared.commands, Source::Commands)?;
-        let clock = Clock::new();
+        let store = settings.store.as_ref();
+        let clock = store.map_or_else(Clock::new, |store| store.clock);
         let now = clock.now();
         let memory_limit = settings.policy.memory_limit;
         let mut policy = settings.policy;
@@ -156,6 +157,7 @@ impl Driver {
 
     fn turn(&mut self) {
         self.now = self.clock.now();
+        self.machine.set_wall(self.now, self.clock.wall());
         for index in 0.. {
             let Some((source, ready)) = self.poll.event(index) else {
                 break;

@@ -7,7 +7,6 @@ mod actions;
 mod answers;
 mod calls;
 mod clients;
-mod clock;
 mod code;
 mod command;
 mod commands;
@@ -51,7 +50,7 @@ pub use command::{Asked, End, Finished, Hired, Order};
 pub use mailbox::{Mailbox, Waited};
 pub use settings::Settings;
 
-use crate::dispatcher::clock::Clock;
+use crate::clock::Clock;
 use crate::dispatcher::command::{Command, Local};
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{COMMANDS_MAX, FINISHED_MAX, ORDERS_MAX, TICKETS_MAX};

@@ -146,7 +146,8 @@ impl Machine {
             return;
         };
         self.forget_idempotency(&entry);
-        self.schedules.refused(now, &entry.request, &refusal);
+        self.schedules
+            .refused(self.wall.of(now), &entry.request, &refusal);
         self.counts.refused += 1;
         self.doomed
             .extend(entry.dependents.iter().map(|one| (*one, id)));

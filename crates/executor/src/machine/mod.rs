@@ -37,6 +37,7 @@ mod restore;
 mod schedule;
 mod staff;
 mod timers;
+mod wall;
 mod why;
 mod workers;
 
@@ -113,6 +114,7 @@ pub struct Machine {
     recent: Recent,
     lanes: [LaneQueue; 3],
     schedules: schedule::Schedules,
+    wall: wall::Wall,
     timers: Timers,
     workers: Workers,
     starts: Starts,
@@ -144,6 +146,7 @@ impl Machine {
             recent: Recent::default(),
             lanes: Default::default(),
             schedules: schedule::Schedules::default(),
+            wall: wall::Wall::default(),
             timers: Timers::default(),
             workers: Workers::new(policy.async_at_once),
             starts: Starts::default(),
@@ -169,7 +172,7 @@ impl Machine {
         code: Arc<str>,
         definitions: &[Definition],
     ) -> Result<(), Box<Refusal>> {
-        self.schedules.install(now, definitions)?;
+        self.schedules.install(self.wall.of(now), definitions)?;
         self.code = code;
         for (_, name) in self.names.all_mut() {
             name.limit = None;
@@ -242,7 +245,7 @@ impl Machine {
             self.idle_due(),
             self.starts_due(),
             self.recall_due(),
-            self.schedules.due().filter(|_| !self.draining),
+            self.schedules_due(),
         ];
         times.into_iter().flatten().min()
     }

@@ -52,7 +52,7 @@ impl Machine {
         fired: &[(Arc<str>, Millis)],
         last: RequestId,
     ) {
-        self.schedules.restore(now, fired);
+        self.schedules.restore(self.wall.of(now), fired);
         self.last = self.last.max(last);
         for (name, code, peaks) in learnt {
             let index = self.names.index(name);
@@ -76,8 +76,12 @@ impl Machine {
         };
         entry.attempts = one.attempts;
         entry.deaths = one.deaths;
-        entry.not_before = one.wake_at.or(entry.not_before);
+        // A later one than the options have, or none: it began once.
+        entry.not_before = one.wake_at;
         if one.status != Status::Running {
+            if one.rebooted && one.wake_at.is_some() {
+                self.wall.follow(entry.request.id);
+            }
             self.advance(now, key);
             return;
         }

@@ -14,10 +14,11 @@ use super::error::StoreError;
 use super::fold::{Step, fold};
 use super::inbox::{Inbox, Seen};
 use super::reading;
-use super::recovery::{boot_id, wall_clock};
+use super::recovery::boot_id;
 use super::results::{self, Unfiled};
 use super::schema;
 use super::statements::Statements;
+use super::timeline::Timeline;
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Op;
@@ -68,8 +69,8 @@ pub(super) struct Writer {
     batch: Batch,
     /// Requests of commits that failed, which may be on the disk.
     doubtful: Vec<RequestId>,
-    /// The boot id is in the database.
-    boot_noted: bool,
+    /// By which clock its times are, as the database has it, and that of which boot.
+    noted: Option<Timeline>,
     /// Something was committed since the log was last written back.
     logged: bool,
 }
@@ -93,7 +94,7 @@ impl Writer {
             taken: VecDeque::new(),
             batch: Batch::default(),
             doubtful: Vec::new(),
-            boot_noted: false,
+            noted: None,
             logged: false,
         }
     }
@@ -178,7 +179,13 @@ impl Writer {
         statements: &mut Statements<'_>,
     ) -> Result<(), Failed> {
         self.write_files()?;
-        let deleted = match self.transact(statements) {
+        let clock = &self.config.clock;
+        let known = self
+            .noted
+            .as_ref()
+            .is_some_and(|noted| noted.is_like(clock));
+        let timeline = (!known).then(|| Timeline::of(clock));
+        let deleted = match self.transact(statements, timeline.as_ref()) {
             Ok(deleted) => deleted,
             Err(mut failed) => {
                 // Where the transaction is over already, there is nothing to roll back.
@@ -188,7 +195,7 @@ impl Writer {
                 return Err(failed);
             }
         };
-        self.boot_noted = true;
+        self.noted = timeline.or(self.noted.take());
         self.logged = true;
         self.doubtful.clear();
         for op in &self.batch.ops {
@@ -218,9 +225,13 @@ impl Writer {
     }
 
     /// Make one transaction of the batch; which requests it removed.
-    fn transact(&self, statements: &mut Statements<'_>) -> Result<Vec<RequestId>, Failed> {
+    fn transact(
+        &self,
+        statements: &mut Statements<'_>,
+        timeline: Option<&Timeline>,
+    ) -> Result<Vec<RequestId>, Failed> {
         statements.begin.execute([])?;
-        let deleted = self.change(statements)?;
+        let deleted = self.change(statements, timeline)?;
         let committed = statements.commit.execute([]);
         committed.map_err(|error| Failed {
             doubtful: true,
@@ -229,14 +240,19 @@ impl Writer {
         Ok(deleted)
     }
 
-    fn change(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
-        if !self.boot_noted {
+    fn change(
+        &self,
+        statements: &mut Statements<'_>,
+        timeline: Option<&Timeline>,
+    ) -> rusqlite::Result<Vec<RequestId>> {
+        if let Some(timeline) = timeline {
             statements.note_boot(boot_id().as_deref())?;
+            statements.note_clock(&timeline.text())?;
         }
         for &id in &self.doubtful {
             statements.withdraw(id)?;
         }
-        let now = wall_clock();
+        let now = self.config.clock.now();
         let mut steps = Vec::with_capacity(self.batch.ops.len());
         fold(&self.batch.ops, &mut steps);
         for step in &steps {
@@ -483,7 +499,7 @@ mod tests {
         let mut statements = Statements::prepare(&connection).unwrap();
         // The disk has it, and the sync said that it failed.
         writer.batch.ops = vec![accept(1), accept(2)];
-        writer.transact(&mut statements).unwrap();
+        writer.transact(&mut statements, None).unwrap();
         writer.refuse(&Failed {
             doubtful: true,
             ..failed(ffi::SQLITE_IOERR_FSYNC)

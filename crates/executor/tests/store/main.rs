@@ -1,5 +1,6 @@
 //! The store with real files, real threads and processes that are killed.
 
+mod clock;
 mod faults;
 mod given;
 mod journal;
