@@ -21,7 +21,7 @@ def _print(event: str, facts: dict[str, Any]) -> None:
 
 
 def _look_often(retention_every_ms: int) -> None:
-    """Look for what is too old so often: every minute is no setting, as nobody needs another time."""
+    """Look for what is too old so often, which is no setting: every minute does for all."""
     usual = _server.settings_of
 
     def settings_of(*args: Any, **kwargs: Any) -> dict[str, Any]:

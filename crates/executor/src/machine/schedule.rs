@@ -121,7 +121,9 @@ impl Schedules {
     pub(super) fn step(&mut self, wall: Millis) {
         for schedule in &mut self.all {
             let fired = self.fired.get(&schedule.name).copied();
-            schedule.next = schedule.cron.after(since(wall, fired));
+            if schedule.next.is_none_or(|next| next > wall) {
+                schedule.next = schedule.cron.after(since(wall, fired));
+            }
         }
     }
 
