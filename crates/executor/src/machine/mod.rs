@@ -110,7 +110,8 @@ pub struct Machine {
     register: Register,
     names: Names,
     keys: Keys,
-    idempotency: HashMap<Arc<str>, RequestId>,
+    /// By key: the request, and which of the names.
+    idempotency: HashMap<Arc<str>, (RequestId, u32)>,
     recent: Recent,
     lanes: [LaneQueue; 3],
     schedules: schedule::Schedules,

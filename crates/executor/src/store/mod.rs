@@ -54,7 +54,7 @@ pub use error::{Result, StoreError};
 pub use fetch::{Fetched, Payload, Question, StoredEnding};
 pub use prune::{PruneRule, Pruned};
 pub use reader::{Reader, Value};
-pub use recovery::{Learnt, Recovery};
+pub use recovery::{Keyed, Learnt, Recovery};
 pub use row::Row;
 pub use schema::VERSION;
 

@@ -18,6 +18,9 @@ use crate::request::{Blob, Millis};
 /// A name, the code, and the peaks of its runs in bytes.
 pub type Learnt = (Arc<str>, Arc<str>, Vec<u64>);
 
+/// An idempotency key, the request that has it, and its name.
+pub type Keyed = (Arc<str>, RequestId, Arc<str>);
+
 /// What a new server needs to go on.
 #[derive(Debug)]
 pub struct Recovery {
@@ -31,8 +34,8 @@ pub struct Recovery {
     pub fired: Vec<(Arc<str>, Millis)>,
     /// Schedules that are paused.
     pub paused: Vec<Arc<str>>,
-    /// Idempotency keys of ended requests that are kept; those of the unfinished are in their options.
-    pub known: Vec<(Arc<str>, RequestId)>,
+    /// Idempotency keys of ended requests that are kept, and their names; those of the unfinished are in their options.
+    pub known: Vec<Keyed>,
     /// The largest id that was ever given.
     pub last: RequestId,
     /// The machine was booted since the last server.
@@ -55,7 +58,8 @@ pub(super) fn recover(
         learnt: learnt(connection, &mut interned).map_err(failed("cannot read the peaks"))?,
         fired: fired(connection).map_err(failed("cannot read the schedules"))?,
         paused: paused(connection).map_err(failed("cannot read the schedules"))?,
-        known: known(connection).map_err(failed("cannot read the idempotency keys"))?,
+        known: known(connection, &mut interned)
+            .map_err(failed("cannot read the idempotency keys"))?,
         last: last(connection).map_err(failed("cannot read the last id"))?,
         restored: Vec::new(),
         on_disk: Vec::new(),
@@ -182,13 +186,14 @@ fn paused(connection: &Connection) -> rusqlite::Result<Vec<Arc<str>>> {
     rows.collect()
 }
 
-fn known(connection: &Connection) -> rusqlite::Result<Vec<(Arc<str>, RequestId)>> {
+fn known(connection: &Connection, interned: &mut Interned) -> rusqlite::Result<Vec<Keyed>> {
     let mut statement = connection.prepare(
-        "SELECT idempotency, id FROM requests WHERE idempotency IS NOT NULL AND ended_at IS NOT NULL",
+        "SELECT idempotency, id, name FROM requests WHERE idempotency IS NOT NULL AND ended_at IS NOT NULL",
     )?;
     let rows = statement.query_map([], |row| {
         let id = RequestId(row.get::<_, i64>(1)?.cast_unsigned());
-        Ok((Arc::from(row.get_ref(0)?.as_str()?), id))
+        let name = interned.text(row.get_ref(2)?.as_str()?);
+        Ok((Arc::from(row.get_ref(0)?.as_str()?), id, name))
     })?;
     rows.collect()
 }
