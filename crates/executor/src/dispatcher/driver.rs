@@ -177,7 +177,7 @@ impl Driver {
             keeping.write();
         }
         self.flush();
-        if !self.drains.is_empty() && self.machine.is_idle() {
+        if !self.drains.is_empty() && (self.machine.is_idle() || self.machine.is_stuck()) {
             for drained in self.drains.drain(..) {
                 let _ = drained.send(()); // refused where nobody waits for it any more
             }
@@ -213,7 +213,10 @@ impl Driver {
                 }
             }
             Source::Store => self.take_stored(),
-            Source::Gauge => self.take_readings(),
+            Source::Gauge => {
+                self.take_readings();
+                self.look_after_sockets();
+            }
             Source::SideDoor => self.let_sides_in(),
             Source::Files => self.look_at_files(),
             Source::Side(place) => {
@@ -304,11 +307,15 @@ impl Driver {
         for place in self.clients.flush(&self.poll) {
             self.client_left(place);
         }
+        for place in self.clients.take_hungry() {
+            self.fetch_more(place);
+        }
     }
 
     /// Take no more, and tell when nothing runs.
     pub fn drain(&mut self, tell: Sender<()>) {
         self.machine.drain(self.now);
+        self.machine.retry_store(self.now); // once more: it may have room again
         self.drains.push(tell);
     }
 
@@ -329,6 +336,12 @@ impl Driver {
         }
         let now = Instant::now();
         self.clients.welcome(&self.poll, now);
+        for place in self.clients.take_overdue(now) {
+            self.client_left(place);
+        }
+        if let Some(warning) = self.clients.take_warning(now) {
+            self.shared.order(Order::Warn(warning));
+        }
         self.sides.welcome(&self.poll, now);
         if self
             .keeping
@@ -350,6 +363,19 @@ impl Driver {
                 0 => self.shared.order(Order::Idle),
                 _ => self.idleness = Idleness::Busy,
             }
+        }
+    }
+
+    /// A clean-up of the runtime directory takes sockets with it: they are made again, or a person is told.
+    fn look_after_sockets(&mut self) {
+        let clients = self.clients.look_after(&self.poll);
+        let sides = self.sides.look_after(&self.poll);
+        let done = [clients, sides];
+        if done.contains(&Some(Ok(()))) {
+            self.shared.order(Order::Rebound);
+        }
+        for why in done.into_iter().flatten().filter_map(std::result::Result::err) {
+            self.shared.order(Order::Warn(why));
         }
     }
 

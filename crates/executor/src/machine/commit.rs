@@ -69,7 +69,10 @@ impl Machine {
                     self.advance(now, key);
                 }
             }
-            Op::End { id, ending } => self.ended(now, key, id, &ending),
+            Op::End { id, ending } => {
+                self.ledger.free(&ending.outcome);
+                self.ended(now, key, id, &ending);
+            }
             Op::Park { .. } | Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => {}
         }
     }

@@ -221,6 +221,14 @@ impl Machine {
             && self.filing.is_empty()
     }
 
+    /// Nothing runs, and the store takes nothing: waiting ends nothing any more.
+    pub fn is_stuck(&self) -> bool {
+        self.ledger.down.is_some()
+            && self.ledger.in_flight() == 0
+            && self.filing.is_empty()
+            && self.lanes.iter().all(|lane| lane.running == 0)
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now: Millis) {
         while let Some(key) = self.timers.pop(now) {
@@ -295,6 +303,13 @@ impl Machine {
         if let Some(down) = &self.ledger.down {
             let next = "make room on the disk of the state directory".into();
             return Some((format!("the store cannot be written: {down}"), next));
+        }
+        if let Some(bytes) = self.ledger.is_behind() {
+            let reason = format!("{bytes} bytes of results are being written to the disk");
+            return Some((
+                reason,
+                "wait; a faster disk for the state directory helps".into(),
+            ));
         }
         self.starts.reason(now)
     }

@@ -1,7 +1,9 @@
 //! The thread that writes: batches, their commits, and what happens when one fails.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::Answer;
 use super::config::StoreConfig;
+use super::directory::DATABASE;
 use super::error::StoreError;
 use super::fold::{Step, fold};
 use super::inbox::{Inbox, Seen};
@@ -60,6 +63,8 @@ struct Failed {
 pub(super) struct Writer {
     config: Arc<StoreConfig>,
     journal: Arc<Journal>,
+    /// The database's file, to see that it was not removed.
+    file: Option<File>,
     inbox: Arc<Inbox<Message>>,
     reads: Arc<Inbox<reading::Message>>,
     answers: Arc<Queue<Answer>>,
@@ -84,9 +89,11 @@ impl Writer {
         answers: Arc<Queue<Answer>>,
         filed: Arc<results::Filed>,
     ) -> Self {
+        let file = File::open(config.directory.join(DATABASE)).ok();
         Self {
             config,
             journal,
+            file,
             inbox,
             reads,
             answers,
@@ -178,6 +185,7 @@ impl Writer {
         connection: &Connection,
         statements: &mut Statements<'_>,
     ) -> Result<(), Failed> {
+        self.look_at_file()?;
         self.write_files()?;
         let clock = &self.config.clock;
         let known = self
@@ -222,6 +230,23 @@ impl Writer {
             self.reads.push(reading::Message::Deleted(Ok(deleted)));
         }
         Ok(())
+    }
+
+    /// `SQLite` writes on into a file that was removed, and all of it would be gone with this process.
+    fn look_at_file(&self) -> Result<(), Failed> {
+        let found = self.file.as_ref().and_then(|file| file.metadata().ok());
+        if found.is_none_or(|found| found.nlink() > 0) {
+            return Ok(());
+        }
+        let directory = self.config.directory.display();
+        Err(Failed {
+            why: format!(
+                "the state directory {directory} was removed while the server runs; stop the server and start it again"
+            ),
+            permanent: true,
+            broken: false,
+            doubtful: false,
+        })
     }
 
     /// Make one transaction of the batch; which requests it removed.
@@ -350,7 +375,7 @@ impl From<rusqlite::Error> for Failed {
     fn from(error: rusqlite::Error) -> Self {
         let code = error.sqlite_error_code();
         let next = match code {
-            Some(ErrorCode::DiskFull) => "free some of the disk, or prune requests",
+            Some(ErrorCode::DiskFull) => "free some of the disk of the state directory",
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
                 "make the state directory writable for the server's user"
             }
