@@ -243,6 +243,9 @@ class BlockPort:
 
 # --- executor: documented in crates/executor/src/dispatcher ---
 
+def cron_fault(pattern: str) -> str | None:
+    """What is wrong with a cron pattern; None: a server takes it."""
+
 @final
 class StoreReader:
     """The store's database, read-only. Any thread; one query at a time, without the GIL.
