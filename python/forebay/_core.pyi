@@ -243,8 +243,7 @@ class BlockPort:
 
 # --- executor: documented in crates/executor/src/dispatcher ---
 
-def cron_fault(pattern: str) -> str | None:
-    """What is wrong with a cron pattern; None: a server takes it."""
+def cron_fault(pattern: str) -> str | None: ...
 
 @final
 class StoreReader:

@@ -139,8 +139,7 @@ class App:
     ) -> Any:
         """Make a function a request, which stays callable and importable as it was.
 
-        Written `@app.request` where it has no options, `@app.request(...)` with them.
-
+        Without options it is written `@app.request`.
         Its parameters and its result are data: JSON types, bytes, datetime, dataclasses, msgspec
         structs, numpy arrays. A parameter annotated with `forebay.Context` gets that of the run.
 
