@@ -261,7 +261,7 @@ class StoreReader:
 
 @final
 class Dispatcher:
-    """Queues requests, gives them to workers. Any thread; waits let go of the GIL; None: for ever."""
+    """Queues requests, gives them to workers. Any thread; waits let go of the GIL; None: no end."""
 
     def __new__(cls, settings: dict[str, Any]) -> Dispatcher: ...
     def submit(self, name: str, arguments: bytes, options: dict[str, Any] | None = None) -> int:

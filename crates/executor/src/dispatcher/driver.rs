@@ -374,7 +374,11 @@ impl Driver {
         if done.contains(&Some(Ok(()))) {
             self.shared.order(Order::Rebound);
         }
-        for why in done.into_iter().flatten().filter_map(std::result::Result::err) {
+        for why in done
+            .into_iter()
+            .flatten()
+            .filter_map(std::result::Result::err)
+        {
             self.shared.order(Order::Warn(why));
         }
     }
