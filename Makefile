@@ -49,7 +49,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos planted mutants bench-setup bench node scenes wheel picture clean
+.PHONY: help demo test lint soak chaos planted mutants bench-setup bench node originals scenes wheel picture clean
 .PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -109,6 +109,10 @@ planted:  ## plant the bugs of tests/planted in a copy, and demand that each is 
 
 mutants: | $(BIN)/python  ## change each machine at 100 random places, and see what its model notices (some hours)
 	@$(BIN)/python -m tools.mutants
+
+originals: bench-setup  ## measure the originals' own tables, and render their page from that run
+	@$(BIN)/python -m benchmarks originals --json docs/originals.json || echo "==> not all of them ran"
+	@$(BIN)/python -m tools.originals docs/originals.json > docs/originals.md
 
 scenes:  ## play and record what the guides show (needs gcc and control groups)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
