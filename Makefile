@@ -45,7 +45,7 @@ TYPED := $(wildcard python/forebay benchmarks tools examples)
 # Set-up runs two steps at once, cargo beside pip; under make --jobs it is among its jobs.
 SETUP = $(MAKE) --silent $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 
-LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
+LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy audit)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -182,6 +182,9 @@ lint-rustfmt:
 
 lint-clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
+
+lint-audit:
+	@bash tools/audit.sh
 
 # --- set-up -----------------------------------------------------------------------------------
 
