@@ -49,7 +49,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy a
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos bench-setup bench node originals scenes wheel picture clean
+.PHONY: help demo test lint soak chaos planted mutants bench-setup bench node originals scenes wheel picture clean
 .PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -102,6 +102,13 @@ node: bench-setup  ## every bound that was asked, beside its figure: a quiet mac
 	hold -m benchmarks.executor_bounds; hold -m benchmarks.pool_bounds; \
 	hold -m benchmarks.transport_crowd; \
 	[ -z "$$broken" ] || { echo "==> broken bounds:$$broken"; exit 1; }
+
+planted:  ## plant the bugs of tests/planted in a copy, and demand that each is found (fifteen minutes)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	@$(BIN)/python -m tools.planted
+
+mutants: | $(BIN)/python  ## change each machine at 100 random places, and see what its model notices (some hours)
+	@$(BIN)/python -m tools.mutants
 
 originals: bench-setup  ## measure the originals' own tables, and render their page from that run
 	@$(BIN)/python -m benchmarks originals --json docs/originals.json || echo "==> not all of them ran"
