@@ -15,6 +15,9 @@ TEST_PACKAGES := strace
 # Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
 BENCH_PACKAGES := fio openssl postgresql redis-server
 
+# What the guest of test-verbs needs: tools to build its kernel, and the library with its Soft-RoCE provider.
+VERBS_PACKAGES := bc xz-utils iproute2 libibverbs1 ibverbs-providers
+
 # Most tests wait for other processes, or for time, more than they compute.
 TEST_PROCESSES := 2
 
@@ -31,6 +34,10 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport CONDA_PREFIX
 # Byte code is kept, as users have it; without, each of some thousand processes compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
+
+# Modules of Rust's tests that need more than a user has; where these may not run, cargo lists them as ignored.
+PRIVILEGED = $(strip $(shell [ "$$(id -u)" = 0 ] && unshare --mount true 2>/dev/null && echo as_root::) \
+	$(shell [ -w /sys/fs/cgroup/memory/tasks ] || [ -w /sys/fs/cgroup/cgroup.subtree_control ] && echo in_cgroup::))
 
 RUST_SOURCES := $(shell find crates -name target -prune -o \( -name '*.rs' -o -name Cargo.toml \) -print)
 LOOM_CRATES := $(patsubst crates/%/tests/loom.rs,%,$(wildcard crates/*/tests/loom.rs))
@@ -52,9 +59,15 @@ demo:  ## watch warm services answer, then tune gcc with them (under three minut
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m examples.gcc_tuning
 
-test: test-packages test-rust test-python test-verbs-if-built  ## run every test: Rust, loom, Python
+# What fails hides nothing of the others.
+test: test-packages  ## run every test: Rust, loom, Python, and RDMA verbs where their guest is built
+	@status=0; \
+	$(MAKE) --keep-going test-rust test-python || status=1; \
+	$(MAKE) test-verbs-if-built || status=1; \
+	exit $$status
 
 test-verbs:  ## real RDMA verbs over Soft-RoCE in User-Mode Linux (builds its kernel once: six to fifteen minutes)
+	@bash tools/debian_packages.sh $(VERBS_PACKAGES)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' bash tools/verbs/test.sh always
 
@@ -115,17 +128,21 @@ test-packages:
 	@bash tools/debian_packages.sh $(TEST_PACKAGES)
 
 test-rust:
-	$(NICE) $(CARGO) test --locked $(TEST_FEATURES)
+	status=0; \
+	$(NICE) $(CARGO) test --locked --no-fail-fast $(TEST_FEATURES) || status=1; \
+	$(if $(PRIVILEGED),$(NICE) $(CARGO) test --locked --no-fail-fast $(TEST_FEATURES) \
+		--lib --tests -- --ignored $(PRIVILEGED) || status=1;) \
 	$(foreach crate,$(LOOM_CRATES),RUSTFLAGS='--cfg loom' $(NICE) $(CARGO) test --locked --release \
-		--target-dir target/loom --package forebay-$(crate) --test loom &&) true
+		--target-dir target/loom --package forebay-$(crate) --test loom || status=1;) \
+	exit $$status
 
 test-python: | test-packages
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	env --unset=MAKEFLAGS $(BIN)/python -m pytest \
 		--numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
 
-# After the others: what it measures wants the machine.
-test-verbs-if-built: | test-rust test-python
+# `test` runs it after the others: what it measures wants the machine.
+test-verbs-if-built:
 	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' $(NICE) bash tools/verbs/test.sh if-built
 
 lint-setup:
