@@ -32,7 +32,7 @@ DIRECT_BATCHES = int(os.environ.get("FOREBAY_DIRECT_BATCHES", "10"))
 BATCHES = {"cached": (5, 55), "direct": (5, 5 + DIRECT_BATCHES)}
 """Batches of a run; of the larger size the difference is more than 100,000 reads from the cache.
 
-So it is with direct reads where FOREBAY_DIRECT_BATCHES is 50, as in `make soak`: a disk takes its time.
+So it is with direct reads where FOREBAY_DIRECT_BATCHES is 50, as in `make soak`.
 """
 ROUNDS = 2
 BLOCK_BYTES = 4096

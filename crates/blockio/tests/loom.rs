@@ -130,7 +130,7 @@ mod lane {
     pub(crate) enum Ended {
         Told(Notice),
         Woken(Arc<Waiter>),
-        Kept(()),
+        Kept(Box<()>),
     }
 
     pub(crate) struct Transfer;
@@ -239,7 +239,9 @@ mod lane {
             (self.0.iter().map(|lane| lane.flying).sum(), true)
         }
 
-        pub(crate) fn refuse(&mut self, _: usize, _: u64) {}
+        pub(crate) fn refuse(&mut self, _: usize, _: u64) -> Option<Box<()>> {
+            None
+        }
     }
 }
 
@@ -252,8 +254,8 @@ use pool::Pool;
 use queue::{Config, Shared};
 use waiter::Waited;
 
-/// Interleavings with so many forced switches; loom's authors find two or three enough, and more take hours here.
-const PREEMPTIONS: usize = 2;
+/// Interleavings with so many forced switches are all tried.
+const PREEMPTIONS: usize = 3;
 
 fn model(check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
