@@ -45,11 +45,11 @@ TYPED := $(wildcard python/forebay benchmarks tools examples)
 # Set-up runs two steps at once, cargo beside pip; under make --jobs it is among its jobs.
 SETUP = $(MAKE) --silent $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 
-LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
+LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy audit)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos bench-setup bench node scenes wheel picture clean
+.PHONY: help demo test lint soak chaos planted mutants bench-setup bench node originals scenes wheel picture clean
 .PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -103,6 +103,17 @@ node: bench-setup  ## every bound that was asked, beside its figure: a quiet mac
 	hold -m benchmarks.executor_bounds; hold -m benchmarks.pool_bounds; \
 	hold -m benchmarks.transport_crowd; \
 	[ -z "$$broken" ] || { echo "==> broken bounds:$$broken"; exit 1; }
+
+planted:  ## plant the bugs of tests/planted in a copy, and demand that each is found (fifteen minutes)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	@$(BIN)/python -m tools.planted
+
+mutants: | $(BIN)/python  ## change each machine at 100 random places, and see what its model notices (some hours)
+	@$(BIN)/python -m tools.mutants
+
+originals: bench-setup  ## measure the originals' own tables, and render their page from that run
+	@$(BIN)/python -m benchmarks originals --json docs/originals.json || echo "==> not all of them ran"
+	@$(BIN)/python -m tools.originals docs/originals.json > docs/originals.md
 
 scenes:  ## play and record what the guides show (needs gcc and control groups)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
@@ -172,6 +183,9 @@ lint-rustfmt:
 
 lint-clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
+
+lint-audit:
+	@bash tools/audit.sh
 
 # --- set-up -----------------------------------------------------------------------------------
 

@@ -49,6 +49,11 @@ VS_DASK = [
     echo_row("tcp.1e7.p1c1.vs_dask", FOREBAY, DASK, "1e7", *P1C1, rounds_min=BULK_ROUNDS),
     echo_row("tcp.5x1e6.p1c1.vs_tornado", FOREBAY, TORNADO, "5x1e6", *P1C1),
     echo_row("tcp.1000x100.p1c1.vs_dask", FOREBAY, DASK, "1000x100", *P1C1),
+    # The rest of the original's table and scenes; nothing is promised there.
+    *(
+        echo_row(f"tcp.{size}.p3c4.vs_dask", FOREBAY, DASK, size, *P3C4, long=True)
+        for size in ("1e4", "1e5", "1e7", "5x1e6")
+    ),
 ]
 VS_UVLOOP = [
     echo_row("tcp.1e3.p1c1.vs_uvloop", FOREBAY, [UVLOOP], "1e3", *P1C1),
@@ -83,6 +88,12 @@ TLS = [
         echo_row(f"tls.{size}.p1c1.vs_dask", FOREBAY_TLS, DASK_TLS, size, *P1C1)
         for size in ("1e5", "1e6", "1e7")
     ),
+    *(
+        echo_row(f"tls.{size}.p3c4.vs_dask", FOREBAY_TLS, DASK_TLS, size, *P3C4, long=True)
+        for size in ("1e4", "1e5", "1e6", "1e7")
+    ),
+    echo_row("tls.1e6.p10c2.vs_dask", FOREBAY_TLS, DASK_TLS, "1e6", 10, 2, long=True),
+    echo_row("tls.1e3.p10c5.vs_dask", FOREBAY_TLS, DASK_TLS, "1e3", 10, 5, long=True),
 ]
 
 CLAIMS = [*VS_DASK, *VS_UVLOOP, *VS_OTHERS, *TLS]

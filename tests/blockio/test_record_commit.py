@@ -87,9 +87,9 @@ def test_a_damaged_copy_costs_nothing_and_is_repaired(path: str, mode: str) -> N
             all_there(path, mode)
             is_whole = main(["records", "inspect", path]) == 0
             assert is_whole == (mode == "a"), "shown until it is repaired"
-    with RecordFile(path, mode="a") as file:
-        file.append(numbered(700, 3))
-    assert main(["records", "inspect", path]) == 0
+        with RecordFile(path, mode="a") as file:
+            file.append(numbered(700, 3))
+        assert main(["records", "inspect", path]) == 0, "shown until it is repaired"
     with RecordFile(path) as file:
         assert everything(file)["number"].tolist() == list(range(file.first, 703))
 
