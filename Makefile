@@ -52,7 +52,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy a
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos fuzz sanitize bench-setup bench node originals scenes wheel picture clean
+.PHONY: help demo test lint soak chaos fuzz planted mutants sanitize bench-setup bench node originals scenes wheel picture clean
 .PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -82,8 +82,9 @@ lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 
 soak:  ## 20,000 leases while everything that can die is killed or stopped, and long searches (ten minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
-	FOREBAY_SOAK_LEASES=20000 FOREBAY_GCC_SEQUENCES=200 FOREBAY_GCC_SEEDS=3 FOREBAY_GCC_PROGRAMS=8 \
-		$(BIN)/python -m pytest --quiet tests/pool/test_soak.py tests/gcc_tuning/test_pooled.py
+	FOREBAY_SOAK_LEASES=20000 FOREBAY_GCC_SEQUENCES=200 FOREBAY_GCC_SEEDS=3 FOREBAY_GCC_PROGRAMS=8 FOREBAY_DIRECT_BATCHES=50 \
+		$(BIN)/python -m pytest --quiet tests/pool/test_soak.py tests/gcc_tuning/test_pooled.py \
+		tests/blockio/test_allocations.py
 
 chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record files; 20 overruns (eight minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
@@ -114,6 +115,13 @@ node: bench-setup  ## every bound that was asked, beside its figure: a quiet mac
 	hold -m benchmarks.executor_bounds; hold -m benchmarks.pool_bounds; \
 	hold -m benchmarks.transport_crowd; \
 	[ -z "$$broken" ] || { echo "==> broken bounds:$$broken"; exit 1; }
+
+planted:  ## plant the bugs of tests/planted in a copy, and demand that each is found (fifteen minutes)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	@$(BIN)/python -m tools.planted
+
+mutants: | $(BIN)/python  ## change each machine at 100 random places, and see what its model notices (some hours)
+	@$(BIN)/python -m tools.mutants
 
 originals: bench-setup  ## measure the originals' own tables, and render their page from that run
 	@$(BIN)/python -m benchmarks originals --json docs/originals.json || echo "==> not all of them ran"

@@ -1,4 +1,7 @@
 //! Random batches against a random kernel, and the invariants of the module.
+#[path = "../../../transport/tests/counted/mod.rs"]
+mod counted;
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -141,6 +144,7 @@ impl World {
     }
 
     fn act(&mut self, flight: &mut Flight, file: &BlockFile, act: Act) {
+        counted::step();
         match act {
             Act::Admit { kinds, exact } => self.admit(flight, file, &kinds, exact),
             Act::Issue(count) => self.issue(flight, count),
@@ -263,6 +267,7 @@ proptest! {
         let file = file();
         let mut flight = Flight::new(SLOTS, TURN);
         let mut world = World::default();
+        let _watch = counted::Watch;
         for act in acts {
             world.act(&mut flight, &file, act);
         }
