@@ -9,8 +9,8 @@ use crate::sys::buffer::{Buffer, SEGMENT_ALIGN};
 
 pub const FRAME_BYTES_MAX: u64 = 1 << 20;
 
-/// What was found, as comparable text, and how it ended.
-type Found = (Vec<String>, Option<Violation>);
+/// What was found: text and bytes, and how it ended.
+type Found = (Vec<(String, Vec<Vec<u8>>)>, Option<Violation>);
 
 /// Frames of either role, behind a preface: they mean the same in any split, and to one who provides the memory.
 ///
@@ -46,12 +46,14 @@ fn decode(bytes: &[u8], step: usize, ask: bool) -> Found {
             assert!(count > 0, "no progress");
             rest = &rest[count..];
             match event {
-                Some(Event::Preface(preface)) => found.push(format!("{preface:?}")),
+                Some(Event::Preface(preface)) => {
+                    found.push((format!("{preface:?}"), Vec::new()));
+                }
                 Some(Event::Frame(frame)) => {
                     assert!(frame.bytes() as u64 <= FRAME_BYTES_MAX);
-                    let segments: Vec<_> = frame.segments.iter().map(Buffer::as_slice).collect();
-                    let head = frame.head.as_slice();
-                    found.push(format!("{:?} {head:?} {segments:?}", frame.header));
+                    let segments = frame.segments.iter().chain([&frame.head]);
+                    let bytes = segments.map(|each| each.as_slice().to_vec()).collect();
+                    found.push((format!("{:?}", frame.header), bytes));
                 }
                 Some(Event::Wanted) => {
                     let wanted = decoder.wanted().expect("memory is wanted");
