@@ -5,7 +5,8 @@ The first that says anything decides:
 1. an argument of the command line or of a function;
 2. `FOREBAY_<SYSTEM>_<FIELD>`, as in `FOREBAY_POOL_MAX_SIZE`;
 3. `forebay.toml`, or `[tool.forebay]` of `pyproject.toml`, in this directory or the nearest one
-   above it that has one; or the file that `FOREBAY_CONFIG` names;
+   above it that has one, unless other users can have written it, which ends the search with a
+   warning; or the file that `FOREBAY_CONFIG` names;
 4. `forebay/forebay.toml` in `$XDG_CONFIG_HOME`, which is `~/.config` where it is not set;
 5. the default.
 
@@ -27,6 +28,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from forebay._configuration_place import nearest, users
 from forebay.config import (
     KINDS,
     BlockioConfig,
@@ -143,8 +145,7 @@ def find_configuration(
         ConfigError: a file cannot be read, or a value is wrong; the message names its origin.
     """
     environment = os.environ if environment is None else environment
-    where = Path(os.getcwd() if start is None else start).absolute()
-    files = [path for path in (_nearest(where, environment), _users(environment)) if path]
+    files = [path for path in (nearest(start, environment), users(environment)) if path]
     given = {name: (it, "argument") for name, it in (arguments or {}).items() if it is not None}
     sources = [
         _Source(given, _unknown(given, "argument")),
@@ -279,34 +280,3 @@ def _table(path: Path) -> dict[str, Any]:
     if path.name == "pyproject.toml":
         content = content.get("tool", {}).get("forebay", {})
     return content
-
-
-def _nearest(start: Path, environment: Mapping[str, str]) -> Path | None:
-    """The file that decides here, whether named or found upwards."""
-    named = environment.get("FOREBAY_CONFIG")
-    if named:
-        return (start / Path(named).expanduser()).absolute()
-    for directory in (start, *start.parents):
-        if (directory / "forebay.toml").is_file():
-            return directory / "forebay.toml"
-        project = directory / "pyproject.toml"
-        if project.is_file() and _speaks_of_us(project):
-            return project
-    return None
-
-
-def _speaks_of_us(project: Path) -> bool:
-    try:
-        # Most do not, and their mistakes are not ours to tell.
-        return b"[tool.forebay" in project.read_bytes() and bool(_table(project))
-    except OSError:
-        return False
-
-
-def _users(environment: Mapping[str, str]) -> Path | None:
-    base = environment.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    path = Path(base) / "forebay" / "forebay.toml"
-    try:
-        return path if path.is_file() else None
-    except PermissionError:
-        return None  # another user's home, as for a program that has put off its rights
