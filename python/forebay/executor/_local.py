@@ -19,13 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from forebay._runtime_place import make_private
 from forebay.configuration import Configuration, find_configuration
 from forebay.errors import BrokenError, ConfigError, DeadlineError, Error
 from forebay.executor._peer import check_server
 from forebay.executor._places import (
     Places,
     StateLock,
-    make_private,
     newest,
     places_of,
     running_at,

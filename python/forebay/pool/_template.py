@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 from forebay import _core
+from forebay.errors import ConfigError
 from forebay.pool import _worker
 from forebay.pool._application import Application
 from forebay.pool._threads import extra_threads
@@ -100,7 +101,10 @@ def _traceback() -> str:
 
 def _frozen() -> str | None:
     """Make ready to fork; the reason why this process cannot, if there is one."""
-    extra = extra_threads()
+    try:
+        extra = extra_threads()
+    except ConfigError as error:
+        return str(error)
     if extra:
         return (
             "its import, or its constructor where it is forked for each lease, started "
