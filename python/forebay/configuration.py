@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -42,11 +42,8 @@ from forebay.errors import ConfigError
 
 __all__ = ["Configuration", "Setting", "find_configuration"]
 
-GENERAL: Final = ("app", "url", "state_dir", "log_level", "token", "token_file")
+GENERAL: Final = ("app", "url", "state_dir", "log_level")
 """Settings that belong to no system; their variables are FOREBAY_APP and so on."""
-
-SECRET: Final = ("token",)
-"""Never shown."""
 
 _CONFIGS: Final[dict[str, Any]] = {
     "pool": PoolConfig,
@@ -110,12 +107,6 @@ class Configuration:
     def tensor(self) -> TensorConfig:
         """The settings of tensor servers and clients."""
         return TensorConfig(**self._of("tensor"))
-
-    def shown(self) -> Iterator[Setting]:
-        """The settings as they may be printed: a secret is stars."""
-        for setting in self.settings.values():
-            secret = setting.name in SECRET and setting.value is not None
-            yield setting._replace(value="***") if secret else setting
 
     def _of(self, system: str) -> dict[str, Any]:
         return {field: self.settings[f"{system}.{field}"].value for field in KINDS[system]}
@@ -239,9 +230,8 @@ def _from_file(path: Path) -> _Source:
             flat[key] = value
     if isinstance(flat.get("app"), str):
         flat["app"] = _beside(path, flat["app"])
-    for name in ("state_dir", "token_file"):
-        if isinstance(flat.get(name), str):
-            flat[name] = str(path.parent / Path(flat[name]).expanduser())
+    if isinstance(flat.get("state_dir"), str):
+        flat["state_dir"] = str(path.parent / Path(flat["state_dir"]).expanduser())
     found = {name: (value, str(path)) for name, value in flat.items()}
     return _Source(found, _unknown(found, str(path)))
 
