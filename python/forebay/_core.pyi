@@ -40,6 +40,7 @@ __all__ = [
     "NativeService",
     "NativeStore",
     "Nursery",
+    "Owners",
     "Pool",
     "Rows",
     "Selector",
@@ -366,6 +367,7 @@ class TensorShard:
         shared_memory: bool = True,
         verbs: Arena | None = None,
         verbs_needed: bool = False,
+        own: bool = False,
     ) -> Self: ...
     incarnation: Final[int]
     def publish(
@@ -785,6 +787,21 @@ class Listener:
         """Stop listening and remove the file. Idempotent."""
 
 @final
+class Owners:
+    """Asks the kernel whose process is at the other end of a connection over loopback.
+
+    Args:
+        listening: a listening TCP socket, at which it is tried.
+
+    Raises:
+        ConfigError: this kernel does not tell.
+    """
+
+    def __new__(cls, listening: int) -> Owners: ...
+    def complaint(self, connected: int) -> str | None:
+        """Why a peer is not let in; None: it is of this user, or root."""
+
+@final
 class Waiting:
     """What `recv` and `send` of a message connection return: to be awaited, or made a task of."""
 
@@ -930,6 +947,7 @@ class NativeServer:
         limits: names and values, see `forebay.transport.Limits`.
         handshake: seconds in which a client must say who it is.
         stall: seconds in which what is under way must have moved on.
+        own: whether only this user may connect over TCP.
     """
 
     def __new__(
@@ -943,6 +961,7 @@ class NativeServer:
         limits: dict[str, int] | None,
         handshake: float,
         stall: float,
+        own: bool = False,
     ) -> NativeServer: ...
     def fileno(self) -> int:
         """Readable when connections were handed over, and once the thread has ended."""
