@@ -788,18 +788,10 @@ class Listener:
 
 @final
 class Owners:
-    """Asks the kernel whose process is at the other end of a connection over loopback.
-
-    Args:
-        listening: a listening TCP socket, at which it is tried.
-
-    Raises:
-        ConfigError: this kernel does not tell.
-    """
+    """Asks the kernel whose process a loopback peer is; ConfigError where it does not tell."""
 
     def __new__(cls, listening: int) -> Owners: ...
-    def complaint(self, connected: int) -> str | None:
-        """Why a peer is not let in; None: it is of this user, or root."""
+    def complaint(self, connected: int) -> str | None: ...
 
 @final
 class Waiting:
@@ -936,19 +928,7 @@ class NativeHealth:
 
 @final
 class NativeServer:
-    """A listener whose thread never takes the GIL.
-
-    Args:
-        service: what answers.
-        descriptors: listening, nonblocking sockets, given away; or
-        path: of a Unix socket.
-        expected: what a client must show to be let in.
-        trusted: whether memory for what it announces is obtained at once.
-        limits: names and values, see `forebay.transport.Limits`.
-        handshake: seconds in which a client must say who it is.
-        stall: seconds in which what is under way must have moved on.
-        own: whether only this user may connect over TCP.
-    """
+    """A listener whose thread never takes the GIL; with `own` for this user alone over TCP."""
 
     def __new__(
         cls,
@@ -1503,17 +1483,17 @@ def run_keeper(control: int, page: int, client: int, scratch: str | PathLike[str
         scratch: the directory under which services get their own.
     """
 
-def record_checksums(records: _HasBuffer, record_bytes: int, stride_bytes: int) -> bytes:
-    """The CRC-32C of each record of a run of records, as one little-endian u32 each.
+def record_checksums(
+    records: _HasBuffer, record_bytes: int, stride_bytes: int, numbers: _HasBuffer | None = None
+) -> bytes:
+    """The CRC-32C of each whole record of a run of records, as one little-endian u32 each.
 
     Args:
         records: any contiguous buffer; nobody writes it meanwhile.
         record_bytes: of each record, without what follows it, 1 or more.
         stride_bytes: from the start of one to the start of the next, at least `record_bytes`.
-
-    Returns:
-        Four bytes for each whole record, in their order.
+        numbers: as little-endian i8[n] or u8[n], one for each record, summed behind its bytes.
 
     Raises:
-        ConfigError: a record is empty or longer than the stride.
+        ConfigError: a record is empty or longer than the stride, or has no number.
     """

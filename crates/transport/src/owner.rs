@@ -16,13 +16,13 @@ use rustix::net::{
 
 use crate::error::{Error, Result};
 
-/// `SOCK_DIAG_BY_FAMILY` of linux/sock_diag.h.
+/// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.
 const BY_FAMILY: u16 = 20;
-/// `NLM_F_REQUEST` of linux/netlink.h.
+/// `NLM_F_REQUEST` of `linux/netlink.h`.
 const REQUEST: u16 = 1;
 /// `IPPROTO_TCP`.
 const TCP: u8 = 6;
-/// `TCP_ESTABLISHED` and `TCP_LISTEN` of linux/tcp_states.h.
+/// `TCP_ESTABLISHED` and `TCP_LISTEN` of `linux/tcp_states.h`.
 const ESTABLISHED: u8 = 1;
 const LISTEN: u8 = 10;
 /// Of `struct nlmsghdr`, `struct inet_diag_req_v2` and `struct inet_diag_msg`.

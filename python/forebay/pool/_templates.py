@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._working_directory import path_to_enter
 from forebay.pool import _template
-from forebay.pool._kind import THREAD_VARIABLES, environment_of
+from forebay.pool._kind import environment_of
+from forebay.pool._threads import template_variables
 
 if TYPE_CHECKING:
     from forebay import _core
@@ -42,7 +43,7 @@ class Templates:
             return
         application, make = list(self._numbers)[number]
         command_line = _template.command_line()
-        environment = environment_of(dict.fromkeys(THREAD_VARIABLES, "1"))
+        environment = environment_of(template_variables(os.environ))
         setup = _template.setup_of(application, make)
         self._core.describe(
             number,
