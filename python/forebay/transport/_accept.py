@@ -61,7 +61,7 @@ class TcpDoor:
     ) -> None:
         self._listening = listening
         self._prepare = prepare
-        self._owners = Owners(listening.fileno()) if own else None
+        self._owners: Owners | None = Owners(listening.fileno()) if own else None
 
     def fileno(self) -> int:
         return self._listening.fileno()
@@ -83,6 +83,7 @@ class TcpDoor:
 
     def close(self) -> None:
         self._listening.close()
+        self._owners = None  # it has a descriptor
 
 
 async def open_doors(address: Address, *, own: bool) -> tuple[str, list[Door]]:
