@@ -134,7 +134,7 @@ def test_doctor_of_a_service_account_below_a_closed_home(tmp_path: Path) -> None
 def test_without_proc_the_reason_is_told(tmp_path: Path) -> None:
     """Some sandboxes have none; what then fails is a fork, deep in a template."""
     if shutil.which("unshare") is None:
-        pytest.skip("needs unshare; apt-get install util-linux")
+        pytest.skip("unshare is not installed; to have it: APT=1 make test")
     (tmp_path / "kept.py").write_text(
         "import forebay\nclass Kept(forebay.Service):\n    def ping(self): return 1\n"
     )
@@ -156,7 +156,7 @@ def test_without_proc_the_reason_is_told(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'python'}:{tmp_path}"},
     )
     if "mount" in done.stderr:
-        pytest.skip(f"may not mount here: {done.stderr.strip()}")
+        pytest.skip(f"mounting needs root: {done.stderr.strip()}")
     refused, *rows = done.stdout.splitlines()
     assert "mount it: mount -t proc proc /proc" in refused
     found = {row["name"]: row for row in map(json.loads, rows)}

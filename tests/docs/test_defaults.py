@@ -29,7 +29,15 @@ PAGES: dict[str, tuple[str, Any, set[str]]] = {
 The other settings are choices, which their pages explain in words.
 """
 
-CONSTANTS = {"writing_bytes_max", "ahead", "ahead_ms_max"}
+CONSTANTS = {
+    "writing_bytes_max",
+    "results_writing_bytes_max",
+    "client_results_bytes_max",
+    "client_outbox_bytes_max",
+    "clients_max",
+    "ahead",
+    "ahead_ms_max",
+}
 """Limits of the executor that no setting changes, or a decorator."""
 
 

@@ -102,11 +102,7 @@ impl Owners {
     /// Ask for the socket that has one address and is connected to the other.
     fn ask(&self, at: SocketAddr, to: SocketAddr) -> std::result::Result<Told, Errno> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        send(
-            &self.kernel,
-            &request(sequence, at, to),
-            SendFlags::empty(),
-        )?;
+        send(&self.kernel, &request(sequence, at, to), SendFlags::empty())?;
         let mut answer = [0u8; 512];
         loop {
             // The kernel has answered within the call that asked.
@@ -154,7 +150,9 @@ fn request(sequence: u32, at: SocketAddr, to: SocketAddr) -> Vec<u8> {
 }
 
 fn told(answer: &[u8]) -> std::result::Result<Told, Errno> {
-    let kind = answer.get(4..6).map(|two| u16::from_ne_bytes([two[0], two[1]]));
+    let kind = answer
+        .get(4..6)
+        .map(|two| u16::from_ne_bytes([two[0], two[1]]));
     if kind != Some(BY_FAMILY) || answer.len() < HEADER_BYTES + ANSWER_BYTES {
         let code = read_u32(answer, HEADER_BYTES).unwrap_or(0);
         return Err(Errno::from_raw_os_error(code.cast_signed().wrapping_neg()));
