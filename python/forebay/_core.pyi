@@ -243,6 +243,8 @@ class BlockPort:
 
 # --- executor: documented in crates/executor/src/dispatcher ---
 
+def cron_fault(pattern: str) -> str | None: ...
+
 @final
 class StoreReader:
     """The store's database, read-only. Any thread; one query at a time, without the GIL.
@@ -259,10 +261,7 @@ class StoreReader:
 
 @final
 class Dispatcher:
-    """The thread that queues requests and gives them to workers.
-
-    Any thread may call any method. What waits lets go of the GIL; a timeout of None is for ever.
-    """
+    """Queues requests, gives them to workers. Any thread; waits let go of the GIL; None: no end."""
 
     def __new__(cls, settings: dict[str, Any]) -> Dispatcher: ...
     def submit(self, name: str, arguments: bytes, options: dict[str, Any] | None = None) -> int:
