@@ -10,17 +10,23 @@
 //! - [`confine`]: what a service may use, and how it is held to it.
 //! - [`wire`], [`channel`]: what client, keeper and template say to each other.
 
+#![cfg(not(loom))] // `tests/loom.rs` includes what it checks
+
 pub mod channel;
 pub mod client;
 pub mod clock;
 pub mod confine;
 pub mod death;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod keeper;
 pub mod lender;
 pub mod limit;
 pub mod machine;
 pub mod readiness;
+mod sync;
 pub mod sys;
 pub mod template;
 pub mod wire;

@@ -9,12 +9,20 @@
 pub mod admission;
 mod blocking;
 pub mod call;
+#[cfg(test)]
+mod calling_tests;
 pub mod connection;
+#[cfg(test)]
+#[path = "../tests/counted/mod.rs"]
+mod counted;
 pub mod credit;
 pub mod decoder;
 pub mod error;
 mod flow;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gather;
 mod hand_on;
 pub mod inbox;
@@ -25,6 +33,7 @@ pub mod look;
 pub mod messages;
 pub mod native;
 pub mod outbox;
+pub mod owner;
 pub mod preface;
 pub mod selector;
 pub mod shm;

@@ -14,15 +14,17 @@
 //! | `theirs` | the peer's side: windows, received frames |
 //! | `stream` | both together |
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub(crate) mod ledger;
-mod lifeline;
+pub(crate) mod lifeline;
 mod own;
 mod quarantine;
 pub mod ring;
 pub mod stream;
 #[cfg(test)]
 mod stream_tests;
-mod sync;
+pub(crate) mod sync;
 mod theirs;
 
 pub use quarantine::sweep as reclaim;
