@@ -16,6 +16,7 @@ import struct
 from typing import Any, Final
 
 from forebay.executor import _codec
+from forebay.rpc._codec import dtype_of
 
 __all__ = ["Encoder", "array_beside", "decode"]
 
@@ -105,7 +106,7 @@ def array_beside(payload: memoryview) -> Any:
     name, shape, begins = msgpack.decode(payload)
     start = _START.size + _head_bytes(whole)
     start += len(_padding(start)) + begins
-    array = numpy.frombuffer(whole, _codec.dtype_of(name), math.prod(shape), start)
+    array = numpy.frombuffer(whole, dtype_of(name), math.prod(shape), start)
     return array.reshape(shape)
 
 
