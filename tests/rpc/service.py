@@ -26,6 +26,9 @@ class Handler:
     def echo(self, *args: Any, **kwargs: Any) -> Any:
         return (args, kwargs) if kwargs or len(args) != 1 else args[0]
 
+    def large(self, size: int) -> bytes:
+        return bytes(size)
+
     def touch(self, array: Any) -> float:
         array += 1
         return float(array.sum())
