@@ -216,8 +216,16 @@ class _Service:
 def _refuse(name: str, result: Any) -> NoReturn:
     if type(result) is CoroutineType:
         result.close()
-        raise TypeError(f"{name!r} is async; serve it on an event loop with rpc.serve")
+        refuse_async(name)
     refuse_call(name)
+
+
+def refuse_async(name: str) -> NoReturn:
+    """For a method whose work an event loop would have to run, where there is none."""
+    raise TypeError(
+        f"{name!r} is async, and no event loop runs here: write it as a plain method, with"
+        " asyncio.run() inside where it awaits; only rpc.serve() awaits methods"
+    )
 
 
 def refuse_call(name: str) -> NoReturn:
@@ -225,16 +233,22 @@ def refuse_call(name: str) -> NoReturn:
     raise TypeError(f"{name!r} yields its results one by one; call it by stream or astream")
 
 
-def answer_failure(connection: Connection, call: int, number: int, error: Exception) -> bool:
+def answer_failure(
+    connection: Connection, call: int, number: int, error: Exception, *, tracebacks: bool = False
+) -> bool:
     """Answer a call with what was raised, in the codec `number`; true if nothing is left to send.
 
-    Its text is cut where the caller takes no frame of that length.
+    Its traceback, which names files and lines of this program, goes to processes of the same user,
+    and with `tracebacks` to everybody. The text is cut where the caller takes no frame of its
+    length.
 
     Raises:
         ClosedError, BrokenError: the connection.
     """
     codec = BY_NUMBER[number]
     builtin, name, message, trace = describe(error)
+    if not tracebacks and not connection.trusted:
+        trace = ""
     head, _ = codec.encode((builtin, name, message, trace))
     limit = connection.answer_bytes_max
     if len(head) > limit:
