@@ -30,6 +30,8 @@ pub const SPARES_FROM: u64 = 2;
 pub const SPARE_DELAY_MS: u64 = 10;
 /// Programs that one shared pool serves at once.
 pub const BORROWERS_MAX: usize = 256;
+/// How long a lender takes nobody in after it could not, as without descriptors, in milliseconds.
+pub const ACCEPT_PAUSE_MS: u64 = 100;
 /// Kinds of services that one shared pool knows: one for each class and set of arguments, of each version of its code.
 pub const KINDS_MAX: usize = 4096;
 /// Rows of one answer about services: they fit one control message, names cut to `NAME_BYTES_MAX` included.
@@ -38,9 +40,8 @@ pub const ROWS_MAX: usize = 256;
 pub const NAME_BYTES_MAX: usize = 200;
 /// Messages that one program may send before others have their turn.
 pub const TURN_MESSAGES: usize = 32;
-/// How long a lender, and a program that waits for it, looks before it sleeps, in microseconds: as in the transport,
-/// waking a process on another idle core costs about 25.
-pub const SPIN_US: u64 = 20;
+/// How long a lender, and a program that waits for it, looks before it sleeps, in microseconds.
+pub use forebay_wake::limit::SPIN_US;
 /// Longest time until the directories of ended leases are looked for, in milliseconds, while the keeper is awake.
 pub const DIRECTORY_SCAN_MS: u64 = 1_000;
 /// Files and directories that the keeper removes between two looks at what is more urgent.
