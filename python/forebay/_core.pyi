@@ -64,6 +64,7 @@ __all__ = [
     "rdma_devices",
     "record_checksums",
     "run_keeper",
+    "stop_listening",
     "sweep_lent",
     "tensor_hello",
 ]
@@ -618,15 +619,12 @@ class Connection:
         """Send a call without waiting; returns its id. Its outcome comes from `receive`."""
     def begin(self, codec: int, head: bytes, segments: _Segments, generation: int) -> int:
         """Send a call without waiting; returns its id. Its outcome comes from `settle`."""
-    def settle(self, id: int, codec: int, timeout: float | None) -> Any:
-        """Wait for the outcome of a call that was begun, as `call`; past the timeout it goes on."""
+    def settle(self, id: int, codec: int, timeout: float | None, kept: Any = None) -> Any:
+        """Wait for the outcome of a call that was begun, also put into `kept`; it goes on."""
     def hand_over(self, id: int, queue: bool) -> None:
         """Have the outcome of a call that was begun come from `receive` (true) or `settle`."""
     def receive(self, codec: int) -> list[tuple[int, Any]]:
-        """Read what is there: `(id, outcome)` of each finished call.
-
-        An outcome is as from `call`, or an exception.
-        """
+        """Read what is there: `(id, outcome as of call, or exception)` of finished calls."""
     def next_call(self, timeout: float | None = None) -> _Call | None:
         """Wait for a call; None once there are no more.
 
@@ -1011,10 +1009,11 @@ def process_has_room() -> bool:
 def process_metrics() -> dict[str, int]:
     """See `forebay.transport.process_metrics`."""
 
-def connect_unix(path: str | PathLike[str], timeout: float | None = None) -> int:
-    """Connect to a Unix socket; returns a descriptor, which is the caller's to close.
+def stop_listening() -> None:
+    """In a forked child: let go of every listening socket, and its lock, that the parent has."""
 
-    While its queue is full it waits, at most `timeout` seconds; 0 does not wait at all.
+def connect_unix(path: str | PathLike[str], timeout: float | None = None) -> int:
+    """Connect to a Unix socket, waiting for room in its queue; the caller closes the descriptor.
 
     Raises:
         DeadlineError: its queue was full until then. BrokenError: nobody listens.

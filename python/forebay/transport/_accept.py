@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from forebay import _forks
 from forebay._core import Listener as UnixListener
 from forebay._core import process_has_room
 from forebay.errors import BrokenError
@@ -44,13 +45,14 @@ class Door(Protocol):
 class TcpDoor:
     """A listening TCP socket; what it accepts is nonblocking, and made ready by `prepare`."""
 
-    __slots__ = ("_listening", "_prepare")
+    __slots__ = ("__weakref__", "_listening", "_prepare")
 
     def __init__(
         self, listening: socket.socket, prepare: Callable[[socket.socket], None] = tune
     ) -> None:
         self._listening = listening
         self._prepare = prepare
+        _forks.watch(self)
 
     def fileno(self) -> int:
         return self._listening.fileno()
@@ -68,6 +70,14 @@ class TcpDoor:
     def close(self) -> None:
         self._listening.close()
 
+    def _forget(self) -> object:
+        """Listen no more; the number stays taken, as event loops that were copied know it."""
+        number = self._listening.fileno()
+        if number >= 0:
+            with open(os.devnull) as null:
+                os.dup2(null.fileno(), number, inheritable=False)
+        return None
+
 
 async def open_doors(address: Address) -> tuple[str, list[Door]]:
     """Listen at an address; the URL that peers dial, and its doors, the caller's to close.
@@ -78,6 +88,7 @@ async def open_doors(address: Address) -> tuple[str, list[Door]]:
         OSError: the port is taken, or the host not of this machine.
     """
     if address.scheme in PATH_SCHEMES:
+        _forks.stop_listening()
         return str(address), [UnixListener(address.path)]
     loop = asyncio.get_running_loop()
     found = await resolve(loop, address.host, address.port, passive=True)
