@@ -41,7 +41,12 @@ pub const NAME_BYTES_MAX: usize = 200;
 /// Messages that one program may send before others have their turn.
 pub const TURN_MESSAGES: usize = 32;
 /// How long a lender, and a program that waits for it, looks before it sleeps, in microseconds.
-pub use forebay_wake::limit::SPIN_US;
+///
+/// A third of the transport's, whose threads look for each other alone. A lender is the third process beside a program
+/// and its service: what it looks after its answer is in the way of the call that the program makes next. On two loaded
+/// cores, five rounds by turns, an acquire, a call and a release took 122 to 140 us with 20 (58 to 70 us of the program's
+/// CPU), 182 to 356 us with 60 (66 to 129); a bare acquire and release 26 to 35 us against 23 to 132.
+pub const SPIN_US: u64 = 20;
 /// Longest time until the directories of ended leases are looked for, in milliseconds, while the keeper is awake.
 pub const DIRECTORY_SCAN_MS: u64 = 1_000;
 /// Files and directories that the keeper removes between two looks at what is more urgent.

@@ -50,7 +50,6 @@
 //! # Ok::<(), forebay_wake::Error>(())
 //! ```
 mod error;
-pub mod limit;
 pub mod peer;
 pub mod process;
 mod queue;
