@@ -244,6 +244,8 @@ class BlockPort:
 
 # --- executor: documented in crates/executor/src/dispatcher ---
 
+def cron_fault(pattern: str) -> str | None: ...
+
 @final
 class StoreReader:
     """The store's database, read-only. Any thread; one query at a time, without the GIL.
@@ -260,10 +262,7 @@ class StoreReader:
 
 @final
 class Dispatcher:
-    """The thread that queues requests and gives them to workers.
-
-    Any thread may call any method. What waits lets go of the GIL; a timeout of None is for ever.
-    """
+    """Queues requests, gives them to workers. Any thread; waits let go of the GIL; None: no end."""
 
     def __new__(cls, settings: dict[str, Any]) -> Dispatcher: ...
     def submit(self, name: str, arguments: bytes, options: dict[str, Any] | None = None) -> int:
@@ -1483,17 +1482,17 @@ def run_keeper(control: int, page: int, client: int, scratch: str | PathLike[str
         scratch: the directory under which services get their own.
     """
 
-def record_checksums(records: _HasBuffer, record_bytes: int, stride_bytes: int) -> bytes:
-    """The CRC-32C of each record of a run of records, as one little-endian u32 each.
+def record_checksums(
+    records: _HasBuffer, record_bytes: int, stride_bytes: int, numbers: _HasBuffer | None = None
+) -> bytes:
+    """The CRC-32C of each whole record of a run of records, as one little-endian u32 each.
 
     Args:
         records: any contiguous buffer; nobody writes it meanwhile.
         record_bytes: of each record, without what follows it, 1 or more.
         stride_bytes: from the start of one to the start of the next, at least `record_bytes`.
-
-    Returns:
-        Four bytes for each whole record, in their order.
+        numbers: as little-endian i8[n] or u8[n], one for each record, summed behind its bytes.
 
     Raises:
-        ConfigError: a record is empty or longer than the stride.
+        ConfigError: a record is empty or longer than the stride, or has no number.
     """

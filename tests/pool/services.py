@@ -282,3 +282,10 @@ class Sessions(forebay.Service):
     def reset(self) -> None:
         self.sessions.clear()
         self.resets_done += 1
+
+
+class Environment(forebay.Service):
+    """Tells what its process was started with."""
+
+    def of(self, name: str) -> str | None:
+        return os.environ.get(name)

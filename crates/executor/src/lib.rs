@@ -7,6 +7,7 @@
 #![allow(clippy::result_large_err)]
 
 pub mod action;
+pub mod clock;
 pub mod dispatcher;
 pub mod error;
 pub mod gauge;

@@ -190,6 +190,11 @@ class StateLock:
         self._file.write(f"{os.getpid()}\n")
         self._file.flush()
 
+    @property
+    def removed(self) -> bool:
+        """Whether the directory, with all that it keeps, was removed since."""
+        return not self._file.closed and os.fstat(self._file.fileno()).st_nlink == 0
+
     def close(self) -> None:
         """Give it up; idempotent."""
         self._file.close()

@@ -26,9 +26,6 @@ from forebay.pool._socket import ProgramSocket
 from forebay.pool._spec import Spec
 from forebay.rpc import Channel
 
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""Set to 1 in a template, which has one thread: these libraries start more at import."""
-
 PROGRAM_TELLS, KEEPER_READS_LINES, KEEPER_WATCHES_FILE, IT_RUNS = range(4)
 """Who notices that a program is ready, as it travels to the keeper."""
 

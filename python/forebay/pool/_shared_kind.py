@@ -22,11 +22,12 @@ from forebay.pool._application import Application, application_of, reference_of
 from forebay.pool._backend import Backend
 from forebay.pool._command import Command
 from forebay.pool._factory import Factory
-from forebay.pool._kind import THREAD_VARIABLES, is_stateful, parts_of
+from forebay.pool._kind import is_stateful, parts_of
 from forebay.pool._limits import Limits
 from forebay.pool._proxy import proxy_classes, public_methods, streaming_methods
 from forebay.pool._reset import Reset
 from forebay.pool._spec import Spec
+from forebay.pool._threads import template_variables
 
 Pairs = list[tuple[bytes, bytes]]
 
@@ -96,7 +97,7 @@ def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
     application = application_of(service, by_value=by_value)
     made = (reference_of(service, by_value=by_value), spec.arguments)
     in_template = made if spec.resets is Reset.FORK else None
-    launch = (_template.command_line(), _environment(dict.fromkeys(THREAD_VARIABLES, "1")), _here())
+    launch = (_template.command_line(), _environment(template_variables(os.environ)), _here())
     path, argv = _import_path(), _arguments(application)
     # Of the values: the bytes that a template is told depend on who else holds an object.
     template = (launch, tuple(application), path, argv, _source(service), in_template)

@@ -18,6 +18,7 @@ from typing import Any
 from forebay import _core
 from forebay.pool import _worker
 from forebay.pool._application import Application
+from forebay.pool._imports import Imports
 from forebay.pool._threads import extra_threads
 
 FD = 3
@@ -60,7 +61,9 @@ def main() -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     *application, make = marshal.loads(setup)
     target = _worker.Target()
-    reason = _import(*application) or _make(target, make) or _frozen()
+    with Imports(application[1]) as imports:
+        reason = _import(*application) or _make(target, make)
+    reason = reason or _frozen(imports)
     if reason is not None:
         nursery.unfit(reason.encode(errors="replace"))
         return
@@ -98,14 +101,16 @@ def _traceback() -> str:
     return traceback.format_exc()
 
 
-def _frozen() -> str | None:
+def _frozen(imports: Imports) -> str | None:
     """Make ready to fork; the reason why this process cannot, if there is one."""
     extra = extra_threads()
     if extra:
+        named = [f"{name} {imports.of(thread)}".rstrip() for thread, name in extra.items()]
+        count = f"{len(extra)} threads" if len(extra) > 1 else "a thread"
         return (
             "its import, or its constructor where it is forked for each lease, started "
-            f"{len(extra)} threads ({', '.join(extra)}), and a process with threads cannot be "
-            "forked; start them in the service's __init__, or in its first call, instead"
+            f"{count} ({'; '.join(named)}), and a process with threads cannot be forked; "
+            "start them, or import what starts them, in the service's __init__ or its first call"
         )
     _worker.warm()
     gc.collect()

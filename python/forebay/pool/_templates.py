@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from forebay.pool import _template
-from forebay.pool._kind import THREAD_VARIABLES, environment_of
+from forebay.pool._kind import environment_of
+from forebay.pool._threads import template_variables
 
 if TYPE_CHECKING:
     from forebay import _core
@@ -41,7 +42,7 @@ class Templates:
             return
         application, make = list(self._numbers)[number]
         command_line = _template.command_line()
-        environment = environment_of(dict.fromkeys(THREAD_VARIABLES, "1"))
+        environment = environment_of(template_variables(os.environ))
         setup = _template.setup_of(application, make)
         self._core.describe(
             number,

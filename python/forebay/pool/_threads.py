@@ -3,18 +3,90 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Mapping
+
+TASKS = "/proc/self/task"
+
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Set to 1 in a template: these libraries start more at import."""
+
+NO_PURGER = "background_thread:false"
+"""Of jemalloc: what is freed is given back by those who allocate, not by a thread."""
+
+ALLOCATORS = ("JE_ARROW_MALLOC_CONF", "_RJEM_MALLOC_CONF")
+"""Settings of the jemalloc in pyarrow, which pandas and scikit-learn import, and in polars."""
+
+NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
+"""Set to 1, onnxruntime (since 1.29) starts no thread that sends what it is used for."""
+
+ASLEEP: Mapping[str, str] = {
+    "polars-ooc-clea": "waits on a channel for files to remove, which only queries that spill to"
+    " disk send it (crates/polars-ooc/src/cleaner.rs of polars, since 1.38)",
+}
+"""Threads of libraries that a fork may go without, with the reason: those that only sleep."""
+
+SETTLE_S = 1.0
+"""Longest wait for a new thread to name itself and to sleep."""
 
 
-def extra_threads() -> list[str]:
-    """Names of the threads beside the main one, by Python's name where it knows them."""
-    tasks = sorted(map(int, os.listdir("/proc/self/task")))[1:]
+def template_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """What is set in a template, given the user's environment, so that imports start no threads."""
+    variables = dict.fromkeys(ONE_THREAD, "1")
+    for name in ALLOCATORS:
+        theirs = environment.get(name, "")
+        if "background_thread" in theirs:
+            variables[name] = theirs
+        else:
+            variables[name] = f"{theirs},{NO_PURGER}" if theirs else NO_PURGER
+    variables[NO_TELEMETRY] = environment.get(NO_TELEMETRY, "1")
+    return variables
+
+
+def extra_threads() -> dict[int, str]:
+    """The threads that a fork must not go without, beside the main one: number and name.
+
+    The name is Python's where it knows them.
+    """
+    tasks = sorted(map(int, os.listdir(TASKS)))[1:]
     if not tasks:
-        return []  # without importing threading, whose at-fork handler every fork would pay for
+        return {}  # without importing threading, whose at-fork handler every fork would pay for
     import threading
 
-    known = {thread.native_id: thread.name for thread in threading.enumerate()}
-    names = []
-    for task in tasks:
-        with open(f"/proc/self/task/{task}/comm") as file:
-            names.append(known.get(task) or file.read().strip())
-    return names
+    python = {thread.native_id: thread.name for thread in threading.enumerate()}
+    native = {task: _native_name(task) for task in tasks if task not in python}
+    return {
+        task: python.get(task) or native[task]
+        for task in tasks
+        if task in python or not (native[task] in ASLEEP and _sleeps(task))
+    }
+
+
+def _native_name(task: int) -> str:
+    """The name of a thread, once it has one: until then it has that of its process."""
+    deadline = time.monotonic() + SETTLE_S / 10
+    while True:
+        name = _read(task, "comm").strip()
+        if name != _read(os.getpid(), "comm").strip() or time.monotonic() > deadline:
+            return name
+        time.sleep(0.001)
+
+
+def _sleeps(task: int) -> bool:
+    """Whether a thread waits and so holds no lock that a fork would copy."""
+    deadline = time.monotonic() + SETTLE_S
+    while time.monotonic() < deadline:
+        state = _read(task, "stat").rpartition(")")[2].split()
+        if not state or state[0] == "S":
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def _read(task: int, what: str) -> str:
+    """What the kernel says of a thread; nothing of one that has ended."""
+    try:
+        with open(f"{TASKS}/{task}/{what}") as file:
+            return file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

@@ -211,7 +211,7 @@ def branch(nursery: _core.Nursery, target: Target, count: int, same_seed: bool) 
         for _ in range(count):
             nursery.refuse()
         raise ConfigError(
-            f"this service has {len(extra)} threads besides its own ({', '.join(extra)}), "
+            f"this service has {len(extra)} threads besides its own ({', '.join(extra.values())}), "
             "and a fork would copy none of them; end them first"
         )
     for _ in range(count):

@@ -1,4 +1,7 @@
 //! Random batches against a random kernel, and the invariants of the module.
+#[path = "../../../transport/tests/counted/mod.rs"]
+mod counted;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -140,6 +143,7 @@ impl World {
     }
 
     fn act(&mut self, flight: &mut Flight, file: &BlockFile, act: Act) {
+        counted::step();
         match act {
             Act::Admit { kinds, exact } => self.admit(flight, file, &kinds, exact),
             Act::Issue(count) => self.issue(flight, count),
@@ -261,6 +265,7 @@ proptest! {
         let file = file();
         let mut flight = Flight::new(SLOTS, TURN);
         let mut world = World::default();
+        let _watch = counted::Watch;
         for act in acts {
             world.act(&mut flight, &file, act);
         }
