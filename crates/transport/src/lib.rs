@@ -20,6 +20,9 @@ pub mod decoder;
 pub mod error;
 mod flow;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gather;
 mod hand_on;
 pub mod inbox;
