@@ -34,6 +34,7 @@ pub mod look;
 pub mod messages;
 pub mod native;
 pub mod outbox;
+pub mod owner;
 pub mod preface;
 pub mod selector;
 pub mod shm;
