@@ -42,7 +42,9 @@ pub struct Door {
 impl Door {
     pub fn new(listening: Listening) -> Self {
         let listed = match &listening {
-            Listening::Tcp(sockets) => sockets.iter().map(Listed::new).collect(),
+            Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => {
+                sockets.iter().map(Listed::new).collect()
+            }
             Listening::Unix(_) => Vec::new(), // lists itself
         };
         let mut door = Self {
