@@ -10,6 +10,9 @@ pub mod action;
 pub mod clock;
 pub mod dispatcher;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gauge;
 pub mod id;
 pub mod journal;

@@ -23,11 +23,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
+from forebay._runtime_place import make_private
 from forebay.config import ExecutorConfig, PoolConfig
 from forebay.errors import ConfigError, Error, InternalError
 from forebay.executor._admin import Admin
 from forebay.executor._crew import Crew
-from forebay.executor._places import Notice, Places, Running, StateLock, make_private, places_of
+from forebay.executor._places import Notice, Places, Running, StateLock, places_of
 from forebay.executor._plan import Plan
 from forebay.executor._rows import Rows, rfc3339
 from forebay.executor._services import Services

@@ -126,7 +126,7 @@ impl Driver {
             let (limit, value) = (self.arguments_bytes_max as u64, bytes as u64);
             return Err(Refusal::limit(
                 submit.name,
-                "arguments_bytes_max",
+                "arguments_max",
                 limit,
                 value,
                 next,

@@ -105,10 +105,10 @@ fn check(heap: &Heap, roots: &[u32]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 300 }, ..ProptestConfig::default() })]
 
     #[test]
-    fn blocks_never_overlap_and_a_freed_heap_is_one_piece_again(steps in vec(step(), 1..200)) {
+    fn blocks_never_overlap_and_a_freed_heap_is_one_piece_again(steps in vec(step(), 1..if cfg!(miri) { 40 } else { 200 })) {
         let mut heap = Heap::new();
         let roots = [heap.add(0, CHUNK_BYTES), heap.add(1, CHUNK_BYTES)];
         let mut model = Model { chunks: 2, live: Vec::new() };
@@ -195,6 +195,7 @@ impl Dice {
 
 /// The arena stays below 1.3 times the live bytes at the peak, alignment of the large ones included.
 #[test]
+#[cfg_attr(miri, ignore = "a figure of 60,000 steps, an hour under miri")]
 fn waste_under_a_churn_of_ragged_tensors_is_bounded() {
     let mut heap = Heap::new();
     heap.add(0, 1 << 40);
