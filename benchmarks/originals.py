@@ -53,6 +53,7 @@ def main(arguments: list[str]) -> int:
     result |= {
         "load_after": machine.load(),
         "rounds": options.rounds,
+        "not_run": [name for name in ORIGINALS if name not in (options.only or ORIGINALS)],
         "environments": table.environment_lines(series.values()).splitlines(),
         "tables": [_plain(each) for each in tables],
         "figures": {name: one.figures for name, one in series.items()},

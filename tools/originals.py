@@ -31,10 +31,12 @@ def render(run: dict[str, Any]) -> str:
 
 def _machine(run: dict[str, Any]) -> str:
     quick = ", shortened (`--quick`)" if run["quick"] else ""
+    left_out = ", ".join(run["not_run"])
     facts = [
         f"Measured on {run['began']}{quick}, {run['rounds']} rounds or more.",
         f"Linux {run['kernel']}, {run['cores']} cores, {run['processor']}; load"
         f" {run['load_before']:.2f} before, {run['load_after']:.2f} after.",
+        *([f"Not in this run: {left_out}; `make originals` has all."] if left_out else []),
         *(f"{line[0].upper()}{line[1:]}." for line in run["environments"]),
     ]
     return "".join(f"- {fact}\n" for fact in facts)
