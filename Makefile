@@ -96,7 +96,7 @@ fuzz:  ## ten million mutated inputs for every decoder that strangers reach (som
 	$(CARGO) run --release $(FUZZ) --bin mutate
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_MUTATIONS=$(or $(FOREBAY_MUTATIONS),10000000) $(BIN)/python -m pytest --quiet --capture=no -k mutated \
-		tests/rpc/test_codec.py tests/executor/test_codec.py tests/blockio/test_record_mutation.py
+		$(wildcard tests/*/test_codec.py) tests/blockio/test_record_mutation.py
 
 sanitize:  ## miri, AddressSanitizer and ThreadSanitizer over the crates (an hour; needs rustup, or valgrind)
 	@CARGO='$(CARGO)' SQLITE=bundled-sqlite bash tools/sanitize.sh

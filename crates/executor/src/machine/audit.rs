@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::Machine;
 use super::entry::{Entry, Place};
 use super::policy::LANES;
-use super::workers::Stage;
+use super::workers::{Stage, Worker};
 use crate::request::Lane;
 
 impl Machine {
@@ -22,6 +22,10 @@ impl Machine {
         let private: u64 = self.workers.iter().map(|(_, worker)| worker.private).sum();
         same("private bytes", private, self.room.private)?;
         self.audit_cores()?;
+        if let Some(slot) = self.room.alone {
+            let idle = self.workers.get(slot).is_none_or(Worker::is_idle);
+            same("an idle or dead worker that runs alone", idle, false)?;
+        }
         for (slot, worker) in self.workers.iter() {
             if worker.stage == Stage::Up && worker.is_idle() {
                 same("bytes promised to an idle worker", worker.promise, 0)?;

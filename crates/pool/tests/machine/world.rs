@@ -150,7 +150,7 @@ impl World {
                 assert!(idle, "started a service beside an idle one");
                 let known = self.idle_slots().any(|(_, one)| one == slot)
                     || self.settling.contains_key(&slot);
-                assert!(!known, "slot {slot} is granted and taken");
+                assert!(!known, "slot {slot} is in two hands");
                 self.lend(ticket, slot);
             }
         }
