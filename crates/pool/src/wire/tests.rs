@@ -179,6 +179,7 @@ fn reports() {
         Report::Unfit { reason },
         Report::Forked { handle, pid: -1 },
         Report::Spared { pid: 4711 },
+        Report::Farewell,
         Report::NotForked { handle, errno: 11 },
     ];
     for message in messages {
