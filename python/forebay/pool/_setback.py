@@ -50,11 +50,11 @@ def set_back(
         if starting:
             raise error  # its constructor raised
         _log.warning(
-            "service %s (process %d) failed to reset and is replaced: %s",
+            "service %s (process %d) failed to reset and is replaced: %s\n%s",
             record.kind.name,
             record.pid,
             error,
-            exc_info=error,
+            error.traceback_text.rstrip(),  # not exc_info, whose frames would outlive the lease
         )
         return
     try:
