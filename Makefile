@@ -13,7 +13,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian packages that some tests use; without them those tests are skipped.
 TEST_PACKAGES := strace
 # Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
-BENCH_PACKAGES := fio postgresql redis-server
+BENCH_PACKAGES := fio openssl postgresql redis-server
+
+# What the guest of test-verbs needs: tools to build its kernel, and the library with its Soft-RoCE provider.
+VERBS_PACKAGES := bc xz-utils iproute2 libibverbs1 ibverbs-providers
 
 # Most tests wait for other processes, or for time, more than they compute.
 TEST_PROCESSES := 2
@@ -32,17 +35,21 @@ unexport CONDA_PREFIX
 # Byte code is kept, as users have it; without, each of some thousand processes compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Modules of Rust's tests that need more than a user has; where these may not run, cargo lists them as ignored.
+PRIVILEGED = $(strip $(shell [ "$$(id -u)" = 0 ] && unshare --mount true 2>/dev/null && echo as_root::) \
+	$(shell [ -w /sys/fs/cgroup/memory/tasks ] || [ -w /sys/fs/cgroup/cgroup.subtree_control ] && echo in_cgroup::))
+
 RUST_SOURCES := $(shell find crates -name target -prune -o \( -name '*.rs' -o -name Cargo.toml \) -print)
 LOOM_CRATES := $(patsubst crates/%/tests/loom.rs,%,$(wildcard crates/*/tests/loom.rs))
 TYPED := $(wildcard python/forebay benchmarks tools examples)
 # Set-up runs two steps at once, cargo beside pip; under make --jobs it is among its jobs.
 SETUP = $(MAKE) --silent $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 
-LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy)
+LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy audit)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos bench-setup bench node scenes wheel picture clean
+.PHONY: help demo test lint soak chaos planted mutants bench-setup bench node originals scenes wheel picture clean
 .PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -52,9 +59,15 @@ demo:  ## watch warm services answer, then tune gcc with them (under three minut
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m examples.gcc_tuning
 
-test: test-packages test-rust test-python test-verbs-if-built  ## run every test: Rust, loom, Python
+# What fails hides nothing of the others.
+test: test-packages  ## run every test: Rust, loom, Python, and RDMA verbs where their guest is built
+	@status=0; \
+	$(MAKE) --keep-going test-rust test-python || status=1; \
+	$(MAKE) test-verbs-if-built || status=1; \
+	exit $$status
 
 test-verbs:  ## real RDMA verbs over Soft-RoCE in User-Mode Linux (builds its kernel once: six to fifteen minutes)
+	@bash tools/debian_packages.sh $(VERBS_PACKAGES)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' bash tools/verbs/test.sh always
 
@@ -75,18 +88,31 @@ chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record file
 		$(BIN)/python -m pytest --quiet tests/executor/test_chaos.py \
 		tests/executor/test_chaos_memory.py tests/blockio/test_record_crash.py
 
-bench-setup: | $(BIN)/python  ## install the peers of the benchmarks into .venv-bench
+bench-setup:  ## install what the benchmarks need, and their peers into .venv-bench
 	@bash tools/debian_packages.sh $(BENCH_PACKAGES)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-bench
 	@$(BIN)/python -m benchmarks.peers $(BENCH_VENVS)
 
 bench: bench-setup  ## run every benchmark system beside its peers
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
 	@$(BIN)/python -m benchmarks all
 
-node: bench-setup  ## what runs at once: lanes, a small node, a burst (needs control groups)
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
-	@$(BIN)/python -m benchmarks.executor_lanes
-	@$(BIN)/python -m benchmarks.executor_node
+node: bench-setup  ## every bound that was asked, beside its figure: a quiet machine, control groups
+	@broken=; hold() { echo "==> $$2"; $(BIN)/python "$$@" || broken="$$broken $$2"; }; \
+	hold -m benchmarks.executor_lanes; hold -m benchmarks.executor_node; \
+	hold -m benchmarks.executor_bounds; hold -m benchmarks.pool_bounds; \
+	hold -m benchmarks.transport_crowd; \
+	[ -z "$$broken" ] || { echo "==> broken bounds:$$broken"; exit 1; }
+
+planted:  ## plant the bugs of tests/planted in a copy, and demand that each is found (fifteen minutes)
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	@$(BIN)/python -m tools.planted
+
+mutants: | $(BIN)/python  ## change each machine at 100 random places, and see what its model notices (some hours)
+	@$(BIN)/python -m tools.mutants
+
+originals: bench-setup  ## measure the originals' own tables, and render their page from that run
+	@$(BIN)/python -m benchmarks originals --json docs/originals.json || echo "==> not all of them ran"
+	@$(BIN)/python -m tools.originals docs/originals.json > docs/originals.md
 
 scenes:  ## play and record what the guides show (needs gcc and control groups)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-demo
@@ -113,17 +139,21 @@ test-packages:
 	@bash tools/debian_packages.sh $(TEST_PACKAGES)
 
 test-rust:
-	$(NICE) $(CARGO) test --locked $(TEST_FEATURES)
+	status=0; \
+	$(NICE) $(CARGO) test --locked --no-fail-fast $(TEST_FEATURES) || status=1; \
+	$(if $(PRIVILEGED),$(NICE) $(CARGO) test --locked --no-fail-fast $(TEST_FEATURES) \
+		--lib --tests -- --ignored $(PRIVILEGED) || status=1;) \
 	$(foreach crate,$(LOOM_CRATES),RUSTFLAGS='--cfg loom' $(NICE) $(CARGO) test --locked --release \
-		--target-dir target/loom --package forebay-$(crate) --test loom &&) true
+		--target-dir target/loom --package forebay-$(crate) --test loom || status=1;) \
+	exit $$status
 
 test-python: | test-packages
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	env --unset=MAKEFLAGS $(BIN)/python -m pytest \
 		--numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
 
-# After the others: what it measures wants the machine.
-test-verbs-if-built: | test-rust test-python
+# `test` runs it after the others: what it measures wants the machine.
+test-verbs-if-built:
 	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' $(NICE) bash tools/verbs/test.sh if-built
 
 lint-setup:
@@ -153,6 +183,9 @@ lint-rustfmt:
 lint-clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
 
+lint-audit:
+	@bash tools/audit.sh
+
 # --- set-up -----------------------------------------------------------------------------------
 
 $(BIN)/python:
@@ -174,6 +207,7 @@ $(STAMPS)/extension: $(RUST_SOURCES) Cargo.lock | $(STAMPS)/group-build
 
 # One pip at a time, so the groups wait for each other.
 $(STAMPS)/group-demo: pyproject.toml | $(STAMPS)/group-build
+$(STAMPS)/group-bench: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-test: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-lint: pyproject.toml | $(STAMPS)/group-test
 $(STAMPS)/group-picture: pyproject.toml | $(STAMPS)/group-demo

@@ -1,4 +1,7 @@
-"""`python -m benchmarks SYSTEM [--quick] [--json FILE] [--rounds N] [--only CLAIM] [--limits]`."""
+"""`python -m benchmarks SYSTEM [--quick] [--json FILE] [--rounds N] [--only CLAIM] [--limits]`.
+
+Besides: `python -m benchmarks originals`, `python -m benchmarks echo`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import importlib
 import json
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
@@ -23,6 +27,8 @@ SYSTEMS = {
     "tensor": "benchmarks.tensor",
     "transport": "benchmarks.transport",
 }
+COMMANDS = {"echo": "benchmarks.echo", "originals": "benchmarks.originals"}
+"""What is no system, and has options of its own."""
 ROUNDS = 5
 ROUNDS_QUICK = 3
 
@@ -32,7 +38,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure Forebay beside its peers, in interleaved rounds.",
-        epilog="example: python -m benchmarks rpc --quick --only rpc.call.vs_pipe --json rpc.json",
+        epilog="example: python -m benchmarks rpc --quick --only rpc.call.vs_pipe --json rpc.json;"
+        " further: python -m benchmarks originals --help, echo --help",
     )
     parser.add_argument("system", choices=[*SYSTEMS, "all"])
     parser.add_argument("--quick", action="store_true", help="fewer rounds, fewer calls a round")
@@ -101,6 +108,9 @@ def stop(signum: int, frame: FrameType | None) -> None:
 
 def main() -> int:
     """Run what the command line asks for; 1 when a row that must be could not be measured."""
+    if sys.argv[1:2] and sys.argv[1] in COMMANDS:
+        command: Callable[[list[str]], int] = importlib.import_module(COMMANDS[sys.argv[1]]).main
+        return command(sys.argv[2:])
     options = parse()
     adopt_orphans()
     signal.signal(signal.SIGTERM, stop)

@@ -19,7 +19,7 @@ def shared_ring(store: str, clients: int, reads: int, seconds: float, warm_up_s:
     """Threads that each have one batch of so many reads in flight, through the page cache."""
     compiler = shutil.which("cc")
     if compiler is None:
-        raise FileNotFoundError("no C compiler: cc is not on PATH")
+        raise FileNotFoundError("no C compiler: apt-get install gcc")
     path = told().path(store)
     prepare(path, store)
     with tempfile.TemporaryDirectory(prefix="forebay-bench-") as folder:

@@ -59,7 +59,7 @@ def _require(file_bytes: int) -> None:
     if not CONTROL.exists():
         raise NoZramError("the kernel has no module zram")
     if shutil.which("mkfs.ext4") is None:
-        raise NoZramError("mkfs.ext4 is not installed (e2fsprogs)")
+        raise NoZramError("mkfs.ext4 is not installed: apt-get install e2fsprogs")
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") + _reclaimable_bytes()
     if free < file_bytes + SPARE_BYTES:
         raise NoZramError(f"{free >> 20} MiB of memory are free, {file_bytes >> 20} are needed")

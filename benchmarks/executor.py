@@ -6,6 +6,7 @@ from benchmarks import (
     executor_futures,
     executor_latency,
     executor_log,
+    executor_scale,
     executor_spawn,
     executor_throughput,
 )
@@ -18,6 +19,7 @@ SUBJECTS = (
     executor_futures,
     executor_spawn,
     executor_log,
+    executor_scale,
 )
 
 CLAIMS: list[Claim] = [claim for subject in SUBJECTS for claim in subject.CLAIMS]

@@ -19,6 +19,12 @@ def noop(index: int) -> int:
     return index
 
 
+@app.request(lane="long", memory=MEMORY)
+def occupy(seconds: float = 3600.0) -> None:
+    """Hold a worker."""
+    time.sleep(seconds)
+
+
 @app.request(lane="short", memory=MEMORY)
 def tell_time(pauses: list[float]) -> int:
     """Write a line with the time after each pause; return how many."""

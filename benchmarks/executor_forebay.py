@@ -25,8 +25,14 @@ PAGE = b"." * 4096
 
 
 @contextmanager
-def served(workers: int, synchronous: str = "full") -> Iterator[forebay.Client]:
-    """A client and a server of its own, which it starts and which is thus this process's child."""
+def served(workers: int, synchronous: str = "full", **settings: str) -> Iterator[forebay.Client]:
+    """A client and a server of its own, which it starts and which is thus this process's child.
+
+    Args:
+        workers: of the short lane, which stay.
+        synchronous: as the setting.
+        settings: further ones of the executor, in capitals.
+    """
     import forebay
 
     with folder_on_disk() as folder:
@@ -38,6 +44,7 @@ def served(workers: int, synchronous: str = "full") -> Iterator[forebay.Client]:
             "FOREBAY_EXECUTOR_LONG_WORKERS": "0",
             "FOREBAY_EXECUTOR_SYNCHRONOUS": synchronous,
         }
+        os.environ |= {f"FOREBAY_EXECUTOR_{name}": value for name, value in settings.items()}
         with forebay.Client(app=TARGET) as client:
             server = os.pidfd_open(client.info()["pid"])
             try:
@@ -47,7 +54,8 @@ def served(workers: int, synchronous: str = "full") -> Iterator[forebay.Client]:
                 processes.wait_for_end(server)
 
 
-def _queue(client: forebay.Client) -> Queue[Any]:
+def queue(client: forebay.Client) -> Queue[Any]:
+    """The no-op of our application."""
     from benchmarks.executor_application import noop
 
     def submit(index: int) -> Any:
@@ -65,13 +73,13 @@ def durable(
 ) -> Figures:
     """Many in flight; each request and each end is committed before it is told."""
     with served(workers, synchronous) as client:
-        return flood(_queue(client), requests=requests, in_flight=in_flight, warm_up=warm_up)
+        return flood(queue(client), requests=requests, in_flight=in_flight, warm_up=warm_up)
 
 
 def durable_alone(workers: int, requests: int, warm_up: int) -> Figures:
     """One at a time, two syncs each; beside it what a sync takes on this disk."""
     with served(workers) as client:
-        figures = one_at_a_time(_queue(client), requests=requests, warm_up=warm_up)
+        figures = one_at_a_time(queue(client), requests=requests, warm_up=warm_up)
     with folder_on_disk() as folder:
         return figures | {"fsync_p50": _sync_ms(folder / "synced")}
 

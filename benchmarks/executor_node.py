@@ -4,8 +4,8 @@ The case that the API server was rewritten for which ours comes from: 0.5 CPU, 7
 with 100 MB of imports and 60 MB of their own. First a baseline that spawns a process per request,
 then ours: how many ran at once, how many of 30 ended well, what the kernel killed, and what was
 told of 20 requests that took far more than they had said.
-Then the burst of 30 on the whole machine: memory before, at its peak, and after; and what an idle
-server and each further idle worker keep.
+Then the burst of 30 on the whole machine: memory before, at its peak, and after; and what each
+further idle worker keeps. Exit status 1 where a bound is broken.
 Needs the right to make control groups.
 """
 
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import processes
+from benchmarks.bounds import Bound, broken, table
 from benchmarks.executor_cgroup import Cgroup, cgroup
 from benchmarks.table import aligned
 
@@ -40,6 +41,7 @@ SETTLE_S = 5.0
 FURTHER = 4
 """Idle workers that are looked at, beyond those that stay."""
 LOOK_S = 0.05
+BURST_LEFT_MB, WORKER_MB = 10.0, 6.0
 
 
 @contextmanager
@@ -150,19 +152,6 @@ def overrun(client: Any) -> dict[str, Any]:
     return {"told": len(named), "example": told[0] if told else None}
 
 
-def idle_server(state: str) -> int:
-    """What a server without an application keeps, with its keeper and its store."""
-    command = [sys.executable, "-m", "forebay.cli", "serve"]
-    environment = os.environ | {"FOREBAY_STATE_DIR": state, "XDG_RUNTIME_DIR": state}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()  # it listens
-            return processes.memory_bytes(processes.tree(process.pid))
-        finally:
-            process.terminate()
-
-
 def idle_workers(state: str) -> list[int]:
     """What each worker beyond those that stay has for itself, idle after a request."""
     with server(None, state, idle="60s") as (client, _):
@@ -223,18 +212,35 @@ def whole_machine() -> dict[str, Any]:
         return submitted(client, group)
 
 
+def bounds(found: dict[str, Any]) -> list[Bound]:
+    """What was asked of the two scenes, beside what was found."""
+    node, burst, workers = found["burst"], found["whole machine"], found["idle workers"]
+    more = max(0.0, (burst["after"] - burst["before"]) / 1e6)
+    return [
+        Bound(f"of {REQUESTS} on the small node ended well", *(node["done"], REQUESTS, ""), True),
+        Bound("killed by the kernel there", node["kills"], 0, ""),
+        Bound(
+            f"of {OVERRUNS} overruns told with cause, peak and limit",
+            *(found["overruns"]["told"], OVERRUNS, ""),
+            at_least=True,
+        ),
+        Bound("servers that lived through them", *(int(found["server_lives"]), 1, ""), True),
+        Bound(f"of {REQUESTS} in the burst ended well", *(burst["done"], REQUESTS, ""), True),
+        Bound("after the burst, more than before, anonymous", more, BURST_LEFT_MB, "MB"),
+        Bound(
+            f"each further idle worker, private, most of {len(workers)}",
+            *(max(workers) / 1e6, WORKER_MB, "MB"),
+        ),
+    ]
+
+
 def memory_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """What was measured of memory, as lines of a table."""
-    burst, workers = found["whole machine"], found["idle workers"]
+    """What was measured of the burst's memory, as lines of a table."""
+    burst = found["whole machine"]
     return [
         ("before the burst, anonymous", _mb(burst["before"])),
         ("at its peak, anonymous", _mb(burst["peak"])),
         ("after it, anonymous", _mb(burst["after"])),
-        (
-            "server without an application, keeper and store, proportional",
-            _mb(found["idle server"]),
-        ),
-        (f"each further idle worker, private, most of {len(workers)}", _mb(max(workers))),
     ]
 
 
@@ -252,13 +258,13 @@ def main() -> int:
     burst = found["whole machine"] = whole_machine()
     print(f"\n{REQUESTS} requests where there is room, {burst['at_once']} of them at once:\n")
     with tempfile.TemporaryDirectory() as state:
-        found["idle server"] = idle_server(state)
-    with tempfile.TemporaryDirectory() as state:
         found["idle workers"] = idle_workers(state)
-    print(aligned(("memory", "MB"), memory_lines(found)))
+    print(f"{aligned(('memory', 'MB'), memory_lines(found))}\n")
+    asked = bounds(found)
+    print(table(asked))
     if options.json:
         Path(options.json).write_text(json.dumps(found, default=str, indent=1))
-    return 0
+    return broken(asked)
 
 
 def _mb(size: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 from pathlib import Path
 
 
@@ -18,6 +19,12 @@ def processor() -> str:
 def load() -> float:
     """Processes that wanted to run, averaged over the last minute."""
     return os.getloadavg()[0]
+
+
+def raise_open_files() -> None:
+    """Allow this process as many descriptors as its user may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def description() -> dict[str, str | int | float]:

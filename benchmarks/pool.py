@@ -9,6 +9,7 @@ from benchmarks import (
     pool_fork,
     pool_fresh,
     pool_gym,
+    pool_scale,
     pool_shared,
 )
 from benchmarks.claim import Claim
@@ -22,6 +23,7 @@ SUBJECTS = (
     pool_branch,
     pool_gym,
     pool_shared,
+    pool_scale,
 )
 
 CLAIMS: list[Claim] = [claim for subject in SUBJECTS for claim in subject.CLAIMS]

@@ -71,19 +71,20 @@ def time_in_threads(cycle: Cycle, *, cycles: int, warm_up: int) -> Figures:
 
 def forebay_cycles(cycles: int, warm_up: int) -> Figures:
     """One service, one thread."""
-    return _forebay(time_batches, services=1, cycles=cycles, warm_up=warm_up)
+    return forebay(time_batches, services=1, cycles=cycles, warm_up=warm_up)
 
 
 def forebay_cycles_in_threads(cycles: int, warm_up: int) -> Figures:
     """As many services as threads."""
-    return _forebay(time_in_threads, services=THREADS, cycles=cycles, warm_up=warm_up)
+    return forebay(time_in_threads, services=THREADS, cycles=cycles, warm_up=warm_up)
 
 
-def _forebay(timed: Callable[..., Figures], *, services: int, cycles: int, warm_up: int) -> Figures:
-    import forebay
+def forebay(timed: Callable[..., Figures], *, services: int, cycles: int, warm_up: int) -> Figures:
+    """Time cycles in a pool of so many services, all of which have answered once."""
     from benchmarks.services import Echo
+    from forebay import ServicePool
 
-    with forebay.ServicePool(max_size=services) as pool:
+    with ServicePool(max_size=services) as pool:
         acquired = [pool.acquire(Echo, timeout=START_TIMEOUT_S) for _ in range(services)]
         for each in acquired:
             assert each.__enter__().echo(b"warm") == b"warm"

@@ -68,7 +68,7 @@ def compiled() -> Iterator[str]:
     """The C program's path."""
     compiler = shutil.which("cc")
     if compiler is None:
-        raise FileNotFoundError("no C compiler: cc is not on PATH")
+        raise FileNotFoundError("no C compiler: apt-get install gcc")
     with tempfile.TemporaryDirectory(prefix="forebay-bench-") as folder:
         program = os.path.join(folder, "echo")
         command = [compiler, "-O2", "-x", "c", "-o", program, "-"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks import rpc_call, rpc_pipelined, rpc_stream
+from benchmarks import rpc_call, rpc_limit, rpc_pipelined, rpc_stream
 from benchmarks.claim import Claim
 
 # One line per subject; in each round they run in this order.
 SUBJECTS = (
     rpc_call,
+    rpc_limit,
     rpc_pipelined,
     rpc_stream,
 )

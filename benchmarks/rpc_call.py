@@ -51,14 +51,17 @@ def touched(array: Any) -> int:
 # --- ours -------------------------------------------------------------------------------------
 
 
-def forebay_calls(calls: int, warm_up: int) -> Figures:
-    """A leased service, blocking face."""
+def forebay_calls(calls: int, warm_up: int, per_second: int = 0) -> Figures:
+    """A leased service, blocking face; back to back, or so many calls a second."""
     import forebay
     from benchmarks.services import Echo
 
     with forebay.acquire(Echo, timeout=READY_TIMEOUT_S) as service:
         return time_calls(
-            lambda _: bool(service.echo(PAYLOAD) == PAYLOAD), calls=calls, warm_up=warm_up
+            lambda _: bool(service.echo(PAYLOAD) == PAYLOAD),
+            calls=calls,
+            warm_up=warm_up,
+            per_second=per_second,
         )
 
 
@@ -84,8 +87,8 @@ def _pipe_touch(pipe: Connection) -> None:
         pipe.send(touched(pipe.recv()))
 
 
-def pipe_calls(calls: int, warm_up: int) -> Figures:
-    """Bare bytes, no pickle: the least that two Python processes need."""
+def pipe_calls(calls: int, warm_up: int, per_second: int = 0) -> Figures:
+    """Bare bytes, no pickle: the least that two Python processes need; paced as ours."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     context.Process(target=_pipe_echo, args=(theirs,), daemon=True).start()
@@ -94,7 +97,7 @@ def pipe_calls(calls: int, warm_up: int) -> Figures:
         ours.send_bytes(PAYLOAD)
         return ours.recv_bytes() == PAYLOAD
 
-    return time_calls(call, calls=calls, warm_up=warm_up)
+    return time_calls(call, calls=calls, warm_up=warm_up, per_second=per_second)
 
 
 def pipe_array(calls: int, warm_up: int) -> Figures:

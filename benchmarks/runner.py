@@ -31,9 +31,10 @@ ROOT = Path(__file__).resolve().parents[1]
 CHILD = Path(child_script.__file__)
 FOREBAY = Path(forebay.__file__).resolve().parents[1]
 ENVIRONMENTS = ROOT / ".venv-bench"
-ROUND_TIMEOUT_S = 300.0
+ROUND_TIMEOUT_S = 900.0
 LINGER_S = 2.0
 POLL_S = 0.01
+MISSING_PACKAGE = "ModuleNotFoundError: "
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -105,7 +106,7 @@ def run_round(contestant: Contestant, *, quick: bool, wanted: Sequence[str] = ()
         finally:
             end(child)
         if not report:
-            raise ContestantError(f"ended with status {status}: {_last_line(output)}")
+            raise ContestantError(f"ended with status {status}: {_reason(output)}")
     result: dict[str, Any] = json.loads(report)
     return result
 
@@ -128,10 +129,13 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _last_line(output: IO[bytes]) -> str:
+def _reason(output: IO[bytes]) -> str:
+    """The last line of what it said; where a package is missing, what to type besides."""
     output.seek(0)
     lines = output.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    if not lines:
+        return "it said nothing"
+    return f"{lines[-1]}{': make bench-setup' if lines[-1].startswith(MISSING_PACKAGE) else ''}"
 
 
 def end(child: subprocess.Popen[bytes]) -> None:

@@ -50,6 +50,13 @@ class Tally(Service):
         return value + 1
 
 
+class Slow(Service):
+    """Takes so long to start."""
+
+    def __init__(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
 class Fresh(Service):
     """Is ready once its module, and with it numpy, is imported; every lease gets a new one."""
 

@@ -29,7 +29,12 @@ def summary(samples_ns: list[int], *, unit_ns: int) -> Figures:
 
 
 def time_calls(
-    call: Callable[[int], bool], *, calls: int, warm_up: int, unit_ns: int = 1_000
+    call: Callable[[int], bool],
+    *,
+    calls: int,
+    warm_up: int,
+    unit_ns: int = 1_000,
+    per_second: int = 0,
 ) -> Figures:
     """Call one after the other; what is returned is in microseconds unless `unit_ns` says else.
 
@@ -38,6 +43,7 @@ def time_calls(
         calls: how many are timed.
         warm_up: how many are made before.
         unit_ns: nanoseconds per unit of the figures.
+        per_second: how many begin in a second, with a sleep in between; 0: one after the other.
 
     Raises:
         ValueError: an answer was wrong, so that the figures would mean nothing.
@@ -46,7 +52,12 @@ def time_calls(
     for number in range(warm_up):
         _check(call(number), number)
     clock, samples = time.perf_counter_ns, timing.start()
+    period = 1_000_000_000 // per_second if per_second else 0
+    due = clock()
     for number in range(warm_up, warm_up + calls):
+        if period:
+            due += period
+            time.sleep(max(0, due - clock()) / 1e9)
         started = clock()
         right = call(number)
         samples.append(clock() - started)

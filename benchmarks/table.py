@@ -14,7 +14,7 @@ RATES_HEAD = (
     *("hog kept", "rounds"),
 )
 
-FURTHER = ("fsync_p50",)
+FURTHER = ("fsync_p50", "no-op/queued_bytes")
 
 
 def aligned(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> str:

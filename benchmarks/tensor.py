@@ -10,6 +10,7 @@ from benchmarks import (
     tensor_experiment,
     tensor_file,
     tensor_programs,
+    tensor_scale,
     tensor_shm,
     tensor_squares,
     tensor_tcp,
@@ -18,7 +19,7 @@ from benchmarks.claim import Claim
 from benchmarks.harness import Series
 
 # One line per subject; in each round they run in this order.
-SUBJECTS = (tensor_experiment, tensor_arena, tensor_tcp, tensor_shm, tensor_file)
+SUBJECTS = (tensor_experiment, tensor_arena, tensor_tcp, tensor_shm, tensor_file, tensor_scale)
 
 CLAIMS: list[Claim] = [claim for subject in SUBJECTS for claim in subject.CLAIMS]
 

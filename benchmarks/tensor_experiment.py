@@ -80,6 +80,7 @@ SLOTS = _mode("16 slots, registered each time", 16, "transfer")
 BOTH = _mode("16 slots, registered once", 16, "static")
 VECTORED = _mode("16 slots, registered once, 8 pulls a request", 16, "static", entries=8)
 FRESH = _mode("16 slots, fresh memory each time", 16, "fresh")
+GROWN = _mode("16 slots, an arena that grows", 16, "grown")
 MODES = {"static": STATIC, "slots": SLOTS, "both": BOTH, "vectored": VECTORED}
 
 

@@ -13,6 +13,7 @@ from benchmarks import (
     transport_flows,
     transport_gil,
     transport_own,
+    transport_scale,
 )
 from benchmarks.claim import Claim
 
@@ -21,6 +22,7 @@ SUBJECTS = (
     transport_echo,
     transport_flows,
     transport_own,
+    transport_scale,
     transport_gil,
     transport_comm,
     transport_cluster,

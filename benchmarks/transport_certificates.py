@@ -36,7 +36,7 @@ class Certificates:
         """
         openssl = shutil.which("openssl")
         if openssl is None:
-            raise FileNotFoundError("openssl is not on PATH: it makes the certificates")
+            raise FileNotFoundError("no openssl for the certificates: make bench-setup")
         folder = tempfile.mkdtemp(prefix="forebay-bench-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         paths = cls(*(str(Path(folder) / name) for name in ("authority", "chain", "key")))

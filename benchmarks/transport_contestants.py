@@ -104,6 +104,7 @@ def row(
     *,
     unit: str = "requests/s",
     rounds_min: int = 0,
+    long: bool = False,
 ) -> Claim:
     """A claim in requests per second, against the best of the peers."""
     first, *others = peers
@@ -112,6 +113,7 @@ def row(
         higher_is_better=True,
         variants=tuple(others),
         rounds_min=rounds_min,
+        long=long,
     )
 
 
@@ -124,6 +126,7 @@ def echo_row(
     connections: int,
     *,
     rounds_min: int = 0,
+    long: bool = False,
     **options: Option,
 ) -> Claim:
     """A claim about echoes from so many processes with so many connections each."""
@@ -133,4 +136,5 @@ def echo_row(
         [peer.echo(clients, connections, **options) for peer in peers],
         message,
         rounds_min=rounds_min,
+        long=long,
     )

@@ -32,7 +32,7 @@ BATCH_INTERVAL = "2ms"
 class Side:
     """distributed's listeners and comms."""
 
-    def __init__(self, backend: str, loop: str, tls: bool) -> None:
+    def __init__(self, backend: str, loop: str, tls: bool, interval: str) -> None:
         import dask
 
         if backend == "forebay":
@@ -46,6 +46,7 @@ class Side:
 
         self._comm: Any = comm
         self._batched = BatchedSend
+        self._interval = interval
         self._serialized = Serialized
         self._module = MODULES[backend]
         self._loop = loop
@@ -90,7 +91,7 @@ class Side:
 
     def _stream(self, comm: Any) -> Stream:
         """Sending as workers and scheduler do it to each other, with the interval of theirs."""
-        batched = self._batched(interval=BATCH_INTERVAL)
+        batched = self._batched(interval=self._interval)
         begun = False
 
         async def put(messages: list[bytes]) -> None:
@@ -128,6 +129,6 @@ def _frames(message: Any) -> Sequence[Buffer]:
     return frames
 
 
-def make(backend: str, loop: str, tls: bool = False) -> Side:
+def make(backend: str, loop: str, tls: bool = False, interval: str = BATCH_INTERVAL) -> Side:
     """The side: backend "asyncio", "tornado" or ours, "forebay"; loop as `event_loop` names it."""
-    return Side(backend, loop, tls)
+    return Side(backend, loop, tls, interval)

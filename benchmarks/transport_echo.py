@@ -6,7 +6,7 @@ distributed had.
 
 from __future__ import annotations
 
-from benchmarks.claim import Contestant
+from benchmarks.claim import OWN, Claim, Contestant
 from benchmarks.transport_contestants import (
     BULK_ROUNDS,
     DASK,
@@ -25,6 +25,10 @@ from benchmarks.transport_contestants import (
 
 C_EPOLL = Contestant(
     "C epoll, p1c1", "benchmarks.transport_epoll:echoes", "main", TIMES, QUICK, asks=True
+)
+C_LOOKING = Contestant(
+    *("C epoll that looks, p1c1", "benchmarks.transport_epoll:looking_echoes", OWN, TIMES, QUICK),
+    asks=True,
 )
 ZMQ = System("pyzmq", "zmq", {})
 GRPC = System("grpc.aio stream", "grpc", {})
@@ -45,11 +49,20 @@ VS_DASK = [
     echo_row("tcp.1e7.p1c1.vs_dask", FOREBAY, DASK, "1e7", *P1C1, rounds_min=BULK_ROUNDS),
     echo_row("tcp.5x1e6.p1c1.vs_tornado", FOREBAY, TORNADO, "5x1e6", *P1C1),
     echo_row("tcp.1000x100.p1c1.vs_dask", FOREBAY, DASK, "1000x100", *P1C1),
+    # The rest of the original's table and scenes; nothing is promised there.
+    *(
+        echo_row(f"tcp.{size}.p3c4.vs_dask", FOREBAY, DASK, size, *P3C4, long=True)
+        for size in ("1e4", "1e5", "1e7", "5x1e6")
+    ),
 ]
 VS_UVLOOP = [
     echo_row("tcp.1e3.p1c1.vs_uvloop", FOREBAY, [UVLOOP], "1e3", *P1C1),
     echo_row("tcp.1e3.p1c4.vs_uvloop", FOREBAY, [UVLOOP], "1e3", *P1C4),
     echo_row("tcp.1e3.p3c4.vs_uvloop", FOREBAY, [UVLOOP], "1e3", *P3C4),
+    Claim(
+        "transport.tcp.1e3.p3c4.cpu.vs_uvloop",
+        *(FOREBAY.echo(*P3C4), UVLOOP.echo(*P3C4), "1e3/cpu", "us"),
+    ),
     echo_row("tcp.1e3.400conn.vs_uvloop", FOREBAY, [UVLOOP], "1e3", 1, 400),
     *(
         echo_row(f"tcp.{size}.p1c1.vs_uvloop", FOREBAY, [UVLOOP], size, *P1C1)
@@ -58,6 +71,7 @@ VS_UVLOOP = [
 ]
 VS_OTHERS = [
     row("tcp.1e3.p1c1.vs_c_epoll", FOREBAY.echo(*P1C1), [C_EPOLL], "1e3"),
+    row("tcp.1e3.p1c1.vs_c_spinning", FOREBAY.echo(*P1C1), [C_LOOKING], "1e3"),
     row("tcp.1e6.p1c1.vs_c_epoll", FOREBAY.echo(*P1C1), [C_EPOLL], "1e6"),
     echo_row("tcp.1e3.p1c1.vs_zmq", FOREBAY, [ZMQ], "1e3", *P1C1),
     echo_row("tcp.1e3.p1c1.vs_grpc", FOREBAY, [GRPC], "1e3", *P1C1),
@@ -74,6 +88,12 @@ TLS = [
         echo_row(f"tls.{size}.p1c1.vs_dask", FOREBAY_TLS, DASK_TLS, size, *P1C1)
         for size in ("1e5", "1e6", "1e7")
     ),
+    *(
+        echo_row(f"tls.{size}.p3c4.vs_dask", FOREBAY_TLS, DASK_TLS, size, *P3C4, long=True)
+        for size in ("1e4", "1e5", "1e6", "1e7")
+    ),
+    echo_row("tls.1e6.p10c2.vs_dask", FOREBAY_TLS, DASK_TLS, "1e6", 10, 2, long=True),
+    echo_row("tls.1e3.p10c5.vs_dask", FOREBAY_TLS, DASK_TLS, "1e3", 10, 5, long=True),
 ]
 
 CLAIMS = [*VS_DASK, *VS_UVLOOP, *VS_OTHERS, *TLS]

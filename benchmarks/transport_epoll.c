@@ -1,14 +1,16 @@
 /* An echo of framed messages over TCP, by epoll on both sides: what Python could at most reach.
  *
- *   transport_epoll serve                           prints its port
- *   transport_epoll call PORT BYTES WARM_UP SECONDS    prints count, seconds, then each duration
+ *   transport_epoll serve SPIN_US                         prints its port
+ *   transport_epoll call PORT BYTES WARM_UP SECONDS SPIN_US  prints count, seconds, each duration
  *
+ * An end that finds nothing looks again for SPIN_US and lets others run in between, then it sleeps.
  * A message has our header: 24 bytes, 8 more for the length of its one frame, the frame.
  * It is answered once it has come whole. Each side keeps one buffer and has one connection.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,8 @@ struct end {
     char *buffer;
     size_t room;
 };
+
+static int64_t spin_ns;
 
 static void fail(const char *what) {
     perror(what);
@@ -48,6 +52,12 @@ static struct end make_end(int socket) {
 
 static void wait_for(struct end *end) {
     struct epoll_event event;
+    for (int64_t until = spin_ns ? now() + spin_ns : 0; spin_ns && now() < until;) {
+        sched_yield();
+        int found = epoll_wait(end->epoll, &event, 1, 0);
+        if (found < 0 && errno != EINTR) fail("epoll_wait");
+        if (found > 0) return;
+    }
     if (epoll_wait(end->epoll, &event, 1, -1) < 0 && errno != EINTR) fail("epoll_wait");
 }
 
@@ -144,10 +154,11 @@ static int call(int port, uint64_t frame, double warm_up_s, double seconds) {
 }
 
 int main(int count, char **arguments) {
-    if (count == 2 && !strcmp(arguments[1], "serve")) serve();
-    if (count == 6 && !strcmp(arguments[1], "call"))
+    if (count > 2) spin_ns = atoll(arguments[count - 1]) * 1000;
+    if (count == 3 && !strcmp(arguments[1], "serve")) serve();
+    if (count == 7 && !strcmp(arguments[1], "call"))
         return call(atoi(arguments[2]), strtoull(arguments[3], NULL, 10), atof(arguments[4]),
                     atof(arguments[5]));
-    fprintf(stderr, "usage: serve | call PORT BYTES WARM_UP SECONDS\n");
+    fprintf(stderr, "usage: serve SPIN_US | call PORT BYTES WARM_UP SECONDS SPIN_US\n");
     return 2;
 }

@@ -1,4 +1,4 @@
-"""The ceiling: the same echo in C, by epoll on both sides."""
+"""The ceiling: the same echo in C, by epoll on both sides; sleeping at once, or looking before."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from benchmarks import look
 from benchmarks.stopwatch import Figures, summary
 from benchmarks.transport_message import Shape
 from benchmarks.transport_round import US, shapes
@@ -14,28 +15,33 @@ from benchmarks.transport_round import US, shapes
 SOURCE = Path(__file__).with_suffix(".c")
 
 
-def echoes(*, wanted: list[str], seconds: float, warm_up_s: float) -> Figures:
+def looking_echoes(*, wanted: list[str], seconds: float, warm_up_s: float) -> Figures:
+    """The same, each end looking as long as ours does before it sleeps."""
+    return echoes(wanted=wanted, seconds=seconds, warm_up_s=warm_up_s, spin_us=look.spin_us())
+
+
+def echoes(*, wanted: list[str], seconds: float, warm_up_s: float, spin_us: int = 0) -> Figures:
     """Echoes of every message in `wanted`, one connection, one request in flight."""
     compiler = shutil.which("cc")
     if compiler is None:
-        raise FileNotFoundError("no C compiler: cc is not on PATH")
+        raise FileNotFoundError("no C compiler: apt-get install gcc")
     figures: Figures = {}
     with tempfile.TemporaryDirectory(prefix="forebay-bench-") as folder:
         program = str(Path(folder) / "epoll")
         flags = ("-O2", "-Wall", "-Wextra", "-Werror")
         subprocess.run([compiler, *flags, "-o", program, str(SOURCE)], check=True)
         for name in shapes(wanted):
-            figures |= _exchange(program, name, seconds=seconds, warm_up_s=warm_up_s)
+            figures |= _exchange(program, name, str(warm_up_s), str(seconds), str(spin_us))
     return figures
 
 
-def _exchange(program: str, name: str, *, seconds: float, warm_up_s: float) -> Figures:
-    with subprocess.Popen([program, "serve"], stdout=subprocess.PIPE, text=True) as server:
+def _exchange(program: str, name: str, warm_up_s: str, seconds: str, spin_us: str) -> Figures:
+    with subprocess.Popen([program, "serve", spin_us], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
         size = str(Shape.parse(name).frame_bytes)
         client = subprocess.run(
-            [program, "call", port, size, str(warm_up_s), str(seconds)],
+            [program, "call", port, size, warm_up_s, seconds, spin_us],
             stdout=subprocess.PIPE,
             text=True,
             check=True,

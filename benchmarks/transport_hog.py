@@ -14,18 +14,26 @@ class Hog:
     """Counts in Python without an end; the count is in memory that every process of a round sees.
 
     Make it before the processes are forked.
+
+    Args:
+        hold_s: how long it counts without giving up the GIL by itself.
+        release_s: how long it sleeps in between.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hold_s: float = HOLD_S, release_s: float = 0.0) -> None:
+        self._hold_s = hold_s
+        self._release_s = release_s
         self._count = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
 
     def spin(self) -> None:
         """Count, as the experiment with `--gil-hold-time` did: look at the clock, add one."""
         count, clock = self._count, time.perf_counter
         while True:
-            until = clock() + HOLD_S
+            until = clock() + self._hold_s
             while clock() < until:
                 count[0] += 1
+            if self._release_s:
+                time.sleep(self._release_s)
 
     def start_thread(self, _: Connection) -> None:
         """Spin in a thread of this process."""

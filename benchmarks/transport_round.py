@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import processes
 from benchmarks.stopwatch import Figures, summary
-from benchmarks.transport_hog import Hog
+from benchmarks.transport_hog import HOLD_S, Hog
 from benchmarks.transport_message import Shape
 from benchmarks.transport_processes import Child, Children, call, serve
 from benchmarks.transport_side import Link, side
@@ -102,6 +102,8 @@ def echoes(
     seconds: float,
     warm_up_s: float,
     hog: str = "",
+    hold_s: float = HOLD_S,
+    release_s: float = 0.0,
     **options: Any,
 ) -> Figures:
     """Echoes of every message in `wanted`, from so many processes with so many connections each.
@@ -110,7 +112,7 @@ def echoes(
     `kept` is then the share of its speed that it keeps, compared with an idle server.
     """
     contestant = side(name, options)
-    spinner = Hog() if hog else None
+    spinner = Hog(hold_s, release_s) if hog else None
     figures: Figures = {}
     with Children() as children:
         inside = spinner.start_thread if spinner and hog == "inside" else nothing

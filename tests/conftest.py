@@ -18,6 +18,7 @@ from forebay import _core
 from forebay.errors import DeadlineError
 from forebay.rpc._reader import reader
 from tests.leak_guard import Holdings
+from tests.skip_list import SkipList
 
 # Before anything imports numpy: its thread pool would look like leaked threads.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -26,6 +27,12 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 # A shell that starts the tests in the background ignores Ctrl-C for them, and for every child.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hold skips to their list, in the process that reports to the user."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SkipList())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

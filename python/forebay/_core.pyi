@@ -1493,17 +1493,17 @@ def run_keeper(control: int, page: int, client: int, scratch: str | PathLike[str
         scratch: the directory under which services get their own.
     """
 
-def record_checksums(records: _HasBuffer, record_bytes: int, stride_bytes: int) -> bytes:
-    """The CRC-32C of each record of a run of records, as one little-endian u32 each.
+def record_checksums(
+    records: _HasBuffer, record_bytes: int, stride_bytes: int, numbers: _HasBuffer | None = None
+) -> bytes:
+    """The CRC-32C of each whole record of a run of records, as one little-endian u32 each.
 
     Args:
         records: any contiguous buffer; nobody writes it meanwhile.
         record_bytes: of each record, without what follows it, 1 or more.
         stride_bytes: from the start of one to the start of the next, at least `record_bytes`.
-
-    Returns:
-        Four bytes for each whole record, in their order.
+        numbers: as little-endian i8[n] or u8[n], one for each record, summed behind its bytes.
 
     Raises:
-        ConfigError: a record is empty or longer than the stride.
+        ConfigError: a record is empty or longer than the stride, or has no number.
     """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 15
+DEADLINE_S = 30
 
 CALL = """
 import importlib, sys
@@ -17,10 +17,16 @@ getattr(importlib.import_module(module), name)(*arguments)
 """
 
 
-def alone(act: Callable[..., None], *arguments: object) -> None:
-    """Call it with its arguments as text, and fail with what it wrote if it fails."""
+def alone(act: Callable[..., None], *arguments: object, prefix: Sequence[str] = ()) -> None:
+    """Call it with its arguments as text, and fail with what it wrote if it fails.
+
+    Args:
+        act: a function at the top of a test module.
+        arguments: as text.
+        prefix: of the command, such as `unshare`.
+    """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", CALL, *command(act), *map(str, arguments)],
+        [*prefix, sys.executable, "-W", "error", "-c", CALL, *command(act), *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,

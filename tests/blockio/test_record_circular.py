@@ -122,7 +122,7 @@ def test_a_group_that_is_being_written_is_outside_of_the_window(
             raw.write(b"half of a record")
         if torn:
             raw.seek(4096 * (1 + sequence % 2))
-            raw.write(b"half of a commit")
+            raw.write(b"half of a commit" * 256)
     with RecordFile(path) as file:
         records = everything(file)
         assert len(records) == capacity

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from forebay.blockio._record_commit import Commit, decode, encode, offset_of, read_commit
+from forebay.blockio._record_commit import Commit, decode, encode, offset_of
 from forebay.blockio._record_file import RecordFile
-from forebay.blockio._record_layout import BLOCK_BYTES, DATA_OFFSET
+from forebay.blockio._record_layout import BLOCK_BYTES
 from forebay.errors import BlockError, BrokenError, ConfigError
+from tests.blockio.alone import alone
 from tests.blockio.record_files import PLAIN, everything, numbered, whole
 
 pytestmark = pytest.mark.usefixtures("default_of_the_test")
@@ -49,38 +51,21 @@ def test_a_flipped_byte_of_the_header_is_told(path: str, offset: int, mode: str)
         RecordFile(path, mode=mode)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("offset", [0, 9, 17, 600, BLOCK_BYTES - 2])
-def test_a_torn_commit_leaves_the_one_before(path: str, offset: int) -> None:
-    """A machine that dies while a commit is written loses that commit and nothing else."""
-    with open(path, "rb") as file:
-        newest = read_commit(file.fileno(), path)
-    assert newest == Commit(3, 30)
-    flip(path, offset_of(newest.sequence) + offset)
-    with RecordFile(path) as reader:
-        assert reader.appended == 10
-        assert whole(everything(reader))
-    with RecordFile(path, mode="a") as file:
-        assert os.path.getsize(path) == DATA_OFFSET + 10 * file.layout.stride_bytes
-        file.append(numbered(10, 5))
-        assert everything(file)["number"].tolist() == list(range(15))
-    with RecordFile(path, mode="a") as file:
-        assert len(file) == 15
-
-
 def test_two_wrong_commits_are_told(path: str) -> None:
     """An empty buffer would look like a new one, and be written over."""
     for place in (0, 1):
-        flip(path, offset_of(place) + 20)
+        for copy in (0, BLOCK_BYTES // 2):
+            flip(path, offset_of(place) + copy + 20)
     for mode in ("r", "a"):
         with pytest.raises(BrokenError, match="both commit blocks are wrong; restore it"):
             RecordFile(path, mode=mode)
 
 
 def test_a_commit_in_the_wrong_place_does_not_count() -> None:
-    """A block that the disk wrote somewhere else is sealed all the same."""
-    assert decode(encode(Commit(4, 7)), 0) == Commit(4, 7)
-    assert decode(encode(Commit(4, 7)), 1) is None
-    assert decode(encode(Commit(4, 7))[:-1], 0) is None
+    """A block that the disk wrote somewhere else is right all the same."""
+    assert decode(encode(Commit(4, 7)), 0) == (Commit(4, 7), 0, False)
+    assert decode(encode(Commit(4, 7)), 1) == (None, 2, False)
+    assert decode(encode(Commit(4, 7))[: BLOCK_BYTES // 2 + 27], 0) == (Commit(4, 7), 1, False)
 
 
 @pytest.mark.parametrize("within", [0, 50, 111, 112, 115])
@@ -156,17 +141,49 @@ def test_a_full_disk_fails_that_append_alone(path: str) -> None:
         assert everything(file)["number"].tolist() == list(range(60))
 
 
-def test_after_a_failed_sync_the_file_takes_no_more(path: str) -> None:
+def make_without_room(limit: str, directory: str) -> None:
+    """Make a file where no more than its first two blocks can be written."""
+    if limit == "RLIMIT_FSIZE":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+    else:
+        small = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", directory]
+        subprocess.run(small, check=True)
+    reason = {"RLIMIT_FSIZE": errno.EFBIG, "tmpfs": errno.ENOSPC}[limit]
+    with pytest.raises(OSError, match=os.strerror(reason)) as told:
+        RecordFile(f"{directory}/new.fbr", PLAIN, mode="a")
+    assert told.value.errno == reason
+    assert os.listdir(directory) == []
+
+
+@pytest.mark.parametrize("limit", ["RLIMIT_FSIZE", "tmpfs"])
+def test_a_file_that_cannot_be_written_whole_does_not_appear(tmp_path: Path, limit: str) -> None:
+    """Half of one stood under its name, damaged for ever, and the next start found it."""
+    prefix = () if limit == "RLIMIT_FSIZE" else ("unshare", "--user", "--map-root-user", "--mount")
+    if prefix and subprocess.run([*prefix, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no user namespaces: sysctl kernel.unprivileged_userns_clone=1")
+    alone(make_without_room, limit, tmp_path, prefix=prefix)
+
+
+def test_after_a_failed_sync_the_file_takes_no_more(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kernel forgets the pages that it could not write, and the next sync would succeed."""
     with RecordFile(path, mode="a") as file:
-        descriptor = file._file.fileno()
+        descriptor, sync = file._file.fileno(), os.fdatasync
         kept = os.dup(descriptor)
-        null = os.open("/dev/null", os.O_WRONLY)  # takes every write, and cannot be synced
-        os.dup2(null, descriptor)
-        os.close(null)
+
+        def sync_another(synced: int) -> None:
+            """What cannot be synced is in the file's place when the records are written."""
+            null = os.open("/dev/null", os.O_WRONLY)
+            os.dup2(null, descriptor)
+            os.close(null)
+            sync(synced)
+
+        monkeypatch.setattr(os, "fdatasync", sync_another)
         with pytest.raises(BlockError, match="whether it is on the disk is unknown") as told:
             file.append(numbered(30, 5))
         assert told.value.errno == errno.EINVAL
+        monkeypatch.undo()
         os.dup2(kept, descriptor)
         os.close(kept)
         with pytest.raises(BrokenError, match="takes no more appends since a sync failed"):

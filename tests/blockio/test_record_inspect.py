@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from forebay.blockio import RecordFile
+from forebay.blockio._record_commit import Commit, encode, offset_of
 from forebay.blockio._record_inspect import VERIFY_BYTES
 from forebay.cli import main
 from tests.blockio.record_files import PLAIN, numbered
@@ -78,18 +79,36 @@ def test_verify_goes_through_files_of_any_size(tmp_path: Path, capsys: Capture) 
     assert (found["verified"], found["damaged"]) == (n, [])
 
 
-def test_a_file_that_a_crash_left_is_no_failure(path: Path, capsys: Capture) -> None:
-    """A torn commit block is repaired by the next append; the other one counts."""
+def test_a_damaged_copy_of_a_commit_is_shown(path: Path, capsys: Capture) -> None:
+    """It costs nothing yet, and says that the disk loses bits."""
     before = told(capsys, path)["commits"]
-    torn = max((0, 1), key=lambda place: before[place]["sequence"])
+    newest = max((0, 1), key=lambda place: before[place]["sequence"])
     with open(path, "r+b") as raw:
-        raw.seek(4096 * (1 + torn) + 9)
+        raw.seek(4096 * (1 + newest) + 9)
         raw.write(b"torn")
-    found = told(capsys, path)
-    assert found["commits"][torn] is None
-    assert found["appended"] == before[1 - torn]["appended"] < 300
+    found = told(capsys, path, code=1)
+    assert found["commits"][newest] == before[newest] | {"damaged_copies": 1}
+    assert found["appended"] == 300
+    assert main(["records", "inspect", str(path)]) == 1
+    assert "300 records (one of two copies is damaged; opening" in capsys.readouterr().out
+    assert told(capsys, path, "--verify", code=1)["damaged"] == []
+
+
+def test_a_torn_commit_is_no_failure(path: Path, capsys: Capture) -> None:
+    """A crash leaves it; the newer copy counts, and opening for appends completes it."""
+    commit = max(Commit(c["sequence"], c["appended"]) for c in told(capsys, path)["commits"])
+    torn = Commit(commit.sequence + 1, commit.appended)
+    with open(path, "r+b") as raw:
+        raw.seek(offset_of(torn.sequence))
+        raw.write(encode(torn)[:512])
+    assert told(capsys, path)["commits"][torn.sequence % 2] == {
+        "sequence": torn.sequence,
+        "appended": 300,
+        "damaged_copies": 0,
+        "torn": True,
+    }
     assert main(["records", "inspect", str(path)]) == 0
-    assert "torn or damaged" in capsys.readouterr().out
+    assert "300 records (torn by a crash)" in capsys.readouterr().out
 
 
 def test_damage_and_mistakes_have_exit_codes(path: Path, tmp_path: Path, capsys: Capture) -> None:

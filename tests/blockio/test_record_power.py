@@ -1,7 +1,8 @@
 """Power loss: whatever sectors of the writes since the last sync reached the disk, a clean prefix.
 
 No machine is switched off. What an appender writes and syncs is written down while it happens, and
-images of the disk are made of it: with everything up to a sync, and any sectors of what came after.
+images of the disk are made of it: with everything up to a sync, and any sectors of what came after;
+half of them have a damaged copy of a commit besides.
 FOREBAY_RECORD_SEED repeats a run.
 """
 
@@ -66,6 +67,14 @@ def disk_after(start: bytes, events: list[Event], chance: random.Random) -> byte
     return bytes(disk)
 
 
+def damaged_copy(image: bytes, chance: random.Random) -> bytes:
+    """The image with a flipped bit in one of the four copies of commits."""
+    disk = bytearray(image)
+    copy = chance.choice([4096, 6144, 8192, 10240])
+    disk[copy + chance.randrange(28)] ^= 1 << chance.randrange(8)
+    return bytes(disk)
+
+
 @pytest.mark.parametrize("capacity", [None, 1, 30])
 @pytest.mark.parametrize("dtype", [PLAIN, PADDED], ids=["packed", "padded"])
 def test_any_sectors_of_unsynced_writes_leave_a_clean_prefix(
@@ -83,7 +92,8 @@ def test_any_sectors_of_unsynced_writes_leave_a_clean_prefix(
     happened = list(events)
     for _ in range(LOSSES):
         moment = chance.randrange(len(happened) + 1)
-        lost.write_bytes(disk_after(start, happened[:moment], chance))
+        image = disk_after(start, happened[:moment], chance)
+        lost.write_bytes(damaged_copy(image, chance) if chance.random() < 0.5 else image)
         least = max(appended for when, appended in acknowledged if when <= moment)
         with RecordFile(lost, mode="a") as file:
             assert file.appended >= least, SEED

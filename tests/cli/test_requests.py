@@ -267,10 +267,12 @@ def test_why_prints_the_numbers_and_the_next_step(forebay: Forebay) -> None:
 def test_cancel_and_retry_say_what_came_of_it(forebay: Forebay) -> None:
     """For each request."""
     forebay("submit", "hold")
+    refused = forebay("retry", "@last")
+    assert refused.code == 1
+    assert refused.out.startswith("000000000001 not queued: request 000000000001 has not ended")
     assert forebay("cancel", "@last") == (0, "000000000001 is being interrupted\n", "")
     assert forebay("cancel", "@last").out == "000000000001 has ended already\n"
-    done = forebay("retry", "@last")
-    assert (done.code, done.out) == (1, "000000000001 not queued: it succeeded\n")
+    assert forebay("retry", "@last") == (0, "000000000001 queued\n", "")
     assert forebay("retry").code == 2
     assert forebay("retry", "--dead") == (0, "", "")
 

@@ -287,7 +287,15 @@ class Peer:
         return "asked"
 
     def do_retry(self, ids: list[str]) -> Any:
-        return [{"id": one, "refused": "it succeeded"} for one in ids]
+        return [{"id": one} | self.queued_again(one) for one in ids]
+
+    def queued_again(self, id_: str) -> dict[str, str]:
+        refusals = {
+            "running": f"request {id_} has not ended; wait for it, or cancel it",
+            "succeeded": f"request {id_} succeeded; to run it once more, submit it again",
+        }
+        refusal = refusals.get(self.requests.known[id_]["status"])
+        return {"refused": refusal} if refusal else {"status": "queued"}
 
     def do_manifest(self) -> Any:
         return MANIFEST

@@ -258,9 +258,13 @@ def test_a_request_is_cancelled(client: Client) -> None:
 def test_a_retry_that_is_refused_says_why(client: Client) -> None:
     """A request that succeeded is not run again."""
     request = client.submit("echo")
-    with pytest.raises(ConfigError, match=f"not queued again: {request.id}: it succeeded"):
+    with pytest.raises(
+        ConfigError, match=f"not queued again: {request.id}: request {request.id} succeeded"
+    ):
         request.retry()
-    with pytest.raises(ConfigError, match=f"not queued again: {request.id}: it succeeded"):
+    with pytest.raises(
+        ConfigError, match=f"not queued again: {request.id}: request {request.id} succeeded"
+    ):
         client.retry(request.id)  # one alone
 
 

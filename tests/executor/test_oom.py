@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.executor_cgroup import Cgroup, cgroup
 from forebay.executor._oom import OomWitness
-
-GROUPS = Path("/sys/fs/cgroup/memory")
 
 
 @pytest.mark.parametrize(
@@ -51,19 +50,16 @@ def test_where_the_kernel_tells_nothing_nothing_is_claimed(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def small_group() -> Iterator[Path]:
-    """A memory cgroup of 60 MB, of the first version."""
-    path = GROUPS / f"forebay-test-{os.getpid()}"
+def small_group() -> Iterator[Cgroup]:
+    """A control group of 60 MB, of the version that this machine has."""
     try:
-        path.mkdir()
-        (path / "memory.limit_in_bytes").write_text(str(60_000_000))
-    except OSError as error:
-        pytest.skip(f"no memory cgroup can be made here: {error.strerror}")
-    yield path
-    path.rmdir()
+        with cgroup(60_000_000, cores=4.0) as made:
+            yield made
+    except PermissionError as error:
+        pytest.skip(str(error))
 
 
-def test_a_real_kill_is_told_from_anybody_elses(small_group: Path) -> None:
+def test_a_real_kill_is_told_from_anybody_elses(small_group: Cgroup) -> None:
     """The counter has grown when the death is known."""
     code = """
 import os, signal, subprocess, sys
@@ -76,7 +72,7 @@ for code in (greedy, "import os; os.kill(os.getpid(), 9)", greedy):
     print(ended, witness.was_killed(), flush=True)
 """
     told = subprocess.run(
-        [sys.executable, "-c", code, str(small_group)],
+        [sys.executable, "-c", code, str(small_group.memory)],
         stdout=subprocess.PIPE,
         text=True,
         timeout=50,

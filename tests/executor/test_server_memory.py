@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from benchmarks.executor_cgroup import Cgroup, cgroup
 from tests.executor.serving import RefusedError, Serving, until
 
-GROUPS = Path("/sys/fs/cgroup/memory")
 LIMIT = 400_000_000
 
 APP = """
@@ -32,31 +31,19 @@ def eat(mb: int, seconds: float = 0.0) -> int:
 
 
 @pytest.fixture
-def group() -> Iterator[Path]:
-    """A memory cgroup of the first version."""
-    path = GROUPS / f"forebay-server-{os.getpid()}"
+def group() -> Iterator[Cgroup]:
+    """A control group of this size, of the version that this machine has."""
     try:
-        path.mkdir()
-        (path / "memory.limit_in_bytes").write_text(str(LIMIT))
-    except OSError as error:
-        pytest.skip(f"no memory cgroup can be made here: {error.strerror}")
-    yield path
-    until(lambda: not (path / "cgroup.procs").read_text())
-    path.rmdir()
+        with cgroup(LIMIT, cores=4.0) as made:
+            yield made
+            until(lambda: not (made.memory / "cgroup.procs").read_text())
+    except PermissionError as error:
+        pytest.skip(str(error))
 
 
-def kills(group: Path) -> int:
-    """How often the kernel has ended a process of the cgroup."""
-    for line in (group / "memory.oom_control").read_text().splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill":
-            return int(value)
-    return 0
-
-
-def test_what_does_not_fit_waits_with_a_reason(tmp_path: Path, group: Path) -> None:
+def test_what_does_not_fit_waits_with_a_reason(tmp_path: Path, group: Cgroup) -> None:
     """Twelve requests of 60 MB in 400 MB: all end well, without a kill."""
-    with Serving(tmp_path, APP, group=group) as serving, serving.caller() as caller:
+    with Serving(tmp_path, APP, group=group.memory) as serving, serving.caller() as caller:
         assert caller.ask("info")["figures"]["memory_limit_bytes"] <= LIMIT
         ids = [caller.submit("eat", mb=60, seconds=0.2) for _ in range(12)]
         reasons = set()
@@ -66,12 +53,12 @@ def test_what_does_not_fit_waits_with_a_reason(tmp_path: Path, group: Path) -> N
                 reasons.add(told["reason"].partition(":")[0])
         assert reasons == {"waiting"}
         assert [caller.wait(id) for id in ids] == [60] * 12
-        assert kills(group) == 0
+        assert group.kills() == 0
 
 
-def test_forced_overruns_are_named_and_cost_only_themselves(tmp_path: Path, group: Path) -> None:
+def test_forced_overruns_are_named_and_cost_only_themselves(tmp_path: Path, group: Cgroup) -> None:
     """The server is never the victim, and "signal 9" is not all that one is told."""
-    with Serving(tmp_path, APP, group=group) as serving, serving.caller() as caller:
+    with Serving(tmp_path, APP, group=group.memory) as serving, serving.caller() as caller:
         for _ in range(5):
             id = caller.submit("eat", mb=900)
             with pytest.raises(RefusedError) as caught:

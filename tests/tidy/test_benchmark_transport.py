@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from benchmarks import table, transport_epoll, transport_gil_table
 from benchmarks.claim import Contestant
 from benchmarks.harness import Series
+from benchmarks.stopwatch import Figures
 from benchmarks.transport_message import Shape
 from tests.tidy.tree import ROOT
 
@@ -143,9 +145,12 @@ def test_a_client_does_not_wait_for_a_server_that_failed():
 
 
 @pytest.mark.needs("cc")
-def test_the_ceiling_in_c_compiles_without_a_warning_and_answers():
+@pytest.mark.parametrize("echoes", [transport_epoll.echoes, transport_epoll.looking_echoes])
+def test_the_ceiling_in_c_compiles_without_a_warning_and_answers(
+    echoes: Callable[..., Figures],
+):
     """What ours is held against as the most that could be had does run."""
-    figures = transport_epoll.echoes(wanted=["1e3/rate", "1e6/p50"], seconds=0.05, warm_up_s=0.01)
+    figures = echoes(wanted=["1e3/rate", "1e6/p50"], seconds=0.05, warm_up_s=0.01)
     assert sorted(figures) == ["1e3/p50", "1e3/p99", "1e3/rate", "1e6/p50", "1e6/p99", "1e6/rate"]
     assert all(value > 0 for value in figures.values())
 
@@ -178,3 +183,20 @@ def test_the_table_of_the_gil_experiment_has_every_cell_once():
     head, _, first, *_ = transport_gil_table.markdown(series).splitlines()
     assert head == "|  | 1 client | 6 clients | 1, TLS | 6, TLS |"
     assert first.startswith("| forebay, its loop | skipped: x | 1,234/s, 50% |")
+
+
+BESIDE_IDLE = """
+from benchmarks import transport_scale
+figures = transport_scale.echoes_beside_idle(
+    wanted=["1e3/rate"], name="forebay", busy=2, idle=6, seconds=0.05, warm_up_s=0.01
+)
+print(sorted(name for name, value in figures.items() if value > 0))
+"""
+
+
+def test_echoes_beside_idle_connections_are_those_of_the_busy_ones():
+    """What grows with connections that nobody uses is measured, and nothing else."""
+    result = run(BESIDE_IDLE)
+    assert result.returncode == 0, result.stderr
+    names = ("cpu", "memory_mb", "p50", "p99", "rate")
+    assert result.stdout.splitlines() == [str([f"1e3/{name}" for name in names])]

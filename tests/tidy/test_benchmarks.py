@@ -6,12 +6,15 @@ import importlib
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import harness
 from benchmarks.claim import Claim, Contestant
+from benchmarks.runner import ContestantError, run_round
 from tests.tidy.tree import ROOT
 
 OURS = Contestant("ours", "module:ours")
@@ -58,6 +61,45 @@ def test_every_claim_carries_its_systems_name_and_runs_functions_that_exist(syst
     for contestant in harness.contestants(claims):
         module, _, function = contestant.function.partition(":")
         assert callable(getattr(importlib.import_module(module), function))
+
+
+def pinned(packages: list[str]) -> dict[str, str]:
+    """Versions of those packages whose version is fixed."""
+    return dict(package.split("==", 1) for package in packages if "==" in package)
+
+
+def test_bench_setup_installs_what_ours_needs_in_the_versions_of_the_peers(tmp_path: Path):
+    """After `make demo`, rows on uvloop and the small node are measured too, against equals."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    peers = tomllib.loads((ROOT / "benchmarks/peers.toml").read_text())
+    ours = pinned(project["dependency-groups"]["bench"])
+    assert ours.keys() >= {"uvloop", "scikit-learn", "scipy"}
+    for environment in peers.values():
+        theirs = pinned(environment["packages"])
+        assert {name: ours[name] for name in ours.keys() & theirs.keys()}.items() <= theirs.items()
+    stamp = tmp_path / "stamps/group-bench"
+    assert str(stamp) in planned("bench-setup", tmp_path)
+    groups = [
+        line.split()[-1] for line in planned(str(stamp), tmp_path).splitlines() if "--group" in line
+    ]
+    assert groups == ["build", "demo", "bench"]
+
+
+def planned(target: str, environment: Path) -> str:
+    """What make would do for a target with an environment that is not there yet."""
+    command = ["make", "--dry-run", target, f"VENV={environment}", f"PYTHON={sys.executable}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def lacking() -> dict[str, float]:
+    """A contestant whose environment lacks what it imports."""
+    return {"mean": float(bool(importlib.import_module("no_such_peer")))}
+
+
+def test_a_row_that_a_missing_package_skips_says_what_to_type():
+    """Nobody looks for the environment that a contestant was to run in."""
+    with pytest.raises(ContestantError, match=r"No module named 'no_such_peer': make bench-setup$"):
+        run_round(Contestant("lacking", f"{__name__}:lacking"), quick=True)
 
 
 def stray(reason: int) -> dict[str, float]:

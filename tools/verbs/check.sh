@@ -26,8 +26,9 @@ can_run() {
     command -v rdma >/dev/null || skip "no rdma program: Debian's package iproute2 has it"
     case $(ldconfig -p) in
     *libibverbs.so.1*) ;;
-    *) skip "no libibverbs.so.1: Debian's packages libibverbs1 and ibverbs-providers have it" ;;
+    *) skip "no libibverbs.so.1: Debian's package libibverbs1 has it" ;;
     esac
+    [ -e /etc/libibverbs.d/rxe.driver ] || skip "libibverbs has no provider for Soft-RoCE (no /etc/libibverbs.d/rxe.driver): Debian's package ibverbs-providers has it"
 }
 
 can_trace() {

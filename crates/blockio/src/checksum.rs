@@ -38,8 +38,12 @@ const fn tables() -> [[u32; 256]; 8] {
 
 /// The CRC-32C of `bytes`. Cost: about 0.7 nanoseconds a byte.
 pub fn crc32c(bytes: &[u8]) -> u32 {
+    !continued(!0, bytes)
+}
+
+/// The sum of what was summed before and of `bytes`, neither begun nor ended.
+fn continued(mut sum: u32, bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<8>();
-    let mut sum = !0;
     for word in words {
         let word = (u64::from_le_bytes(*word) ^ u64::from(sum)).to_le_bytes();
         sum = 0;
@@ -50,19 +54,22 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     for byte in rest {
         sum = (sum >> 8) ^ TABLES[0][usize::from(sum.to_le_bytes()[0] ^ byte)];
     }
-    !sum
+    sum
 }
 
 /// The CRC-32C of each record, where one begins every `stride_bytes`. What follows the last whole record is left out.
 ///
+/// With `numbers`, a record's number is summed behind its bytes, so a record in the wrong place has a wrong sum.
+///
 /// # Errors
 ///
-/// [`Error::Config`] where a record is empty or longer than the stride.
-pub fn record_checksums(
-    bytes: &[u8],
+/// [`Error::Config`] where a record is empty or longer than the stride, or where there are fewer numbers than records.
+pub fn record_checksums<'a>(
+    bytes: &'a [u8],
     record_bytes: usize,
     stride_bytes: usize,
-) -> Result<impl Iterator<Item = u32>, Error> {
+    numbers: Option<&'a [[u8; 8]]>,
+) -> Result<impl Iterator<Item = u32> + 'a, Error> {
     if record_bytes == 0 || record_bytes > stride_bytes {
         return Err(Error::Config {
             setting: "record_bytes",
@@ -70,8 +77,22 @@ pub fn record_checksums(
             advice: "it must be 1 or more, and at most stride_bytes",
         });
     }
-    let strides = bytes.chunks(stride_bytes);
-    Ok(strides.filter_map(move |stride| stride.get(..record_bytes).map(crc32c)))
+    let records =
+        bytes.len() / stride_bytes + usize::from(bytes.len() % stride_bytes >= record_bytes);
+    if let Some(numbers) = numbers
+        && numbers.len() < records
+    {
+        return Err(Error::Config {
+            setting: "numbers",
+            value: numbers.len() as u64,
+            advice: "there must be one for each record",
+        });
+    }
+    let strides = bytes.chunks(stride_bytes).take(records);
+    Ok(strides.enumerate().map(move |(index, stride)| {
+        let sum = continued(!0, &stride[..record_bytes]);
+        !numbers.map_or(sum, |numbers| continued(sum, &numbers[index]))
+    }))
 }
 
 #[cfg(test)]
@@ -112,7 +133,7 @@ mod tests {
     #[test]
     fn each_record_is_summed_without_its_padding() {
         let sums = |bytes: &[u8]| -> Vec<u32> {
-            record_checksums(bytes, 3, 5)
+            record_checksums(bytes, 3, 5, None)
                 .expect("3 of 5 bytes are a record")
                 .collect()
         };
@@ -122,10 +143,22 @@ mod tests {
         assert_eq!(sums(b"abc__ab"), [first]); // no whole record
     }
 
+    /// A record that was read from where another one belongs must not look right.
+    #[test]
+    fn a_number_is_summed_behind_its_record() {
+        let numbers = [7_u64.to_le_bytes(), (7_u64 + (1 << 40)).to_le_bytes()];
+        let sums: Vec<u32> = record_checksums(b"abc__abc", 3, 5, Some(&numbers))
+            .expect("a number for each")
+            .collect();
+        let first = crc32c(b"abc\x07\0\0\0\0\0\0\0");
+        assert_eq!(sums, [first, crc32c(b"abc\x07\0\0\0\0\x01\0\0")]);
+        assert!(record_checksums(b"abc__abc", 3, 5, Some(&numbers[..1])).is_err());
+    }
+
     #[test]
     fn a_record_that_fits_no_stride_is_refused() {
         for (record, stride) in [(0, 5), (6, 5), (1, 0)] {
-            assert!(record_checksums(b"abc", record, stride).is_err());
+            assert!(record_checksums(b"abc", record, stride, None).is_err());
         }
     }
 }

@@ -5,6 +5,8 @@
 
 #[path = "simulation/chance.rs"]
 mod chance;
+#[path = "../../transport/tests/counted/mod.rs"]
+mod counted;
 #[path = "simulation/disk.rs"]
 mod disk;
 #[path = "simulation/drawn.rs"]
@@ -35,6 +37,7 @@ fn simulate(seeds: std::ops::Range<u64>, planted: Planted) -> Result<(), String>
 }
 
 fn held(seeds: std::ops::Range<u64>) {
+    let _watch = counted::Watch;
     if let Err(broken) = simulate(seeds, Planted::Nothing) {
         panic!("{broken}");
     }

@@ -10,6 +10,8 @@
 //! - [`confine`]: what a service may use, and how it is held to it.
 //! - [`wire`], [`channel`]: what client, keeper and template say to each other.
 
+#![cfg(not(loom))] // `tests/loom.rs` includes what it checks
+
 pub mod channel;
 pub mod client;
 pub mod clock;
@@ -21,6 +23,7 @@ pub mod lender;
 pub mod limit;
 pub mod machine;
 pub mod readiness;
+mod sync;
 pub mod sys;
 pub mod template;
 pub mod wire;

@@ -18,7 +18,7 @@
 //!   (one that is kept is not),
 //!   unless a settling service of the key is about to become free, one for each who waits so;
 //! - first come, first served: a newcomer overtakes, whatever key each wants, only those who chose to wait for a
-//!   settling service rather than take what there is.
+//!   settling service rather than take what there is, and those for whom kept services make no room.
 
 mod place;
 
@@ -415,14 +415,32 @@ impl Machine {
         Some(())
     }
 
+    /// Whether a service is idle that makes no room.
+    fn has_kept_idle(&self) -> bool {
+        let mut kinds = self.keys.values();
+        kinds.any(|kind| kind.kept && !kind.idle.is_empty())
+    }
+
     /// Grant what can be granted, in the order of asking.
     ///
     /// The patient leave room alone and are passed over, as long as there is a settling service for each of them.
     fn serve(&mut self, actions: &mut Vec<Action>) {
         let mut expected: BTreeMap<Key, usize> = BTreeMap::new();
         let mut place = 0;
+        let mut no_room = false;
         while let Some(&waiter) = self.waiting.get(place) {
             let Waiter { ticket, key, .. } = waiter;
+            if no_room {
+                if self.running >= self.max_running || !self.has_kept_idle() {
+                    return;
+                }
+                // Who waits for room gets none from what is kept, which its own may have.
+                let own = self.keys.get(&key);
+                if own.is_none_or(|kind| !kind.kept || kind.idle.is_empty()) {
+                    place += 1;
+                    continue;
+                }
+            }
             if waiter.patient && !self.has_idle_of(key) {
                 let ahead = expected.entry(key).or_default();
                 if self.settling_of(key) > *ahead {
@@ -432,7 +450,8 @@ impl Machine {
                 }
             }
             let Some(grant) = self.find(key, actions) else {
-                return; // no room, and nothing idle of any key
+                no_room = true;
+                continue;
             };
             self.waiting.remove(place);
             self.granted.insert(ticket, (key, grant));

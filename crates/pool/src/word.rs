@@ -15,7 +15,7 @@
 //! decides between a caller and a deadline; the generation grows with every lease, so a deadline that was set for
 //! an earlier one can never fit a later one. Nobody waits on a word, and no lock lies in shared memory.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// What a service is doing, as far as leases are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,33 @@ impl Stamp {
         word.store(self.pack(), Ordering::Release);
     }
 
+    /// The client takes a ready service for its next lease; false where a deadline was faster.
+    pub fn claim(word: &AtomicU64, generation: u64) -> bool {
+        let seen = Self::load(word);
+        let lendable = matches!(seen.state, State::Idle | State::Resetting | State::Starting);
+        lendable && seen.swap(word, Self::new(State::Leased, generation))
+    }
+
+    /// The keeper retires what has stayed as it was seen; false where somebody has moved it since.
+    pub fn expire(self, word: &AtomicU64) -> bool {
+        self.swap(word, Self::new(State::Retired, self.generation))
+    }
+
+    /// The keeper makes idle what has answered by its deadline; false where somebody has moved it since.
+    pub fn settle(self, word: &AtomicU64) -> bool {
+        self.swap(word, Self::new(State::Idle, self.generation))
+    }
+
+    /// The client discards a service, whatever it is doing.
+    pub fn retire(word: &AtomicU64) {
+        loop {
+            let seen = Self::load(word);
+            if seen.state == State::Retired || seen.expire(word) {
+                return;
+            }
+        }
+    }
+
     const fn pack(self) -> u64 {
         (self.generation << SHIFT) | self.state as u64
     }
@@ -88,7 +115,7 @@ impl Stamp {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

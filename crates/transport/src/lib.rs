@@ -9,7 +9,12 @@
 pub mod admission;
 mod blocking;
 pub mod call;
+#[cfg(test)]
+mod calling_tests;
 pub mod connection;
+#[cfg(test)]
+#[path = "../tests/counted/mod.rs"]
+mod counted;
 pub mod credit;
 pub mod decoder;
 pub mod error;

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use rustix::io::Errno;
 
 use crate::call::{Outcome, Taker};
+use crate::counted;
 use crate::error::{Cause, Fault, Violation};
 use crate::frame::{Header, Kind, Reason};
 use crate::items::Next;
@@ -225,20 +226,21 @@ impl World {
 proptest! {
     #[test]
     fn any_interleaving_keeps_order_credit_and_the_one_end(acts in acts(), step in 1..80_usize) {
+        let _watch = counted::Watch;
         let mut world = World::new(step);
         for act in &acts {
+            counted::step();
             world.act(act);
-            prop_assert_eq!(&world.caller.fault, &None);
-            prop_assert_eq!(&world.server.fault, &None);
+            assert_eq!((&world.caller.fault, &world.server.fault), (&None, &None), "both keep to the rules");
         }
         world.settle();
         for (id, model) in &world.streams {
-            prop_assert!(model.left || model.caller_ended, "stream {} has no end", id);
-            prop_assert!(model.left || model.taken == model.sent);
+            assert!(model.left || model.caller_ended, "stream {id} has no end");
+            assert!(model.left || model.taken == model.sent, "items of stream {id} are lost");
         }
-        prop_assert_eq!((world.caller.items.in_flight(), world.caller.items.left()), (0, 0));
-        prop_assert!(world.server.credits.is_empty());
-        prop_assert_eq!(world.caller.items.bytes(), 0);
+        assert_eq!((world.caller.items.in_flight(), world.caller.items.left()), (0, 0), "ended streams are known");
+        assert!(world.server.credits.is_empty(), "credit of ended streams is held");
+        assert_eq!(world.caller.items.bytes(), 0, "bytes of taken items are held");
     }
 }
 

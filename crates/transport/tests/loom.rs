@@ -1,4 +1,5 @@
-//! Every interleaving of a writer and a reader of the shared ring: nobody sleeps while there is something for it.
+//! Every interleaving of a writer and a reader of the shared ring: nobody sleeps while there is something for it; and of
+//! a lender and a borrower: no block is used again while somebody reads it.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p forebay-transport --test loom --release`
 #![cfg(loom)]
@@ -7,6 +8,16 @@
 #[path = "../src/shm/ring.rs"]
 #[allow(dead_code)]
 mod ring;
+
+// The books of what is lent, and the words by which it comes back.
+#[path = "../src/lending/board.rs"]
+#[allow(dead_code)]
+mod board;
+#[path = "../src/shm/ledger.rs"]
+#[allow(dead_code)]
+mod ledger;
+
+mod sys;
 
 mod error {
     /// What the cursors need of the crate's.
@@ -18,18 +29,22 @@ mod error {
 
 mod limit {
     pub const RING_BYTES: usize = 2;
+    pub const LENT_FRAMES_MAX: usize = 2;
 }
 
 mod shm {
+    pub(crate) use crate::ledger;
     pub mod sync {
         pub use loom::sync::atomic::{AtomicU64, fence};
     }
 }
 
+use ledger::{Ledger, Ticket};
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use ring::{Incoming, Outgoing, Sleeper, Waker};
+use sys::Plain;
 
 const BYTES: u64 = 3;
 
@@ -129,5 +144,97 @@ fn neither_side_sleeps_for_ever() {
         };
         read(&shared);
         writer.join().expect("no panic");
+    });
+}
+
+/// A block that is lent. When its lender has it back it is written for the next: loom fails where somebody still reads.
+struct Block(Arc<Plain>);
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.0.write();
+    }
+}
+
+#[derive(Default)]
+struct Board {
+    places: [AtomicU64; 2],
+    closed: AtomicU64,
+}
+
+impl Board {
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        let place = offset / size_of::<u64>();
+        self.places.get(place).unwrap_or(&self.closed)
+    }
+
+    fn show(&self, ticket: Ticket, held: bool) {
+        let word = self.word(board::place(ticket.place as usize));
+        board::show(word, ticket.generation, held);
+    }
+}
+
+fn settle(ledger: &mut Ledger<Block>, board: &Board) -> usize {
+    board::settle(ledger, |at| board.word(at).load(Ordering::Acquire));
+    ledger.len()
+}
+
+fn lent(ledger: &mut Ledger<Block>) -> (Ticket, Arc<Plain>) {
+    let memory = Arc::new(Plain::default());
+    let ticket = ledger.lend(Block(Arc::clone(&memory)));
+    (ticket.ok().expect("room"), memory)
+}
+
+#[test]
+fn a_block_is_written_again_only_behind_whoever_read_it() {
+    loom::model(|| {
+        let (board, mut ledger) = (Arc::new(Board::default()), Ledger::default());
+        let (ticket, memory) = lent(&mut ledger);
+        let borrower = {
+            let board = Arc::clone(&board);
+            thread::spawn(move || {
+                board.show(ticket, true);
+                // Another thread has the last of it.
+                let last = Arc::clone(&board);
+                let reader = thread::spawn(move || {
+                    memory.read();
+                    last.show(ticket, false);
+                });
+                reader.join().expect("no panic");
+            })
+        };
+        if settle(&mut ledger, &board) == 0 {
+            let (next, _) = lent(&mut ledger);
+            assert_eq!(next.place, ticket.place);
+            assert_eq!(
+                settle(&mut ledger, &board),
+                1,
+                "an earlier word gives it back"
+            );
+        }
+        borrower.join().expect("no panic");
+        settle(&mut ledger, &board);
+        assert!(ledger.len() <= 1);
+    });
+}
+
+#[test]
+fn what_a_closed_borrower_never_received_comes_back_and_what_it_holds_does_not() {
+    loom::model(|| {
+        let (board, mut ledger) = (Arc::new(Board::default()), Ledger::default());
+        let (received, memory) = lent(&mut ledger);
+        let (_unread, _) = lent(&mut ledger);
+        let borrower = {
+            let board = Arc::clone(&board);
+            thread::spawn(move || {
+                board.show(received, true);
+                board::close(board.word(board::CLOSED));
+                memory.read();
+                board.show(received, false);
+            })
+        };
+        settle(&mut ledger, &board);
+        borrower.join().expect("no panic");
+        assert_eq!(settle(&mut ledger, &board), 0, "nothing is lent for ever");
     });
 }

@@ -15,10 +15,16 @@ import threading
 from asyncio import AbstractEventLoop
 from typing import Final
 
-from forebay import _core
-from forebay.blockio._record_commit import Commit, encode, offset_of, read_commit
+from forebay.blockio._record_commit import (
+    Commit,
+    encode,
+    offset_of,
+    read_commit,
+    shortage,
+    write_all,
+)
 from forebay.blockio._record_group import Append, Group, Groups
-from forebay.blockio._record_layout import CHECKSUM_BYTES
+from forebay.blockio._record_layout import CHECKSUM_BYTES, numbered_checksums
 from forebay.blockio._record_lock import unlock
 from forebay.blockio._record_numpy import Array, np
 from forebay.blockio._record_open import Opened, cut
@@ -129,26 +135,34 @@ class Appender:
 
     def _commit(self, group: Group) -> list[Append]:
         """Data, sync, commit block, sync; which appends are over."""
+        opened = self._opened
+        short = shortage(opened.descriptor, opened.path, opened.layout, self.commit)
+        if short is not None:  # behind its end there would be a hole, which reads as zeros
+            return self._stop(short, {})
         commit = Commit(self.commit.sequence + 1, self.commit.appended + group.n)
         try:
             self._write(group)
         except OSError as error:
-            cut(self._opened, self.commit)
+            cut(opened, self.commit)
             return self._fail(group, error)
-        descriptor = self._opened.descriptor
+        descriptor = opened.descriptor
         try:
             if self._sync:
                 os.fdatasync(descriptor)
-            _write_all(descriptor, memoryview(encode(commit)), offset_of(commit.sequence))
+            write_all(descriptor, memoryview(encode(commit)), offset_of(commit.sequence))
             return self._finish(group, commit)
         except OSError as error:
             return self._refuse(group, error)
         except BaseException:
             # A signal handler raised. Where the commit block is there, so are its records.
-            if self.commit != commit and read_commit(descriptor, self._opened.path) == commit:
+            if self.commit != commit and self._reaches_the_file(commit):
                 self._finish(group, commit)
             _tell([part.append for part in group.parts if part.append.ended])
             raise
+
+    def _reaches_the_file(self, commit: Commit) -> bool:
+        opened = self._opened
+        return read_commit(opened.descriptor, opened.path, opened.layout) == commit
 
     def _finish(self, group: Group, commit: Commit) -> list[Append]:
         """Sync the commit block; from then on its records are there."""
@@ -192,11 +206,11 @@ class Appender:
         layout, records = self._opened.layout, self._staging[:n]
         if layout.checksums:
             at = layout.record_bytes
-            sums = _core.record_checksums(records.data, at, layout.stride_bytes)
-            column = np.frombuffer(sums, np.uint8).reshape(n, CHECKSUM_BYTES)
+            sums = numbered_checksums(records, layout, np.arange(number, number + n))
+            column = sums.view(np.uint8).reshape(n, CHECKSUM_BYTES)
             records[:, at : at + CHECKSUM_BYTES] = column
         data = records.reshape(-1).data
-        _write_all(self._opened.descriptor, data, layout.offset(number))
+        write_all(self._opened.descriptor, data, layout.offset(number))
 
     def _fail(self, group: Group, error: OSError) -> list[Append]:
         errors = self._errors(group, error, "make room, and append it again")
@@ -212,6 +226,10 @@ class Appender:
             f" ({error.strerror}); {advice}",
             delivered="no",
         )
+        return self._stop(refusal, errors)
+
+    def _stop(self, refusal: Error, errors: dict[Append, BaseException]) -> list[Append]:
+        """Take no more appends; fail what waits, those of `errors` with their own."""
         with self._lock:
             self._refusal = refusal
             waiting: dict[Append, BaseException] = dict.fromkeys(self._groups.everything(), refusal)
@@ -229,14 +247,6 @@ class Appender:
             index=done,
             errno=error.errno or errno.EIO,
         )
-
-
-def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
-    while data:
-        written = os.pwrite(descriptor, data, offset)
-        if not written:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        data, offset = data[written:], offset + written
 
 
 def _tell(ended: list[Append]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 from forebay.blockio._record_append import Appender
 from forebay.blockio._record_batches import batches
-from forebay.blockio._record_commit import read_commit
+from forebay.blockio._record_commit import read_commit, shortage
 from forebay.blockio._record_input import count_of, generator_of, numbers_of, rows_of
 from forebay.blockio._record_layout import Layout
 from forebay.blockio._record_numpy import Array, np
@@ -161,14 +161,18 @@ class RecordFile:
 
         Raises:
             ClosedError, StaleError: as of any other call.
-            BrokenError: both commit blocks are damaged.
+            BrokenError: a commit block is damaged and may have counted more, or the file was cut.
 
         Cost: one read of 8 KiB from the page cache.
         """
         self._check()
         if self._appender is None:
             with self._look_lock:
-                self._commit = max(self._commit, read_commit(self._file.fileno(), self.path))
+                newest = read_commit(self._file.fileno(), self.path, self.layout)
+                short = shortage(self._file.fileno(), self.path, self.layout, newest)
+                if short is not None:
+                    raise short
+                self._commit = max(self._commit, newest)
         return len(self)
 
     # Appending
@@ -191,7 +195,7 @@ class RecordFile:
             BlockError: the disk is full or fails. The first `.index` records are in the file, the
                 others are not; after a failed sync that is unknown, and the file has to be opened
                 again before it takes more.
-            BrokenError: a sync has failed before.
+            BrokenError: a sync has failed before, or the file was cut short meanwhile.
             ConfigError: the file is open for reading, or these are no records of its dtype.
             ClosedError, StaleError: it was closed, or belongs to the parent of this process.
 
@@ -425,7 +429,7 @@ class RecordFile:
         """Records appended as far as is known now; also what a writer elsewhere committed."""
         if self._appender is not None:
             return self._appender.commit.appended
-        return read_commit(self._file.fileno(), self.path).appended
+        return read_commit(self._file.fileno(), self.path, self.layout).appended
 
     def _check(self) -> None:
         if self._closed:

@@ -25,7 +25,7 @@ def inspect(path: str) -> dict[str, Any]:
 
     Raises:
         ConfigError: it is no record file.
-        BrokenError: it is damaged.
+        BrokenError: it is damaged, so that nobody knows what it holds.
         OSError: it cannot be opened.
     """
     with RecordFile(path) as file, open(path, "rb") as raw:
@@ -44,7 +44,10 @@ def inspect(path: str) -> dict[str, Any]:
             "first": file.first,
             "appended": file.appended,
             "commits": [
-                None if commit is None else commit._asdict() for commit in read_blocks(descriptor)
+                None
+                if block.commit is None
+                else block.commit._asdict() | {"damaged_copies": block.damaged, "torn": block.torn}
+                for block in read_blocks(descriptor)
             ],
             "size_bytes": size,
             "uncommitted_bytes": 0

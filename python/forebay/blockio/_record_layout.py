@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 import json
 import operator
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -26,7 +27,16 @@ from forebay import _core
 from forebay.blockio._record_numpy import Array, np
 from forebay.errors import BrokenError, ConfigError
 
-__all__ = ["BLOCK_BYTES", "DATA_OFFSET", "Layout", "checksum", "describe", "record_dtype"]
+__all__ = [
+    "BLOCK_BYTES",
+    "CAPACITY_MAX",
+    "DATA_OFFSET",
+    "Layout",
+    "checksum",
+    "describe",
+    "numbered_checksums",
+    "record_dtype",
+]
 
 BLOCK_BYTES: Final = 4096
 """Of the header and of each commit block; a page, so that one write of it reaches one page."""
@@ -37,6 +47,9 @@ WASTE: Final = 8
 """Padding is at most this part of the stride."""
 
 CHECKSUM_BYTES: Final = 4
+CAPACITY_MAX: Final = 1 << 40
+"""`capacity_max`, in records."""
+
 RECORD_BYTES_MAX: Final = 1 << 30
 """`record_bytes_max`: what one read of the kernel surely takes."""
 
@@ -44,11 +57,13 @@ GROUP_BYTES: Final = 4 << 20
 """Of a circular file, about so much is appended between two syncs."""
 
 MAGIC: Final = b"fbrecord"
-VERSION: Final = 1
+VERSION: Final = 2
 CHECKSUMS: Final = 1
 """The flag of a file whose records carry checksums."""
 
 _HEAD: Final = struct.Struct("<8sIIQQQQI")
+_TYPE: Final = re.compile(r"[<>|=]?[biufcSUVmM]\d{0,10}(\[\d{0,10}[A-Za-z]{1,7}(/\d{1,10})?\])?")
+"""Of one item, as numpy's `descr` has it; none that holds pointers, and none of several types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +176,21 @@ class Layout:
         if version != VERSION:
             raise ConfigError(
                 f"record file {path} has format {version}, and this Forebay knows {VERSION};"
-                " install the one that wrote it"
+                " open it with the one that wrote it, and copy its records to a new file"
             )
-        dtype = _dtype_of(block[_HEAD.size : _HEAD.size + length].decode())
+        dtype = _stored_dtype(block[_HEAD.size : _HEAD.size + length], path)
         if dtype.itemsize != record_bytes:
             raise damaged(path, f"dtype {dtype} has not the {record_bytes} bytes of a record")
-        return cls(dtype, stride, capacity, places, bool(flags & CHECKSUMS))
+        if flags & ~CHECKSUMS or capacity > CAPACITY_MAX:
+            raise damaged(path, f"flags {flags:#x} and a capacity of {capacity} are unknown")
+        layout = cls.new(dtype, capacity, checksums=bool(flags & CHECKSUMS))
+        if (stride, places) != (layout.stride_bytes, layout.places):
+            raise damaged(
+                path,
+                f"its header says a stride of {stride} bytes and {places} places, where records"
+                f" of dtype {dtype} have {layout.stride_bytes} and {layout.places}",
+            )
+        return layout
 
 
 def damaged(path: str, what: str) -> BrokenError:
@@ -179,6 +203,19 @@ def damaged(path: str, what: str) -> BrokenError:
 def checksum(data: bytes) -> bytes:
     """The CRC-32C of some bytes, as the file has it."""
     return _core.record_checksums(data, len(data), len(data))
+
+
+def numbered_checksums(records: Array, layout: Layout, numbers: Array) -> Array:
+    """The checksums of records that lie in strides, each of its bytes and of its number.
+
+    Args:
+        records: u1, contiguous.
+        layout: of the file.
+        numbers: of the records, as i8[n].
+    """
+    record, stride = layout.record_bytes, layout.stride_bytes
+    sums = _core.record_checksums(records.data, record, stride, np.ascontiguousarray(numbers).data)
+    return np.frombuffer(sums, "<u4")
 
 
 def sealed(content: bytes) -> bytes:
@@ -234,16 +271,34 @@ def describe(dtype: np.dtype[Any]) -> str:
     return json.dumps({"descr": descr, "shape": dtype.shape}, separators=(",", ":"))
 
 
+def _stored_dtype(description: bytes, path: str) -> np.dtype[Any]:
+    """The dtype that a header describes, held to what `record_dtype` takes: anybody may have it.
+
+    Raises:
+        BrokenError: it describes none, or none of records.
+    """
+    try:
+        return record_dtype(_dtype_of(description.decode()))
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+        raise damaged(path, f"its header describes no dtype of records ({error})") from error
+
+
 def _dtype_of(description: str) -> np.dtype[Any]:
     told = json.loads(description)
     base: np.dtype[Any] = np.lib.format.descr_to_dtype(_tuples(told["descr"]))
-    dtype: np.dtype[Any] = np.dtype((base, tuple(told["shape"])))
+    dtype: np.dtype[Any] = np.dtype((base, tuple(map(operator.index, told["shape"]))))
     return dtype
 
 
 def _tuples(descr: Any) -> Any:
-    """A `descr` whose tuples JSON made lists: a type, or fields with a name and a type each."""
+    """A `descr` whose tuples JSON made lists: a type, or fields with a name and a type each.
+
+    Raises:
+        ValueError, TypeError: it is neither.
+    """
     if isinstance(descr, str):
+        if not _TYPE.fullmatch(descr):
+            raise ValueError(f"{descr!r} is no type of numbers, text or bytes")
         return descr
     return [
         (name if isinstance(name, str) else tuple(name), _tuples(kind), *map(tuple, shape))

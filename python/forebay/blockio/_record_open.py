@@ -6,18 +6,29 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import FileIO
-from typing import Any, Final
+from typing import Any
 
-from forebay.blockio._record_commit import Commit, encode, read_commit
-from forebay.blockio._record_layout import BLOCK_BYTES, Layout, damaged, describe, record_dtype
+from forebay.blockio._record_commit import (
+    Commit,
+    encode,
+    mend,
+    read_commit,
+    shortage,
+    write_all,
+)
+from forebay.blockio._record_layout import (
+    BLOCK_BYTES,
+    CAPACITY_MAX,
+    Layout,
+    describe,
+    record_dtype,
+)
 from forebay.blockio._record_lock import lock
 from forebay.errors import ConfigError
 
 __all__ = ["Opened", "Wanted", "cut", "open_appending", "open_reading"]
-
-CAPACITY_MAX: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +137,17 @@ def open_appending(path: str, wanted: Wanted) -> Opened:
         lock(file, path)
         opened = _read(path, file, wanted)
         cut(opened, opened.commit)
-        return opened
+        return replace(opened, commit=mend(file.fileno(), opened.commit))
 
 
 def _read(path: str, file: FileIO, wanted: Wanted) -> Opened:
     descriptor = file.fileno()
     layout = Layout.decode(os.pread(descriptor, BLOCK_BYTES, 0), path)
     wanted.compare(layout, path)
-    commit = read_commit(descriptor, path)
-    size, least = os.fstat(descriptor).st_size, layout.data_bytes(commit.appended)
-    if size < least:
-        what = f"its {commit.appended} committed records need {least} bytes, and it has {size}"
-        raise damaged(path, what)
+    commit = read_commit(descriptor, path, layout)
+    short = shortage(descriptor, path, layout, commit)
+    if short is not None:
+        raise short
     return Opened(path, file, layout, commit)
 
 
@@ -152,12 +162,15 @@ def _make(path: str, wanted: Wanted) -> None:
     """Make a file that appears whole or not at all; one that another process made meanwhile stays.
 
     A crash at the wrong moment leaves a file of 12 KiB under another name.
+
+    Raises:
+        OSError: it cannot be made, for want of room too.
     """
     head = wanted.layout(path).encode() + encode(Commit(0, 0)) + encode(Commit(1, 0))
     unborn = f"{path}.{secrets.token_hex(4)}.new"
     descriptor = os.open(unborn, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        os.write(descriptor, head)
+        write_all(descriptor, memoryview(head), 0)
         os.fsync(descriptor)
         with contextlib.suppress(FileExistsError):
             os.link(unborn, path)

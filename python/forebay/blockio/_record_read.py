@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from forebay import _core
-from forebay.blockio._record_layout import DATA_OFFSET
+from forebay.blockio._record_layout import DATA_OFFSET, numbered_checksums
 from forebay.blockio._record_numpy import Array, np
 from forebay.blockio._record_open import Opened
 from forebay.errors import BlockError, BrokenError, ConfigError, LimitError, StaleError
@@ -149,7 +148,7 @@ class Reader:
         if not self.layout.checksums or not len(read.numbers):
             return np.empty(0, np.intp)
         record, stride, n = self.layout.record_bytes, self.layout.stride_bytes, len(read.numbers)
-        sums = np.frombuffer(_core.record_checksums(read.block.data, record, stride), "<u4")
+        sums = numbered_checksums(read.block, self.layout, read.numbers)
         stored = np.ndarray(n, "<u4", buffer=read.block, offset=record, strides=(stride,))
         return np.flatnonzero(sums != stored)
 

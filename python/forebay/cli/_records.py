@@ -70,16 +70,14 @@ def run(options: argparse.Namespace) -> int:
         say_json(found)
     else:
         _show(dict(found))
-    # A torn commit block is what a crash may leave; the next append repairs it.
-    return FAILED if found.get("damaged") else SUCCEEDED
+    # A torn commit block is what a crash may leave, a copy that is wrong is damage.
+    harmed = any(commit is None or commit["damaged_copies"] for commit in found["commits"])
+    return FAILED if harmed or found.get("damaged") else SUCCEEDED
 
 
 def _show(found: dict[str, Any]) -> None:
     damaged = found.pop("damaged", None)
-    commits = [
-        "torn or damaged" if one is None else f"{one['sequence']}: {one['appended']} records"
-        for one in found.pop("commits")
-    ]
+    commits = [_commit(one) for one in found.pop("commits")]
     rows = [(name, "-" if value is None else value) for name, value in found.items()]
     rows += [(f"commit block {place}", told) for place, told in enumerate(commits)]
     if damaged is not None:
@@ -89,6 +87,16 @@ def _show(found: dict[str, Any]) -> None:
         named = ", ".join(map(str, damaged[:SHOWN_MAX]))
         more = ", ..." if len(damaged) > SHOWN_MAX else ""
         note(f"damaged records, counted from 0 since the file was made: {named}{more}")
+
+
+def _commit(commit: dict[str, Any] | None) -> str:
+    """What a commit block says, and whether it is whole."""
+    if commit is None:
+        return "damaged; it was the older one, and opening for appends repairs it"
+    told = f"{commit['sequence']}: {commit['appended']} records"
+    if commit["damaged_copies"]:
+        return f"{told} (one of two copies is damaged; opening for appends repairs it)"
+    return f"{told} (torn by a crash)" if commit["torn"] else told
 
 
 def _progress(options: argparse.Namespace) -> Any:

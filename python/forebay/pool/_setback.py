@@ -53,8 +53,8 @@ def set_back(
             "service %s (process %d) failed to reset and is replaced: %s\n%s",
             record.kind.name,
             record.pid,
-            error,
-            error.traceback_text.rstrip(),  # not exc_info, whose frames would outlive the lease
+            str(error),  # the record would keep the error, and it the frames of this acquire
+            error.traceback_text.rstrip(),
         )
         return
     try:

@@ -7,7 +7,7 @@ use crate::dispatcher::waiting::Waiter;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::message;
-use crate::request::{Failure, Outcome};
+use crate::request::{Failure, Outcome, Status};
 use crate::store::{Answer, Fetched, Payload, PruneRule, Pruned, Question};
 
 const NO_STORE: &str = "requests are kept nowhere: the server has no state directory";
@@ -189,6 +189,11 @@ impl Driver {
             Fetched::Failed(why) => return Err(unreadable(id, &why).to_string()),
             _ => return Err(unknown(id).to_string()),
         };
+        if row.status == Status::Succeeded {
+            return Err(format!(
+                "request {id} succeeded; to run it once more, submit it again"
+            ));
+        }
         let ended = row.status.has_ended();
         let mut again = row.restored();
         let submission = &mut again.request.submission;

@@ -50,6 +50,11 @@ impl Room {
         self.base.unwrap_or(policy.worker_bytes)
     }
 
+    /// What the running of each lane asked for.
+    pub(super) fn cores_milli(&self) -> [u32; 3] {
+        self.cores_milli
+    }
+
     /// What is taken: a reading of the machine that is older than its workers' growth is not believed.
     pub(super) fn resident(&self) -> u64 {
         self.measured.max(self.private)

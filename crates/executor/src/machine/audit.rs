@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use super::Machine;
 use super::entry::{Entry, Place};
 use super::policy::LANES;
+use super::workers::Stage;
+use crate::request::Lane;
 
 impl Machine {
     /// Counts again what is counted on the way, by a look at everything.
@@ -19,7 +21,11 @@ impl Machine {
         same("promised bytes", promised, self.room.promised)?;
         let private: u64 = self.workers.iter().map(|(_, worker)| worker.private).sum();
         same("private bytes", private, self.room.private)?;
+        self.audit_cores()?;
         for (slot, worker) in self.workers.iter() {
+            if worker.stage == Stage::Up && worker.is_idle() {
+                same("bytes promised to an idle worker", worker.promise, 0)?;
+            }
             for key in &worker.runs {
                 let place = self.register.get(*key).and_then(Entry::slot);
                 same("the worker of a run", place, Some(slot))?;
@@ -31,6 +37,18 @@ impl Machine {
             .filter(|(_, entry)| entry.due.is_some())
             .count();
         same("timers", self.timers.len(), timed)
+    }
+
+    /// What waits behind a run is promised when it begins.
+    fn audit_cores(&self) -> Result<(), String> {
+        let mut cores = [0; 3];
+        for (_, worker) in self.workers.iter() {
+            let first = worker.runs.first().filter(|_| worker.lane != Lane::Async);
+            if let Some(entry) = first.and_then(|key| self.register.get(*key)) {
+                cores[worker.lane as usize] += entry.options().cpu_milli;
+            }
+        }
+        same("promised cores", cores, self.room.cores_milli())
     }
 
     fn audit_lanes(&self) -> Result<(), String> {
@@ -71,17 +89,16 @@ impl Machine {
                 name.waiting.len(),
                 waiting.get(&index).copied().unwrap_or(0),
             )?;
-            if !name.waiting.is_empty() && !name.is_full() && running.get(&index) == Some(&0) {
-                // One was told that there is room, and is ready.
-                let told =
-                    |entry: &Entry| entry.name == index && matches!(entry.place, Place::Ready);
-                if !self.register.iter().any(|(_, entry)| told(entry)) {
-                    return Err(format!(
-                        "{} wait for {} and none is told",
-                        name.waiting.len(),
-                        name.text
-                    ));
-                }
+            // For each free place one was told that there is room, and is ready.
+            let told = |entry: &Entry| entry.name == index && matches!(entry.place, Place::Ready);
+            let ready = self.register.iter().filter(|(_, entry)| told(entry));
+            let taken = ready.count() + name.running as usize;
+            if !name.waiting.is_empty() && name.limit.is_none_or(|limit| taken < limit as usize) {
+                return Err(format!(
+                    "{} wait for {} and none is told",
+                    name.waiting.len(),
+                    name.text
+                ));
             }
         }
         Ok(())

@@ -11,6 +11,7 @@ use forebay_executor::request::{
 };
 
 use super::chance::Chance;
+use super::counted;
 use super::disk::{Answer, Disk};
 use super::drawn::{GB, death, options, policy};
 use super::law::Law;
@@ -85,6 +86,7 @@ impl World {
     }
 
     fn step(&mut self) -> Verdict {
+        counted::step();
         if self.aloud {
             eprintln!("{} ms {:?}", self.now, self.machine.workers());
         }
@@ -482,6 +484,7 @@ impl World {
         self.measured = true;
         self.settle()?;
         for _ in 0..20_000 {
+            counted::step();
             while self.disk.has_work() {
                 self.disk.turn(100);
             }

@@ -1,6 +1,6 @@
 //! The store with real files, real threads and processes that are killed.
 
-mod faults;
+mod as_root;
 mod given;
 mod journal;
 mod killed;

@@ -165,10 +165,7 @@ impl State {
         if !self.entry_of(slot).is_silent(settled) {
             return None;
         }
-        let word = &self.link.cell(slot).word;
-        let seen = Stamp::load(word);
-        let lendable = matches!(seen.state, Word::Idle | Word::Resetting | Word::Starting);
-        if !lendable || !seen.swap(word, Stamp::new(Word::Leased, generation)) {
+        if !Stamp::claim(&self.link.cell(slot).word, generation) {
             return None;
         }
         let entry = self.entry_of(slot);
@@ -240,15 +237,7 @@ impl State {
 
     /// Never lend this service again.
     pub fn retire(&self, slot: u32) {
-        let word = &self.link.cell(slot).word;
-        loop {
-            let seen = Stamp::load(word);
-            if seen.state == Word::Retired
-                || seen.swap(word, Stamp::new(Word::Retired, seen.generation))
-            {
-                return;
-            }
-        }
+        Stamp::retire(&self.link.cell(slot).word);
     }
 
     /// The keeper tells the process of a service.

@@ -12,24 +12,34 @@ use crate::sys::lent::Lent;
 ///     records: any contiguous buffer; nobody writes it meanwhile.
 ///     record_bytes: of each record, without what follows it, 1 or more.
 ///     stride_bytes: from the start of one to the start of the next, at least `record_bytes`.
+///     numbers: as little-endian i8[n] or u8[n], one for each record, summed behind its bytes.
 ///
 /// Returns:
 ///     Four bytes for each whole record, in their order.
 ///
 /// Raises:
-///     ConfigError: a record is empty or longer than the stride.
+///     ConfigError: a record is empty or longer than the stride, or has no number.
 ///
 /// Threads: any; the GIL is not held. Cost: about 0.7 nanoseconds a byte. Source: RFC 3720, B.4.
 #[pyfunction]
+#[pyo3(signature = (records, record_bytes, stride_bytes, numbers=None))]
 pub(super) fn record_checksums<'py>(
     records: &Bound<'py, PyAny>,
     record_bytes: usize,
     stride_bytes: usize,
+    numbers: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let py = records.py();
     let records = Lent::new(records)?;
+    let numbers = numbers.map(Lent::new).transpose()?;
     let sums = py.detach(|| {
-        let sums = forebay_blockio::record_checksums(records.as_ref(), record_bytes, stride_bytes);
+        let numbers = numbers.as_ref().map(|lent| lent.as_ref().as_chunks().0);
+        let sums = forebay_blockio::record_checksums(
+            records.as_ref(),
+            record_bytes,
+            stride_bytes,
+            numbers,
+        );
         sums.map(|sums| sums.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
     });
     let sums = sums.map_err(|refused| error::config(refused.to_string()))?;

@@ -12,6 +12,8 @@ use crate::sys::{self, Mapping, Ring};
 
 /// Places that a ring may have, as the kernel limits it.
 const PLACES: u32 = 1 << 14;
+/// A chunk of an arena that grows in small steps.
+const GROWN_BYTES: u64 = 1 << 20;
 /// Chunks that an arena may have here.
 const CHUNKS: u32 = 1 << 10;
 
@@ -119,8 +121,12 @@ impl Memory {
             count: AtomicU32::new(0),
             has_failed: AtomicBool::new(false),
         });
-        let region = Region::new(Config::new("traffic", bytes as u64))?;
-        if registration == Registration::Static {
+        let mut config = Config::new("traffic", bytes as u64);
+        if registration == Registration::Grown {
+            config = config.chunk_bytes(GROWN_BYTES);
+        }
+        let region = Region::new(config)?;
+        if matches!(registration, Registration::Static | Registration::Grown) {
             region.attach(Arc::clone(&chunks) as Arc<dyn Registrar>)?;
         }
         Ok(Self {
@@ -140,7 +146,9 @@ impl Memory {
     pub fn lend(&mut self, bytes: usize) -> Outcome<Destination> {
         let block = match self.registration {
             Registration::Fresh => Block::Fresh(Mapping::new(bytes)?),
-            Registration::Static | Registration::Transfer => Block::Arena(self.allocate(bytes)?),
+            Registration::Static | Registration::Grown | Registration::Transfer => {
+                Block::Arena(self.allocate(bytes)?)
+            }
         };
         let mut lent = Destination {
             block,
@@ -163,7 +171,10 @@ impl Memory {
 
     /// Whether blocks are registered for their transfer alone.
     pub fn is_per_transfer(&self) -> bool {
-        self.registration != Registration::Static
+        matches!(
+            self.registration,
+            Registration::Transfer | Registration::Fresh
+        )
     }
 
     /// How often memory was registered.

@@ -8,6 +8,8 @@ use std::time::Duration;
 pub enum Registration {
     /// The arena's chunks are registered when they are made.
     Static,
+    /// The same, of an arena that grows by small chunks, each registered when it comes.
+    Grown,
     /// Each block of the arena is registered before its transfer and unregistered after it, on both sides.
     Transfer,
     /// The same, and the requester maps and unmaps the memory for each pull.
@@ -20,10 +22,11 @@ impl FromStr for Registration {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "static" => Ok(Self::Static),
+            "grown" => Ok(Self::Grown),
             "transfer" => Ok(Self::Transfer),
             "fresh" => Ok(Self::Fresh),
             _ => Err(format!(
-                "registration={text}: give static, transfer or fresh"
+                "registration={text}: give static, grown, transfer or fresh"
             )),
         }
     }

@@ -1,4 +1,6 @@
 //! Both machines against each other, and each against a peer that lies.
+#[path = "../../../transport/tests/counted/mod.rs"]
+mod counted;
 mod grant;
 mod lies_to_requester;
 mod lies_to_shard;

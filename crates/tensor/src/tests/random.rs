@@ -1,6 +1,7 @@
 //! Whatever happens on the way, each job ends once, with the rows of one version or an error that says why not.
 use std::time::Duration;
 
+use super::counted;
 use super::world::{ITEM_BYTES, Job, Model, UNTOUCHED, World};
 use crate::{Class, Error, Limits, Operation, Outcome};
 
@@ -43,6 +44,7 @@ fn submit(world: &mut World) {
 }
 
 fn act(world: &mut World) {
+    counted::step();
     let client = world.dice.below(world.clients.len());
     let some = 1 + world.dice.below(200);
     match world.dice.below(20) {
@@ -51,13 +53,13 @@ fn act(world: &mut World) {
         8..=10 => drop(
             world
                 .shard_receives(client, some)
-                .expect("it keeps to the protocol"),
+                .expect("both keep to the protocol"),
         ),
         11..=13 => drop(world.shard_sends(client, some)),
         14..=16 => drop(
             world
                 .client_receives(client, some)
-                .expect("it keeps to the protocol"),
+                .expect("both keep to the protocol"),
         ),
         17 if !world.jobs.is_empty() => {
             let number = world.dice.below(world.jobs.len());
@@ -118,8 +120,14 @@ fn change(world: &mut World, client: usize) {
 
 fn check_limits(world: &World, client: usize) {
     let (slots, bytes) = world.clients[client].requester.outstanding_with_peer();
-    assert!(slots <= world.limits.slots as usize);
-    assert!(bytes <= world.limits.grant_bytes);
+    assert!(
+        slots <= world.limits.slots as usize,
+        "more slots are taken than were granted"
+    );
+    assert!(
+        bytes <= world.limits.grant_bytes,
+        "more bytes are asked for than were granted"
+    );
 }
 
 /// The rows that a push of this job makes of those before it.
@@ -175,7 +183,8 @@ fn check_moved(job: &Job, model: &Model, version: u64, limits: &Limits) {
 }
 
 fn check(job: &Job, model: &Model, limits: &Limits) {
-    assert_eq!((job.ends, job.keeper_back), (1, true));
+    let ended = (job.ends, job.keeper_back);
+    assert_eq!(ended, (1, true), "a job has no end");
     assert_eq!(
         job.after.as_ref(),
         Some(&job.memory),
@@ -193,6 +202,7 @@ fn check(job: &Job, model: &Model, limits: &Limits) {
 }
 
 fn run(seed: u64, byte_by_byte: bool) -> (u32, u32) {
+    let _watch = counted::Watch;
     let mut world = World::new(seed, limits(seed));
     world.byte_by_byte = byte_by_byte;
     for (name, columns) in [("a", 1), ("b", 2), ("c", 5)] {
@@ -211,9 +221,17 @@ fn run(seed: u64, byte_by_byte: bool) -> (u32, u32) {
         check(job, &world.models[job.model], &world.limits);
     }
     for client in &world.clients {
-        assert!(client.requester.is_idle() && client.requester.waiting() == 0);
+        let waiting = client.requester.waiting();
+        assert_eq!(waiting, 0, "jobs wait though nothing moves");
+        assert!(
+            client.requester.is_idle(),
+            "answers are awaited though nothing moves"
+        );
         assert_eq!(client.requester.outstanding_with_peer(), (0, 0));
-        assert!(world.shard.is_quiet(client.peer));
+        assert!(
+            world.shard.is_quiet(client.peer),
+            "answers are owed though nothing moves"
+        );
     }
     for name in ["a", "b", "c"] {
         world
@@ -225,7 +243,8 @@ fn run(seed: u64, byte_by_byte: bool) -> (u32, u32) {
         world.retired.push(keeper);
     }
     world.retired.sort_unstable();
-    assert_eq!(world.retired, (0..world.models.len()).collect::<Vec<_>>());
+    let all: Vec<usize> = (0..world.models.len()).collect();
+    assert_eq!(world.retired, all, "memory is not given back, or twice");
     let moved = |job: &&Job| matches!(job.result, Some(Ok(_)));
     let touched = |job: &&Job| job.memory.iter().any(|&byte| byte != UNTOUCHED);
     let count = |jobs: usize| u32::try_from(jobs).expect("few");

@@ -350,11 +350,11 @@ impl World {
                 moved += self.client_sends(client, usize::MAX);
                 moved += self
                     .shard_receives(client, usize::MAX)
-                    .expect("it keeps to the protocol");
+                    .expect("both keep to the protocol");
                 moved += self.shard_sends(client, usize::MAX);
                 moved += self
                     .client_receives(client, usize::MAX)
-                    .expect("it keeps to the protocol");
+                    .expect("both keep to the protocol");
                 self.take_ends(client);
             }
             if moved == 0 {

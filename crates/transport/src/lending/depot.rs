@@ -127,13 +127,7 @@ impl Book {
     /// Take back what the board shows; how many segments are still lent.
     pub fn settle(&self) -> usize {
         let mut ledger = lock(&self.ledger);
-        // Looked at before the places: once it is closed these tell of everything that was received.
-        let closed = self.board.load(board::CLOSED, Ordering::Acquire) != 0;
-        ledger.settle_if(|ticket| {
-            let at = board::place(ticket.place as usize);
-            let word = self.board.load(at, Ordering::Acquire);
-            word == 2 * ticket.generation || (closed && word / 2 != ticket.generation)
-        });
+        board::settle(&mut ledger, |at| self.board.load(at, Ordering::Acquire));
         ledger.len()
     }
 }

@@ -48,7 +48,7 @@ impl Returns {
     /// Nothing more is received.
     pub fn close(&self) {
         if self.owner == process::current() {
-            self.board.word(board::CLOSED).store(1, Ordering::Release);
+            board::close(self.board.word(board::CLOSED));
         }
     }
 
@@ -124,15 +124,14 @@ impl Held {
             generation: name.generation,
             owner: process::current(),
         };
-        held.show(1);
+        held.show(true);
         held
     }
 
-    /// Show on the board that it is held (1), or that it is not (0).
-    fn show(&self, held: u64) {
+    /// Show on the board that it is held, or that it is not.
+    fn show(&self, held: bool) {
         let word = self.returns.board.word(board::place(self.place));
-        let value = self.generation.wrapping_mul(2) + held;
-        word.store(value, Ordering::Release);
+        board::show(word, self.generation, held);
     }
 
     /// Copy the segment behind what `into` holds, and give it back.
@@ -161,7 +160,7 @@ impl Held {
     fn give_back(&self) {
         if !self.hold.lost.load(Ordering::Relaxed) {
             lock(&self.returns.unrestored).push(Arc::clone(&self.hold));
-            self.show(0);
+            self.show(false);
         }
     }
 }

@@ -18,6 +18,7 @@
 //! | `held` | received segments until they are given back, and what a fork does to them |
 //! | `steps` | all of it as steps of a connection's state |
 
+mod board;
 mod borrower;
 mod depot;
 mod held;
@@ -40,20 +41,6 @@ use std::sync::Arc;
 
 use borrower::Borrower;
 use lender::Lender;
-
-/// A board, on which a borrower shows its lender what it has done with: words in memory of the borrower.
-mod board {
-    use crate::limit::LENT_FRAMES_MAX;
-
-    /// By place: twice the generation of the last segment that was received there, and one more while it is held.
-    pub const fn place(place: usize) -> usize {
-        place * size_of::<u64>()
-    }
-    /// Not 0 once nothing more is received: what has not been by then never will be.
-    pub const CLOSED: usize = LENT_FRAMES_MAX * size_of::<u64>();
-    /// Whole pages.
-    pub const BYTES: usize = CLOSED + 4096;
-}
 
 /// What one connection lends and borrows.
 #[derive(Debug, Default)]

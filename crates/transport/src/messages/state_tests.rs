@@ -12,8 +12,9 @@ use rustix::io::Errno;
 use super::budget::{Budget, Share};
 use super::state::State;
 use crate::admission::Admission;
+use crate::counted;
 use crate::error::{Cause, Fault, Violation};
-use crate::limit::{BUDGET_STEP, COPY_BYTES_MAX, Limits};
+use crate::limit::{BUDGET_STEP, COPY_BYTES_MAX, Limits, MESSAGE_BYTES_MIN};
 use crate::stream::{Stream, StreamFault};
 
 /// One direction: bytes, and how many of them each call may move.
@@ -114,6 +115,89 @@ fn frames_of(state: &mut State<End>) -> Option<Vec<Vec<u8>>> {
             .map(|frame| frame.as_slice().to_vec())
             .collect(),
     )
+}
+
+/// What one end of a connection of messages does.
+#[derive(Clone, Debug)]
+enum Act {
+    Send(Vec<usize>),
+    Take,
+    Move,
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let frames = prop::collection::vec(0usize..400, 1..4);
+    let act = prop_oneof![
+        3 => frames.prop_map(Act::Send),
+        3 => Just(Act::Take),
+        2 => Just(Act::Move),
+    ];
+    prop::collection::vec(act, 1..120)
+}
+
+proptest! {
+    #[test]
+    fn what_waits_is_bounded_and_whoever_takes_it_gets_the_rest(
+        acts in acts(),
+        limit in 1usize..3_000,
+        cuts in prop::collection::vec(0usize..900, 0..60),
+    ) {
+        let _watch = counted::Watch;
+        let (left, right) = pair();
+        left.outgoing.borrow_mut().room.extend(cuts);
+        let limits = Limits { inbox_bytes_max: limit, ..Limits::of_messages() };
+        let mut one = state(left, Admission::Anybody, None);
+        let mut other = State::new(right, limits, Admission::Anybody, None);
+        let (mut sent, mut got) = (VecDeque::new(), 0);
+        let mut paused = false;
+        for act in acts {
+            counted::step();
+            match act {
+                Act::Send(sizes) => {
+                    let frames = sizes.iter().map(|&size| vec![sent.len().to_le_bytes()[0]; size]);
+                    let message: Vec<Vec<u8>> = frames.collect();
+                    one.send(&mut message.clone());
+                    sent.push_back(message);
+                }
+                Act::Take => {
+                    let message = frames_of(&mut other);
+                    assert!(message.is_none() || message.as_ref() == sent.get(got), "out of order");
+                    got += usize::from(message.is_some());
+                }
+                Act::Move => {
+                    one.flush();
+                    other.receive();
+                }
+            }
+            let (count, bytes) = other.waiting();
+            assert!(got + count <= sent.len(), "a message came twice");
+            let held: usize = sent.range(got..got + count).map(|message| weight(message)).sum();
+            assert_eq!(bytes, held, "bytes that wait are counted wrongly");
+            paused = bytes >= limit || paused && bytes > limit / 2;
+            assert_eq!(other.wants_read(), !paused, "reading at {bytes} of {limit} bytes");
+        }
+        for _ in 0..10_000 {
+            one.flush();
+            other.receive();
+            while let Some(message) = frames_of(&mut other) {
+                assert_eq!(Some(&message), sent.get(got), "out of order");
+                got += 1;
+            }
+            if got == sent.len() {
+                break;
+            }
+        }
+        assert_eq!(got, sent.len(), "messages are lost");
+        assert_eq!((other.received, one.sent), (got as u64, got as u64));
+    }
+}
+
+/// What a message of these frames counts for.
+fn weight(message: &[Vec<u8>]) -> usize {
+    message
+        .iter()
+        .map(|frame| frame.len() + MESSAGE_BYTES_MIN)
+        .sum()
 }
 
 proptest! {

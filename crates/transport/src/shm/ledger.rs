@@ -102,7 +102,7 @@ impl<L> Ledger<L> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::HashMap;
     use std::rc::Rc;

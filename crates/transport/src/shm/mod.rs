@@ -22,7 +22,7 @@ pub mod ring;
 pub mod stream;
 #[cfg(test)]
 mod stream_tests;
-mod sync;
+pub(crate) mod sync;
 mod theirs;
 
 pub use quarantine::sweep as reclaim;

@@ -121,9 +121,7 @@ impl Registry {
         }
         if seen.state == State::Leased && !told {
             self.events.push((Event::Heavy { slot }, None));
-        } else if seen.state == State::Idle
-            && seen.swap(&cell.word, Stamp::new(State::Retired, seen.generation))
-        {
+        } else if seen.state == State::Idle && seen.expire(&cell.word) {
             service.end(Cause::Memory);
         }
     }

@@ -197,10 +197,10 @@ impl Registry {
                 std::sync::atomic::Ordering::AcqRel,
                 std::sync::atomic::Ordering::Acquire,
             ); // idle from now on, where its caller has not let go of it
-            seen.swap(word, Stamp::new(State::Idle, seen.generation));
+            seen.settle(word);
             return None;
         }
-        let retired = seen.swap(word, Stamp::new(State::Retired, seen.generation));
+        let retired = seen.expire(word);
         retired.then_some(if owing == State::Starting {
             Cause::StartDeadline
         } else {
@@ -227,8 +227,7 @@ impl Registry {
             self.deadlines.push(next, deadline::Kind::Idle, handle);
             return None;
         }
-        seen.swap(&cell.word, Stamp::new(State::Retired, seen.generation))
-            .then_some(Cause::IdleTimeout)
+        seen.expire(&cell.word).then_some(Cause::IdleTimeout)
     }
 
     /// A service that has lived its time; one that is in use is ended by the client when it comes back.
@@ -236,8 +235,7 @@ impl Registry {
         self.service_since(handle)?;
         let word = &self.page.cell(handle.slot).word;
         let seen = Stamp::load(word);
-        let retired = seen.state == State::Idle
-            && seen.swap(word, Stamp::new(State::Retired, seen.generation));
+        let retired = seen.state == State::Idle && seen.expire(word);
         if !retired {
             let next = now + LIFETIME_LOOK_MS;
             self.deadlines.push(next, deadline::Kind::Lifetime, handle);

@@ -2,6 +2,7 @@
 use std::ffi::c_int;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -13,21 +14,42 @@ use super::library::{Library, checked, given, text};
 /// Where the kernel lists devices.
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// Names of the devices that there are.
+/// Names of the devices that there are; at least one.
 ///
 /// # Errors
 ///
-/// Why they cannot be listed, in words.
+/// Why there is none, in words: the kernel has no device, or the library no provider for those that it has.
 pub(crate) fn names() -> Result<Vec<String>, String> {
     // The library loads the drivers of all devices that there could be before it says that there is none: half a second.
-    if fs::read_dir(DEVICES).map_or(true, |mut found| found.next().is_none()) {
+    let kernels = of_kernel(Path::new(DEVICES));
+    if kernels.is_empty() {
         return Err(format!(
             "the kernel has no RDMA device ({DEVICES} is empty)"
         ));
     }
     let list = List::new(Library::get()?)
         .map_err(|error| format!("the devices cannot be listed: {error}"))?;
-    Ok(list.devices().map(|device| list.name(device)).collect())
+    named(list.devices().map(|device| list.name(device)), &kernels)
+}
+
+fn of_kernel(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    (entries.filter_map(|entry| entry.file_name().into_string().ok())).collect()
+}
+
+/// The library lists no device that none of its providers speaks for.
+pub(super) fn named(
+    listed: impl Iterator<Item = String>,
+    kernels: &[String],
+) -> Result<Vec<String>, String> {
+    let names: Vec<_> = listed.collect();
+    if names.is_empty() {
+        return Err(format!(
+            "libibverbs has no provider for {} (Debian's package ibverbs-providers)",
+            kernels.join(", ")
+        ));
+    }
+    Ok(names)
 }
 
 /// The library's list of devices, freed with it.

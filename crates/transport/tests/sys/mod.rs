@@ -1,0 +1,21 @@
+//! Memory that is read and written without atomics, for the model check.
+#![allow(unsafe_code)]
+
+use loom::cell::UnsafeCell;
+
+/// Bytes that one side writes and the other reads; loom fails where nothing orders the two.
+#[derive(Default)]
+pub struct Plain(UnsafeCell<u64>);
+
+// SAFETY: nothing is read or written; loom looks at each access, and fails where two of them race.
+unsafe impl Sync for Plain {}
+
+impl Plain {
+    pub fn read(&self) {
+        self.0.with(|_| ());
+    }
+
+    pub fn write(&self) {
+        self.0.with_mut(|_| ());
+    }
+}
