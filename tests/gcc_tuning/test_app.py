@@ -93,10 +93,10 @@ def test_resets_leave_no_process_descriptor_or_file(client: forebay.Client, roun
     client.run(borrow, rounds=100)
     told = client.info()
     state = Path(told["state_dir"])
-    until_idle(client)
+    until_returned(client)
     before = holdings(told["pid"], state)
     client.run(borrow, rounds=rounds)
-    until_idle(client)
+    until_returned(client)
     deadline = time.monotonic() + 10
     # What the first look found in the middle of something may be gone; more there may not be.
     while grown := grown_from(before, after := holdings(told["pid"], state)):
@@ -104,14 +104,11 @@ def test_resets_leave_no_process_descriptor_or_file(client: forebay.Client, roun
         time.sleep(0.05)
 
 
-def until_idle(client: forebay.Client) -> None:
-    """Wait until no compiler is leased or being reset: a count in the middle of that is none."""
+def until_returned(client: forebay.Client) -> None:
+    """Wait until no compiler is leased: a count in the middle of a lease is none."""
     deadline = time.monotonic() + 10
-    while True:
-        states = [service["state"] for service in client.ask("services")["services"]]
-        if set(states) == {"idle"}:
-            return
-        assert time.monotonic() < deadline, states
+    while held := leased(client):
+        assert time.monotonic() < deadline, held
         time.sleep(0.01)
 
 
