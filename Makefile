@@ -29,6 +29,9 @@ SQLITE := $(or $(SQLITE),$(if $(shell \
 	pkg-config --atleast-version=3.34.1 sqlite3 2>/dev/null && echo there),system,bundled)-sqlite)
 TEST_FEATURES := $(if $(filter bundled-sqlite,$(SQLITE)),--features forebay-executor/bundled-sqlite)
 
+# Fuzz targets are a workspace of their own, and share what is built.
+FUZZ := --locked --manifest-path fuzz/Cargo.toml --target-dir target --features $(SQLITE)
+
 # maturin goes by this one, whatever environment the shell is in.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport CONDA_PREFIX
@@ -45,11 +48,11 @@ TYPED := $(wildcard python/forebay benchmarks tools examples)
 # Set-up runs two steps at once, cargo beside pip; under make --jobs it is among its jobs.
 SETUP = $(MAKE) --silent $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 
-LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy audit)
+LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy audit fuzz)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos planted mutants bench-setup bench node originals scenes wheel picture clean
+.PHONY: help demo test lint soak chaos fuzz planted mutants sanitize bench-setup bench node originals scenes wheel picture clean
 .PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -79,14 +82,24 @@ lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 
 soak:  ## 20,000 leases while everything that can die is killed or stopped, and long searches (ten minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
-	FOREBAY_SOAK_LEASES=20000 FOREBAY_GCC_SEQUENCES=200 FOREBAY_GCC_SEEDS=3 FOREBAY_GCC_PROGRAMS=8 \
-		$(BIN)/python -m pytest --quiet tests/pool/test_soak.py tests/gcc_tuning/test_pooled.py
+	FOREBAY_SOAK_LEASES=20000 FOREBAY_GCC_SEQUENCES=200 FOREBAY_GCC_SEEDS=3 FOREBAY_GCC_PROGRAMS=8 FOREBAY_DIRECT_BATCHES=50 \
+		$(BIN)/python -m pytest --quiet tests/pool/test_soak.py tests/gcc_tuning/test_pooled.py \
+		tests/blockio/test_allocations.py
 
 chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record files; 20 overruns (eight minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_CHAOS_KILLS=100 FOREBAY_CHAOS_OVERRUNS=20 FOREBAY_RECORD_KILLS=34 \
 		$(BIN)/python -m pytest --quiet tests/executor/test_chaos.py \
 		tests/executor/test_chaos_memory.py tests/blockio/test_record_crash.py
+
+fuzz:  ## ten million mutated inputs for every decoder that strangers reach (some hours; FOREBAY_MUTATIONS says how many)
+	$(CARGO) run --release $(FUZZ) --bin mutate
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	FOREBAY_MUTATIONS=$(or $(FOREBAY_MUTATIONS),10000000) $(BIN)/python -m pytest --quiet --capture=no -k mutated \
+		tests/rpc/test_codec.py tests/executor/test_codec.py tests/blockio/test_record_mutation.py
+
+sanitize:  ## miri, AddressSanitizer and ThreadSanitizer over the crates (an hour; needs rustup, or valgrind)
+	@CARGO='$(CARGO)' SQLITE=bundled-sqlite bash tools/sanitize.sh
 
 bench-setup:  ## install what the benchmarks need, and their peers into .venv-bench
 	@bash tools/debian_packages.sh $(BENCH_PACKAGES)
@@ -182,6 +195,11 @@ lint-rustfmt:
 
 lint-clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
+
+# The fuzz targets compile; they are linked with libFuzzer by cargo-fuzz alone.
+lint-fuzz: | lint-clippy
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) clippy $(FUZZ) -- --deny warnings
 
 lint-audit:
 	@bash tools/audit.sh

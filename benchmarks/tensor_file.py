@@ -101,7 +101,7 @@ def _serve(pipe: Connection) -> None:
     with RecordFile(path, RECORD) as file:
         rows = len(file)
     table = tensor.FileTensor(path)
-    with tensor.TensorServer({NAME: table}) as server:
+    with tensor.TensorServer({NAME: table}, "tcp://127.0.0.1:0") as server:
         pipe.send((server.url, rows))
         stay(pipe)
 

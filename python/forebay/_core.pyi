@@ -40,6 +40,7 @@ __all__ = [
     "NativeService",
     "NativeStore",
     "Nursery",
+    "Owners",
     "Pool",
     "Rows",
     "Selector",
@@ -243,6 +244,8 @@ class BlockPort:
 
 # --- executor: documented in crates/executor/src/dispatcher ---
 
+def cron_fault(pattern: str) -> str | None: ...
+
 @final
 class StoreReader:
     """The store's database, read-only. Any thread; one query at a time, without the GIL.
@@ -259,10 +262,7 @@ class StoreReader:
 
 @final
 class Dispatcher:
-    """The thread that queues requests and gives them to workers.
-
-    Any thread may call any method. What waits lets go of the GIL; a timeout of None is for ever.
-    """
+    """Queues requests, gives them to workers. Any thread; waits let go of the GIL; None: no end."""
 
     def __new__(cls, settings: dict[str, Any]) -> Dispatcher: ...
     def submit(self, name: str, arguments: bytes, options: dict[str, Any] | None = None) -> int:
@@ -366,6 +366,7 @@ class TensorShard:
         shared_memory: bool = True,
         verbs: Arena | None = None,
         verbs_needed: bool = False,
+        own: bool = False,
     ) -> Self: ...
     incarnation: Final[int]
     def publish(
@@ -785,6 +786,13 @@ class Listener:
         """Stop listening and remove the file. Idempotent."""
 
 @final
+class Owners:
+    """Asks the kernel whose process a loopback peer is; ConfigError where it does not tell."""
+
+    def __new__(cls, listening: int) -> Owners: ...
+    def complaint(self, connected: int) -> str | None: ...
+
+@final
 class Waiting:
     """What `recv` and `send` of a message connection return: to be awaited, or made a task of."""
 
@@ -919,18 +927,7 @@ class NativeHealth:
 
 @final
 class NativeServer:
-    """A listener whose thread never takes the GIL.
-
-    Args:
-        service: what answers.
-        descriptors: listening, nonblocking sockets, given away; or
-        path: of a Unix socket.
-        expected: what a client must show to be let in.
-        trusted: whether memory for what it announces is obtained at once.
-        limits: names and values, see `forebay.transport.Limits`.
-        handshake: seconds in which a client must say who it is.
-        stall: seconds in which what is under way must have moved on.
-    """
+    """A listener whose thread never takes the GIL; with `own` for this user alone over TCP."""
 
     def __new__(
         cls,
@@ -943,6 +940,7 @@ class NativeServer:
         limits: dict[str, int] | None,
         handshake: float,
         stall: float,
+        own: bool = False,
     ) -> NativeServer: ...
     def fileno(self) -> int:
         """Readable when connections were handed over, and once the thread has ended."""

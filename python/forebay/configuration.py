@@ -5,7 +5,8 @@ The first that says anything decides:
 1. an argument of the command line or of a function;
 2. `FOREBAY_<SYSTEM>_<FIELD>`, as in `FOREBAY_POOL_MAX_SIZE`;
 3. `forebay.toml`, or `[tool.forebay]` of `pyproject.toml`, in this directory or the nearest one
-   above it that has one; or the file that `FOREBAY_CONFIG` names;
+   above it that has one, unless other users can have written it, which ends the search with a
+   warning; or the file that `FOREBAY_CONFIG` names;
 4. `forebay/forebay.toml` in `$XDG_CONFIG_HOME`, which is `~/.config` where it is not set;
 5. the default.
 
@@ -22,11 +23,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from forebay._configuration_place import nearest, users
 from forebay.config import (
     KINDS,
     BlockioConfig,
@@ -40,11 +42,8 @@ from forebay.errors import ConfigError
 
 __all__ = ["Configuration", "Setting", "find_configuration"]
 
-GENERAL: Final = ("app", "url", "state_dir", "log_level", "token", "token_file")
+GENERAL: Final = ("app", "url", "state_dir", "log_level")
 """Settings that belong to no system; their variables are FOREBAY_APP and so on."""
-
-SECRET: Final = ("token",)
-"""Never shown."""
 
 _CONFIGS: Final[dict[str, Any]] = {
     "pool": PoolConfig,
@@ -109,12 +108,6 @@ class Configuration:
         """The settings of tensor servers and clients."""
         return TensorConfig(**self._of("tensor"))
 
-    def shown(self) -> Iterator[Setting]:
-        """The settings as they may be printed: a secret is stars."""
-        for setting in self.settings.values():
-            secret = setting.name in SECRET and setting.value is not None
-            yield setting._replace(value="***") if secret else setting
-
     def _of(self, system: str) -> dict[str, Any]:
         return {field: self.settings[f"{system}.{field}"].value for field in KINDS[system]}
 
@@ -143,8 +136,7 @@ def find_configuration(
         ConfigError: a file cannot be read, or a value is wrong; the message names its origin.
     """
     environment = os.environ if environment is None else environment
-    where = Path(os.getcwd() if start is None else start).absolute()
-    files = [path for path in (_nearest(where, environment), _users(environment)) if path]
+    files = [path for path in (nearest(start, environment), users(environment)) if path]
     given = {name: (it, "argument") for name, it in (arguments or {}).items() if it is not None}
     sources = [
         _Source(given, _unknown(given, "argument")),
@@ -238,9 +230,8 @@ def _from_file(path: Path) -> _Source:
             flat[key] = value
     if isinstance(flat.get("app"), str):
         flat["app"] = _beside(path, flat["app"])
-    for name in ("state_dir", "token_file"):
-        if isinstance(flat.get(name), str):
-            flat[name] = str(path.parent / Path(flat[name]).expanduser())
+    if isinstance(flat.get("state_dir"), str):
+        flat["state_dir"] = str(path.parent / Path(flat["state_dir"]).expanduser())
     found = {name: (value, str(path)) for name, value in flat.items()}
     return _Source(found, _unknown(found, str(path)))
 
@@ -279,34 +270,3 @@ def _table(path: Path) -> dict[str, Any]:
     if path.name == "pyproject.toml":
         content = content.get("tool", {}).get("forebay", {})
     return content
-
-
-def _nearest(start: Path, environment: Mapping[str, str]) -> Path | None:
-    """The file that decides here, whether named or found upwards."""
-    named = environment.get("FOREBAY_CONFIG")
-    if named:
-        return (start / Path(named).expanduser()).absolute()
-    for directory in (start, *start.parents):
-        if (directory / "forebay.toml").is_file():
-            return directory / "forebay.toml"
-        project = directory / "pyproject.toml"
-        if project.is_file() and _speaks_of_us(project):
-            return project
-    return None
-
-
-def _speaks_of_us(project: Path) -> bool:
-    try:
-        # Most do not, and their mistakes are not ours to tell.
-        return b"[tool.forebay" in project.read_bytes() and bool(_table(project))
-    except OSError:
-        return False
-
-
-def _users(environment: Mapping[str, str]) -> Path | None:
-    base = environment.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    path = Path(base) / "forebay" / "forebay.toml"
-    try:
-        return path if path.is_file() else None
-    except PermissionError:
-        return None  # another user's home, as for a program that has put off its rights

@@ -9,6 +9,7 @@ import asyncio
 import ctypes
 import gc
 import json
+import os
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -27,8 +28,12 @@ SIZES = (512, 2048)
 
 Both are numbers of which Python makes an object, as it does not for those up to 256.
 """
-BATCHES = {"cached": (5, 55), "direct": (5, 15)}
-"""Batches of a run; of the larger size the difference is more than 100,000 reads from the cache."""
+DIRECT_BATCHES = int(os.environ.get("FOREBAY_DIRECT_BATCHES", "10"))
+BATCHES = {"cached": (5, 55), "direct": (5, 5 + DIRECT_BATCHES)}
+"""Batches of a run; of the larger size the difference is more than 100,000 reads from the cache.
+
+So it is with direct reads where FOREBAY_DIRECT_BATCHES is 50, as in `make soak`.
+"""
 ROUNDS = 2
 BLOCK_BYTES = 4096
 SMALL_NUMBERS = 257

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -33,3 +37,14 @@ def whole(records: Any) -> bool:
 def everything(file: RecordFile) -> Any:
     """The window of a file."""
     return file.gather(np.arange(len(file)))
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[Callable[[], int]]:
+    """Give what counts a step; a failure says after how many it came, as the Rust models do."""
+    steps = itertools.count(1)
+    try:
+        yield lambda: next(steps)
+    except BaseException:
+        sys.stdout.write(f"found after {next(steps) - 1} steps\n")
+        raise

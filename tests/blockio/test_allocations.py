@@ -13,6 +13,10 @@ import pytest
 from tests.blockio import allocating
 from tests.blockio.blocks import content
 
+RUN_S = 50 + 4 * allocating.DIRECT_BATCHES
+"""A deadline for one program; 100,000 direct reads take a loaded disk minutes."""
+pytestmark = pytest.mark.timeout(RUN_S + 10)
+
 SOURCE = Path(__file__).with_name("counting.c")
 CALL_OBJECTS_MAX = 8
 """Of a blocking call: views of the buffers that the caller gave."""
@@ -44,7 +48,7 @@ def count(counting: Path, path: Path, face: str, engine: str, cached: str) -> Co
     command = [sys.executable, "-m", allocating.__name__, face, engine, str(path), cached]
     environment = {**os.environ, "LD_PRELOAD": str(counting)}
     done = subprocess.run(
-        command, env=environment, check=False, timeout=50, capture_output=True, text=True
+        command, env=environment, check=False, timeout=RUN_S, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return [(malloc, python, objects) for malloc, python, objects in json.loads(done.stdout)]

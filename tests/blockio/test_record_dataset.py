@@ -129,7 +129,10 @@ def test_torch_is_imported_only_when_it_is_asked_for(file: RecordFile) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_yields_each_record_once(file: RecordFile, workers: int) -> None:
     """With and without workers, of the map-style dataset and of the iterable one."""
-    torch_data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+    install = ".venv/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu"
+    torch_data = pytest.importorskip(
+        "torch.utils.data", reason=f"torch is not installed; type: {install}"
+    )
     dataset = file.dataset()
     loader = torch_data.DataLoader(dataset, batch_size=16, num_workers=workers)
     numbers = [batch["number"].tolist() for batch in loader]

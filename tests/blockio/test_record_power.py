@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from forebay.blockio import RecordFile
-from tests.blockio.record_files import PADDED, PLAIN, everything, numbered, whole
+from forebay.errors import BrokenError
+from tests.blockio.record_files import PADDED, PLAIN, counted, everything, numbered, whole
 
 pytestmark = pytest.mark.usefixtures("default_of_the_test")
 
@@ -90,15 +91,26 @@ def test_any_sectors_of_unsynced_writes_leave_a_clean_prefix(
             file.append(numbered(file.appended, n, file.dtype))
             acknowledged.append((len(events), file.appended))
     happened = list(events)
-    for _ in range(LOSSES):
-        moment = chance.randrange(len(happened) + 1)
-        image = disk_after(start, happened[:moment], chance)
-        lost.write_bytes(damaged_copy(image, chance) if chance.random() < 0.5 else image)
-        least = max(appended for when, appended in acknowledged if when <= moment)
-        with RecordFile(lost, mode="a") as file:
-            assert file.appended >= least, SEED
-            records = everything(file)
-            assert whole(records), SEED
-            assert records["number"].tolist() == list(range(file.first, file.appended)), SEED
-            file.append(numbered(file.appended, 3, file.dtype))
-            assert whole(everything(file)), SEED
+    with counted() as step:
+        for _ in range(LOSSES):
+            step()
+            moment = chance.randrange(len(happened) + 1)
+            image = disk_after(start, happened[:moment], chance)
+            lost.write_bytes(damaged_copy(image, chance) if chance.random() < 0.5 else image)
+            least = max(appended for when, appended in acknowledged if when <= moment)
+            check_prefix(lost, least)
+
+
+def check_prefix(path: Path, least: int) -> None:
+    """What a file that the power left must hold, and go on with."""
+    try:
+        file = RecordFile(path, mode="a")
+    except BrokenError as error:
+        pytest.fail(f"no clean prefix: {error}, seed {SEED}")
+    with file:
+        assert file.appended >= least, f"acknowledged records are gone, seed {SEED}"
+        records, wanted = everything(file), list(range(file.first, file.appended))
+        assert whole(records), f"no clean prefix: a mixed record, seed {SEED}"
+        assert records["number"].tolist() == wanted, f"no clean prefix, seed {SEED}"
+        file.append(numbered(file.appended, 3, file.dtype))
+        assert whole(everything(file)), f"no clean prefix after an append, seed {SEED}"

@@ -34,17 +34,6 @@ def test_each_setting_is_shown_with_its_origin(
     assert capsys.readouterr().out.split()[-3:] == ["executor.deaths_max", "3", "default"]
 
 
-def test_a_token_is_never_shown(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """People paste this into reports."""
-    monkeypatch.setenv("FOREBAY_TOKEN", "sesame")
-    assert main(["config"]) == 0
-    told = capsys.readouterr()
-    assert "sesame" not in told.out + told.err
-    assert "***" in told.out
-
-
 def test_a_name_that_nobody_knows_gets_the_nearest(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

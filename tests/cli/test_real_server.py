@@ -278,3 +278,64 @@ def test_serve_says_where_and_ends_by_a_signal(shell: Shell, number: int, code: 
     following.communicate(timeout=20)
     assert (following.returncode, rest[-5:]) == (0, "at 9\n")
     assert shell("status", "--quiet").code == 3
+
+
+def test_a_server_outlives_who_read_its_events(shell: Shell) -> None:
+    """`serve --json | head -1` left no server, and took the work that ran with it."""
+    with shell.start("serve", "scene.py", "--json") as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            while json.loads(process.stdout.readline())["event"] != "ready":
+                pass
+            id_ = shell("submit", "scene.py:count", "--to", "20").out.strip()
+            process.stdout.close()
+            shell.application.write_text(APPLICATION + "\n# edited\n")
+            process.send_signal(signal.SIGHUP)
+            assert "events are not printed any more" in process.stderr.readline()
+            assert shell("wait", id_, "--timeout", "30s").code == 0
+            assert process.poll() is None
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+
+
+def test_a_target_that_names_no_request_runs_none(shell: Shell) -> None:
+    """`run prints.py:nope` ran the only request of the application, whatever it was."""
+    shell.application.write_text(
+        'import forebay\napp = forebay.App("one")\n'
+        '@app.request\ndef wipe() -> str:\n    return "wiped"\n'
+    )
+    assert shell("run", "scene.py:app").out == "wiped\n"
+    assert shell("run", "scene.py").out == "wiped\n"
+    done = shell("run", "scene.py:wip")
+    assert (done.code, done.out) == (4, "")
+    assert "'wip' is no request of application 'one'; did you mean 'wipe'?" in done.err
+
+
+def test_a_timeout_covers_the_start_of_the_server(shell: Shell) -> None:
+    """`--timeout 3s` ended after 30 s where the import was slow."""
+    shell.application.write_text("import time\ntime.sleep(25)\n" + APPLICATION)
+    began = time.monotonic()
+    done = shell("run", "scene.py:answer", "--timeout", "2s")
+    assert done.code == 124
+    assert time.monotonic() - began < 20
+    assert "was not ready within 2 s" in done.err
+
+
+def test_a_mistyped_option_is_named_beside_the_one_that_is_missing(shell: Shell) -> None:
+    """`--cuont 5` was told of the missing `--to` alone."""
+    done = shell("run", "scene.py:count", "--ot", "5")
+    assert done.code == 2
+    assert "required: --to; unrecognized arguments: --ot; did you mean '--to'?" in done.err
+    twice = shell("why", "nosuchid").err
+    assert "'nosuchid'" in twice
+    assert twice.count("characters of an id") == 1, twice
+
+
+def test_an_app_named_behind_the_request_is_said_to_be_misplaced(shell: Shell) -> None:
+    """`run only_alpha --app alpha.py` blamed the application that was started last."""
+    assert shell("run", "scene.py:answer").code == 0
+    done = shell("run", "elsewhere", "--app", "other.py")
+    assert done.code == 2
+    assert "give them before its name" in done.err

@@ -11,6 +11,7 @@ from typing import Any
 
 from forebay.config import ExecutorConfig
 from forebay.errors import Error
+from forebay.executor import _server
 from forebay.executor._server import Server
 from forebay.executor._target import parse_target
 
@@ -19,12 +20,24 @@ def _print(event: str, facts: dict[str, Any]) -> None:
     os.write(1, json.dumps({"event": event, **facts}).encode() + b"\n")
 
 
+def _look_often(retention_every_ms: int) -> None:
+    """Look for what is too old so often, which is no setting: every minute does for all."""
+    usual = _server.settings_of
+
+    def settings_of(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        return {**usual(*args, **kwargs), "retention_every_ms": retention_every_ms}
+
+    _server.settings_of = settings_of
+
+
 def main() -> int:
     """Serve the target of the first argument with the settings of the second, a JSON object."""
     faulthandler.register(signal.SIGUSR2)  # where it hangs, for who looks
     settings = json.loads(sys.argv[2])
     reloads = settings.pop("reloads", False)
     ends_when_idle = settings.pop("ends_when_idle", False)
+    if "retention_every_ms" in settings:
+        _look_often(settings.pop("retention_every_ms"))
     try:
         server = Server(
             parse_target(sys.argv[1]),

@@ -87,6 +87,8 @@ def test_lane_is_long_unless_the_function_is_async():
         ({"concurrency_key": "value"}, "concurrency=N"),
         ({"concurrency": 1, "concurrency_key": "nothing"}, "concurrency_key='nothing'"),
         ({"cron": "often"}, "cron='often'"),
+        ({"cron": "*/5 * * * * *"}, "it has 6 fields, not five"),
+        ({"cron": "61 * * * *"}, 'minute "61" is not within 0 to 59'),
         ({"ahead": 65}, "ahead=65"),
         ({"cron": "* * * * *"}, "'value'"),
         ({"name": "no spaces"}, "'no spaces'"),
@@ -232,3 +234,33 @@ def test_importing_an_application_loads_neither_msgspec_nor_asyncio():
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_decorator_needs_no_parentheses_where_it_has_no_options() -> None:
+    """As in every framework that a newcomer knows."""
+    app = forebay.App("bare")
+
+    @app.request
+    def plain(number: int) -> int:
+        return number + 1
+
+    @app.request
+    async def aside(ctx: forebay.Context, number: int = 1) -> int:
+        return number
+
+    assert plain(1) == 2
+    assert list(app.requests) == ["plain", "aside"]
+    assert app.requests["plain"].options.lane == "long"
+    assert app.requests["aside"].options.lane == "async"
+
+
+@pytest.mark.parametrize("cron", ["* * * * *", "@daily", "0 9 * * mon-fri", " 5/20  * * * * "])
+def test_what_the_server_takes_as_a_schedule_the_decorator_takes(cron: str) -> None:
+    """One rule, the server's: what is decorated without an error is served."""
+    app = forebay.App("scheduled")
+
+    @app.request(cron=cron)
+    def work() -> None:
+        """Nothing."""
+
+    assert app.requests["work"].options.cron == " ".join(cron.split())

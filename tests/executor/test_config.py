@@ -147,13 +147,6 @@ def test_sizes_and_times_are_text_with_a_unit_or_numbers(tmp_path: Path) -> None
     assert (found.idle_end, found.workers_max, found.synchronous) == (5400.0, 9, "normal")
 
 
-def test_a_secret_is_never_shown(tmp_path: Path) -> None:
-    """`forebay config` is pasted into reports."""
-    found = configured(tmp_path, {"FOREBAY_TOKEN": "abc"})
-    assert found.value("token") == "abc"
-    assert "abc" not in str(list(found.shown()))
-
-
 def test_every_field_can_be_configured() -> None:
     """A field that no table names could be set by code alone."""
     from dataclasses import fields

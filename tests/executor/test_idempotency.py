@@ -43,3 +43,14 @@ def test_a_submission_that_has_ended_long_ago_has_its_id_too(serving: Serving) -
             first = client.submit("add", a=number, options=key)
             assert first.result(timeout=20) == number + 2
             assert client.submit("add", a=number, options=key).id == first.id
+
+
+def test_a_key_of_another_request_is_refused_with_both_named(serving: Serving) -> None:
+    """The second caller got the first one's result, of another type."""
+    with forebay.Client(f"unix://{serving.socket}") as client:
+        key = forebay.Submit(idempotency="today")
+        first = client.submit("add", a=1, options=key)
+        assert first.result(timeout=20) == 3
+        second = client.submit("sleep", seconds=0.0, options=key)
+        with pytest.raises(forebay.ConfigError, match=f'"today".*{first.id}.*of add'):
+            second.result(timeout=20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import BrokenError, ConfigError, DeadlineError
-from forebay.executor import _local
+from forebay.executor import Client, _local
 from forebay.executor._local import home_of, reach
-from forebay.executor._places import newest
+from forebay.executor._places import Running, newest
 from tests.executor.serving import ROOT, Caller, descendants, wait_gone
+from tests.other_user import NOBODY, needs_root
 
 APP = (Path(__file__).parent / "server_app.py").read_text()
 
@@ -154,3 +156,26 @@ def test_an_import_that_takes_too_long_is_told_with_the_log(app: Path) -> None:
     assert told == []
     with Caller(path) as caller:
         assert caller.run("add", a=1) == 3
+
+
+@needs_root
+def test_a_server_of_another_user_is_not_used(
+    app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would get the arguments, and choose what comes back."""
+    path = tmp_path / "theirs.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        os.seteuid(NOBODY)
+        try:
+            listening.listen()  # the kernel notes who did, for whoever connects
+        finally:
+            os.seteuid(0)
+        for start in (lambda: reached(None), lambda: Client(timeout=5).info()):
+            monkeypatch.setenv("FOREBAY_URL", f"unix://{path}")
+            with pytest.raises(ConfigError, match=f"belongs to user {NOBODY} and you are user 0"):
+                start()
+        running = Running(1, 1.0, str(app), str(app), str(path), str(tmp_path))
+        monkeypatch.setattr(_local, "running_at", lambda places: running)
+        with pytest.raises(ConfigError, match=f"belongs to user {NOBODY}"):
+            Client(app=str(app), timeout=5).info()

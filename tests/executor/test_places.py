@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -160,6 +162,26 @@ class TestPlaces:
             make_private(tmp_path / "theirs")
 
 
+@contextlib.contextmanager
+def asking(question: str) -> Iterator[None]:
+    """Another process that asks something again and again; at its first answer the body begins."""
+    code = (
+        "import pathlib\n"
+        "from forebay.executor._places import StateLock, _read\n"
+        f"{question}\n"
+        "print('asks', flush=True)\n"
+        f"while True: {question}\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"asks\n"
+        try:
+            yield
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
 class TestLock:
     def test_a_second_server_is_refused_with_the_process_of_the_first(self, tmp_path: Path) -> None:
         """Two writers of one store would each think that it is theirs."""
@@ -190,6 +212,17 @@ class TestLock:
                 StateLock(state)
             process.kill()
         StateLock(state).close()
+
+    def test_asking_whether_it_is_held_turns_no_server_away(self, tmp_path: Path) -> None:
+        """Every client that waits for a server asks; the only one that starts would give up."""
+        state = tmp_path / "state"
+        StateLock(state).close()
+        with asking(f"StateLock.is_held(pathlib.Path({str(state)!r}))"):
+            for _ in range(1000):
+                lock = StateLock(state)
+                assert StateLock.is_held(state)
+                lock.close()
+                assert not StateLock.is_held(state)
 
     def test_a_state_that_cannot_be_written_is_told(self, tmp_path: Path) -> None:
         """A full or read-only disk, before anything was accepted."""
@@ -225,6 +258,16 @@ class TestNotice:
         assert path.exists()
         assert newest() is None
         assert not path.exists()
+
+    def test_the_notice_of_a_restarted_server_stays(self) -> None:
+        """Whoever removes the last one's must not take the new one's: it is found by it alone."""
+        make_private(runtime_root())
+        path = runtime_root() / "app.json"
+        with asking(f"_read(pathlib.Path({str(path)!r}))"):
+            for _ in range(2000):
+                notice = Notice(path, told())
+                assert os.path.samestat(path.stat(), os.fstat(notice._file.fileno()))
+                notice._file.close()  # as a kill does
 
     @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
     def test_a_notice_where_others_may_write_counts_for_nothing(self, mode: int) -> None:

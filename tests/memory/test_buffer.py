@@ -225,6 +225,11 @@ def _race(buffer: Buffer) -> list[bytes]:
     return seen
 
 
+def rounded(n_bytes: int, unit: int = 64) -> int:
+    """Round up to a multiple of a unit: a granule, or what a large block is aligned to."""
+    return -(-n_bytes // unit) * unit
+
+
 class ArenaModel(RuleBasedStateMachine):
     """An arena beside a dictionary: bytes stay, leases keep, old references are refused.
 
@@ -243,11 +248,11 @@ class ArenaModel(RuleBasedStateMachine):
 
     @rule(target=buffers, n_bytes=st.integers(0, 300_000), fill=st.integers(0, 255))
     def allocate(self, n_bytes: int, fill: int) -> Any:
-        """Allocate and fill a block; a refusal must be by the limit."""
+        """Allocate and fill a block; a refusal must mean that no gap is large enough."""
         try:
             buffer = self.arena.allocate(n_bytes)
         except LimitError:
-            assert n_bytes + sum(map(len, self.blocks.values())) > 0
+            assert not self.has_room(n_bytes), f"{n_bytes} bytes were refused beside a gap for them"
             return None
         memoryview(buffer)[:] = bytes([fill]) * n_bytes
         reference = buffer.reference
@@ -256,6 +261,17 @@ class ArenaModel(RuleBasedStateMachine):
         self.blocks[reference] = bytes([fill]) * n_bytes
         self.leases[reference] = 1
         return buffer, reference
+
+    def has_room(self, n_bytes: int) -> bool:
+        """Look at every gap of the only chunk, which is as long as the arena's limit."""
+        align = 4096 if n_bytes >= 64 << 10 else 64
+        taken = sorted(
+            (block.offset, block.offset + rounded(max(1, block.length))) for block in self.blocks
+        )
+        ends = [0, *(end for _, end in taken)]
+        starts = [*(start for start, _ in taken), MIB]
+        gaps = zip(ends, starts, strict=True)
+        return any(rounded(end, align) + rounded(max(1, n_bytes)) <= start for end, start in gaps)
 
     @rule(target=buffers, pair=buffers)
     def view(self, pair: Any) -> Any:

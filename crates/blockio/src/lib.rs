@@ -1,4 +1,5 @@
 //! Batches of block reads and writes through `io_uring`, with nothing allocated per block.
+#![cfg(not(loom))] // `tests/loom.rs` includes what it checks
 mod batch;
 mod checksum;
 mod clients;
@@ -23,6 +24,7 @@ mod quarantine;
 mod queue;
 mod registry;
 mod service;
+mod sync;
 mod sys;
 mod table;
 mod threads;

@@ -10,9 +10,10 @@
 //! # Order of locks
 //!
 //! `handles` (held while threads are started), then `state` (never held during a system call but those of the lock).
+//!
+//! `tests/loom.rs` checks every interleaving of who brings, who carries out and who closes.
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use crate::driver::Counts;
@@ -20,6 +21,8 @@ use crate::error::Error;
 use crate::lane::{Ended, Lanes};
 use crate::queue::Shared;
 use crate::service;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 pub(crate) struct State {
     pub(crate) lanes: Lanes,
@@ -193,10 +196,9 @@ impl Pool {
 
     fn sleep<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.idle += 1;
-        let mut state = self
-            .work
-            .wait_while(state, |state| state.wakes == 0 && !state.stopping)
-            .unwrap_or_else(PoisonError::into_inner);
+        while state.wakes == 0 && !state.stopping {
+            state = (self.work.wait(state)).unwrap_or_else(PoisonError::into_inner);
+        }
         // When all stop, nobody counts them any more.
         state.wakes = state.wakes.saturating_sub(1);
         state

@@ -1,8 +1,10 @@
 //! What a blocking call of the fallback waits on.
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
-use rustix::thread::futex::{self, Flags, Timespec};
+use rustix::thread::futex::{Flags, Timespec};
+
+use crate::sync::{AtomicU32, futex};
 
 const WAITING: u32 = 0;
 const ENDED: u32 = 1;
@@ -57,7 +59,7 @@ impl Waiter {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::{Waited, Waiter};
     use std::thread;

@@ -7,8 +7,12 @@
 #![allow(clippy::result_large_err)]
 
 pub mod action;
+pub mod clock;
 pub mod dispatcher;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gauge;
 pub mod id;
 pub mod journal;

@@ -23,6 +23,10 @@ pub const AHEAD_MAX: u32 = 64;
 pub const SIDE_RECORD_BYTES_MAX: usize = (64 << 10) + 13;
 /// Workers that may wait to be let in (`side_backlog`).
 pub const SIDE_BACKLOG: i32 = 128;
+/// Results on their way to the disk; above it nothing is dispatched until some are there (`results_writing_bytes_max`).
+///
+/// Workers return faster than a disk writes: without it, a thousand results of a megabyte were all in memory.
+pub const RESULTS_WRITING_BYTES_MAX: usize = 32 << 20;
 /// Output that is kept of one request: head and tail (`log_bytes_max`).
 pub const LOG_BYTES_MAX: u64 = 10_000_000;
 /// How much of its beginning; a constant of the file format, because that is where the marker stands.

@@ -12,8 +12,8 @@ mod work;
 mod writer;
 
 pub use answer::{
-    Message, accepted, answered, cancelled, ended, in_file, logged, progressed, reasoned, refused,
-    status_event, stood,
+    Message, accepted, answered, cancelled, ended, ended_without, in_file, logged, progressed,
+    reasoned, refused, status_event, stood,
 };
 pub use call::{Call, Submit};
 pub use failure::{cause_json, failure_json};

@@ -65,6 +65,6 @@ pub struct Restored {
     /// How many of them ended by the death of their worker.
     pub deaths: u32,
     pub wake_at: Option<Millis>,
-    /// The machine was booted since: nobody knows whether the run that had begun ended.
+    /// The machine was booted since: nobody knows whether a run that had begun ended, nor by which clock it waits.
     pub rebooted: bool,
 }

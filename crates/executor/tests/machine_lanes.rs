@@ -129,6 +129,25 @@ fn requests_of_a_key_run_one_at_a_time_in_their_order_and_others_pass_them() {
 }
 
 #[test]
+fn submitters_take_turns_within_a_key() {
+    let mut rig = Rig::new(no_store(4));
+    rig.workers_up(&[Lane::Long]);
+    let many: Vec<_> = (0..4)
+        .map(|_| rig.submit_as("ann", "Long", key("cluster")))
+        .collect();
+    let few: Vec<_> = (0..2)
+        .map(|_| rig.submit_as("bob", "Long", key("cluster")))
+        .collect();
+    let mut order = Vec::new();
+    while let Some((slot, id, attempt)) = rig.dispatched().pop() {
+        order.push(id);
+        rig.succeed(slot, id, attempt);
+    }
+    let turns = [many[0], many[1], few[0], many[2], few[1], many[3]];
+    assert_eq!(order, turns);
+}
+
+#[test]
 fn a_name_with_a_limit_leaves_the_other_workers_to_other_names() {
     let mut rig = Rig::new(no_store(4));
     rig.workers_up(&[Lane::Long]);

@@ -4,6 +4,7 @@ mod rig;
 
 use forebay_executor::action::Action;
 use forebay_executor::id::RequestId;
+use forebay_executor::limit::RESULTS_WRITING_BYTES_MAX;
 use forebay_executor::machine::{Policy, Submitted};
 use forebay_executor::op::{Op, Restored};
 use forebay_executor::request::{Failure, Lane, Options, Outcome, Request, Status, Submission};
@@ -143,7 +144,8 @@ fn idempotency_keys_of_unfinished_and_of_kept_requests_are_known() {
     let restored = left(7, Status::Queued, 0, keyed("a"));
     rig.machine
         .restore(0, vec![restored], &[], &[], RequestId(7));
-    rig.machine.remember_idempotency("b".into(), RequestId(3));
+    rig.machine
+        .remember_idempotency("b".into(), RequestId(3), &"Long".into());
     for (name, id) in [("a", 7), ("b", 3)] {
         let known = rig.try_submit("Long", keyed(name));
         assert_eq!(known, Ok(Submitted::Known(RequestId(id))));
@@ -247,4 +249,72 @@ fn what_a_run_left_whose_worker_died_is_discarded() {
         })
         .collect();
     assert_eq!(discards, [(id, attempt)]);
+}
+
+#[test]
+fn a_delay_of_before_the_boot_follows_the_walls_clock_until_it_is_right() {
+    let mut rig = rig();
+    let due = 50 * 3_600_000;
+    let restored = Restored {
+        wake_at: Some(due),
+        rebooted: true,
+        ..left(5, Status::Queued, 0, Options::default())
+    };
+    // The machine has no battery: it began at 1970, and the time came over the network later.
+    rig.machine
+        .restore(10, vec![restored], &[], &[], RequestId(5));
+    assert_eq!(rig.machine.next_tick(), Some(due));
+    rig.machine.set_wall(10, due - 30);
+    assert_eq!(rig.machine.next_tick(), Some(40));
+}
+
+#[test]
+fn an_idempotency_key_of_another_request_is_refused_with_both_named() {
+    let mut rig = rig();
+    let keyed = || options(|options| options.idempotency = Some("once".into()));
+    rig.machine
+        .remember_idempotency("old".into(), RequestId(3), &"Long".into());
+    let id = rig.submit("Long", keyed());
+    assert_eq!(rig.try_submit("Long", keyed()), Ok(Submitted::Known(id)));
+    let refusal = rig.try_submit("Short", keyed()).unwrap_err();
+    let said = refusal.to_string();
+    assert!(said.contains(&id.to_string()), "{said}");
+    assert!(
+        said.contains("Short: ") && said.contains("which is of Long"),
+        "{said}"
+    );
+    let old = options(|options| options.idempotency = Some("old".into()));
+    assert_eq!(rig.try_submit("Short", old).unwrap_err().code, "invalid");
+}
+
+#[test]
+fn nothing_more_is_computed_while_results_of_many_bytes_wait_for_the_disk() {
+    let mut rig = Rig::new(Policy {
+        guaranteed: [0, 2, 0],
+        result_bytes_max: u64::MAX,
+        ..Policy::default()
+    });
+    rig.workers_up(&[Lane::Long]);
+    let ids: Vec<_> = (0..3)
+        .map(|_| rig.submit("Long", Options::default()))
+        .collect();
+    let mut commits = rig.store_ops();
+    rig.machine.committed(0, commits);
+    let runs = rig.dispatched();
+    let large = Outcome::Succeeded(vec![0; RESULTS_WRITING_BYTES_MAX + 1].into());
+    let (slot, id, attempt) = runs[0];
+    rig.machine.finished(0, slot, id, attempt, large, None);
+    let (slot, id, attempt) = runs[1];
+    let small = Outcome::Succeeded(Vec::new().into());
+    rig.machine.finished(0, slot, id, attempt, small, None);
+    assert!(rig.dispatched().is_empty());
+    let why = rig.machine.why(0, ids[2]).unwrap();
+    assert!(
+        why.reason.contains("being written to the disk"),
+        "{}",
+        why.reason
+    );
+    commits = rig.store_ops();
+    rig.machine.committed(0, commits);
+    assert_eq!(rig.dispatched()[0].1, ids[2]);
 }

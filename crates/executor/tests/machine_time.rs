@@ -323,3 +323,33 @@ fn a_time_that_a_wrong_clock_noted_does_not_silence_a_schedule() {
     rig.machine.install(0, "code".into(), &[hourly()]).unwrap();
     assert_eq!(rig.machine.schedules()[0].next_at, Some(HOUR));
 }
+
+#[test]
+fn a_schedule_follows_the_walls_clock_and_a_delay_does_not() {
+    let mut rig = rig(Lane::Long);
+    let start = 50 * HOUR;
+    rig.now = start;
+    rig.machine
+        .install(start, "code".into(), &[hourly()])
+        .unwrap();
+    let delayed = Options {
+        not_before: Some(start + HOUR / 2),
+        ..Options::default()
+    };
+    let waiting = rig.submit("Long", delayed);
+    // Forward by three hours and a half: once for the times that passed.
+    rig.machine.set_wall(start, start + 3 * HOUR + HOUR / 2);
+    assert!(rig.machine.next_tick().is_some_and(|due| due <= start));
+    rig.machine.tick(start);
+    assert_eq!(rig.start_and_dispatch().len(), 1);
+    let seen = &rig.machine.schedules()[0];
+    assert_eq!(seen.fired_at, Some(start + 3 * HOUR + HOUR / 2));
+    assert_eq!(seen.next_at, Some(start + 4 * HOUR));
+    assert_eq!(rig.machine.next_tick(), Some(start + HOUR / 2));
+    assert!(rig.ended(waiting).is_none());
+    // Back by two days: no hour is left out, and none that is near comes twice.
+    rig.machine.set_wall(start, start - 44 * HOUR);
+    assert_eq!(rig.machine.schedules()[0].next_at, Some(start - 43 * HOUR));
+    rig.machine.set_wall(start, start - 43 * HOUR - 1);
+    assert_eq!(rig.machine.schedules()[0].next_at, Some(start - 43 * HOUR));
+}

@@ -1,19 +1,7 @@
 //! What is written is read again, and hostile messages are errors.
-//!
-//! `FOREBAY_MUTATIONS` sets how many mutated messages are tried (default 20,000, under a second).
 
-#[path = "../../transport/tests/random/mod.rs"]
-mod random;
-
-use std::sync::Arc;
-
-use forebay_executor::id::RequestId;
-use forebay_executor::message::{
-    Call, Reader, Run, Value, WorkerReply, Writer, options, progressed, run,
-};
-use forebay_executor::request::Options;
+use forebay_executor::message::{Reader, Value, Writer};
 use proptest::prelude::*;
-use random::Random;
 
 /// A message, as a tree.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,97 +122,6 @@ proptest! {
         let cut = (bytes.len() as f64 * part) as usize;
         prop_assert!(Reader::new(&bytes[..cut]).skip().is_err());
     }
-}
-
-fn mutate(seed: &[u8], random: &mut Random) -> Vec<u8> {
-    let mut bytes = seed.to_vec();
-    for _ in 0..=random.below(3) {
-        let at = random.below(bytes.len());
-        let interesting =
-            [0, 0x7f, 0x80, 0xc1, 0xc6, 0xc9, 0xdb, 0xdd, 0xdf, 0xff][random.below(10)];
-        match random.below(4) {
-            0 if !bytes.is_empty() => bytes[at] = interesting,
-            1 if !bytes.is_empty() => bytes[at] ^= 1 << random.below(8),
-            2 => bytes.truncate(at),
-            _ => bytes.insert(at.min(bytes.len()), interesting),
-        }
-    }
-    bytes
-}
-
-fn seeds() -> Vec<Vec<u8>> {
-    let call = |method: &str, fill: &dyn Fn(&mut Writer), count| {
-        let mut writer = Writer::default();
-        writer.array(3).text(method).array(count);
-        fill(&mut writer);
-        writer.nil();
-        writer.into_bytes()
-    };
-    let id = RequestId(7).to_string();
-    let submit = |w: &mut Writer| {
-        w.text("f").binary(b"\x81\xa1x\x05").map(3);
-        w.text("after")
-            .array(1)
-            .text(&id)
-            .text("timeout_s")
-            .float(0.5);
-        w.text("key").text("k").unsigned(9);
-    };
-    let arguments = b"\x80".as_slice().into();
-    let order = Run {
-        name: "f",
-        arguments: &arguments,
-        id: RequestId(1),
-        attempt: 1,
-        deadline_ms: None,
-        traceparent: None,
-    };
-    vec![
-        call("submit", &submit, 4),
-        call("run", &submit, 4),
-        call(
-            "logs",
-            &|w| {
-                w.text(&id).unsigned(4).boolean(true);
-            },
-            3,
-        ),
-        call(
-            "list",
-            &|w| {
-                w.map(1).text("status").text("queued");
-            },
-            1,
-        ),
-        run(&order).head,
-        b"\x92\x00\xc4\x01\x80".to_vec(),
-        b"\x92\x01\x81\xa7message\xa1x".to_vec(),
-        b"\x82\xa4done\x03\xa5total\x0a".to_vec(),
-    ]
-}
-
-#[test]
-fn mutated_messages_are_errors_and_never_more() {
-    let count = std::env::var("FOREBAY_MUTATIONS").ok();
-    let count = count.and_then(|count| count.parse().ok()).unwrap_or(20_000);
-    let seeds = seeds();
-    let defaults = Arc::new(Options::default());
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let mut refused = 0;
-    for _ in 0..count {
-        let bytes = mutate(&seeds[random.below(seeds.len())], &mut random);
-        match Call::read(&bytes, None) {
-            Ok(Call::Submit(submit) | Call::Run(submit)) => {
-                let _ = options(submit.options, &defaults, 0);
-                assert!(submit.arguments.len() <= bytes.len());
-            }
-            Ok(_) => {}
-            Err(_) => refused += 1,
-        }
-        let _ = (WorkerReply::read(&bytes, None), progressed(&bytes));
-    }
-    assert!(refused > count / 100, "the mutations reach the checks");
-    assert!(refused < count, "and do not break everything");
 }
 
 #[test]

@@ -99,6 +99,7 @@ mod tests {
     use crate::region::Region;
 
     #[test]
+    #[cfg_attr(miri, ignore = "system calls about maps and forks, which miri has not")]
     fn a_region_that_a_lease_outlives_goes_with_the_lease() {
         for bytes in [64, 1 << 10, 300 << 10] {
             let region = Region::new(Config::new("test", 1 << 20)).expect("a region");

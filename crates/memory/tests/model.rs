@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 const LIMIT_BYTES: u64 = 12 * MIB;
+const CHUNK_BYTES: u64 = 2 * MIB;
 const STEPS: usize = 600;
 const HELD_MAX: usize = 40;
 const THREADS: u64 = 4;
@@ -36,9 +37,12 @@ impl Dice {
     }
 }
 
-/// What is live, by address: each entry ends before the next one begins.
+/// What is live, by address: each entry ends before the next one begins; and by chunk and offset.
 #[derive(Default)]
-struct Live(Mutex<BTreeMap<usize, usize>>);
+struct Live(
+    Mutex<BTreeMap<usize, usize>>,
+    Mutex<BTreeMap<(u32, u64), u64>>,
+);
 
 impl Live {
     fn add(&self, block: &Lease) {
@@ -49,12 +53,49 @@ impl Live {
         let after = live.range(start..).next();
         assert!(after.is_none_or(|(&at, _)| start + bytes <= at));
         live.insert(start, bytes);
+        let Reference {
+            chunk,
+            offset,
+            length,
+            ..
+        } = block.reference();
+        (self.1.lock().expect("no panic")).insert((chunk, offset), length.max(1));
     }
 
     fn remove(&self, block: &Lease) {
         let gone = (self.0.lock().expect("no panic")).remove(&block.as_ptr().addr().get());
         assert_eq!(gone, Some(block.len().max(1)));
+        let Reference { chunk, offset, .. } = block.reference();
+        (self.1.lock().expect("no panic")).remove(&(chunk, offset));
     }
+
+    /// Where a block of so many bytes fits between live ones; what lies behind the last one of a chunk counts up
+    /// to the next multiple of what all chunks are a multiple of.
+    fn gap_for(&self, bytes: u64) -> Option<(u32, u64)> {
+        let align = align_of(bytes);
+        let live = self.1.lock().expect("no panic");
+        let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
+        for (&(chunk, start), &length) in live.iter() {
+            let end = ends.entry(chunk).or_default();
+            if end.next_multiple_of(align) + granules(bytes) <= start {
+                return Some((chunk, *end));
+            }
+            *end = start + granules(length);
+        }
+        let fits = |&(_, end): &(u32, u64)| {
+            end.next_multiple_of(align) + granules(bytes) <= end.next_multiple_of(CHUNK_BYTES)
+        };
+        ends.into_iter().find(fits)
+    }
+}
+
+/// What a block takes, in bytes.
+fn granules(bytes: u64) -> u64 {
+    bytes.max(1).next_multiple_of(64)
+}
+
+fn align_of(bytes: u64) -> u64 {
+    if bytes >= 64 << 10 { 4096 } else { 64 }
 }
 
 /// A block with what was written into it.
@@ -90,6 +131,8 @@ struct Thread<'a> {
     dice: Dice,
     held: Vec<Held>,
     dead: Vec<Reference>,
+    /// Nobody else uses the region.
+    alone: bool,
 }
 
 impl Thread<'_> {
@@ -113,16 +156,33 @@ impl Thread<'_> {
             Ok(block) => block,
             Err(Error::Full { limit, .. }) => {
                 assert_eq!(limit, LIMIT_BYTES);
+                if self.alone {
+                    self.check_refusal(bytes as u64);
+                }
                 return self.end_one();
             }
             Err(other) => panic!("{other}"),
         };
-        let align = if bytes >= 64 << 10 { 4096 } else { 64 };
-        assert!(block.as_ptr().addr().get().is_multiple_of(align));
+        let align = align_of(bytes as u64);
+        assert!((block.as_ptr().addr().get() as u64).is_multiple_of(align));
         self.live.add(&block);
         let fill = u8::try_from(self.dice.below(256)).expect("a byte");
         block.bytes_mut().expect("the only lease").fill(fill);
         self.held.push(Held { block, fill });
+    }
+
+    /// A refusal is right where neither a gap between blocks nor a further chunk has room; others may allocate meanwhile.
+    fn check_refusal(&self, bytes: u64) {
+        let gap = self.live.gap_for(bytes);
+        assert_eq!(
+            gap, None,
+            "{bytes} bytes were refused beside a gap for them"
+        );
+        let mapped = self.region.stats().expect("owner").mapped_bytes;
+        assert!(
+            LIMIT_BYTES - mapped < granules(bytes),
+            "{bytes} bytes were refused with {mapped} mapped"
+        );
     }
 
     fn end_one(&mut self) {
@@ -153,7 +213,7 @@ impl Thread<'_> {
 
 fn check(seed: u64, threads: u64, shelf_bytes_max: u64) {
     let config = Config::new("model", LIMIT_BYTES)
-        .chunk_bytes(2 * MIB)
+        .chunk_bytes(CHUNK_BYTES)
         .idle_bytes_max(4 * MIB)
         .shelf_bytes_max(shelf_bytes_max);
     let region = Region::new(config).expect("a region");
@@ -169,6 +229,7 @@ fn check(seed: u64, threads: u64, shelf_bytes_max: u64) {
                     dice: Dice(seed ^ (number << 32)),
                     held: Vec::new(),
                     dead: Vec::new(),
+                    alone: threads == 1,
                 };
                 (0..STEPS).for_each(|_| thread.step());
                 (exchange.lock().expect("no panic")).append(&mut thread.held);

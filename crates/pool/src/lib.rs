@@ -18,6 +18,9 @@ pub mod clock;
 pub mod confine;
 pub mod death;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod keeper;
 pub mod lender;
 pub mod limit;

@@ -67,4 +67,4 @@ pub struct Deadlines {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

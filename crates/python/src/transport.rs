@@ -13,6 +13,7 @@ mod listener;
 mod look;
 mod messages;
 mod native;
+mod owner;
 mod selector;
 mod sleeper;
 mod tls;
@@ -20,6 +21,7 @@ mod wait;
 
 pub use connection::Connection;
 pub use messages::MessageConnection;
+pub(crate) use owner::tcp;
 pub use tls::TlsServer;
 
 use forebay_transport::limit;
@@ -49,6 +51,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<native::NativeHealth>()?;
     module.add_class::<native::NativeServer>()?;
     module.add_class::<look::Look>()?;
+    module.add_class::<owner::Owners>()?;
     module.add_class::<selector::Selector>()?;
     module.add_class::<TlsServer>()?;
     module.add_class::<tls::TlsClient>()?;

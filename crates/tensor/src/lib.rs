@@ -23,6 +23,9 @@
 
 mod board;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod greeting;
 mod inbox;
 mod names;

@@ -20,6 +20,9 @@ pub mod decoder;
 pub mod error;
 mod flow;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gather;
 mod hand_on;
 pub mod inbox;
@@ -30,6 +33,7 @@ pub mod look;
 pub mod messages;
 pub mod native;
 pub mod outbox;
+pub mod owner;
 pub mod preface;
 pub mod selector;
 pub mod shm;

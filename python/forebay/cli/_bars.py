@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from forebay.cli._output import harmless
 from forebay.cli._progress import Display, Pace
 
 MESSAGE_CHARS_MAX = 60
@@ -59,10 +60,12 @@ class BarDisplay(Display):
                     pace = self._paces.setdefault(id_, Pace())
                     pace.take(event)
                     text = pace.text()[: 2 * MESSAGE_CHARS_MAX]
-                    self._bars.update(task, total=pace.total, completed=pace.done, told=text)
+                    self._bars.update(
+                        task, total=pace.total, completed=pace.done, told=self._told(text)
+                    )
                 case "reason":
                     told = str(event.get("reason") or "")[:MESSAGE_CHARS_MAX]
-                    self._bars.update(task, told=told)
+                    self._bars.update(task, told=self._told(told))
                 case "status":
                     self._bars.update(task, told=str(event.get("status")))
 
@@ -82,5 +85,9 @@ class BarDisplay(Display):
                 self._rest = ""
         self._bars.stop()
 
+    def _told(self, text: str) -> str:
+        return harmless(text, self._bars.console.file)
+
     def _print(self, text: str) -> None:
+        text = harmless(text, self._bars.console.file, is_log=True)
         self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -32,11 +32,11 @@ def run(options: argparse.Namespace) -> int:
     wanted = options.name
     shown = [
         one
-        for one in configuration.shown()
+        for one in configuration.settings.values()
         if wanted is None or one.name == wanted or one.name.startswith(f"{wanted}.")
     ]
     if not shown:
-        known = [one.name for one in configuration.shown()]
+        known = list(configuration.settings)
         raise NoSuchThingError(f"no setting is called {wanted!r}{_near(wanted, known)}")
     if options.changed:
         shown = [one for one in shown if one.origin != "default"]

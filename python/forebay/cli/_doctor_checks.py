@@ -49,6 +49,7 @@ def findings(path: str | None) -> list[Finding]:
     checks = (
         _versions,
         _kernel,
+        _proc,
         _features,
         _cgroup,
         _limits,
@@ -59,8 +60,16 @@ def findings(path: str | None) -> list[Finding]:
     )
     from forebay.cli._doctor_server import server_findings
 
-    found = [finding for check in checks for finding in check()]
+    found = [finding for check in checks for finding in _looked_at(check)]
     return [*found, _shared_pool(path), *server_findings()]
+
+
+def _looked_at(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """What a check finds; where the system refuses it something, that is what it found."""
+    try:
+        yield from check()
+    except OSError as error:
+        yield Finding(check.__name__.strip("_").replace("_", " "), MISSING, str(error))
 
 
 def _versions() -> Iterator[Finding]:
@@ -91,6 +100,13 @@ def _kernel() -> Iterator[Finding]:
     machine = platform.machine()
     known = machine in ("x86_64", "aarch64")
     yield Finding("machine", OK if known else NOTE, machine, None if known else "not tested here")
+
+
+def _proc() -> Iterator[Finding]:
+    """Where threads are counted before a fork, and where memory is measured."""
+    there = os.path.isdir("/proc/self/task")
+    advice = None if there else "mount it: mount -t proc proc /proc"
+    yield Finding("/proc", OK if there else MISSING, "mounted" if there else "none", advice)
 
 
 def _features() -> Iterator[Finding]:

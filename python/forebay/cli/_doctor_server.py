@@ -39,7 +39,7 @@ def _state() -> Iterator[Finding]:
         advice = "set FOREBAY_STATE_DIR to a directory of yours"
         yield Finding("state directory", MISSING, f"{there} is not writable", advice)
         return
-    kind = file_system(there, Path("/proc/self/mounts").read_text())
+    kind = file_system(there, _mounts())
     if kind in NETWORK:
         advice = "set FOREBAY_STATE_DIR to a local disk: SQLite cannot lock files over a network"
         yield Finding("state directory", MISSING, f"{root} is on {kind}", advice)
@@ -56,9 +56,16 @@ def _state() -> Iterator[Finding]:
 
 def _nearest(path: Path) -> Path:
     """The path, or the directory nearest above it that exists."""
-    while not path.exists():
+    while not os.path.exists(path):  # also where it may not be looked at
         path = path.parent
     return path
+
+
+def _mounts() -> str:
+    try:
+        return Path("/proc/self/mounts").read_text()
+    except OSError:
+        return ""  # told with what else /proc is needed for
 
 
 def file_system(path: Path, mounts: str) -> str:

@@ -85,7 +85,7 @@ def watch(
         with shown:
             for thread in threads:
                 thread.start()
-            _Waiter(requests, options.timeout).join()
+            _Waiter(requests, getattr(options, "until", None)).join()
             until = time.monotonic() + LAST_WORDS_S
             for thread in threads:
                 thread.join(max(0.0, until - time.monotonic()))
@@ -114,9 +114,9 @@ class _Waiter:
     comes in that time until the answer is there.
     """
 
-    def __init__(self, requests: Sequence[Request], timeout: float | None) -> None:
+    def __init__(self, requests: Sequence[Request], until: float | None) -> None:
         self._requests = requests
-        self._until = None if timeout is None else time.monotonic() + timeout
+        self._until = until
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

@@ -52,4 +52,4 @@ def _print(piece: str, id_: str, *, as_json: bool) -> None:
     if as_json:
         say_json({"id": id_, "text": piece})
     else:
-        put(piece)
+        put(piece, is_log=True)

@@ -100,14 +100,16 @@ def find_request(manifest: Manifest, wanted: str | None, *, of_target: bool) -> 
     if wanted in requests:
         found: dict[str, Any] = requests[wanted]
         return found
-    if of_target and len(requests) == 1:
+    named = wanted is None or wanted == manifest.get("attribute")
+    if of_target and named and len(requests) == 1:
         (found,) = requests.values()
         return found
     names = ", ".join(sorted(requests)) or "none"
     where = f"application {manifest.get('app')!r}"
     if of_target:
-        told = "say which request" if wanted is None else f"{wanted!r} is no request"
-        raise NoSuchThingError(f"{told} of {where}, which has: {names}; as in FILE.py:NAME")
+        told = "say which request" if named else f"{wanted!r} is no request"
+        near = "" if named else _near(wanted, requests)
+        raise NoSuchThingError(f"{told} of {where}{near}, which has: {names}; as in FILE.py:NAME")
     raise NoSuchThingError(
         f"{where} has no request {wanted!r}{_near(wanted, requests)}; it has: {names}"
     )

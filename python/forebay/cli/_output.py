@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from forebay.errors import Error
 
@@ -29,6 +29,12 @@ _COLORS = {
 }
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
+_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+_FOREIGN = re.compile(rf"(\x1b\[(?:0|{'|'.join(_COLORS.values())})m)|{_CONTROL}")
+"""Control characters beside those of our own colors."""
+_FOREIGN_IN_LOGS = re.compile(rf"(\x1b\[[0-9;]*m|[\r\b])|{_CONTROL}")
+"""The same where programs draw bars and choose colors."""
+
 
 class OutputError(Error):
     """A result could not be written; what was done is done."""
@@ -41,13 +47,32 @@ def spell_out() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def harmless(text: str, stream: IO[str] | None, *, is_log: bool = False) -> str:
+    """Text for a terminal with what would command it spelt out; for anything else as it is.
+
+    Texts of requests may be anybody's data, and a terminal that prints them obeys them: it changes
+    its title, clears itself, or answers into the shell's input.
+
+    Args:
+        text: what is written.
+        stream: where.
+        is_log: leave colors of any kind and a return to the line's begin.
+    """
+    if not is_terminal(stream):
+        return text
+    foreign = _FOREIGN_IN_LOGS if is_log else _FOREIGN
+    return foreign.sub(lambda found: found[1] or f"\\x{ord(found[0]):02x}", text)
+
+
 def say(text: str) -> None:
     """Print a line of a result, at once."""
     put(f"{text}\n")
 
 
-def put(text: str) -> None:
+def put(text: str, *, is_log: bool = False) -> None:
     """Print a piece of a result, at once; nobody reads it where stdout is closed.
+
+    On a terminal without what would command it, see `harmless`.
 
     Raises:
         OutputError: it cannot be written, and nothing else will be.
@@ -56,7 +81,7 @@ def put(text: str) -> None:
     if sys.stdout is None:
         return
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(harmless(text, sys.stdout, is_log=is_log))
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -72,11 +97,11 @@ def note(text: str) -> None:
     murmur(f"{text}\n")
 
 
-def murmur(text: str) -> None:
+def murmur(text: str, *, is_log: bool = False) -> None:
     """Print a piece of what is no result; where it cannot be written it is lost."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            sys.stderr.write(text)
+            sys.stderr.write(harmless(text, sys.stderr, is_log=is_log))
             sys.stderr.flush()
 
 
@@ -96,7 +121,7 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value, str_keys=True)
 
 
-def is_terminal(stream: TextIO | None) -> bool:
+def is_terminal(stream: IO[str] | None) -> bool:
     """Whether somebody looks at it; one that is closed is None."""
     return stream is not None and stream.isatty()
 

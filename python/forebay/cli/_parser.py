@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from forebay.cli._commands import COMMANDS
 from forebay.errors import ConfigError
 
 _CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
+_MISSING = "the following arguments are required"
 _UNKNOWN = re.compile(r"unrecognized arguments: (?P<given>\S+)")
 
 
@@ -21,6 +22,7 @@ class UsageError(ConfigError):
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser without abbreviations, whose mistakes are raised as UsageError."""
 
+    _given: Sequence[str] = ()
     options: frozenset[str] = frozenset()
     """Every option of every command so far: what a mistyped one may have meant."""
 
@@ -34,9 +36,23 @@ class Parser(argparse.ArgumentParser):
         Parser.options |= {name for name in names if name.startswith("--")}
         return super().add_argument(*names, **settings)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As of any parser; the words are remembered, for what is told of a mistake."""
+        self._given = [] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Raise the message, with the nearest name where there is one."""
+        if message.startswith(_MISSING):
+            message += self._mistyped()
         raise UsageError(f"{message}{self._hint(message)}; see: {self.prog} --help")
+
+    def _mistyped(self) -> str:
+        """Options that were given and are none, beside one that is missing: it may be meant."""
+        words = (word.partition("=")[0] for word in self._given)
+        unknown = [it for it in words if it.startswith("--") and len(it) > 2]
+        unknown = [it for it in unknown if it not in self._option_string_actions]
+        return f"; unrecognized arguments: {unknown[0]}" if unknown else ""
 
     def _hint(self, message: str) -> str:
         import difflib  # only where there is something to mistake

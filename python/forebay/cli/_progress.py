@@ -56,7 +56,7 @@ class Display:
     def write(self, text: str) -> None:
         """Show a piece of a log."""
         with self._lock:
-            murmur(text)
+            murmur(text, is_log=True)
 
     def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
         """Show what a request tells of itself."""

@@ -106,6 +106,8 @@ def _progress(options: argparse.Namespace) -> Any:
     def tell(done: int, total: int) -> None:
         if shown:
             end = "\n" if done == total else ""
-            murmur(f"\rverified {done} of {total} records ({done * 100 // total} %){end}")
+            murmur(
+                f"\rverified {done} of {total} records ({done * 100 // total} %){end}", is_log=True
+            )
 
     return tell

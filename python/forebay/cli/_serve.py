@@ -103,18 +103,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lender(options: argparse.Namespace) -> Any:
-    from forebay.config import PoolConfig, parse_seconds
+    from forebay.configuration import find_configuration
     from forebay.pool import Lender
 
-    times = {
-        name: None if text is None else parse_seconds(text)
-        for name in ("idle_timeout", "reset_timeout", "start_timeout")
-        for text in (getattr(options, name),)
-    }
-    config = PoolConfig.given(max_size=options.max_size, **times)
+    names = ("max_size", "idle_timeout", "reset_timeout", "start_timeout")
+    configuration = find_configuration({f"pool.{name}": getattr(options, name) for name in names})
+    for warning in configuration.warnings:
+        note(f"forebay: {warning}")
     return Lender(
         options.path,
-        config=config,
+        config=configuration.pool,
         leases_max=options.leases_max,
         waiters_max=options.waiters_max,
     )

@@ -11,6 +11,7 @@ from forebay.cli._exit import code_of_signal
 from forebay.cli._output import note, say, say_json
 from forebay.cli._serve import OF_EXECUTOR
 from forebay.cli._session import log
+from forebay.errors import Error
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -20,6 +21,7 @@ def serve(options: argparse.Namespace) -> int:
     from forebay.executor._target import parse_target
 
     log(options)
+    options.unread = False
     if not options.verbose:
         logging.getLogger("forebay").addHandler(logging.NullHandler())  # `_report` tells it
     arguments = {f"executor.{name}": getattr(options, name) for name in OF_EXECUTOR}
@@ -42,7 +44,7 @@ def serve(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace, event: str, facts: dict[str, Any]) -> None:
     """Print what happens to the server; from any of its threads."""
     if options.json:
-        say_json({"event": event, **facts})
+        _say(options, {"event": event, **facts})
     elif event == "ready" and not options.quiet:
         say(
             f"serving {facts.get('app') or facts['target']} at {facts['socket']}"
@@ -54,9 +56,21 @@ def _report(options: argparse.Namespace, event: str, facts: dict[str, Any]) -> N
         note(_TOLD[event].format(**facts | {"paths": ", ".join(facts.get("paths", ()))}))
 
 
+def _say(options: argparse.Namespace, event: dict[str, Any]) -> None:
+    """Print an event; once nobody reads them any more, that is said, and the server goes on."""
+    if options.unread:
+        return
+    try:
+        say_json(event)
+    except (OSError, Error) as error:
+        options.unread = True
+        note(f"forebay: events are not printed any more, and the server goes on: {error}")
+
+
 _TOLD = {
     "loaded": "forebay: loaded {app}, code {code}",
     "changed": "forebay: {paths} changed; load them with SIGHUP, or serve with --reload",
     "draining": "forebay: what runs has {drain_s:g} s to end; Ctrl-C once more ends it now",
+    "warning": "forebay: warning: {text}",
     "ended": "forebay: the server has ended; what waits is on disk",
 }

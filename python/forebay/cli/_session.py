@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ CALL_S = 30.0
 """A server that does not answer a short call in this time hangs."""
 
 
+CALL_LEAST_S = 1.0
+"""A shorter `--timeout` is for requests; a loaded server may take longer to answer a call."""
+
+
 @contextmanager
 def session(
     options: argparse.Namespace, *, start: bool = False, waits: bool = False
@@ -25,18 +30,21 @@ def session(
     Args:
         options: of the command.
         start: whether a server may be started.
-        waits: whether the command waits for requests: `--timeout` is about that, not about calls.
+        waits: whether the command waits for requests: `--timeout` is for the start of a server, and
+            then for them.
     """
     from forebay.executor import Client
 
     log(options)
+    if waits and options.timeout is not None:
+        options.until = time.monotonic() + options.timeout
     if not start and options.url is None and options.app is None:
         _find_any()
     client = Client(
         options.url,
         app=options.app,
         start=start,
-        timeout=CALL_S if waits or options.timeout is None else options.timeout,
+        timeout=CALL_S if options.timeout is None else max(options.timeout, CALL_LEAST_S),
         told=lambda text: tell(options, f"forebay: {text}"),
     )
     with client:

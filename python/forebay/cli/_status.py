@@ -46,6 +46,8 @@ def lines(info: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if figures.get("held"):
         told.append(("held", str(figures["held"])))
+    if info.get("fault"):
+        told.append(("fault", str(info["fault"])))
     if info.get("draining"):
         told.append(("draining", "accepts nothing more, and ends when what runs has ended"))
     return told

@@ -8,14 +8,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay.cli._arguments import request_parser, take_arguments
+from forebay.cli._exit import NoSuchThingError
 from forebay.cli._manifest import cached, find_request, listing, manifest_of, split_target
 from forebay.cli._output import say, say_json
-from forebay.cli._parser import Parser, UsageError, command, talking
+from forebay.cli._parser import Parser, UsageError, command, seconds, talking
 from forebay.cli._session import session
 
 if TYPE_CHECKING:
     from forebay.executor import Client, Submit
     from forebay.executor._request import Request
+
+
+WHOSE = "--url and --app say whose request it is; give them before its name"
 
 
 class Call(NamedTuple):
@@ -145,6 +149,7 @@ def _settle(options: argparse.Namespace) -> None:
     behind = Parser(add_help=False)
     behind.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS)
     behind.add_argument("--no-start", action="store_true", default=argparse.SUPPRESS)
+    behind.add_argument("--timeout", type=seconds, default=argparse.SUPPRESS)
     behind.parse_known_args(options.words[1:], options)
 
 
@@ -164,12 +169,17 @@ def _call(
 ) -> Call:
     wanted, of_target, rest = split_target(options)
     manifest = manifest_of(client)
-    request = find_request(manifest, wanted, of_target=of_target)
+    try:
+        request = find_request(manifest, wanted, of_target=of_target)
+    except NoSuchThingError:
+        if {"--app", "--url"} & set(rest):  # of another server than the one that was asked
+            raise UsageError(WHOSE) from None
+        raise
     parser = request_parser(name, request, manifest["definitions"], own)
     asked = options.url, options.app
     parser.parse_args(rest, options)
     if (options.url, options.app) != asked:
-        parser.error("--url and --app say whose request it is; give them before its name")
+        parser.error(WHOSE)
     return Call(request["name"], take_arguments(options), _submit_of(client, options))
 
 

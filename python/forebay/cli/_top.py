@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.cli._output import colored, is_terminal, say, say_json, table, wants_color
+from forebay.cli._output import colored, harmless, is_terminal, say, say_json, table, wants_color
 from forebay.cli._parser import command, talking
 from forebay.cli._ps import listing
 from forebay.cli._session import session
@@ -101,7 +101,7 @@ def _watch(client: Client, *, color: bool) -> None:
         tty.setcbreak(descriptor)
         while True:
             columns, rows = shutil.get_terminal_size()
-            drawn = picture(client.ask("top"), color=color)
+            drawn = harmless(picture(client.ask("top"), color=color), sys.stdout)
             lines = [_cut(line, columns) for line in drawn.split("\n")[: rows - 1]]
             clock = time.strftime("%H:%M:%S")
             sys.stdout.write("\x1b[H\x1b[J" + "\n".join(lines) + f"\n{clock}  q: leave")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from typing import Any
 
+from forebay._working_directory import working_directory
 from forebay.cli._exit import NoSuchThingError
 from forebay.cli._output import say, say_json
 from forebay.cli._parser import Parser, UsageError, common
@@ -79,12 +79,13 @@ def service_class(target: str) -> Any:
         raise UsageError(
             f"{target!r} names no service class; write module:Class, as in app.models:Digits"
         )
-    sys.path[0] = os.getcwd()  # where the program's own directory stands, instead of the command's
+    # Where the program's own directory stands, instead of the command's.
+    sys.path[0] = working_directory()
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise NoSuchThingError(
-            f"there is no module {error.name!r} on the import path of {os.getcwd()};"
+            f"there is no module {error.name!r} on the import path of {working_directory()};"
             " change to the directory of your program"
         ) from error
     for part in name.split("."):

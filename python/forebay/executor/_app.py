@@ -93,6 +93,13 @@ class App:
         attribute = next(names, None)
         return None if attribute is None else f"{os.path.abspath(path)}:{attribute}"
 
+    @overload
+    def request(self, function: Callable[Concatenate[Context, P], R], /) -> Decorated[P, R]: ...
+
+    @overload
+    def request(self, function: Callable[P, R], /) -> Decorated[P, R]: ...
+
+    @overload
     def request(
         self,
         name: str | None = None,
@@ -110,9 +117,29 @@ class App:
         concurrency_key: str | None = None,
         cron: str | None = None,
         ahead: int = 0,
-    ) -> Decorator:
+    ) -> Decorator: ...
+
+    def request(
+        self,
+        name: str | Callable[..., Any] | None = None,
+        *,
+        lane: Lane | None = None,
+        priority: int = 0,
+        timeout: str | float | None = None,
+        retries: int = 0,
+        backoff: str | float = "1s",
+        backoff_max: str | float = "5min",
+        idempotent: bool = False,
+        memory: str | int | None = None,
+        cpu: float = 1.0,
+        concurrency: int | None = None,
+        concurrency_key: str | None = None,
+        cron: str | None = None,
+        ahead: int = 0,
+    ) -> Any:
         """Make a function a request, which stays callable and importable as it was.
 
+        Without options it is written `@app.request`.
         Its parameters and its result are data: JSON types, bytes, datetime, dataclasses, msgspec
         structs, numpy arrays. A parameter annotated with `forebay.Context` gets that of the run.
 
@@ -139,8 +166,6 @@ class App:
             ConfigError: an option is wrong, the name is taken, or a parameter is annotated with
                 what is no data; an annotation that names what is defined below is checked at use.
         """
-        if callable(name):
-            raise ConfigError("write @app.request() with its parentheses")
         given = {
             "lane": lane,
             "priority": priority,
@@ -156,6 +181,9 @@ class App:
             "cron": cron,
             "ahead": ahead,
         }
+
+        if callable(name):
+            return self._add(name, None, given)
 
         def decorate(function: Any) -> Any:
             return self._add(function, name, given)

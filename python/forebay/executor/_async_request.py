@@ -7,9 +7,9 @@ import codecs
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError
+from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError, RemoteError
 from forebay.executor._follow import Progress, item_of
-from forebay.executor._parts import decode
+from forebay.executor._parts import decode_result
 from forebay.executor._result_file import file_of
 from forebay.executor._wire import message
 from forebay.executor._wire_errors import failure_error
@@ -149,7 +149,10 @@ class AsyncRequest:
                 timeout=timeout,
             ) from None
         if status == "succeeded":
-            self._value = decode(payload, self._type)
+            try:
+                self._value = decode_result(payload, self._type, self.name)
+            except RemoteError as error:
+                self._error = error
         else:
             self._error = failure_error(self.id, payload)
         self._status = status

@@ -230,6 +230,10 @@ class Crew:
             self._sources(order[1])
         elif kind == "idle":
             self._watcher.idle()
+        elif kind == "rebound":
+            self._watcher.rebound()
+        elif kind == "warn":
+            self._watcher.warned(order[1])
 
     def _begin(self, slot: int, lane: str, nonce: int, tries: int = 1) -> None:
         squad = self._squad

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import shutil
 import sys
@@ -18,6 +19,8 @@ from forebay.executor._futures_output import OutputDoor
 from forebay.executor._futures_worker import CallWorker, manifest
 from forebay.executor._plan import Plan
 from forebay.pool._application import MAIN_ALIAS
+
+_logger = logging.getLogger(__name__)
 
 UNKNOWN_BYTES = 1_000_000
 """Taken as the need of a call that nobody has given: what was measured of earlier ones is more."""
@@ -97,6 +100,13 @@ class _Watcher:
 
     def idle(self) -> None:
         """An executor stays until it is shut down."""
+
+    def rebound(self) -> None:
+        """An executor has no socket that others use."""
+
+    def warned(self, text: str) -> None:
+        """What the dispatcher has to say; nobody reads it here but the log."""
+        _logger.warning("%s", text)
 
     def broken(self, error: BaseException) -> None:
         """The crew has ended by a fault of its own."""

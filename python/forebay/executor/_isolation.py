@@ -17,6 +17,8 @@ from fcntl import ioctl
 from termios import FIONREAD
 from typing import Any
 
+from forebay._working_directory import path_to_tell_apart
+
 getsignal: Any = sys.modules["_signal"].getsignal
 """Without the enumeration that `signal.getsignal` makes of what it returns, a tenth of it."""
 
@@ -70,7 +72,7 @@ class Isolation:
     def __init__(self) -> None:
         self._environ: Any = os.environ
         self._variables: dict[bytes, bytes] = dict(_data(self._environ))
-        self._cwd = os.getcwd()
+        self._cwd = path_to_tell_apart()
         self._umask = os.umask(0o077)
         os.umask(self._umask)
         self._stdin, self._stdout, self._stderr = sys.stdin, sys.stdout, sys.stderr

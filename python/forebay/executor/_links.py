@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Final
 
 from forebay._core import Connection, connect_unix
 from forebay.errors import BrokenError, ClosedError
+from forebay.executor._peer import check_server
 from forebay.executor._wire import Answers
 from forebay.rpc._connect import socket_path
 
@@ -55,7 +57,7 @@ class Links:
 
         Raises:
             BrokenError: no server runs, and none may be started. ConfigError: nothing says which
-            one. DeadlineError: it does not start in time. ClosedError.
+            one, or it is another user's. DeadlineError: it does not start in time. ClosedError.
         """
         with self._lock:
             if self.current is None:
@@ -117,6 +119,9 @@ class Links:
         path = self._path(timeout)
         self.where = f"unix://{path}"
         descriptor = connect_unix(path, timeout)
+        with socket.socket(fileno=descriptor) as connected:
+            check_server(connected, self.where)
+            connected.detach()
         connection = Connection(descriptor, peer=self.where, trusted=True, by_reference=False)
         return Answers(connection, self.where)
 

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
+from forebay._working_directory import path_to_tell_apart
 from forebay.errors import ConfigError
 from forebay.executor._finder import OwnFinder
 from forebay.pool._application import MAIN_ALIAS, Application
@@ -36,7 +37,9 @@ def load(kind: Kind, target: str, directory: str | None) -> dict[str, Any] | Non
             sys.path.remove(directory)
         sys.path.insert(0, directory)
     if kind != "none":
-        OwnFinder.install(directory or os.path.dirname(target) or os.getcwd())
+        root = directory or os.path.dirname(target) or path_to_tell_apart()
+        if root:
+            OwnFinder.install(root)
     Application(kind, target).load()
     if kind == "none":
         return None

@@ -19,12 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from forebay._runtime_place import make_private
 from forebay.configuration import Configuration, find_configuration
 from forebay.errors import BrokenError, ConfigError, DeadlineError, Error
+from forebay.executor._peer import check_server
 from forebay.executor._places import (
     Places,
     StateLock,
-    make_private,
     newest,
     places_of,
     running_at,
@@ -88,7 +89,8 @@ def reach(url: str | None, app: str | None, *, start: bool, timeout: float, told
         The path of its socket.
 
     Raises:
-        ConfigError: nothing names an application, or there is none of that name.
+        ConfigError: nothing names an application, or there is none of that name; or the server
+            belongs to another user.
         BrokenError: none runs, and none may be started; or it could not be started.
         DeadlineError: it was not ready in time; it goes on to start.
     """
@@ -114,6 +116,7 @@ def _answering(url: str) -> str:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(CONNECT_S)
             probe.connect(path)
+            check_server(probe, url)
     except OSError as error:
         raise BrokenError(
             f"no server answers at {url}: {error.strerror or error}; start one with: forebay serve",

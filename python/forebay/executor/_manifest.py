@@ -39,6 +39,7 @@ def manifest_of(app: App | None, file: str | None, *, target: str) -> dict[str, 
         "schema": SCHEMA,
         "app": "" if app is None else app.name,
         "target": target,
+        "attribute": _attribute_of(app),
         "submitter": None if app is None else app.submitter,
         "code": code_of(sources),
         "sources": sources,
@@ -49,6 +50,12 @@ def manifest_of(app: App | None, file: str | None, *, target: str) -> dict[str, 
             for service in (() if app is None else app.services)
         ],
     }
+
+
+def _attribute_of(app: App | None) -> str | None:
+    """What its module calls the application; None where that is not known."""
+    target = None if app is None else app.target
+    return None if target is None else target.rpartition(":")[2]
 
 
 def to_json(manifest: Mapping[str, Any]) -> bytes:

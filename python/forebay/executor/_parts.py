@@ -16,6 +16,7 @@ import struct
 from typing import Any, Final
 
 from forebay.executor import _codec
+from forebay.executor._wire_errors import result_error
 
 __all__ = ["Encoder", "array_beside", "decode"]
 
@@ -90,6 +91,20 @@ def decode(blob: Any, type: Any = Any) -> Any:
     whole = blob if isinstance(blob, mmap.mmap | bytearray) else bytearray(blob)
     end = _START.size + _head_bytes(whole)
     return _codec.decode(memoryview(whole)[_START.size : end], type)
+
+
+def decode_result(blob: Any, type: Any, name: str) -> Any:
+    """The value of the result of a request.
+
+    Raises:
+        RemoteError: it is not what the annotation says; also a TypeError.
+    """
+    from msgspec import DecodeError
+
+    try:
+        return decode(blob, type)
+    except DecodeError as error:  # ValidationError too
+        raise result_error(name, error) from None
 
 
 def array_beside(payload: memoryview) -> Any:

@@ -15,10 +15,14 @@ import hashlib
 import json
 import os
 import stat
+import struct
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
+from forebay._runtime_place import make_private, runtime_root
+from forebay._working_directory import working_directory
 from forebay.errors import BusyError, ConfigError
 from forebay.executor._target import Target
 
@@ -39,17 +43,10 @@ def state_root(directory: str | os.PathLike[str] | None = None) -> Path:
     """
     named = os.fspath(directory) if directory is not None else os.environ.get("FOREBAY_STATE_DIR")
     if named:
-        return Path(named).expanduser().absolute()
+        path = Path(named).expanduser()
+        return path if path.is_absolute() else working_directory() / path
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "forebay"
-
-
-def runtime_root() -> Path:
-    """Where the sockets of this user's servers are; not made by asking."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime:
-        return Path(runtime) / "forebay"
-    return Path("/tmp") / f"forebay-{os.geteuid()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,34 +123,9 @@ def check_socket_path(path: Path) -> None:
         )
 
 
-def make_private(directory: Path) -> None:
-    """Make a directory for this user alone (0700), or check that it is one.
-
-    Raises:
-        ConfigError: it is another user's, open to others, or no directory.
-    """
-    try:
-        os.makedirs(directory.parent, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(directory, 0o700)
-        found = os.lstat(directory)
-    except OSError as error:
-        raise ConfigError(
-            f"{directory} cannot be made: {error.strerror}; set FOREBAY_STATE_DIR and "
-            "XDG_RUNTIME_DIR to directories of yours"
-        ) from error
-    if not stat.S_ISDIR(found.st_mode):
-        raise ConfigError(f"{directory} is no directory; move it away")
-    if found.st_uid != os.geteuid():
-        raise ConfigError(
-            f"{directory} belongs to user {found.st_uid} and you are user {os.geteuid()}; "
-            "set XDG_RUNTIME_DIR to a directory of yours"
-        )
-    if found.st_mode & 0o077:
-        raise ConfigError(
-            f"{directory} is open to others (mode {stat.S_IMODE(found.st_mode):04o}); "
-            f"type: chmod 700 {directory}"
-        )
+_LOCK: Final = struct.Struct("hhqqi4x")
+"""`struct flock` of fcntl(2): kind, whence, start, length, process."""
+_WHOLE_FILE: Final = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class StateLock:
@@ -177,8 +149,8 @@ class StateLock:
                 "set FOREBAY_STATE_DIR to another directory"
             ) from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+        except (BlockingIOError, PermissionError):  # fcntl(2) has both for a lock that is held
             self._file.seek(0)
             holder = self._file.read().strip()
             self._file.close()
@@ -190,21 +162,27 @@ class StateLock:
         self._file.write(f"{os.getpid()}\n")
         self._file.flush()
 
+    @property
+    def removed(self) -> bool:
+        """Whether the directory, with all that it keeps, was removed since."""
+        return not self._file.closed and os.fstat(self._file.fileno()).st_nlink == 0
+
     def close(self) -> None:
         """Give it up; idempotent."""
         self._file.close()
 
     @staticmethod
     def is_held(state: Path) -> bool:
-        """Whether a server has it, be it that it starts, serves or ends."""
+        """Whether a server has it, be it that it starts, serves or ends.
+
+        It asks without taking it: whoever took it to see would turn a starting server away.
+        """
         try:
             with open(state / "lock") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+                told = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _WHOLE_FILE)
         except OSError:
             return False
-        return False
+        return bool(_LOCK.unpack(told)[0] != fcntl.F_UNLCK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +221,14 @@ class Notice:
         fcntl.flock(self._file, fcntl.LOCK_EX)
         json.dump({"schema": 1, **asdict(running)}, self._file)
         self._file.flush()
-        os.rename(fresh, path)
+        with _turn(path.parent):
+            os.rename(fresh, path)
 
     def close(self) -> None:
         """Take it back; idempotent."""
         if not self._file.closed:
-            _unlink_if_same(self._path, self._file)
+            with contextlib.suppress(OSError), _turn(self._path.parent):
+                _unlink_if_same(self._path, self._file)
             self._file.close()
 
 
@@ -298,14 +278,30 @@ def _read(path: Path) -> Running | None:
                 told = json.load(file)
                 told.pop("schema")
                 return Running(**told)
-            _unlink_if_same(path, file)  # its server is gone
+            with _turn(path.parent, wait=False):  # its server is gone
+                _unlink_if_same(path, file)
     except (OSError, ValueError, TypeError, KeyError):
         pass  # taken back meanwhile, or of another version
     return None
 
 
+@contextlib.contextmanager
+def _turn(directory: Path, *, wait: bool = True) -> Iterator[None]:
+    """Be the only one who changes notices, by a lock on their directory.
+
+    Raises:
+        BlockingIOError: another one does, and `wait` is false.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _unlink_if_same(path: Path, file: IO[str]) -> None:
-    """Remove a notice unless another server has put its own there meanwhile."""
+    """Remove a notice unless another server has put its own there meanwhile; in turn."""
     with contextlib.suppress(OSError):
         if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
             os.unlink(path)

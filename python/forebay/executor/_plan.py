@@ -92,5 +92,11 @@ class Watcher(Protocol):
     def idle(self) -> None:
         """Nothing was asked for in a long time."""
 
+    def warned(self, text: str) -> None:
+        """The dispatcher has a warning for a person."""
+
+    def rebound(self) -> None:
+        """A socket was removed, and was made again."""
+
     def broken(self, error: BaseException) -> None:
         """The crew has ended by a fault of its own."""

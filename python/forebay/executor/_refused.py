@@ -93,5 +93,5 @@ def invalid(what: str, allowed: str, value: object) -> Refused:
         object=what,
         limit=allowed,
         value=f"{value!r:.100}",
-        next=f"give {allowed}",
+        next="",  # the message has it
     )

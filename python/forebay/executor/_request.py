@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ConfigError, DeadlineError, Error
+from forebay.errors import BrokenError, ConfigError, DeadlineError, Error, RemoteError
 from forebay.executor._follow import Progress, events, log_bytes, text_of
-from forebay.executor._parts import decode
+from forebay.executor._parts import decode_result
 from forebay.executor._result_file import file_of
 from forebay.executor._wire import message, value_of
 from forebay.executor._wire_errors import failure_error
@@ -212,7 +212,10 @@ class Request:
                 self._error, self._status = gone, status
                 return
         if status == "succeeded":
-            self._value = decode(payload, self._type)
+            try:
+                self._value = decode_result(payload, self._type, self.name)
+            except RemoteError as error:
+                self._error = error
         else:
             self._error = failure_error(self._id, payload)
         self._status = status

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from forebay._core import cron_fault
 from forebay.config import parse_bytes, parse_seconds
 from forebay.errors import ConfigError
 
@@ -15,8 +16,6 @@ LANES = ("short", "long", "async")
 RETRIES_MAX = 1000
 PRIORITY_MAX = 1_000_000
 AHEAD_MAX = 64
-CRON_FIELDS = (5, 6)
-"""Minute, hour, day, month, weekday; with six, seconds before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +158,10 @@ def _ahead(what: str, value: Any, *, is_async: bool) -> int:
 def _cron(what: str, value: Any) -> str | None:
     if value is None:
         return None
-    fields = value.split() if isinstance(value, str) else []
-    if len(fields) not in CRON_FIELDS and not (len(fields) == 1 and fields[0].startswith("@")):
+    fault = cron_fault(value) if isinstance(value, str) else "it is no text"
+    if fault is not None:
         raise ConfigError(
-            f"{what}: cron={value!r} is no schedule; write minute, hour, day, month and weekday, "
-            "as in '*/5 * * * *'"
+            f"{what}: cron={value!r} is no schedule: {fault}; write minute, hour, day, month and"
+            " weekday, as in '*/5 * * * *'"
         )
-    return " ".join(fields)
+    return " ".join(value.split())

@@ -23,11 +23,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
+from forebay._runtime_place import make_private
 from forebay.config import ExecutorConfig, PoolConfig
 from forebay.errors import ConfigError, Error, InternalError
 from forebay.executor._admin import Admin
 from forebay.executor._crew import Crew
-from forebay.executor._places import Notice, Places, Running, StateLock, make_private, places_of
+from forebay.executor._places import Notice, Places, Running, StateLock, places_of
 from forebay.executor._plan import Plan
 from forebay.executor._rows import Rows, rfc3339
 from forebay.executor._services import Services
@@ -112,6 +113,9 @@ class Server:
         """None until `run` has made it; signals may come before."""
         self._crew: Crew
         self._services: Services
+        self._lock: StateLock
+        self._rebound = threading.Event()
+        """A socket was removed and made again."""
 
     def run(self) -> int:
         """Serve until the end; returns the number of the signal that asked for it, or 0.
@@ -167,7 +171,16 @@ class Server:
             "reloads": self._reloads,
             "idle_end_s": self._config.idle_end if self._ends_when_idle else None,
             "draining": self._asked_to_stop > 0,
+            "fault": self._fault_of_state(),
         }
+
+    def _fault_of_state(self) -> str | None:
+        if not self._lock.removed:
+            return None
+        return (
+            f"the state directory {self.places.state} was removed while the server runs, and"
+            " requests are refused; stop the server and start it again"
+        )
 
     def services(self) -> list[dict[str, Any]]:
         """The services that it lends."""
@@ -182,7 +195,7 @@ class Server:
     def _build(self, parts: contextlib.ExitStack) -> _core.Dispatcher:
         """Make the parts; `parts` closes them in the reverse order."""
         places = self.places
-        lock = StateLock(places.state)
+        self._lock = lock = StateLock(places.state)
         parts.callback(lock.close)
         make_private(places.socket.parent)
         self._dispatcher = dispatcher = _core.Dispatcher(
@@ -264,6 +277,9 @@ class Server:
             # Looked at before each wait: whoever changes it wakes us, at whatever moment.
             if self._fit.is_set() and self._notice is None:
                 self._tell_ready()
+            if self._rebound.is_set() and self._notice is not None:
+                self._rebound.clear()
+                self._renew_notice()
             if self._asked_to_stop:
                 self._begin_end(dispatcher)
             if self._over.is_set():
@@ -276,6 +292,12 @@ class Server:
                 dispatcher.answer(ticket, self._admin.answer(method, arguments))
 
     def _tell_ready(self) -> None:
+        self._renew_notice()
+        self._report("ready", self.facts())
+
+    def _renew_notice(self) -> None:
+        """Say where it serves; the file may have been removed with the sockets."""
+        self._take_notice_back()
         places, target = self.places, self._target
         attribute = f":{target.attribute}" if target.attribute else ""
         told = Running(
@@ -287,7 +309,6 @@ class Server:
             state=str(places.state),
         )
         self._notice = Notice(places.notice, told)
-        self._report("ready", self.facts())
 
     def _take_notice_back(self) -> None:
         if self._notice is not None:
@@ -354,6 +375,17 @@ class Server:
         if self._ends_when_idle and self._notice is not None:  # nobody could have asked before
             _log.info("nothing to do for %g s", self._config.idle_end)
             self.stop(0.0)
+
+    def warned(self, text: str) -> None:
+        """Clients are refused, or a socket is gone for good."""
+        _log.warning("%s", text)
+        self._report("warning", {"text": text})
+
+    def rebound(self) -> None:
+        """A socket was removed, and was made again."""
+        _log.warning("the sockets in %s were removed and made again", self.places.socket.parent)
+        self._rebound.set()
+        self._wake()
 
     def broken(self, error: BaseException) -> None:
         """End at once: without a crew, or an application, nothing starts any more."""

@@ -11,8 +11,10 @@ import contextlib
 import os
 import signal
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from forebay.config import PoolConfig
 from forebay.errors import (
     BrokenError,
     ClosedError,
@@ -172,15 +174,16 @@ class Squad:
     """
 
     def __init__(self, spec: Spec[Any], *, start_timeout: float, name: str) -> None:
-        self._pool = ServicePool(
+        # All of them are given: settings of pools are about services, not about workers.
+        settings = PoolConfig(
             max_size=WORKERS_MAX,
             spares=0,  # an idle process more is what nobody wants to pay for
             idle_timeout=0,
             max_lifetime=0,
             ping_after=0,
             start_timeout=start_timeout,
-            name=name,
         )
+        self._pool = ServicePool(**asdict(settings), name=name)
         self._core = self._pool.core
         self._kind: PythonKind = self._pool._kind_of(spec, by_value=False)  # type: ignore[assignment]
         self._watch = self._core.watch()

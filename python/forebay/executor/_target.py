@@ -9,6 +9,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Literal
 
+from forebay._working_directory import working_directory
 from forebay.errors import ConfigError
 
 
@@ -47,15 +48,19 @@ def parse_target(text: str, *, directory: str | os.PathLike[str] | None = None) 
         directory: what relative paths and modules are looked up from; default: the current one.
 
     Raises:
-        ConfigError: there is no such file or module; the message says where it was looked for.
+        ConfigError: there is no such file or module; the message says where it was looked for. Or
+            it is relative to a current directory that was removed.
     """
-    start = Path(os.getcwd() if directory is None else directory).absolute()
     application, colon, attribute = text.partition(":")
     if not application or (colon and not attribute):
         raise ConfigError(
             f"target {text!r} is not complete; write FILE.py:NAME or PACKAGE.MODULE:NAME"
         )
-    if application.endswith(".py") or "/" in application:
+    is_file = application.endswith(".py") or "/" in application
+    if is_file and os.path.isabs(application):
+        return _of_file(text, Path(application), attribute or None)
+    start = Path(working_directory() if directory is None else directory).absolute()
+    if is_file:
         return _of_file(text, start / application, attribute or None)
     return _of_module(text, application, start, attribute or None)
 

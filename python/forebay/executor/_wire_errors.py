@@ -18,7 +18,7 @@ from forebay.errors import (
     remote_error,
 )
 
-__all__ = ["failure_error", "failure_text", "refusal_error"]
+__all__ = ["failure_error", "failure_text", "refusal_error", "result_error"]
 
 
 def refusal_error(refusal: dict[str, Any]) -> Error:
@@ -57,7 +57,7 @@ def failure_error(id_: str, payload: Any) -> Error:
         return remote_error(
             failure.get("builtin", "Exception"),
             failure.get("name", ""),
-            failure.get("message", ""),
+            _message_of(failure),
             failure.get("trace", ""),
         )
     text = f"request {id_} {failure_text(failure)}; see: forebay why {id_}"
@@ -77,6 +77,26 @@ def failure_error(id_: str, payload: Any) -> Error:
     if kind == "cancelled":
         return CancelledError(f"request {id_} was cancelled")
     return BrokenError(text, delivered="no" if kind in ("after", "refused") else "maybe")
+
+
+def result_error(name: str, error: Exception) -> Error:
+    """What the result of a request that succeeded raises where its annotation says something else.
+
+    Args:
+        name: of the request; empty where it is not known.
+        error: of the decoding.
+    """
+    told = f"request {name or 'of another program'} returned what its annotation does not say"
+    told += f": {error}; correct the annotation, or the value"
+    return remote_error("TypeError", "TypeError", told, "")
+
+
+def _message_of(failure: dict[str, Any]) -> str:
+    """The text of what was raised; a few say nothing themselves that a person understands."""
+    message: str = failure.get("message", "")
+    if failure.get("builtin") == "SystemExit":
+        return f"the function called sys.exit({message}); return, or raise an exception"
+    return message or str(failure.get("name", ""))
 
 
 def failure_text(failure: dict[str, Any]) -> str:

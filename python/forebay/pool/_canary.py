@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from forebay._working_directory import path_to_tell_apart
+
 VALUE_BYTES_MAX = 16 * 1024
 """Bytes of a value's pickle that are looked at; larger ones are compared by type and length."""
 
@@ -53,7 +55,7 @@ def fingerprint(service: Any) -> Iterator[tuple[str, str]]:
     }
     yield from _digests("attribute", attributes, ignored)
     yield from _digests("module variable", variables, ignored)
-    yield "working directory", os.getcwd()
+    yield "working directory", path_to_tell_apart()
     yield "environment", _digest(sorted(os.environ.items()))
     yield "open descriptors", str(len(os.listdir("/proc/self/fd")))
     yield "threads", str(len(os.listdir("/proc/self/task")))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from forebay._working_directory import path_to_tell_apart
 from forebay.errors import ConfigError
 from forebay.pool import _identity
 from forebay.pool._connect import Connect, Connector
@@ -40,7 +41,8 @@ class Command:
     - `{socket}`: the path of a Unix socket in it, for the program to listen on;
     - `{port_file}`: the path of the `PortFile` in it;
     - `{port}`: a free port of the loopback interface, for programs that know no Unix sockets; one
-      that listens on more than the loopback interface is refused.
+      that listens on more than the loopback interface is refused. Every user of this machine can
+      connect to it: where others are a concern, use `{socket}` or let the program authenticate.
 
     Args:
         arguments: the program and its arguments; found on `PATH`.
@@ -193,7 +195,7 @@ class Command:
             file = _identity.executable(path)
         except OSError:
             raise ConfigError(f"there is no executable {name!r}; give its full path") from None
-        here = self.cwd or os.getcwd()
+        here = self.cwd or path_to_tell_apart()
         return self._fixed, file, _identity.environment_that_matters(), here, os.getuid()
 
     def _describe(self) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ _FROZEN = "<frozen importlib._bootstrap>"
 class Imports:
     """Counts the threads of this process before and after each module is loaded.
 
+    Without /proc it counts none; what needs the number later says so.
     `with Imports(application) as imports:` around the imports; then `imports.of(thread)`.
     Where this interpreter loads modules in another way than CPython 3.11 to 3.14, nobody is named.
     Cost: two system calls for each module.
@@ -27,7 +28,10 @@ class Imports:
         """`application`: the module that is imported; nobody need be told that it brings others."""
         self._application = application
         self._count = 0
-        self._directory = os.open(TASKS, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._directory = os.open(TASKS, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._directory = -1
         self._loading: list[str] = []
         self._started: dict[int, tuple[str, ...]] = {}
         self._load: Any = None
@@ -36,14 +40,15 @@ class Imports:
     def __enter__(self) -> Imports:
         bootstrap: Any = importlib._bootstrap
         self._load = getattr(bootstrap, "_load_unlocked", None)
-        if self._load is not None:
+        if self._load is not None and self._directory >= 0:
             bootstrap._load_unlocked = self._watching()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        os.close(self._directory)
+        if self._directory >= 0:
+            os.close(self._directory)
         if self._load is not None:
             importlib._bootstrap._load_unlocked = self._load  # type: ignore[attr-defined]
 
@@ -74,6 +79,8 @@ class Imports:
 
     def _look(self) -> None:
         """Put new threads down to the module that is being loaded."""
+        if self._directory < 0:
+            return
         count = os.fstat(self._directory).st_nlink  # two more than there are threads
         if count == self._count:
             return

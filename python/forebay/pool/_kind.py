@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forebay import _core
+from forebay._working_directory import path_to_enter
 from forebay.errors import BrokenError
 from forebay.pool._acquire import Acquire
 from forebay.pool._backend import Backend, ProgramAcquire
@@ -173,7 +174,7 @@ class CommandKind:
                 [os.fsencode(command.program())]
                 + [command.filled(argument, port) for argument in command.arguments[1:]],
                 self._environment(port),
-                command.filled(command.cwd or os.getcwd(), port),
+                command.filled(command.cwd or path_to_enter(), port),
                 start_ms=start_ms,
                 idle_ms=idle_ms,
                 readiness=self._readiness(),

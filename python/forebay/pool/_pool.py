@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from forebay import _core
-from forebay.config import PoolConfig, parse_bytes
+from forebay.configuration import find_configuration
 from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitError
 from forebay.pool import _application
 from forebay.pool._acquire import Acquire
@@ -71,6 +71,12 @@ class ServicePool:
         max_memory: bytes, or text such as "300MB", of private memory above which a service is
             ended once it is idle; default: none.
         name: stands in messages.
+
+    What is left out comes from the configuration: `FOREBAY_POOL_MAX_SIZE` and its like, then
+    `[pool]` of `forebay.toml`, then the default.
+
+    Raises:
+        ConfigError: a setting is wrong; the message says where it comes from.
     """
 
     def __init__(
@@ -91,21 +97,22 @@ class ServicePool:
         max_memory: str | int | None = None,
         name: str = "default",
     ) -> None:
-        self.config = PoolConfig.given(
-            max_size=max_size,
-            max_running=max_running,
-            min_idle=min_idle,
-            spares=spares,
-            max_uses=max_uses,
-            max_lifetime=max_lifetime,
-            idle_timeout=idle_timeout,
-            ping_after=ping_after,
-            canary_every=canary_every,
-            leak_after=leak_after,
-            reset_timeout=reset_timeout,
-            start_timeout=start_timeout,
-            max_memory=None if max_memory is None else parse_bytes(max_memory),
-        )
+        given = {
+            "pool.max_size": max_size,
+            "pool.max_running": max_running,
+            "pool.min_idle": min_idle,
+            "pool.spares": spares,
+            "pool.max_uses": max_uses,
+            "pool.max_lifetime": max_lifetime,
+            "pool.idle_timeout": idle_timeout,
+            "pool.ping_after": ping_after,
+            "pool.canary_every": canary_every,
+            "pool.leak_after": leak_after,
+            "pool.reset_timeout": reset_timeout,
+            "pool.start_timeout": start_timeout,
+            "pool.max_memory": max_memory,
+        }
+        self.config = find_configuration(given).pool
         self.name = name
         self._canary_every = self.config.canary_every
         self._reset_ms = int(self.config.reset_timeout * 1000)

@@ -147,7 +147,10 @@ class ProgramRecord:
         return found and (facts.port is None or _listener.belongs_to(facts.pid, facts.port))
 
     def _protect(self, facts: Started) -> None:
-        """Nobody but this user reaches a program that is ready.
+        """Close a program that is ready to other machines, and its own socket to other users.
+
+        A port of the loopback interface stays open to every user of this machine: the program
+        accepts there, by a protocol that is not ours.
 
         Raises:
             ConfigError: it listens where other machines can reach it.

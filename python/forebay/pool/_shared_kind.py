@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from forebay._working_directory import path_to_tell_apart, working_directory
 from forebay.errors import ConfigError
 from forebay.pool import _identity, _template
 from forebay.pool._application import Application, application_of, reference_of
@@ -127,7 +128,8 @@ def _program_kind(command: Command) -> SharedKind:
     arguments = [os.fsencode(program)]
     arguments += [command.filled(argument, None) for argument in command.arguments[1:]]
     env = {variable: command.filled(value, None) for variable, value in command.env.items()}
-    launch = (arguments, _environment(env), command.filled(command.cwd or os.getcwd(), None))
+    directory = command.filled(command.cwd or working_directory(), None)
+    launch = (arguments, _environment(env), directory)
     return SharedKind(
         name,
         Reset.STATELESS if command.reuse else Reset.NEVER,
@@ -149,12 +151,13 @@ def _environment(extra: Mapping[str, str | bytes]) -> Pairs:
 
 
 def _here() -> bytes:
-    return os.fsencode(os.getcwd())
+    return os.fsencode(working_directory())
 
 
 def _import_path() -> list[str]:
     """`sys.path` in absolute terms, each once, so that programs of one directory agree on it."""
-    return list(dict.fromkeys(os.path.abspath(entry) for entry in sys.path))
+    here = path_to_tell_apart()
+    return list(dict.fromkeys(os.path.normpath(os.path.join(here, entry)) for entry in sys.path))
 
 
 def _arguments(application: Application) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from forebay._runtime_place import runtime_root
+from forebay._working_directory import working_directory
 from forebay.errors import ConfigError
 
 VARIABLE = "FOREBAY_POOL_PATH"
@@ -18,14 +20,12 @@ def shared_path(path: str | os.PathLike[str] | None = None) -> Path:
     has the user's id in its name where there is no such variable.
 
     Raises:
-        ConfigError: the path is empty.
+        ConfigError: the path is empty, or relative to a current directory that was removed.
     """
     named = os.environ.get(VARIABLE) if path is None else os.fspath(path)
     if named == "":
         raise ConfigError(f"the path of the shared pool is empty; give one, or unset {VARIABLE}")
     if named is not None:
-        return Path(os.path.abspath(named))
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime:
-        return Path(runtime) / "forebay" / "pool.sock"
-    return Path("/tmp") / f"forebay-{os.geteuid()}" / "pool.sock"
+        here = "" if os.path.isabs(named) else working_directory()
+        return Path(os.path.normpath(os.path.join(here, named)))
+    return runtime_root() / "pool.sock"

@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 from forebay import _core
+from forebay.errors import ConfigError
 from forebay.pool import _worker
 from forebay.pool._application import Application
 from forebay.pool._imports import Imports
@@ -111,7 +112,10 @@ def _traceback() -> str:
 
 def _frozen(imports: Imports) -> str | None:
     """Make ready to fork; the reason why this process cannot, if there is one."""
-    extra = extra_threads()
+    try:
+        extra = extra_threads()
+    except ConfigError as error:
+        return str(error)
     if extra:
         named = [f"{name} {imports.of(thread)}".rstrip() for thread, name in extra.items()]
         count = f"{len(extra)} threads" if len(extra) > 1 else "a thread"

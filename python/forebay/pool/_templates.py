@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from forebay._working_directory import path_to_enter
 from forebay.pool import _template
 from forebay.pool._kind import environment_of
 from forebay.pool._threads import template_variables
@@ -48,7 +49,7 @@ class Templates:
             number,
             command_line,
             environment,
-            os.fsencode(os.getcwd()),
+            os.fsencode(path_to_enter()),
             setup,
             self._spares,
         )

@@ -6,6 +6,8 @@ import os
 import time
 from collections.abc import Mapping
 
+from forebay.errors import ConfigError
+
 TASKS = "/proc/self/task"
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -47,8 +49,17 @@ def extra_threads() -> dict[int, str]:
     """The threads that a fork must not go without, beside the main one: number and name.
 
     The name is Python's where it knows them.
+
+    Raises:
+        ConfigError: there is no /proc.
     """
-    tasks = sorted(map(int, os.listdir(TASKS)))[1:]
+    try:
+        tasks = sorted(map(int, os.listdir(TASKS)))[1:]
+    except OSError as error:
+        raise ConfigError(
+            f"the threads of a process cannot be counted before it is forked: {error.strerror}: "
+            f"{TASKS}; mount it: mount -t proc proc /proc"
+        ) from None
     if not tasks:
         return {}  # without importing threading, whose at-fork handler every fork would pay for
     import threading

@@ -27,7 +27,7 @@ from forebay.rpc._watch import Watch
 from forebay.transport import Tls
 from forebay.transport._accept import Acceptor, open_doors
 from forebay.transport._address import Address, parse
-from forebay.transport._entry import guard
+from forebay.transport._entry import Entry, guard
 from forebay.transport._limits import STRANGER_TIMEOUT_S
 from forebay.transport._stall import sweep_of
 
@@ -61,9 +61,10 @@ def serve(
             "tcp://host:port" or "tls://host:port" (port 0: any that is free).
         tls: what to show and whom to let in, by `transport.Tls.server`; for `tls://` alone.
         token: what a caller must show; needed where other machines can connect, unless `tls` asks
-            for certificates.
-        unprotected: let other machines call without a token; over `tcp://`, one that stands still
-            within a frame for 30 s is let go.
+            for certificates. On the loopback interface, which every user of the machine reaches,
+            without either only connections of this user are accepted.
+        unprotected: let other machines, and other users of this one, call without a token; over
+            `tcp://`, one that stands still within a frame for 30 s is let go.
         handshake_timeout: seconds in which a caller must say who it is.
         grace: seconds that running calls have to finish when the server is left.
         calls_max: calls that run at once; further ones wait, at last in their callers' sockets.
@@ -82,8 +83,8 @@ def serve(
     address = parse(url)
     if address.scheme == "shm":
         raise ConfigError(f"{url}: calls go over unix://, tcp:// or tls://")
-    shown = guard(url, address, tls, token, unprotected=unprotected)
-    options = _Options(tls, shown, handshake_timeout, grace, calls_max, connections_max)
+    entry = guard(url, address, tls, token, unprotected=unprotected)
+    options = _Options(tls, entry, handshake_timeout, grace, calls_max, connections_max)
     return Server(handler, address, options)
 
 
@@ -92,7 +93,7 @@ class _Options:
     """As of `serve`."""
 
     tls: Tls | None
-    token: bytes | None
+    entry: Entry
     handshake_timeout: float
     grace: float
     calls_max: int
@@ -118,14 +119,12 @@ class Server:
         self._acceptor: Acceptor | None = None
         self._running = 0
         self._closing = False
-        tls = options.tls
-        vouched = options.token is not None or (tls is not None and tls.mutual)
         # Over TLS nothing tells whether a caller is within a frame, see `Standing`.
-        self._strangers = tls is None and not address.loopback and not vouched
+        self._strangers = options.tls is None and not options.entry.known
 
     async def __aenter__(self) -> Server:
         self._loop = asyncio.get_running_loop()
-        self.url, doors = await open_doors(self._address)
+        self.url, doors = await open_doors(self._address, own=self._options.entry.own)
         self._acceptor = Acceptor(self.url, doors, self._take)
         return self
 
@@ -242,8 +241,8 @@ class Server:
                 server=True,
                 peer=f"a caller of {self.url}",
                 tls=None if options.tls is None else options.tls.core,
-                expected=options.token,
-                trusted=self._address.loopback and options.token is None,
+                expected=options.entry.token,
+                trusted=options.entry.trusted,
             )
         except Error as error:
             _log.warning("a connection of %s came to nothing: %s", self.url, error)

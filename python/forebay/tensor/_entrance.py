@@ -24,8 +24,10 @@ def open_entrance(
     tls: Tls | Mapping[str, Any] | None,
     *,
     unprotected: bool,
-) -> tuple[str, Entrance]:
-    """Listen at a URL; the one that clients connect to, and what the core serves.
+) -> tuple[str, Entrance, bool]:
+    """Listen at a URL; the one that clients connect to, what the core serves, and to whom.
+
+    The last is true where only this user may connect, over the loopback interface.
 
     Raises:
         ConfigError: nothing can be served there, or nothing protects it.
@@ -35,11 +37,11 @@ def open_entrance(
     if address.scheme not in ("tcp", "tls", "unix"):
         raise ConfigError(f"{url}: tensors go over tcp://, tls:// and unix://")
     shown = tls if tls is None or isinstance(tls, Tls) else Tls.server(**tls)
-    asked = guard(url, address, shown, token, unprotected=unprotected)
+    entry = guard(url, address, shown, token, unprotected=unprotected)
     core = None if shown is None else shown.core
     assert core is None or isinstance(core, TlsServer), "guard demanded it"
     if address.scheme == "unix":
-        return url, ([], address.path, core, asked)
+        return url, ([], address.path, core, entry.token), False
     sockets = bind_all(resolve_blocking(address.host, address.port, passive=True), address.port)
     where = name_of(address.scheme, sockets[0].getsockname())
-    return where, ([each.detach() for each in sockets], None, core, asked)
+    return where, ([each.detach() for each in sockets], None, core, entry.token), entry.own

@@ -14,6 +14,7 @@ from forebay.pool import Reset, Service
 from forebay.tensor._addresses import address_of, chosen
 from forebay.tensor._entrance import open_entrance
 from forebay.tensor._numpy import Array
+from forebay.tensor._own_place import own_url
 from forebay.tensor._table import Table
 from forebay.tensor._tensor import Tensor
 from forebay.tensor._work import Op
@@ -44,6 +45,7 @@ class TensorServer(Service):
             `FileTensor(path)`.
         url: where to listen: `tcp://host:port` (port 0: any that is free), `tls://host:port`,
             `unix:///path` (its file gets 0600); `verbs://host:port` is tcp, and fabric "verbs".
+            Left out: a Unix socket in this user's runtime directory, see the attribute `url`.
             With shards, `{shard}` in it is this one's number; else it listens so many ports
             further.
         shard: which one this is, from 0.
@@ -51,10 +53,11 @@ class TensorServer(Service):
         arena: what tensors lie in, or its limit as text or in bytes; an own one as large as the
             machine's memory if left out, of which pages are taken when they are first written.
         token: what a client must show; needed where other machines can connect, unless `tls`
-            asks for certificates.
+            asks for certificates. On the loopback interface, which every user of the machine
+            reaches, without either only clients of this user are let in.
         tls: what to show, by `transport.Tls.server`, or its arguments as a dict, which travel
             with a spec; for `tls://` alone.
-        unprotected: let other machines connect without a token.
+        unprotected: let other machines, and other users of this one, connect without a token.
         slots: the most requests that one client may have here at once, 1 to 1024.
         grant_bytes: answers that one client may have outstanding, in bytes or as text.
         fabric: "auto" offers clients of the same host the memory, and others RDMA verbs where
@@ -79,7 +82,7 @@ class TensorServer(Service):
     def __init__(
         self,
         tensors: Mapping[str, Tensor | FileTensor | Any] | None = None,
-        url: str = "tcp://127.0.0.1:0",
+        url: str | None = None,
         *,
         shard: int = 0,
         shards: int = 1,
@@ -92,7 +95,7 @@ class TensorServer(Service):
         staging_bytes: str | int | None = None,
         fabric: str | None = None,
     ) -> None:
-        url, fabric = chosen(url, fabric)
+        url, fabric = chosen(own_url() if url is None else url, fabric)
         config = find_configuration(
             {
                 "tensor.grant_bytes": grant_bytes,
@@ -104,7 +107,7 @@ class TensorServer(Service):
         where = address_of(url, shard, shards)
         self._own_arena = None if _is_arena(arena) else _new_arena(arena)
         lying: Any = self._own_arena or arena
-        self._url, entrance = open_entrance(where, token, tls, unprotected=unprotected)
+        self._url, entrance, own = open_entrance(where, token, tls, unprotected=unprotected)
         self._core = _core.TensorShard(
             [entrance],
             name=self._url,
@@ -118,6 +121,7 @@ class TensorServer(Service):
             shared_memory=config.fabric == "auto",
             verbs=None if config.fabric == "stream" else lying,
             verbs_needed=config.fabric == "verbs",
+            own=own,
         )
         self._table = Table(self._core, lying, shard, shards)
         try:

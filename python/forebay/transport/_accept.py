@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from forebay._core import Listener as UnixListener
-from forebay._core import process_has_room
-from forebay.errors import BrokenError
+from forebay._core import Owners, process_has_room
+from forebay.errors import BrokenError, ConfigError
 from forebay.transport._address import PATH_SCHEMES, Address
 from forebay.transport._socket import bind_all, name_of, resolve, tune
 
@@ -36,21 +36,32 @@ class Door(Protocol):
     def fileno(self) -> int: ...
 
     def accept(self) -> int | None:
-        """Take a waiting connection's descriptor; None if there is none."""
+        """Take a waiting connection's descriptor; None if there is none, or not for its peer."""
 
     def close(self) -> None: ...
 
 
 class TcpDoor:
-    """A listening TCP socket; what it accepts is nonblocking, and made ready by `prepare`."""
+    """A listening TCP socket; what it accepts is nonblocking, and made ready by `prepare`.
 
-    __slots__ = ("_listening", "_prepare")
+    With `own` only connections of this user are accepted, on the loopback interface.
+
+    Raises:
+        ConfigError: the kernel does not tell whose they are.
+    """
+
+    __slots__ = ("_listening", "_owners", "_prepare")
 
     def __init__(
-        self, listening: socket.socket, prepare: Callable[[socket.socket], None] = tune
+        self,
+        listening: socket.socket,
+        prepare: Callable[[socket.socket], None] = tune,
+        *,
+        own: bool = False,
     ) -> None:
         self._listening = listening
         self._prepare = prepare
+        self._owners: Owners | None = Owners(listening.fileno()) if own else None
 
     def fileno(self) -> int:
         return self._listening.fileno()
@@ -60,6 +71,11 @@ class TcpDoor:
             accepted, _ = self._listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return None
+        complaint = self._owners and self._owners.complaint(accepted.fileno())
+        if complaint:
+            accepted.close()
+            _log.warning("%s: %s", name_of("tcp", self._listening.getsockname()), complaint)
+            return None
         accepted.setblocking(False)
         with contextlib.suppress(OSError):  # a peer that has gone again is noticed when it is met
             self._prepare(accepted)
@@ -67,13 +83,19 @@ class TcpDoor:
 
     def close(self) -> None:
         self._listening.close()
+        self._owners = None  # it has a descriptor
 
 
-async def open_doors(address: Address) -> tuple[str, list[Door]]:
+async def open_doors(address: Address, *, own: bool) -> tuple[str, list[Door]]:
     """Listen at an address; the URL that peers dial, and its doors, the caller's to close.
 
+    Args:
+        address: of a path, or a host.
+        own: at a host, whether only this user may connect.
+
     Raises:
-        ConfigError: the path of a Unix socket is too long or in use.
+        ConfigError: the path of a Unix socket is too long or in use; or the kernel does not tell
+            whose a connection is.
         BrokenError: the host is not known.
         OSError: the port is taken, or the host not of this machine.
     """
@@ -83,7 +105,12 @@ async def open_doors(address: Address) -> tuple[str, list[Door]]:
     found = await resolve(loop, address.host, address.port, passive=True)
     sockets = bind_all(found, address.port)
     url = name_of(address.scheme, sockets[0].getsockname())
-    return url, [TcpDoor(listening) for listening in sockets]
+    try:
+        return url, [TcpDoor(listening, own=own) for listening in sockets]
+    except ConfigError:
+        for listening in sockets:
+            listening.close()
+        raise
 
 
 class Acceptor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from forebay._core import TOKEN_BYTES_MAX, TlsServer
 from forebay.errors import ConfigError
-from forebay.transport._address import Address
+from forebay.transport._address import PATH_SCHEMES, Address
 from forebay.transport._tls import Tls, demand
 
-__all__ = ["guard", "shown"]
+__all__ = ["Entry", "guard", "shown"]
 
 
 def shown(token: str | bytes | None) -> bytes | None:
@@ -24,20 +26,44 @@ def shown(token: str | bytes | None) -> bytes | None:
     return shown
 
 
+class Entry(NamedTuple):
+    """Whom a listener lets in.
+
+    Attributes:
+        token: what a peer must show.
+        own: only this user may connect, which the kernel tells: a listener on the loopback
+            interface that nothing else protects.
+        known: whoever gets in is this user, or has shown a token or a certificate.
+        trusted: memory for what a peer announces is obtained at once.
+    """
+
+    token: bytes | None
+    own: bool
+    known: bool
+    trusted: bool
+
+
 def guard(
     url: str, address: Address, tls: Tls | None, token: str | bytes | None, *, unprotected: bool
-) -> bytes | None:
-    """The token that a listener asks for.
+) -> Entry:
+    """Whom a listener lets in.
 
     Raises:
         ConfigError: `tls` does not fit the URL, or nothing protects a listener that other machines
             can reach.
     """
     demand(address.scheme, tls, TlsServer)
-    known = token is not None or (tls is not None and tls.mutual)
-    if not address.loopback and not known and not unprotected:
+    asked = token is not None or (tls is not None and tls.mutual)
+    if not address.loopback and not asked and not unprotected:
         raise ConfigError(
             f"{url} can be reached from other machines: give token=, or tls= with client_ca=, or"
             " unprotected=True where everybody there may connect"
         )
-    return shown(token)
+    is_open = unprotected and address.scheme not in PATH_SCHEMES
+    local = address.loopback and not is_open
+    return Entry(
+        token=shown(token),
+        own=local and not asked and address.scheme not in PATH_SCHEMES,
+        known=asked or local,
+        trusted=local and token is None,
+    )

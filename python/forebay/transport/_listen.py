@@ -12,7 +12,7 @@ from forebay.errors import BrokenError, ClosedError, ConfigError, Error, Protoco
 from forebay.transport._accept import Acceptor, open_doors
 from forebay.transport._address import Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection
-from forebay.transport._entry import guard
+from forebay.transport._entry import Entry, guard
 from forebay.transport._limits import Limits
 from forebay.transport._native_listener import NativeListen, NativeListener
 from forebay.transport._opening import Opening
@@ -78,11 +78,12 @@ def listen(
             logged.
         tls: what to show and whom to let in, by `Tls.server`; for `tls://` alone.
         token: what a peer must show; needed where other machines can connect, unless `tls` asks
-            for certificates.
+            for certificates. On the loopback interface, which every user of the machine reaches,
+            without either only connections of this user are accepted.
         limits: of this end.
         allocate: as of `connect`.
         handshake_timeout: seconds in which a peer must say who it is.
-        unprotected: let other machines connect without a token.
+        unprotected: let other machines, and other users of this one, connect without a token.
         native: answers in a thread that never takes the GIL, see `forebay.transport.native`; needs
             no event loop then: `with listen(url, native=Store()) as listener`. Beside a `handler`
             it is a `Table`, whose rest the handler gets.
@@ -91,7 +92,7 @@ def listen(
         ConfigError: the URL, or nothing protects it. Entering raises OSError.
     """
     address = receiving(url, allocate)
-    shown = guard(url, address, tls, token, unprotected=unprotected)
+    entry = guard(url, address, tls, token, unprotected=unprotected)
     if native is not None:
         if allocate is not None:
             raise ConfigError(
@@ -100,12 +101,12 @@ def listen(
         if tls is not None:
             raise ConfigError(f"{url}: native= is not served over TLS; give a handler alone")
         return NativeListen(
-            NativeListener(address, native, handler, shown, limits or Limits(), handshake_timeout)
+            NativeListener(address, native, handler, entry, limits or Limits(), handshake_timeout)
         )
     if handler is None:
         raise ConfigError(f"listen({url!r}) needs a handler, native= or both")
     return Listen(
-        AsyncListener(address, handler, tls, shown, limits or Limits(), allocate, handshake_timeout)
+        AsyncListener(address, handler, tls, entry, limits or Limits(), allocate, handshake_timeout)
     )
 
 
@@ -129,7 +130,7 @@ class AsyncListener:
         address: Address,
         handler: Handler,
         tls: Tls | None,
-        token: bytes | None,
+        entry: Entry,
         limits: Limits,
         allocate: Allocate | None,
         handshake_timeout: float,
@@ -138,12 +139,11 @@ class AsyncListener:
         self._address = address
         self._handler = handler
         self._tls = tls
-        self._token = token
+        self._entry = entry
         self._limits = limits
         self._allocate = allocate
         self._handshake_timeout = handshake_timeout
-        known = address.loopback or token is not None or (tls is not None and tls.mutual)
-        self._stall_timeout = limits.stall_timeout_of(known=known)
+        self._stall_timeout = limits.stall_timeout_of(known=entry.known)
         self._tasks: set[asyncio.Task[None]] = set()
         self._acceptor: Acceptor | None = None
 
@@ -164,7 +164,7 @@ class AsyncListener:
     async def _open(self) -> AsyncListener:
         self._loop = asyncio.get_running_loop()
         self._sweep = sweep_of(self._loop)
-        self.url, doors = await open_doors(self._address)
+        self.url, doors = await open_doors(self._address, own=self._entry.own)
         self._acceptor = Acceptor(self.url, doors, self._take)
         return self
 
@@ -212,8 +212,8 @@ class AsyncListener:
         return MessageConnection(
             descriptor,
             peer=f"a peer of {self.url}",
-            expected=self._token,
-            trusted=self._address.loopback and self._token is None,
+            expected=self._entry.token,
+            trusted=self._entry.trusted,
             limits=self._limits.as_dict(),
             allocate=self._allocate,
             shared=self._address.scheme == "shm",

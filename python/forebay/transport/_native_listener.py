@@ -13,6 +13,7 @@ from forebay._core import MessageConnection, NativeServer
 from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
 from forebay.transport._address import Address
 from forebay.transport._connection import AsyncConnection
+from forebay.transport._entry import Entry
 from forebay.transport._limits import Limits
 from forebay.transport._opening import Opening
 from forebay.transport._socket import Found, bind_all, name_of, resolve, resolve_blocking
@@ -62,7 +63,7 @@ class NativeListener:
         address: Address,
         native: Handler,
         handler: PythonHandler | None,
-        token: bytes | None,
+        entry: Entry,
         limits: Limits,
         handshake_timeout: float,
     ) -> None:
@@ -77,7 +78,7 @@ class NativeListener:
         self._address = address
         self._native = native
         self._handler = handler
-        self._token = token
+        self._entry = entry
         self._limits = limits
         self._handshake_timeout = handshake_timeout
         self._core: NativeServer | None = None
@@ -167,8 +168,9 @@ class NativeListener:
             service,
             descriptors=[listening.detach() for listening in sockets],
             path=self._address.path or None,
-            expected=self._token,
-            trusted=self._address.loopback and self._token is None,
+            expected=self._entry.token,
+            trusted=self._entry.trusted,
+            own=self._entry.own,
             limits=self._limits.as_dict(),
             handshake=self._handshake_timeout,
             stall=min(self._limits.stall_timeout_of(known=False), NEVER_S),

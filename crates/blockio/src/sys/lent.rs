@@ -1,7 +1,10 @@
 //! Memory that a caller lends for the length of a batch, which others may write meanwhile.
 //!
 //! No reference to it is ever made: values are copied out, and checked after they were copied.
+#[cfg(test)]
+use std::cell::Cell;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// `count` values that are read; somebody else may change them at any time.
 #[derive(Debug)]
@@ -64,8 +67,10 @@ impl Results {
 
     pub(crate) fn put(&self, index: usize, result: i64) {
         assert!(index < self.count, "beyond what was lent");
-        // SAFETY: in range, aligned and writable as `new` promised.
-        unsafe { self.start.add(index).write_volatile(result) }
+        // SAFETY: in range, aligned and writable as `new` promised; who reads it meanwhile reads an atomic too, or is
+        // no Rust. Released, so that who sees a result sees the bytes that it stands for.
+        unsafe { AtomicI64::from_ptr(self.start.add(index).as_ptr()) }
+            .store(result, Ordering::Release);
     }
 }
 
@@ -118,10 +123,24 @@ pub(crate) fn whole<T: Copy>(
     bytes: &mut [u8],
     results: &mut [i64],
 ) -> (Lent<T>, Memory, Results) {
+    changing(
+        Cell::from_mut(operations).as_slice_of_cells(),
+        bytes,
+        results,
+    )
+}
+
+/// The same over operations that change meanwhile, as those of a caller may.
+#[cfg(test)]
+pub(crate) fn changing<T: Copy>(
+    operations: &[Cell<T>],
+    bytes: &mut [u8],
+    results: &mut [i64],
+) -> (Lent<T>, Memory, Results) {
     // SAFETY: the tests keep all three until the batch is done, and look at them between their steps only.
     unsafe {
         (
-            Lent::new(NonNull::from(&mut *operations).cast(), operations.len()),
+            Lent::new(NonNull::from(operations).cast(), operations.len()),
             Memory::new(NonNull::from(&mut *bytes).cast(), bytes.len(), true),
             Results::new(NonNull::from(&mut *results).cast(), results.len()),
         )

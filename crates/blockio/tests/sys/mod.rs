@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::thread::JoinHandleExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread::JoinHandle;
 
 use forebay_blockio::{Batch, Error, Files, Keeper, Lent, Memory, Operation, Operations, Results};
@@ -80,9 +81,10 @@ impl Loan {
 
     pub fn results(&self) -> Vec<i64> {
         let cells = self.0.results.iter();
-        // SAFETY: ours; whoever writes it meanwhile makes it an old or a new number.
+        // SAFETY: ours, aligned, and written as atomics while a batch is in flight.
+        let number = |cell: &UnsafeCell<i64>| unsafe { AtomicI64::from_ptr(cell.get()) };
         cells
-            .map(|cell| unsafe { cell.get().read_volatile() })
+            .map(|cell| number(cell).load(Ordering::Acquire))
             .collect()
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::dispatcher::clients::Open;
 use crate::dispatcher::driver::Driver;
+use crate::dispatcher::limit::ANSWER_BYTES_SMALL;
 use crate::dispatcher::poll::Place;
 use crate::dispatcher::waiting::{For, Waiter};
 use crate::error::Refusal;
@@ -37,8 +38,11 @@ impl Driver {
     pub fn tell_ended(&mut self, id: RequestId, ending: &Arc<Ending>) {
         for waiter in self.waiting.ended(id) {
             let answer = match waiter.wants {
-                For::End => match ending.outcome {
-                    Outcome::InFile(bytes) => self.in_file(id, ending.status, bytes),
+                For::End => match &ending.outcome {
+                    Outcome::InFile(bytes) => self.in_file(id, ending.status, *bytes),
+                    Outcome::Succeeded(result) if !self.sends(waiter.client, result.len()) => {
+                        plain(message::ended_without(id, ending.status))
+                    }
                     _ => message::ended(id, ending),
                 },
                 For::Cancelled => plain(message::cancelled("now")),
@@ -46,6 +50,12 @@ impl Driver {
             };
             self.answer(waiter.client, waiter.call, answer);
         }
+    }
+
+    /// Whether a result is sent with the end of its request. One that lies on disk is not where its client has not taken
+    /// those before: it asks for it when it is wanted.
+    pub fn sends(&mut self, client: Place, bytes: usize) -> bool {
+        bytes <= ANSWER_BYTES_SMALL || self.keeping.is_none() || self.clients.takes_results(client)
     }
 
     /// Who asks for a result that lies in a file is told where: clients are this user's, on this machine. One that
@@ -86,7 +96,7 @@ impl Driver {
         match open {
             Open::Request(id, _) => self.waiting.leave(id, client, call),
             Open::Ticket(ticket) => self.desk.forget(ticket),
-            Open::Stored => {} // its answer will be dropped
+            Open::Stored | Open::Later => {} // its answer will be dropped
             Open::Stream => self.leave_stream((client, call)),
         }
     }

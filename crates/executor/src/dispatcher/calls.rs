@@ -52,6 +52,9 @@ impl Driver {
             return;
         };
         let call = received.id;
+        if let Some(refusal) = client.refusal() {
+            return self.refuse(place, call, &refusal);
+        }
         let open = client.open.len();
         if open >= CALLS_PER_CLIENT_MAX {
             let limit = CALLS_PER_CLIENT_MAX as u64;
@@ -123,7 +126,7 @@ impl Driver {
             let (limit, value) = (self.arguments_bytes_max as u64, bytes as u64);
             return Err(Refusal::limit(
                 submit.name,
-                "arguments_bytes_max",
+                "arguments_max",
                 limit,
                 value,
                 next,
@@ -216,7 +219,27 @@ impl Driver {
             self.wait_for(id, waiter);
             return Ok(());
         }
-        self.ask_store(id, question, Asker::End(waiter), waiter)
+        if self.keeping.is_none() {
+            return Err(unknown(id));
+        }
+        self.clients
+            .fetch_later(waiter.client, waiter.call, id, question);
+        Ok(())
+    }
+
+    /// Ask the store for what a client may be sent now.
+    pub fn fetch_more(&mut self, client: Place) {
+        let Some(keeping) = &mut self.keeping else {
+            return;
+        };
+        while let Some((call, id, question)) = self.clients.next_fetch(client) {
+            let waiter = Waiter {
+                client,
+                call,
+                wants: For::End,
+            };
+            keeping.ask(id, question, Asker::End(waiter));
+        }
     }
 
     fn cancel(&mut self, id: RequestId, waiter: Waiter) -> Result<(), Refusal> {

@@ -1,6 +1,7 @@
 //! The connections of clients: accepted, read in turns, written once a turn.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,13 +12,17 @@ use rustix::process::geteuid;
 
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{
-    ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, CALLS_A_TURN, CLIENT_OUTBOX_BYTES_MAX, CLIENTS_MAX,
+    ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX,
+    CLIENT_RESULTS_BYTES_MAX, CLIENTS_MAX, REFUSED_ANSWERED_MS, REFUSED_MAX, REFUSED_MS,
 };
+use crate::dispatcher::place::{Found, Made};
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
+use crate::dispatcher::refused::{Count, Lack};
 use crate::dispatcher::seats::Seats;
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::id::RequestId;
 use crate::message::Message;
+use crate::store::Question;
 
 /// What a call that is not answered waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +33,8 @@ pub enum Open {
     Ticket(u64),
     /// The store is asked for the answer.
     Stored,
+    /// The store will be asked once the client has taken what it was sent.
+    Later,
     /// It is answered by a stream.
     Stream,
 }
@@ -42,6 +49,14 @@ pub struct Client {
     paused: bool,
     /// An answer came while it had not taken more than so much of those before.
     behind: bool,
+    /// The longest answer since it had taken all.
+    longest: usize,
+    /// It is refused for want of this, and has to leave by then.
+    refused: Option<(Lack, Instant)>,
+    /// Questions to the store that are not answered.
+    fetching: usize,
+    /// And those that are not asked yet.
+    later: VecDeque<(u64, RequestId, Question)>,
     /// Calls that are not answered.
     pub open: ByNumber<u64, Open>,
     /// Submissions that are not answered, by the token that the client chose.
@@ -70,6 +85,12 @@ pub struct Clients {
     touched: Vec<Place>,
     again: Vec<Place>,
     paused: Vec<Place>,
+    hungry: Vec<Place>,
+    made: Option<Made>,
+    /// A descriptor that is given up to tell a client that there is none.
+    spare: Option<File>,
+    refused: Vec<Place>,
+    count: Count,
 }
 
 impl Clients {
@@ -79,13 +100,36 @@ impl Clients {
     /// `Transport` where somebody listens there, or the path is none for a socket.
     pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
         self.listener = Some(Listener::bind(path).map_err(Error::Transport)?);
+        self.made = Some(Made::at(path));
+        self.accepting = Ready::default();
+        self.set_spare();
         self.set_accepting(poll, true)
+    }
+
+    /// Make the socket again where it was removed; what became of that.
+    pub fn look_after(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
+        let mut made = self.made.take()?;
+        if made.look() != Found::Nothing {
+            self.made = Some(made);
+            return None;
+        }
+        drop(self.set_accepting(poll, false));
+        self.listener = None; // its lock is that of the new one
+        match self.listen(poll, made.path()) {
+            Ok(()) => Some(Ok(())),
+            Err(error) => {
+                let said = made.lament(&error.to_string());
+                self.made = Some(made);
+                said.map(Err)
+            }
+        }
     }
 
     /// Accept nobody any more.
     pub fn shut(&mut self, poll: &Poll) {
         drop(self.set_accepting(poll, false));
         self.listener = None;
+        self.made = None;
     }
 
     pub fn get_mut(&mut self, place: Place) -> Option<&mut Client> {
@@ -96,18 +140,26 @@ impl Clients {
     pub fn accept(&mut self, poll: &Poll) -> Vec<Place> {
         let mut came = Vec::new();
         for _ in 0..ACCEPTS_A_TURN {
-            if self.seats.len() >= CLIENTS_MAX {
+            if self.seats.len() >= CLIENTS_MAX + REFUSED_MAX {
                 drop(self.set_accepting(poll, false));
                 break;
             }
+            let lack = (self.seats.len() >= CLIENTS_MAX).then_some(Lack::Clients);
             let Some(listener) = &self.listener else {
                 break;
             };
             match listener.accept() {
-                Ok(Some(socket)) => came.extend(self.seat(poll, socket)),
+                Ok(Some(socket)) => came.extend(self.seat(poll, socket, lack)),
                 Ok(None) => break,
+                Err(_) if self.spare.take().is_some() => {
+                    if let Ok(Some(socket)) = listener.accept() {
+                        came.extend(self.seat(poll, socket, Some(Lack::Descriptors)));
+                    }
+                }
                 Err(_) => {
                     // No descriptor is left, and nobody says when there is one again.
+                    self.set_spare();
+                    self.count.add(Lack::Descriptors);
                     drop(self.set_accepting(poll, false));
                     let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
                     self.resumes = Instant::now().checked_add(pause);
@@ -124,14 +176,38 @@ impl Clients {
             return;
         }
         self.resumes = None;
-        if self.seats.len() < CLIENTS_MAX {
+        self.set_spare();
+        if self.seats.len() < CLIENTS_MAX + REFUSED_MAX {
             drop(self.set_accepting(poll, true));
         }
     }
 
-    /// When accepting goes on.
+    /// When accepting goes on, or one who is refused has to leave.
     pub fn resumes(&self) -> Option<Instant> {
-        self.resumes
+        let refused = self.refused.iter();
+        let refused = refused.filter_map(|place| self.seats.get(*place)?.refused);
+        refused.map(|(_, leaves)| leaves).chain(self.resumes).min()
+    }
+
+    /// Those who are refused and have to leave now.
+    pub fn take_overdue(&mut self, now: Instant) -> Vec<Place> {
+        let seats = &self.seats;
+        let leaves = |place: &mut Place| {
+            let client = seats.get(*place).and_then(|client| client.refused);
+            client.is_none_or(|(_, leaves)| leaves <= now)
+        };
+        self.refused.extract_if(.., leaves).collect()
+    }
+
+    /// That clients are refused, for the server's log.
+    pub fn take_warning(&mut self, now: Instant) -> Option<String> {
+        self.count.take_warning(now)
+    }
+
+    fn set_spare(&mut self) {
+        if self.spare.is_none() {
+            self.spare = File::open("/dev/null").ok();
+        }
     }
 
     /// Read a turn's worth of what a client has sent.
@@ -192,7 +268,46 @@ impl Clients {
     pub fn owes(&mut self, place: Place, call: u64) {
         if let Some(client) = self.seats.get_mut(place) {
             client.open.insert(call, Open::Stored);
+            client.fetching += 1;
         }
+    }
+
+    /// Whether a client has taken enough to be sent more that is large.
+    pub fn takes_results(&mut self, place: Place) -> bool {
+        self.seats
+            .get_mut(place)
+            .is_some_and(|client| client.connection.outbox_bytes() <= CLIENT_RESULTS_BYTES_MAX)
+    }
+
+    /// Ask the store for the answer to a call when its client takes results.
+    pub fn fetch_later(&mut self, place: Place, call: u64, id: RequestId, question: Question) {
+        if let Some(client) = self.seats.get_mut(place) {
+            client.open.insert(call, Open::Later);
+            client.later.push_back((call, id, question));
+            self.hungry.push(place);
+        }
+    }
+
+    /// Clients with questions that the store was not asked yet, where they may take an answer now.
+    pub fn take_hungry(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.hungry)
+    }
+
+    /// The next question to the store of a client that takes results; it is owed the answer then.
+    pub fn next_fetch(&mut self, place: Place) -> Option<(u64, RequestId, Question)> {
+        let client = self.seats.get_mut(place)?;
+        while client.fetching < CLIENT_FETCHES_MAX
+            && client.connection.outbox_bytes() <= CLIENT_RESULTS_BYTES_MAX
+        {
+            let (call, id, question) = client.later.pop_front()?;
+            // Unless it was given up.
+            if client.open.get(&call) == Some(&Open::Later) {
+                client.open.insert(call, Open::Stored);
+                client.fetching += 1;
+                return Some((call, id, question));
+            }
+        }
+        None
     }
 
     /// Answer a call, if its client is there. What is said leaves at the end of the turn.
@@ -201,8 +316,11 @@ impl Clients {
             return;
         };
         client.close(call);
+        let unsent = client.connection.outbox_bytes();
         // A large answer alone is no reason to part.
-        client.behind |= client.connection.outbox_bytes() > CLIENT_OUTBOX_BYTES_MAX;
+        let longest = if unsent == 0 { 0 } else { client.longest };
+        client.behind |= unsent > CLIENT_OUTBOX_BYTES_MAX + longest;
+        client.longest = longest.max(message.segment.as_ref().map_or(0, |blob| blob.len()));
         let segments = message.segment.into_iter();
         let segments = segments.map(|blob| Box::new(blob) as Payload).collect();
         let head = Head::Borrowed(&message.head);
@@ -257,6 +375,9 @@ impl Clients {
                 behind.push(place);
                 continue;
             }
+            if !client.later.is_empty() {
+                self.hungry.push(place);
+            }
             let (read, write) = client.connection.wants().unwrap_or_default();
             let read = read && !client.paused;
             client.watch(poll, Ready { read, write });
@@ -275,7 +396,7 @@ impl Clients {
         Some(client)
     }
 
-    fn seat(&mut self, poll: &Poll, socket: OwnedFd) -> Option<Place> {
+    fn seat(&mut self, poll: &Poll, socket: OwnedFd, lack: Option<Lack>) -> Option<Place> {
         // The file's mode keeps others out; its directory may have been made by somebody else.
         let uid = peer_uid(&socket).ok()?;
         if uid != geteuid().as_raw() {
@@ -295,10 +416,21 @@ impl Clients {
             touched: false,
             paused: false,
             behind: false,
+            longest: 0,
+            refused: None,
+            fetching: 0,
+            later: VecDeque::new(),
             open: ByNumber::default(),
             tokens: HashMap::new(),
         });
-        self.seats.get_mut(place)?.watch(poll, Ready::READ);
+        let client = self.seats.get_mut(place)?;
+        client.watch(poll, Ready::READ);
+        if let Some(lack) = lack {
+            let leaves = Instant::now() + Duration::from_millis(REFUSED_MS);
+            client.refused = Some((lack, leaves));
+            self.refused.push(place);
+            self.count.add(lack);
+        }
         Some(place)
     }
 
@@ -318,9 +450,20 @@ impl Clients {
 }
 
 impl Client {
+    /// Why it is not served, if it is not; it has to leave soon after it was told.
+    pub fn refusal(&mut self) -> Option<Refusal> {
+        let (lack, leaves) = self.refused.as_mut()?;
+        let soon = Instant::now() + Duration::from_millis(REFUSED_ANSWERED_MS);
+        *leaves = soon.min(*leaves);
+        Some(lack.refusal())
+    }
+
     /// A call is answered, or was given up.
     pub fn close(&mut self, call: u64) -> Option<Open> {
         let open = self.open.remove(&call)?;
+        if open == Open::Stored {
+            self.fetching -= 1;
+        }
         if let Open::Request(id, Some(token)) = open
             && self.tokens.get(&token) == Some(&id)
         {

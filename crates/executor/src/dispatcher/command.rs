@@ -61,6 +61,10 @@ pub enum Order {
     Sources(Vec<String>),
     /// Nothing waits or runs.
     Idle,
+    /// A socket was removed and made again.
+    Rebound,
+    /// For the log of the server.
+    Warn(String),
 }
 
 /// A call that the server's main thread is to answer.

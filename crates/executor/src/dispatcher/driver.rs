@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use forebay_transport::call::Outcome as Reply;
 
 use crate::action::Action;
+use crate::clock::Clock;
 use crate::dispatcher::Shared;
 use crate::dispatcher::clients::Clients;
-use crate::dispatcher::clock::Clock;
 use crate::dispatcher::code::Code;
 use crate::dispatcher::command::{Command, Order};
 use crate::dispatcher::desk::Desk;
@@ -77,7 +77,8 @@ impl Driver {
     pub fn new(settings: Settings, shared: Arc<Shared>) -> Result<Self> {
         let poll = Poll::new().map_err(Error::system("epoll_create"))?;
         poll.watch_for_good(&shared.commands, Source::Commands)?;
-        let clock = Clock::new();
+        let store = settings.store.as_ref();
+        let clock = store.map_or_else(Clock::new, |store| store.clock);
         let now = clock.now();
         let memory_limit = settings.policy.memory_limit;
         let mut policy = settings.policy;
@@ -156,6 +157,7 @@ impl Driver {
 
     fn turn(&mut self) {
         self.now = self.clock.now();
+        self.machine.set_wall(self.now, self.clock.wall());
         for index in 0.. {
             let Some((source, ready)) = self.poll.event(index) else {
                 break;
@@ -175,7 +177,7 @@ impl Driver {
             keeping.write();
         }
         self.flush();
-        if !self.drains.is_empty() && self.machine.is_idle() {
+        if !self.drains.is_empty() && (self.machine.is_idle() || self.machine.is_stuck()) {
             for drained in self.drains.drain(..) {
                 let _ = drained.send(()); // refused where nobody waits for it any more
             }
@@ -211,7 +213,10 @@ impl Driver {
                 }
             }
             Source::Store => self.take_stored(),
-            Source::Gauge => self.take_readings(),
+            Source::Gauge => {
+                self.take_readings();
+                self.look_after_sockets();
+            }
             Source::SideDoor => self.let_sides_in(),
             Source::Files => self.look_at_files(),
             Source::Side(place) => {
@@ -302,11 +307,15 @@ impl Driver {
         for place in self.clients.flush(&self.poll) {
             self.client_left(place);
         }
+        for place in self.clients.take_hungry() {
+            self.fetch_more(place);
+        }
     }
 
     /// Take no more, and tell when nothing runs.
     pub fn drain(&mut self, tell: Sender<()>) {
         self.machine.drain(self.now);
+        self.machine.retry_store(self.now); // once more: it may have room again
         self.drains.push(tell);
     }
 
@@ -327,6 +336,12 @@ impl Driver {
         }
         let now = Instant::now();
         self.clients.welcome(&self.poll, now);
+        for place in self.clients.take_overdue(now) {
+            self.client_left(place);
+        }
+        if let Some(warning) = self.clients.take_warning(now) {
+            self.shared.order(Order::Warn(warning));
+        }
         self.sides.welcome(&self.poll, now);
         if self
             .keeping
@@ -348,6 +363,23 @@ impl Driver {
                 0 => self.shared.order(Order::Idle),
                 _ => self.idleness = Idleness::Busy,
             }
+        }
+    }
+
+    /// A clean-up of the runtime directory takes sockets with it: they are made again, or a person is told.
+    fn look_after_sockets(&mut self) {
+        let clients = self.clients.look_after(&self.poll);
+        let sides = self.sides.look_after(&self.poll);
+        let done = [clients, sides];
+        if done.contains(&Some(Ok(()))) {
+            self.shared.order(Order::Rebound);
+        }
+        for why in done
+            .into_iter()
+            .flatten()
+            .filter_map(std::result::Result::err)
+        {
+            self.shared.order(Order::Warn(why));
         }
     }
 

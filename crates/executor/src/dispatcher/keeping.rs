@@ -13,7 +13,7 @@ use crate::dispatcher::workers::Run;
 use crate::id::RequestId;
 use crate::op::Op;
 use crate::request::{Blob, Request, Slot, Submission};
-use crate::store::{Pruned, Question, Store};
+use crate::store::{Keyed, Pruned, Question, Store};
 
 /// Whoever wants to know what became of an order to the store.
 pub type Told<T> = Sender<std::result::Result<T, String>>;
@@ -85,10 +85,10 @@ impl Keeping {
         store: Store,
         held: Vec<(RequestId, usize)>,
         on_disk: Vec<RequestId>,
-        known: &[(Arc<str>, RequestId)],
+        known: &[Keyed],
     ) -> Self {
         let queue_bytes_max = usize::try_from(store.config().queue_bytes_max);
-        let known = known.iter().map(|(key, id)| (*id, Arc::clone(key)));
+        let known = known.iter().map(|(key, id, _)| (*id, Arc::clone(key)));
         Self {
             store,
             batch: Vec::new(),

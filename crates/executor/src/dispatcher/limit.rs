@@ -1,11 +1,29 @@
 //! What the dispatcher holds at most, with the reasons.
 
-/// Connections of clients; accepting pauses there. Each holds a descriptor and about 2 KiB.
+/// Connections of clients; who comes then is answered by a refusal (`clients_max`). Each holds a descriptor and about
+/// 2 KiB.
 pub const CLIENTS_MAX: usize = 1_024;
+/// Connections beside those that are being refused; accepting pauses there.
+pub const REFUSED_MAX: usize = 64;
+/// Who is refused may call for so long, and for so long after its first answer.
+pub const REFUSED_MS: u64 = 2_000;
+/// See [`REFUSED_MS`].
+pub const REFUSED_ANSWERED_MS: u64 = 100;
+/// Between two warnings that clients are refused.
+pub const REFUSED_WARNING_MS: u64 = 60_000;
 /// Calls of one client that are not answered: submissions on their way, requests that are waited for.
 pub const CALLS_PER_CLIENT_MAX: usize = 65_536;
-/// Answers that one client has not taken, in bytes; with the next one its connection ends, and its requests go on.
+/// Answers that one client has not taken, in bytes: above it, ends are told without their results, which are on disk
+/// and asked for when they are wanted, and answers from the disk wait (`client_results_bytes_max`).
+pub const CLIENT_RESULTS_BYTES_MAX: usize = 16 << 20;
+/// Answers from the disk that are on their way to one client; further questions wait until it has taken some.
+pub const CLIENT_FETCHES_MAX: usize = 8;
+/// Other answers that one client has not taken, in bytes; with the next one its connection ends, and its requests go
+/// on (`client_outbox_bytes_max`).
 pub const CLIENT_OUTBOX_BYTES_MAX: usize = 64 << 20;
+const _: () = assert!(CLIENT_RESULTS_BYTES_MAX < CLIENT_OUTBOX_BYTES_MAX);
+/// A result that is told with its end however much its client has not taken: as long as what is told without it.
+pub const ANSWER_BYTES_SMALL: usize = 256;
 /// Calls of one client in one turn, so that nobody keeps the workers waiting: about 100 us.
 pub const CALLS_A_TURN: usize = 64;
 /// Connections that are accepted in one turn.

@@ -34,8 +34,8 @@ pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<K
     for name in recovery.paused {
         machine.remember_paused(name);
     }
-    for (key, id) in &recovery.known {
-        machine.remember_idempotency(key.clone(), *id);
+    for (key, id, name) in &recovery.known {
+        machine.remember_idempotency(key.clone(), *id, name);
     }
     Ok(Keeping::new(store, held, recovery.on_disk, &recovery.known))
 }

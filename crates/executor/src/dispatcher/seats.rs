@@ -43,6 +43,12 @@ impl<T> Seats<T> {
         place
     }
 
+    pub fn get(&self, place: Place) -> Option<&T> {
+        let seat = self.seats.get(place.number as usize)?;
+        let same = seat.generation == place.generation;
+        seat.taken.as_ref().filter(|_| same)
+    }
+
     pub fn get_mut(&mut self, place: Place) -> Option<&mut T> {
         let seat = self.seats.get_mut(place.number as usize)?;
         let same = seat.generation == place.generation;

@@ -11,6 +11,7 @@ use crate::dispatcher::limit::{
     ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORD_TURNS_AT_END,
     RECORDS_A_TURN, SIDES_MAX,
 };
+use crate::dispatcher::place::{Found, Made};
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
 use crate::dispatcher::seats::Seats;
 use crate::dispatcher::workers::Worker;
@@ -32,6 +33,7 @@ pub struct Seat {
 pub struct Sides {
     door: Option<SideDoor>,
     /// No descriptor was left: the door is closed until then.
+    made: Option<Made>,
     resumes: Option<Instant>,
     seats: Seats<Seat>,
     /// Those who have not said yet who they are.
@@ -43,6 +45,7 @@ pub struct Sides {
 impl Default for Sides {
     fn default() -> Self {
         Self {
+            made: None,
             door: None,
             resumes: None,
             seats: Seats::default(),
@@ -59,6 +62,30 @@ impl Sides {
     /// # Errors
     /// Those of [`SideDoor::bind`].
     pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
+        self.open(poll, path)?;
+        self.made = Some(Made::at(path));
+        Ok(())
+    }
+
+    /// Make the socket again where it was removed; what became of that.
+    pub fn look_after(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
+        let mut made = self.made.take()?;
+        if made.look() != Found::Nothing {
+            self.made = Some(made);
+            return None;
+        }
+        self.door = None;
+        match self.listen(poll, made.path()) {
+            Ok(()) => Some(Ok(())),
+            Err(error) => {
+                let said = made.lament(&error.to_string());
+                self.made = Some(made);
+                said.map(Err)
+            }
+        }
+    }
+
+    fn open(&mut self, poll: &Poll, path: &Path) -> Result<()> {
         let door = SideDoor::bind(path)?;
         poll.watch(&door, Source::SideDoor, Ready::default(), Ready::READ)
             .map_err(Error::system("epoll_ctl"))?;

@@ -24,9 +24,14 @@ impl Machine {
         submission: Submission,
     ) -> Result<Submitted, Box<Refusal>> {
         if let Some(name) = &submission.options.idempotency
-            && let Some(id) = self.idempotency.get(name)
+            && let Some((id, of)) = self.idempotency.get(name)
         {
-            return Ok(Submitted::Known(*id));
+            let of = &self.names.get(*of).text;
+            return if *of == submission.name {
+                Ok(Submitted::Known(*id))
+            } else {
+                Err(Box::new(key_refusal(name, *id, of, &submission.name)))
+            };
         }
         if let Err(refusal) = self.check(&submission) {
             self.counts.refused += 1;
@@ -103,7 +108,7 @@ impl Machine {
         let options = Arc::clone(&submission.options);
         self.lanes[options.lane as usize].in_use = true;
         if let Some(text) = &options.idempotency {
-            self.idempotency.insert(Arc::clone(text), id);
+            self.idempotency.insert(Arc::clone(text), (id, name));
         }
         let key = self.register.add(Entry {
             request,
@@ -213,7 +218,7 @@ impl Machine {
         };
         if !entry.holds_key {
             let rank = Rank::of(&entry.request, key);
-            entry.holds_key = self.keys.take(&entry.request.submission.options, rank);
+            entry.holds_key = self.keys.take(&entry.request.submission, rank);
         }
         entry.holds_key
     }
@@ -222,7 +227,7 @@ impl Machine {
     pub(super) fn leave_key(&mut self, key: Key) {
         if let Some(entry) = self.register.get(key) {
             self.keys
-                .leave(entry.options(), Rank::of(&entry.request, key));
+                .leave(&entry.request.submission, Rank::of(&entry.request, key));
         }
     }
 
@@ -236,5 +241,19 @@ impl Machine {
         {
             self.advance(now, next);
         }
+    }
+}
+
+/// The key of another request: whoever submits would get a result of another type.
+fn key_refusal(key: &str, id: RequestId, of: &str, name: &str) -> Refusal {
+    Refusal {
+        code: "invalid",
+        message: format!(
+            "{name}: the idempotency key {key:?} is that of request {id}, which is of {of}"
+        ),
+        object: name.into(),
+        limit: String::new(),
+        value: key.into(),
+        next: format!("put the name into the key, such as \"{name}:{key}\""),
     }
 }

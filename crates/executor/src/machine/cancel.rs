@@ -65,7 +65,7 @@ impl Machine {
         let rank = Rank::of(&entry.request, key);
         let submission = &entry.request.submission;
         match entry.place {
-            Place::Keyed => self.keys.leave(&submission.options, rank),
+            Place::Keyed => self.keys.leave(submission, rank),
             Place::Named => {
                 self.names
                     .get_mut(entry.name)

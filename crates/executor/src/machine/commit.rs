@@ -69,7 +69,10 @@ impl Machine {
                     self.advance(now, key);
                 }
             }
-            Op::End { id, ending } => self.ended(now, key, id, &ending),
+            Op::End { id, ending } => {
+                self.ledger.free(&ending.outcome);
+                self.ended(now, key, id, &ending);
+            }
             Op::Park { .. } | Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => {}
         }
     }
@@ -146,7 +149,8 @@ impl Machine {
             return;
         };
         self.forget_idempotency(&entry);
-        self.schedules.refused(now, &entry.request, &refusal);
+        self.schedules
+            .refused(self.wall.of(now), &entry.request, &refusal);
         self.counts.refused += 1;
         self.doomed
             .extend(entry.dependents.iter().map(|one| (*one, id)));

@@ -50,7 +50,10 @@ impl Machine {
 
     /// Also while workers do not start: those that are up take requests.
     fn may_dispatch(&self) -> bool {
-        self.hold.is_none() && !self.draining && self.ledger.down.is_none()
+        self.hold.is_none()
+            && !self.draining
+            && self.ledger.down.is_none()
+            && self.ledger.is_behind().is_none()
     }
 
     fn look(&mut self, now: Millis, lane: Lane) -> Looked {

@@ -17,6 +17,7 @@ impl Machine {
             return;
         };
         let ending = ending.clone();
+        self.ledger.hold(&ending.outcome);
         let most = self.policy.result_bytes_max;
         let in_file = match &ending.outcome {
             // What its worker left is looked at in any case.

@@ -1,21 +1,21 @@
 //! At most so many requests of a key, or of a name, at once.
 //!
-//! A request takes its key's place before it enters its lane's queue, so requests of one key run in the order
-//! in which they came, and none of them is looked at again and again. A name's place is taken at dispatch,
+//! A request takes its key's place before it enters its lane's queue, so none of those that wait is looked at again and
+//! again. Submitters take turns within a key as they do in a lane's queue; one submitter's own come in their order. A name's place is taken at dispatch,
 //! so that a submitter's long queue does not hold the places of its name.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::entry::Key;
 use super::estimate::Peaks;
 use super::queue::{Fair, Rank};
-use crate::request::Options;
+use crate::request::{Options, Submission};
 
 #[derive(Debug, Default)]
 struct Held {
     places: u32,
-    waiting: BTreeSet<Rank>,
+    waiting: Fair,
 }
 
 /// The concurrency keys that somebody holds or waits for.
@@ -24,7 +24,8 @@ pub(crate) struct Keys(HashMap<Arc<str>, Held>);
 
 impl Keys {
     /// Takes a place of its key, or waits for one.
-    pub(crate) fn take(&mut self, options: &Options, rank: Rank) -> bool {
+    pub(crate) fn take(&mut self, submission: &Submission, rank: Rank) -> bool {
+        let options = &submission.options;
         let Some(name) = &options.key else {
             return true;
         };
@@ -33,27 +34,28 @@ impl Keys {
             held.places += 1;
             return true;
         }
-        held.waiting.insert(rank);
+        held.waiting.push(&submission.submitter, rank);
         false
     }
 
     /// Leaves the wait.
-    pub(crate) fn leave(&mut self, options: &Options, rank: Rank) {
-        if let Some(held) = options.key.as_ref().and_then(|name| self.0.get_mut(name)) {
-            held.waiting.remove(&rank);
+    pub(crate) fn leave(&mut self, submission: &Submission, rank: Rank) {
+        let key = submission.options.key.as_ref();
+        if let Some(held) = key.and_then(|name| self.0.get_mut(name)) {
+            held.waiting.remove(&submission.submitter, rank);
         }
     }
 
-    /// Gives a place back; who waits longest is to try again.
+    /// Gives a place back; the first of the submitter whose turn it is is to try again.
     pub(crate) fn give(&mut self, options: &Options) -> Option<Key> {
         let name = options.key.as_ref()?;
         let held = self.0.get_mut(name)?;
         held.places -= 1;
-        let next = held.waiting.pop_first();
+        let next = held.waiting.take(0);
         if next.is_none() && held.places == 0 {
             self.0.remove(name);
         }
-        next.map(|rank| rank.key)
+        next
     }
 
     /// Who waits first, where there is room again.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::entry::Key;
 use crate::id::RequestId;
+use crate::limit::RESULTS_WRITING_BYTES_MAX;
 use crate::op::Op;
+use crate::request::Outcome;
 
 /// One change on its way to the disk.
 #[derive(Clone, Debug)]
@@ -48,9 +50,26 @@ pub(crate) struct Ledger {
     /// Why the store takes nothing.
     pub down: Option<Arc<str>>,
     retry: bool,
+    /// Of results that have come and are not on disk.
+    results_bytes: usize,
 }
 
 impl Ledger {
+    /// A request has ended with this outcome, which is to be written.
+    pub(crate) fn hold(&mut self, outcome: &Outcome) {
+        self.results_bytes += bytes_of(outcome);
+    }
+
+    /// And is on disk.
+    pub(crate) fn free(&mut self, outcome: &Outcome) {
+        self.results_bytes = self.results_bytes.saturating_sub(bytes_of(outcome));
+    }
+
+    /// Bytes of results that are not on disk, where those are too many to have more computed.
+    pub(crate) fn is_behind(&self) -> Option<usize> {
+        Some(self.results_bytes).filter(|bytes| *bytes > RESULTS_WRITING_BYTES_MAX)
+    }
+
     /// Notes a change. `Some`: give it to the store now.
     pub(crate) fn add(&mut self, written: Written) -> Option<Op> {
         if self.down.is_some() {
@@ -122,6 +141,13 @@ impl Ledger {
         let mut again: Vec<Written> = again.map(|(_, written)| written).collect();
         again.append(&mut self.kept);
         again
+    }
+}
+
+fn bytes_of(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Succeeded(result) => result.len(),
+        _ => 0, // in a file already, or as short as a failure is
     }
 }
 

@@ -37,6 +37,7 @@ mod restore;
 mod schedule;
 mod staff;
 mod timers;
+mod wall;
 mod why;
 mod workers;
 
@@ -109,10 +110,12 @@ pub struct Machine {
     register: Register,
     names: Names,
     keys: Keys,
-    idempotency: HashMap<Arc<str>, RequestId>,
+    /// By key: the request, and which of the names.
+    idempotency: HashMap<Arc<str>, (RequestId, u32)>,
     recent: Recent,
     lanes: [LaneQueue; 3],
     schedules: schedule::Schedules,
+    wall: wall::Wall,
     timers: Timers,
     workers: Workers,
     starts: Starts,
@@ -144,6 +147,7 @@ impl Machine {
             recent: Recent::default(),
             lanes: Default::default(),
             schedules: schedule::Schedules::default(),
+            wall: wall::Wall::default(),
             timers: Timers::default(),
             workers: Workers::new(policy.async_at_once),
             starts: Starts::default(),
@@ -169,7 +173,7 @@ impl Machine {
         code: Arc<str>,
         definitions: &[Definition],
     ) -> Result<(), Box<Refusal>> {
-        self.schedules.install(now, definitions)?;
+        self.schedules.install(self.wall.of(now), definitions)?;
         self.code = code;
         for (_, name) in self.names.all_mut() {
             name.limit = None;
@@ -217,6 +221,14 @@ impl Machine {
             && self.filing.is_empty()
     }
 
+    /// Nothing runs, and the store takes nothing: waiting ends nothing any more.
+    pub fn is_stuck(&self) -> bool {
+        self.ledger.down.is_some()
+            && self.ledger.in_flight() == 0
+            && self.filing.is_empty()
+            && self.lanes.iter().all(|lane| lane.running == 0)
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now: Millis) {
         while let Some(key) = self.timers.pop(now) {
@@ -242,7 +254,7 @@ impl Machine {
             self.idle_due(),
             self.starts_due(),
             self.recall_due(),
-            self.schedules.due().filter(|_| !self.draining),
+            self.schedules_due(),
         ];
         times.into_iter().flatten().min()
     }
@@ -291,6 +303,13 @@ impl Machine {
         if let Some(down) = &self.ledger.down {
             let next = "make room on the disk of the state directory".into();
             return Some((format!("the store cannot be written: {down}"), next));
+        }
+        if let Some(bytes) = self.ledger.is_behind() {
+            let reason = format!("{bytes} bytes of results are being written to the disk");
+            return Some((
+                reason,
+                "wait; a faster disk for the state directory helps".into(),
+            ));
         }
         self.starts.reason(now)
     }

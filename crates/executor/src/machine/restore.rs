@@ -52,7 +52,7 @@ impl Machine {
         fired: &[(Arc<str>, Millis)],
         last: RequestId,
     ) {
-        self.schedules.restore(now, fired);
+        self.schedules.restore(self.wall.of(now), fired);
         self.last = self.last.max(last);
         for (name, code, peaks) in learnt {
             let index = self.names.index(name);
@@ -76,8 +76,12 @@ impl Machine {
         };
         entry.attempts = one.attempts;
         entry.deaths = one.deaths;
-        entry.not_before = one.wake_at.or(entry.not_before);
+        // A later one than the options have, or none: it began once.
+        entry.not_before = one.wake_at;
         if one.status != Status::Running {
+            if one.rebooted && one.wake_at.is_some() {
+                self.wall.follow(entry.request.id);
+            }
             self.advance(now, key);
             return;
         }
@@ -114,13 +118,14 @@ impl Machine {
     }
 
     /// Tells of the idempotency key of a kept request that has ended.
-    pub fn remember_idempotency(&mut self, name: Arc<str>, id: RequestId) {
-        self.idempotency.entry(name).or_insert(id);
+    pub fn remember_idempotency(&mut self, key: Arc<str>, id: RequestId, name: &Arc<str>) {
+        let name = self.names.index(name);
+        self.idempotency.entry(key).or_insert((id, name));
     }
 
     /// The request with this idempotency key was pruned: the key is free.
     pub fn forget(&mut self, name: &str) {
-        if let Some(id) = self.idempotency.get(name)
+        if let Some((id, _)) = self.idempotency.get(name)
             && self.register.key(*id).is_none()
         {
             self.idempotency.remove(name);
@@ -129,7 +134,10 @@ impl Machine {
 
     pub(super) fn forget_idempotency(&mut self, entry: &Entry) {
         if let Some(name) = &entry.options().idempotency
-            && self.idempotency.get(name) == Some(&entry.request.id)
+            && self
+                .idempotency
+                .get(name)
+                .is_some_and(|(id, _)| *id == entry.request.id)
         {
             self.idempotency.remove(name);
         }

@@ -1,7 +1,8 @@
 //! Requests that submit themselves at their times.
 //!
 //! A time that passed while no server ran is made up for once, however many were missed. A time at which the
-//! last request of the schedule has not ended is skipped, and counted.
+//! last request of the schedule has not ended is skipped, and counted. All times here are by the wall's clock, which a
+//! person or NTP may set: then they are found anew, as after a restart.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -116,6 +117,16 @@ impl Schedules {
         }
     }
 
+    /// The wall's clock was set: the times that follow the last ones are others.
+    pub(super) fn step(&mut self, wall: Millis) {
+        for schedule in &mut self.all {
+            let fired = self.fired.get(&schedule.name).copied();
+            if schedule.next.is_none_or(|next| next > wall) {
+                schedule.next = schedule.cron.after(since(wall, fired));
+            }
+        }
+    }
+
     /// An unfinished request of the last server may be one of a schedule.
     pub(super) fn restored(&mut self, request: &Request) {
         let submission = &request.submission;
@@ -172,16 +183,17 @@ fn since(now: Millis, fired: Option<Millis>) -> Millis {
 impl Machine {
     /// Submits what is due.
     pub(super) fn fire(&mut self, now: Millis) {
-        if self.schedules.due().is_none_or(|due| due > now) || self.draining {
+        let wall = self.wall.of(now);
+        if self.schedules.due().is_none_or(|due| due > wall) || self.draining {
             return;
         }
         for place in 0..self.schedules.all.len() {
             let schedule = &mut self.schedules.all[place];
-            if schedule.paused || schedule.next.is_none_or(|at| at > now) {
+            if schedule.paused || schedule.next.is_none_or(|at| at > wall) {
                 continue;
             }
             // Once, for all the times that passed.
-            schedule.next = schedule.cron.after(now);
+            schedule.next = schedule.cron.after(wall);
             let unfinished = schedule.last.filter(|id| self.register.key(*id).is_some());
             if let Some(id) = unfinished {
                 schedule.skipped += 1;
@@ -209,18 +221,25 @@ impl Machine {
                 schedule.said.clear();
                 self.fired(now, place);
             }
-            Err(refusal) => self.schedules.all[place].come_again(now, &refusal),
+            Err(refusal) => self.schedules.all[place].come_again(self.wall.of(now), &refusal),
         }
     }
 
     fn fired(&mut self, now: Millis, place: usize) {
         let name = Arc::clone(&self.schedules.all[place].name);
-        let before = self.schedules.fired.insert(Arc::clone(&name), now);
+        let at = self.wall.of(now);
+        let before = self.schedules.fired.insert(Arc::clone(&name), at);
         let schedule = &mut self.schedules.all[place];
         (schedule.before, schedule.refused) = (before, false);
         if self.policy.durable {
-            self.write(now, Key::MAX, Op::Fired { name, at: now });
+            self.write(now, Key::MAX, Op::Fired { name, at });
         }
+    }
+
+    /// When the next schedule has something to do.
+    pub(super) fn schedules_due(&self) -> Option<Millis> {
+        let due = self.schedules.due().filter(|_| !self.draining);
+        due.map(|wall| self.wall.when(wall))
     }
 
     /// The schedules of the newest code.
@@ -247,7 +266,7 @@ impl Machine {
             return false;
         };
         if schedule.paused && !paused {
-            schedule.next = schedule.cron.after(now);
+            schedule.next = schedule.cron.after(self.wall.of(now));
         }
         if std::mem::replace(&mut schedule.paused, paused) == paused {
             return true;

@@ -46,6 +46,15 @@ pub fn stood(id: RequestId, status: Status, payload: Blob) -> Message {
     }
 }
 
+/// [`ended`], of a result that is on disk and is asked for when it is wanted: the payload is nil.
+pub fn ended_without(id: RequestId, status: Status) -> Vec<u8> {
+    let mut writer = Writer::with_room(48);
+    writer.array(4).unsigned(0);
+    put_id(&mut writer, id);
+    writer.text(word(status)).nil();
+    writer.into_bytes()
+}
+
 /// [`ended`], of a result that lies in a file: the payload is `[path, bytes]`, the path as it is on the disk.
 pub fn in_file(id: RequestId, status: Status, path: &Path, bytes: u64) -> Message {
     let path = path.as_os_str().as_bytes();

@@ -48,18 +48,19 @@ pub fn options(encoded: &[u8], defaults: &Arc<Options>, now: Millis) -> Answer<A
         submitter: None,
     };
     if pairs > 0 {
-        let options = Arc::make_mut(&mut asked.options);
         for _ in 0..pairs {
             let name = reader.text().map_err(unreadable)?;
             let mut given = Given { name, reader };
             if name == "submitter" {
                 asked.submitter = given.text()?;
             } else {
-                given.set(options, now)?;
+                // Options that nobody changes are shared by all requests of a name: 200 bytes of each.
+                given.set(Arc::make_mut(&mut asked.options), now)?;
             }
             reader = given.reader;
         }
-        if options.backoff_max_ms < options.backoff_ms {
+        if asked.options.backoff_max_ms < asked.options.backoff_ms {
+            let options = Arc::make_mut(&mut asked.options);
             options.backoff_max_ms = options.backoff_ms;
         }
     }

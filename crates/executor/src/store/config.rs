@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::clock::Clock;
+
 /// What a commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Synchronous {
@@ -40,6 +42,8 @@ pub struct StoreConfig {
     pub retention_every_ms: u64,
     /// Runs that may be noted in the journal at once.
     pub journal_entries: usize,
+    /// By which all its times are; the one that who drives the store goes by.
+    pub clock: Clock,
 }
 
 impl StoreConfig {
@@ -55,6 +59,7 @@ impl StoreConfig {
             retention_every_ms: 60_000,
             // Half as many again as an asynchronous worker runs at once (`async_at_once`); 256 KiB.
             journal_entries: 16_384,
+            clock: Clock::new(),
         }
     }
 }

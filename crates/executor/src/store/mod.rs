@@ -40,6 +40,7 @@ mod results;
 mod row;
 mod schema;
 mod statements;
+mod timeline;
 mod writer;
 
 use std::path::PathBuf;
@@ -53,7 +54,7 @@ pub use error::{Result, StoreError};
 pub use fetch::{Fetched, Payload, Question, StoredEnding};
 pub use prune::{PruneRule, Pruned};
 pub use reader::{Reader, Value};
-pub use recovery::{Learnt, Recovery};
+pub use recovery::{Keyed, Learnt, Recovery};
 pub use row::Row;
 pub use schema::VERSION;
 
@@ -123,7 +124,7 @@ impl Store {
         directory::prepare(&config.directory)?;
         let journal = Journal::open(&config.directory.join("journal"), config.journal_entries)?;
         let mut connection = schema::open(&config)?;
-        let recovery = recovery::recover(&mut connection, &journal, config.queue_bytes_max)?;
+        let recovery = recovery::recover(&mut connection, &journal, &config)?;
 
         let config = Arc::new(config);
         let journal = Arc::new(journal);
@@ -147,6 +148,7 @@ impl Store {
             Arc::clone(&writes),
             Arc::clone(&answers),
             filed,
+            recovery.rebooted,
         );
         let threads = vec![
             inbox::thread("forebay-store", move || writing.run(connection))?,

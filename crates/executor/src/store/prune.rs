@@ -5,8 +5,10 @@ use std::path::Path;
 
 use rusqlite::{Connection, params};
 
+use super::config::StoreConfig;
 use super::directory::{LOGS, RESULTS};
 use super::results::{self, folder_bytes};
+use crate::clock::STEP_MS;
 use crate::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use crate::request::{Millis, Status};
 
@@ -109,8 +111,9 @@ impl Plan {
     pub fn step(
         &mut self,
         connection: &Connection,
-        directory: &Path,
+        config: &StoreConfig,
     ) -> rusqlite::Result<Vec<Candidate>> {
+        let directory = &*config.directory;
         if let Some(limit) = self.kept_bytes_max.take() {
             self.goal_bytes = Some(kept_bytes(connection, directory)?.saturating_sub(limit));
         }
@@ -118,7 +121,7 @@ impl Plan {
         let goal = self.goal_bytes.unwrap_or(u64::MAX);
         while found.is_empty() && !self.finished && self.pruned.bytes < goal {
             found = if self.ids.is_empty() {
-                self.walk(connection)?
+                self.walk(connection, config.clock.now())?
             } else {
                 self.named(connection)?
             };
@@ -146,14 +149,14 @@ impl Plan {
     }
 
     /// The next in the order of their acceptance, which is about that of their end, and needs no index.
-    fn walk(&mut self, connection: &Connection) -> rusqlite::Result<Vec<Candidate>> {
-        // What was accepted later has not ended before.
-        let last = self
-            .rule
-            .ended_before
-            .map_or(i64::MAX.cast_unsigned(), |before| {
-                before.saturating_sub(EPOCH_MS) << SEQUENCE_BITS
-            });
+    fn walk(&mut self, connection: &Connection, now: Millis) -> rusqlite::Result<Vec<Candidate>> {
+        // What was accepted later has not ended before, unless the clock was once ahead of what it is now.
+        let newest = connection.query_row("SELECT max(id) FROM requests", [], |row| {
+            row.get::<_, Option<i64>>(0)
+        })?;
+        let in_order = newest.is_none_or(|id| id.cast_unsigned() <= first_id(now + STEP_MS));
+        let before = self.rule.ended_before.filter(|_| in_order);
+        let last = before.map_or(i64::MAX.cast_unsigned(), first_id);
         let found = self.select(connection, (self.cursor, last))?;
         self.finished = found.len() < STEP_MAX;
         if let Some(candidate) = found.last() {
@@ -194,6 +197,11 @@ impl Plan {
         })?;
         rows.collect()
     }
+}
+
+/// The first id of a time.
+fn first_id(at: Millis) -> u64 {
+    at.saturating_sub(EPOCH_MS) << SEQUENCE_BITS
 }
 
 fn log_bytes(directory: &Path, id: RequestId) -> u64 {

@@ -14,7 +14,6 @@ use super::fetch::{Question, fetch};
 use super::inbox::{Inbox, Seen};
 use super::prune::{Candidate, Plan, PruneRule};
 use super::reader::Reader;
-use super::recovery::wall_clock;
 use super::results::Unfiled;
 use super::{results, writer};
 use crate::id::RequestId;
@@ -22,6 +21,9 @@ use crate::request::Ending;
 
 /// A request whose row was read stays for so long: whoever read it may retry it (`prune_grace`).
 const GRACE: Duration = Duration::from_secs(60);
+
+/// The clock of a machine that has booted may be wrong for so long; what is too old by it stays (`boot_grace`).
+const BOOT_GRACE: Duration = Duration::from_secs(3_600);
 
 /// What the reading thread is given.
 #[derive(Debug)]
@@ -65,6 +67,8 @@ pub(super) struct Reading {
     /// Requests that were read as a whole, and when.
     spared: VecDeque<(Instant, RequestId)>,
     retention_at: Instant,
+    /// Before then, nothing goes for its age.
+    ages_from: Instant,
     /// Files of an earlier server that may belong to nothing, as long as there are any to look at.
     orphans: Option<results::Orphans>,
 }
@@ -77,8 +81,15 @@ impl Reading {
         writes: Arc<Inbox<writer::Message>>,
         answers: Arc<Queue<Answer>>,
         filed: Arc<results::Filed>,
+        rebooted: bool,
     ) -> Self {
         let orphans = results::Orphans::new(&config.directory);
+        let age = Duration::from_millis(config.retention_age_ms);
+        let grace = if rebooted {
+            BOOT_GRACE.min(age)
+        } else {
+            Duration::ZERO
+        };
         Self {
             config,
             connection: reader.into_inner(),
@@ -90,6 +101,7 @@ impl Reading {
             asked: HashMap::new(),
             spared: VecDeque::new(),
             retention_at: Instant::now(),
+            ages_from: Instant::now() + grace,
             orphans: Some(orphans),
         }
     }
@@ -170,7 +182,7 @@ impl Reading {
     /// Have the writer remove the next of the first plan; plans that are done make room for the next.
     fn follow(&mut self) {
         while let Some(plan) = self.plans.front_mut() {
-            let found = match plan.step(&self.connection, &self.config.directory) {
+            let found = match plan.step(&self.connection, &self.config) {
                 Ok(found) => found,
                 Err(error) => {
                     self.end_plan(Some(format!("cannot look for ended requests: {error}")));
@@ -246,8 +258,12 @@ impl Reading {
         if !self.plans.is_empty() {
             return;
         }
-        let before = wall_clock().saturating_sub(config.retention_age_ms);
-        self.plans.push_back(Plan::by_age(before));
+        // Ends are by this clock. The wall's may have been set back to what it should have been before, too.
+        let now = config.clock.now().min(config.clock.wall());
+        if Instant::now() >= self.ages_from {
+            let before = now.saturating_sub(config.retention_age_ms);
+            self.plans.push_back(Plan::by_age(before));
+        }
         self.plans.push_back(Plan::by_bytes(config.retention_bytes));
         self.follow();
     }

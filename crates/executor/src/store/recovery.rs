@@ -1,20 +1,25 @@
 //! What the last server left.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
+use super::config::StoreConfig;
 use super::error::{Result, StoreError};
 use super::row::{COLUMNS, Interned};
 use super::statements::PEAKS_MAX;
+use super::timeline;
+use crate::clock::Clock;
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Restored;
-use crate::request::{Blob, Millis, Status};
+use crate::request::{Blob, Millis};
 
 /// A name, the code, and the peaks of its runs in bytes.
 pub type Learnt = (Arc<str>, Arc<str>, Vec<u64>);
+
+/// An idempotency key, the request that has it, and its name.
+pub type Keyed = (Arc<str>, RequestId, Arc<str>);
 
 /// What a new server needs to go on.
 #[derive(Debug)]
@@ -29,42 +34,52 @@ pub struct Recovery {
     pub fired: Vec<(Arc<str>, Millis)>,
     /// Schedules that are paused.
     pub paused: Vec<Arc<str>>,
-    /// Idempotency keys of ended requests that are kept; those of the unfinished are in their options.
-    pub known: Vec<(Arc<str>, RequestId)>,
+    /// Idempotency keys of ended requests that are kept, and their names; those of the unfinished are in their options.
+    pub known: Vec<Keyed>,
     /// The largest id that was ever given.
     pub last: RequestId,
+    /// The machine was booted since the last server.
+    pub rebooted: bool,
 }
 
 /// Read it, after what the journal knows was committed.
 pub(super) fn recover(
     connection: &mut Connection,
     journal: &Journal,
-    queue_bytes_max: u64,
+    config: &StoreConfig,
 ) -> Result<Recovery> {
     commit_journal(connection, journal)
         .map_err(StoreError::database("cannot commit what the journal knows"))?;
     let mut interned = Interned::default();
     let failed = StoreError::database;
-    forget_old_peaks(connection).map_err(failed("cannot remove old peaks"))?;
+    timeline::take_over(connection, &config.clock).map_err(failed("cannot set the times"))?;
+    forget_old_peaks(connection, &config.clock).map_err(failed("cannot remove old peaks"))?;
     let mut recovery = Recovery {
         learnt: learnt(connection, &mut interned).map_err(failed("cannot read the peaks"))?,
         fired: fired(connection).map_err(failed("cannot read the schedules"))?,
         paused: paused(connection).map_err(failed("cannot read the schedules"))?,
-        known: known(connection).map_err(failed("cannot read the idempotency keys"))?,
+        known: known(connection, &mut interned)
+            .map_err(failed("cannot read the idempotency keys"))?,
         last: last(connection).map_err(failed("cannot read the last id"))?,
         restored: Vec::new(),
         on_disk: Vec::new(),
+        rebooted: is_rebooted(connection).map_err(failed("cannot read the boot"))?,
     };
-    unfinished(connection, &mut interned, queue_bytes_max, &mut recovery)
-        .map_err(failed("cannot read the unfinished requests"))?;
+    unfinished(
+        connection,
+        &mut interned,
+        config.queue_bytes_max,
+        &mut recovery,
+    )
+    .map_err(failed("cannot read the unfinished requests"))?;
     Ok(recovery)
 }
 
 /// Peaks of code that has not run for so long say nothing of what runs now (`peaks_age_max`): 90 days.
 const PEAKS_AGE_MS: Millis = 90 * 86_400_000;
 
-fn forget_old_peaks(connection: &Connection) -> rusqlite::Result<()> {
-    let before = wall_clock().saturating_sub(PEAKS_AGE_MS).cast_signed();
+fn forget_old_peaks(connection: &Connection, clock: &Clock) -> rusqlite::Result<()> {
+    let before = clock.now().saturating_sub(PEAKS_AGE_MS).cast_signed();
     let sql = "DELETE FROM peaks WHERE at < ?1";
     connection.execute(sql, [before]).map(drop)
 }
@@ -90,18 +105,20 @@ fn commit_journal(connection: &mut Connection, journal: &Journal) -> rusqlite::R
     Ok(())
 }
 
+fn is_rebooted(connection: &Connection) -> rusqlite::Result<bool> {
+    let noted = "SELECT value FROM facts WHERE name = 'boot'";
+    let boot: Option<Option<String>> = connection
+        .query_row(noted, [], |row| row.get(0))
+        .optional()?;
+    Ok(boot.is_some_and(|boot| boot != boot_id()))
+}
+
 fn unfinished(
     connection: &Connection,
     interned: &mut Interned,
     queue_bytes_max: u64,
     recovery: &mut Recovery,
 ) -> rusqlite::Result<()> {
-    let boot: Option<Option<String>> = connection
-        .query_row("SELECT value FROM facts WHERE name = 'boot'", [], |row| {
-            row.get(0)
-        })
-        .optional()?;
-    let rebooted = boot.flatten() != boot_id();
     let sql = format!(
         "SELECT {COLUMNS}, length(a.blob), a.blob FROM requests r LEFT JOIN arguments a ON a.id = r.id \
          WHERE r.ended_at IS NULL ORDER BY r.id"
@@ -124,7 +141,7 @@ fn unfinished(
             recovery.on_disk.push(found.request.id);
         }
         let mut restored = found.restored();
-        restored.rebooted = rebooted && restored.status == Status::Running;
+        restored.rebooted = recovery.rebooted;
         recovery.restored.push(restored);
     }
     Ok(())
@@ -169,13 +186,14 @@ fn paused(connection: &Connection) -> rusqlite::Result<Vec<Arc<str>>> {
     rows.collect()
 }
 
-fn known(connection: &Connection) -> rusqlite::Result<Vec<(Arc<str>, RequestId)>> {
+fn known(connection: &Connection, interned: &mut Interned) -> rusqlite::Result<Vec<Keyed>> {
     let mut statement = connection.prepare(
-        "SELECT idempotency, id FROM requests WHERE idempotency IS NOT NULL AND ended_at IS NOT NULL",
+        "SELECT idempotency, id, name FROM requests WHERE idempotency IS NOT NULL AND ended_at IS NOT NULL",
     )?;
     let rows = statement.query_map([], |row| {
         let id = RequestId(row.get::<_, i64>(1)?.cast_unsigned());
-        Ok((Arc::from(row.get_ref(0)?.as_str()?), id))
+        let name = interned.text(row.get_ref(2)?.as_str()?);
+        Ok((Arc::from(row.get_ref(0)?.as_str()?), id, name))
     })?;
     rows.collect()
 }
@@ -194,12 +212,4 @@ fn last(connection: &Connection) -> rusqlite::Result<RequestId> {
 pub(super) fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().into())
-}
-
-/// Milliseconds since 1970 by the wall, for what is only looked at, or compared with days.
-pub(super) fn wall_clock() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }

@@ -1,7 +1,9 @@
 //! The thread that writes: batches, their commits, and what happens when one fails.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +12,16 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::Answer;
 use super::config::StoreConfig;
+use super::directory::DATABASE;
 use super::error::StoreError;
 use super::fold::{Step, fold};
 use super::inbox::{Inbox, Seen};
 use super::reading;
-use super::recovery::{boot_id, wall_clock};
+use super::recovery::boot_id;
 use super::results::{self, Unfiled};
 use super::schema;
 use super::statements::Statements;
+use super::timeline::Timeline;
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Op;
@@ -59,6 +63,8 @@ struct Failed {
 pub(super) struct Writer {
     config: Arc<StoreConfig>,
     journal: Arc<Journal>,
+    /// The database's file, to see that it was not removed.
+    file: Option<File>,
     inbox: Arc<Inbox<Message>>,
     reads: Arc<Inbox<reading::Message>>,
     answers: Arc<Queue<Answer>>,
@@ -68,8 +74,8 @@ pub(super) struct Writer {
     batch: Batch,
     /// Requests of commits that failed, which may be on the disk.
     doubtful: Vec<RequestId>,
-    /// The boot id is in the database.
-    boot_noted: bool,
+    /// By which clock its times are, as the database has it, and that of which boot.
+    noted: Option<Timeline>,
     /// Something was committed since the log was last written back.
     logged: bool,
 }
@@ -83,9 +89,11 @@ impl Writer {
         answers: Arc<Queue<Answer>>,
         filed: Arc<results::Filed>,
     ) -> Self {
+        let file = File::open(config.directory.join(DATABASE)).ok();
         Self {
             config,
             journal,
+            file,
             inbox,
             reads,
             answers,
@@ -93,7 +101,7 @@ impl Writer {
             taken: VecDeque::new(),
             batch: Batch::default(),
             doubtful: Vec::new(),
-            boot_noted: false,
+            noted: None,
             logged: false,
         }
     }
@@ -177,8 +185,15 @@ impl Writer {
         connection: &Connection,
         statements: &mut Statements<'_>,
     ) -> Result<(), Failed> {
+        self.look_at_file()?;
         self.write_files()?;
-        let deleted = match self.transact(statements) {
+        let clock = &self.config.clock;
+        let known = self
+            .noted
+            .as_ref()
+            .is_some_and(|noted| noted.is_like(clock));
+        let timeline = (!known).then(|| Timeline::of(clock));
+        let deleted = match self.transact(statements, timeline.as_ref()) {
             Ok(deleted) => deleted,
             Err(mut failed) => {
                 // Where the transaction is over already, there is nothing to roll back.
@@ -188,7 +203,7 @@ impl Writer {
                 return Err(failed);
             }
         };
-        self.boot_noted = true;
+        self.noted = timeline.or(self.noted.take());
         self.logged = true;
         self.doubtful.clear();
         for op in &self.batch.ops {
@@ -217,10 +232,31 @@ impl Writer {
         Ok(())
     }
 
+    /// `SQLite` writes on into a file that was removed, and all of it would be gone with this process.
+    fn look_at_file(&self) -> Result<(), Failed> {
+        let found = self.file.as_ref().and_then(|file| file.metadata().ok());
+        if found.is_none_or(|found| found.nlink() > 0) {
+            return Ok(());
+        }
+        let directory = self.config.directory.display();
+        Err(Failed {
+            why: format!(
+                "the state directory {directory} was removed while the server runs; stop the server and start it again"
+            ),
+            permanent: true,
+            broken: false,
+            doubtful: false,
+        })
+    }
+
     /// Make one transaction of the batch; which requests it removed.
-    fn transact(&self, statements: &mut Statements<'_>) -> Result<Vec<RequestId>, Failed> {
+    fn transact(
+        &self,
+        statements: &mut Statements<'_>,
+        timeline: Option<&Timeline>,
+    ) -> Result<Vec<RequestId>, Failed> {
         statements.begin.execute([])?;
-        let deleted = self.change(statements)?;
+        let deleted = self.change(statements, timeline)?;
         let committed = statements.commit.execute([]);
         committed.map_err(|error| Failed {
             doubtful: true,
@@ -229,14 +265,19 @@ impl Writer {
         Ok(deleted)
     }
 
-    fn change(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
-        if !self.boot_noted {
+    fn change(
+        &self,
+        statements: &mut Statements<'_>,
+        timeline: Option<&Timeline>,
+    ) -> rusqlite::Result<Vec<RequestId>> {
+        if let Some(timeline) = timeline {
             statements.note_boot(boot_id().as_deref())?;
+            statements.note_clock(&timeline.text())?;
         }
         for &id in &self.doubtful {
             statements.withdraw(id)?;
         }
-        let now = wall_clock();
+        let now = self.config.clock.now();
         let mut steps = Vec::with_capacity(self.batch.ops.len());
         fold(&self.batch.ops, &mut steps);
         for step in &steps {
@@ -334,7 +375,7 @@ impl From<rusqlite::Error> for Failed {
     fn from(error: rusqlite::Error) -> Self {
         let code = error.sqlite_error_code();
         let next = match code {
-            Some(ErrorCode::DiskFull) => "free some of the disk, or prune requests",
+            Some(ErrorCode::DiskFull) => "free some of the disk of the state directory",
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
                 "make the state directory writable for the server's user"
             }
@@ -483,7 +524,7 @@ mod tests {
         let mut statements = Statements::prepare(&connection).unwrap();
         // The disk has it, and the sync said that it failed.
         writer.batch.ops = vec![accept(1), accept(2)];
-        writer.transact(&mut statements).unwrap();
+        writer.transact(&mut statements, None).unwrap();
         writer.refuse(&Failed {
             doubtful: true,
             ..failed(ffi::SQLITE_IOERR_FSYNC)

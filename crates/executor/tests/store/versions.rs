@@ -24,11 +24,14 @@ fn a_database_of_version_1_is_read_by_this_one() {
     // The boot of the fixture is none of this machine's.
     assert_eq!(
         stands,
-        [(2, Status::Queued, 1, false), (3, Status::Running, 1, true)]
+        [(2, Status::Queued, 1, true), (3, Status::Running, 1, true)]
     );
     assert_eq!(recovery.restored[0].request.submission.options.retries, 3);
     assert_eq!(&*recovery.restored[0].request.submission.arguments, b"\x80");
-    assert_eq!(recovery.known, [("once".into(), RequestId(1))]);
+    assert_eq!(
+        recovery.known,
+        [("once".into(), RequestId(1), "digits".into())]
+    );
     assert_eq!(
         recovery.learnt,
         [("digits".into(), "c0de".into(), vec![1, 2])]

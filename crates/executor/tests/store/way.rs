@@ -293,12 +293,18 @@ fn an_idempotency_key_is_known_as_long_as_its_request_is_kept() {
     driven.commit(vec![keyed(1), claim(1, 1), end(1)]);
     driven.store.close();
     let (mut driven, recovery) = Driven::open(directory.path());
-    assert_eq!(recovery.known, [("once".into(), RequestId(1))]);
+    assert_eq!(
+        recovery.known,
+        [("once".into(), RequestId(1), "digits".into())]
+    );
     // The machine would not; but a key that comes again must not stop all commits.
     driven.commit(vec![keyed(2), claim(2, 1), end(2)]);
     driven.store.close();
     let (_driven, recovery) = Driven::open(directory.path());
-    assert_eq!(recovery.known, [("once".into(), RequestId(2))]);
+    assert_eq!(
+        recovery.known,
+        [("once".into(), RequestId(2), "digits".into())]
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::region::Region;
 use crate::sys;
 
 #[test]
+#[cfg_attr(miri, ignore = "system calls about maps and forks, which miri has not")]
 fn a_forked_child_neither_takes_from_its_parents_shelf_nor_puts_there() {
     let region = Region::new(Config::new("forked", 64 << 20)).expect("a region");
     let held = [(); 3].map(|()| region.allocate(4096).expect("room"));
@@ -27,6 +28,7 @@ fn a_forked_child_neither_takes_from_its_parents_shelf_nor_puts_there() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "system calls about maps and forks, which miri has not")]
 fn a_forked_child_leaves_its_parents_memory_mapped() {
     let region = Region::new(Config::new("inherited", 64 << 20)).expect("a region");
     let mut block = region.allocate(300_000).expect("room");

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal};
 
 use super::descriptors::restore_open_files;
@@ -63,8 +64,23 @@ pub fn spawn(
     };
     // SAFETY: the closure makes system calls only; it allocates nothing and takes no lock.
     unsafe { command.pre_exec(prepare) };
-    let child = command.spawn()?;
+    let child = command
+        .spawn()
+        .map_err(|error| not_entered(program).unwrap_or(error))?;
     Pid::from_raw(i32::try_from(child.id()).unwrap_or(0)).ok_or_else(|| io::ErrorKind::Other.into())
+}
+
+/// The directory that a program starts in, where it is what cannot be entered: the error of a start has no path.
+fn not_entered(program: &Program) -> Option<io::Error> {
+    if program.directory.is_empty() {
+        return None;
+    }
+    let error: io::Error = access(&program.directory, Access::EXEC_OK).err()?.into();
+    let directory = program.directory.to_string_lossy();
+    let text = format!(
+        "its working directory {directory} cannot be entered: {error}; give another one by cwd="
+    );
+    Some(io::Error::new(error.kind(), text))
 }
 
 fn before_exec(descriptors: &[i32], keeper: Pid) -> io::Result<()> {

@@ -48,10 +48,10 @@ fn check<M: PartialEq + Debug>(message: &M, bytes: &[u8], decode: fn(&[u8]) -> R
     assert!(decode(&longer).is_err(), "{message:?} with a byte too many");
 }
 
-#[test]
-fn requests() {
+/// One of each kind.
+pub(crate) fn each_request() -> Vec<Request> {
     let (handle, deadlines) = (HANDLE, DEADLINES);
-    let messages = [
+    vec![
         Request::Template {
             template: 3,
             launch: launch(),
@@ -91,14 +91,18 @@ fn requests() {
             handle,
             beyond: 1 << 40,
         },
-    ];
-    for message in messages {
+    ]
+}
+
+#[test]
+fn requests() {
+    for message in each_request() {
         check(&message, &message.encode(), Request::decode);
     }
 }
 
-#[test]
-fn events() {
+/// One of each kind.
+pub(crate) fn each_event() -> Vec<Event> {
     let death = Death {
         cause: Cause::Signal,
         pid: 4711,
@@ -119,20 +123,24 @@ fn events() {
         total: 1 << 33,
         text: text.clone(),
     };
-    let messages = [
+    vec![
         started,
         Event::Died { slot: 7, death },
         Event::Output { handle, text },
         Event::Heavy { slot: 7 },
         written,
-    ];
-    for message in messages {
+    ]
+}
+
+#[test]
+fn events() {
+    for message in each_event() {
         check(&message, &message.encode(), Event::decode);
     }
 }
 
-#[test]
-fn orders() {
+/// One of each kind.
+pub(crate) fn each_order() -> Vec<Order> {
     let (setup, directory) = (b"setup".to_vec(), b"/tmp/1".to_vec());
     let (handle, next) = (HANDLE, b"/tmp/2".to_vec());
     let confinement = Some(Confinement {
@@ -155,7 +163,7 @@ fn orders() {
         handle,
         confinement: confinement.clone(),
     };
-    let messages = [
+    vec![
         Order::Setup { setup, directory },
         Order::Skip { handle },
         Order::Spare {
@@ -165,24 +173,32 @@ fn orders() {
         fork(confinement),
         branch,
         serve,
-    ];
-    for message in messages {
+    ]
+}
+
+#[test]
+fn orders() {
+    for message in each_order() {
         check(&message, &message.encode(), Order::decode);
     }
 }
 
-#[test]
-fn reports() {
+/// One of each kind.
+pub(crate) fn each_report() -> Vec<Report> {
     let (handle, reason) = (HANDLE, b"has threads".to_vec());
-    let messages = [
+    vec![
         Report::Ready,
         Report::Unfit { reason },
         Report::Forked { handle, pid: -1 },
         Report::Spared { pid: 4711 },
         Report::Farewell,
         Report::NotForked { handle, errno: 11 },
-    ];
-    for message in messages {
+    ]
+}
+
+#[test]
+fn reports() {
+    for message in each_report() {
         check(&message, &message.encode(), Report::decode);
     }
 }

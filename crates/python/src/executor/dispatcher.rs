@@ -313,6 +313,8 @@ fn order_of(py: Python<'_>, order: Order) -> PyResult<Bound<'_, PyTuple>> {
         Order::Expelled { slot } => ("expelled", slot).into_bound_py_any(py),
         Order::Sources(paths) => ("sources", paths).into_bound_py_any(py),
         Order::Idle => ("idle",).into_bound_py_any(py),
+        Order::Rebound => ("rebound",).into_bound_py_any(py),
+        Order::Warn(text) => ("warn", text).into_bound_py_any(py),
     };
     Ok(order?.cast_into()?)
 }

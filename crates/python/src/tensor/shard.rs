@@ -24,7 +24,7 @@ use crate::sys::descriptor;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::kept;
 use crate::sys::loan::Want;
-use crate::transport::TlsServer;
+use crate::transport::{TlsServer, tcp};
 
 /// Descriptors of listening sockets, given away; a path; TLS; a token.
 type Entered<'py> = (
@@ -41,12 +41,12 @@ pub(crate) struct TensorShard {
     name: String,
 }
 
-fn entrance(py: Python<'_>, entered: Entered<'_>) -> PyResult<Entrance> {
+fn entrance(py: Python<'_>, entered: Entered<'_>, own: bool) -> PyResult<Entrance> {
     let (descriptors, path, tls, expected) = entered;
     let sockets: PyResult<Vec<_>> = descriptors.into_iter().map(descriptor::take).collect();
     let sockets = sockets?;
     let listening = match path {
-        None => Listening::Tcp(sockets),
+        None => tcp(py, sockets, own)?,
         Some(path) => {
             let bound = Listener::bind(&path);
             Listening::Unix(bound.map_err(|e| error::transport_error(py, &e, None))?)
@@ -86,7 +86,7 @@ impl TensorShard {
     ///     ConfigError, LimitError: a limit cannot be, or the note is too long.
     ///     BrokenError: no descriptor or thread is left.
     #[new]
-    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = None, shared_memory = true, verbs = None, verbs_needed = false))]
+    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = None, shared_memory = true, verbs = None, verbs_needed = false, own = false))]
     fn new(
         py: Python<'_>,
         entrances: Vec<Entered<'_>>,
@@ -102,11 +102,12 @@ impl TensorShard {
         shared_memory: bool,
         verbs: Option<PyRef<'_, Arena>>,
         verbs_needed: bool,
+        own: bool,
     ) -> PyResult<Self> {
         let name = name.unwrap_or_else(|| "the server".to_owned());
         let entrances: PyResult<Vec<_>> = entrances
             .into_iter()
-            .map(|entered| entrance(py, entered))
+            .map(|entered| entrance(py, entered, own))
             .collect();
         let entrances = entrances?; // before anything else fails: they own the sockets
         let device = verbs.map_or(Ok(None), |arena| match device_of(py, &arena) {

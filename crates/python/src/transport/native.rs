@@ -19,6 +19,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::messages::{MessageConnection, limits_of};
+use super::owner::tcp;
 use crate::error::{config, transport_error};
 use crate::sys::descriptor;
 use crate::sys::kept::{Kept, end_exports};
@@ -210,7 +211,7 @@ pub struct NativeServer {
 impl NativeServer {
     /// Serve listening sockets, which are given away, or a path.
     #[new]
-    #[pyo3(signature = (service, *, descriptors, path, expected, trusted, limits, handshake, stall))]
+    #[pyo3(signature = (service, *, descriptors, path, expected, trusted, limits, handshake, stall, own = false))]
     #[allow(clippy::too_many_arguments)] // each is named by the caller
     fn new(
         py: Python<'_>,
@@ -222,6 +223,7 @@ impl NativeServer {
         limits: Option<Bound<'_, PyDict>>,
         handshake: f64,
         stall: f64,
+        own: bool,
     ) -> PyResult<Self> {
         let sockets: PyResult<Vec<_>> = descriptors.into_iter().map(descriptor::take).collect();
         let sockets = sockets?;
@@ -229,7 +231,7 @@ impl NativeServer {
             Some(path) => Listening::Unix(
                 UnixListener::bind(&path).map_err(|e| transport_error(py, &e, None))?,
             ),
-            None => Listening::Tcp(sockets),
+            None => tcp(py, sockets, own)?,
         };
         let seconds = |value: f64| {
             Duration::try_from_secs_f64(value)

@@ -181,14 +181,16 @@ fn what_does_not_fit_is_left_to_the_stream() {
     let reader = owner.reader();
 
     let mut out = vec![0; ROW_BYTES];
+    // What is lent stays for as long as it is pulled.
+    let (mut fourth, mut last, mut first) = ([4], [u64::MAX], [1]);
     let refused = [
         pull(key, 4, Rows::Slice { first: 4, count: 1 }, &mut out),
         pull(key, 5, Rows::Slice { first: 4, count: 1 }, &mut out),
         pull(key, 4, Rows::Slice { first: 0, count: 2 }, &mut out),
-        pull(key, 4, Rows::Indices(words(&mut [4])), &mut out),
-        pull(key, 4, Rows::Indices(words(&mut [u64::MAX])), &mut out),
+        pull(key, 4, Rows::Indices(words(&mut fourth)), &mut out),
+        pull(key, 4, Rows::Indices(words(&mut last)), &mut out),
         Pull {
-            places: Some(words(&mut [1])),
+            places: Some(words(&mut first)),
             ..pull(key, 4, Rows::Slice { first: 0, count: 1 }, &mut out)
         },
         all(far, 1, &mut out),

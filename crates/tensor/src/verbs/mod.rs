@@ -43,7 +43,7 @@ mod puller;
 mod registry;
 mod sys;
 mod window;
-mod wire;
+pub(crate) mod wire;
 
 pub use answerer::Answerer;
 pub use catalog::{Catalog, Place, Source};

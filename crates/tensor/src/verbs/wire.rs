@@ -1,6 +1,9 @@
 //! What ends of a connection tell each other: who they are, what a slot holds, what 32 bits of immediate data mean.
 //!
 //! Little endian throughout, but for the address of a port, which is bytes.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 use std::io::{Read, Write};
 
 use forebay_memory::Lease;

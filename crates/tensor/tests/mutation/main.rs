@@ -1,8 +1,6 @@
-//! Mutates what both machines say to each other on a stable toolchain, with a fixed seed.
+//! Mutates what both machines say to each other, from a seed that is printed: see `random/mutation.rs`.
 //!
-//! `FOREBAY_MUTATIONS` sets how many inputs are tried at least (default 5,000, some seconds), and `FOREBAY_MUTATION_S`
-//! for how many seconds at least. `FOREBAY_SEEDS` names a folder that the inputs are written to which are mutated:
-//! `fuzz/corpus/tensor` has them for cargo-fuzz.
+//! `FOREBAY_SEEDS` writes what is mutated to `fuzz/corpus/tensor` for cargo-fuzz.
 #![cfg(not(loom))]
 
 mod drive;
@@ -10,13 +8,12 @@ mod drive;
 mod random;
 mod sys;
 
-use std::path::Path;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use drive::{Client, Role, Seen, Server, drive};
 use forebay_tensor::{Class, Error, Hello, Welcome};
-use random::Random;
+use random::mutation::{Effort, keep_seeds, mutated};
 use sys::{Metered, peak_of};
 
 #[global_allocator]
@@ -93,35 +90,6 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Change a few bytes: mostly early ones, where headers and entries are.
-fn mutate(seed: &[u8], random: &mut Random) -> Vec<u8> {
-    let mut bytes = seed.to_vec();
-    for _ in 0..=random.below(4) {
-        let until = [64, 600, bytes.len()][random.below(3)].min(bytes.len());
-        let at = 2 + random.below(until.saturating_sub(2));
-        if at >= bytes.len() {
-            break;
-        }
-        let interesting = [0, 1, 0x7f, 0x80, 0xff][random.below(5)];
-        match random.below(5) {
-            0 => bytes[at] = interesting,
-            1 => bytes[at] ^= 1 << random.below(8),
-            2 => bytes.truncate(at.max(20)),
-            3 => bytes.insert(at, interesting),
-            _ => {
-                let piece = bytes[at..].to_vec();
-                bytes.extend_from_slice(&piece[..piece.len().min(4096)]);
-            }
-        }
-    }
-    bytes
-}
-
-/// What an environment variable says.
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 /// What one test has of the heap is not to be counted as another's.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -129,11 +97,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn what_the_machines_say_is_refused_by_neither() {
     let _alone = ALONE.lock();
     let seeds = seeds();
+    keep_seeds("tensor", &seeds);
     for (at, seed) in seeds.iter().enumerate() {
-        if let Some(folder) = std::env::var_os("FOREBAY_SEEDS") {
-            let file = Path::new(&folder).join(format!("seed_{at}"));
-            std::fs::write(file, seed).expect("the folder is there");
-        }
         // The first three are messages, which no machine hears.
         assert_eq!(drive(seed, usize::MAX).said.is_empty(), at < 3);
     }
@@ -148,25 +113,19 @@ fn what_the_machines_say_is_refused_by_neither() {
 fn mutated_streams_never_panic_never_grow_and_never_depend_on_their_split() {
     let _alone = ALONE.lock();
     let seeds = seeds();
-    let least = number("FOREBAY_MUTATIONS").unwrap_or(5_000);
-    let until = Instant::now() + Duration::from_secs(number("FOREBAY_MUTATION_S").unwrap_or(0));
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let (mut count, mut refused) = (0, 0);
-    while count < least || Instant::now() < until {
-        count += 1;
-        let bytes = mutate(&seeds[random.below(seeds.len())], &mut random);
-        let step = 1 + random.below(60);
-        let (whole, peak): (Seen, usize) = peak_of(|| drive(&bytes, usize::MAX));
+    let tried = mutated("tensor", &seeds, Effort::of_environment(), |input| {
+        let step = 1 + usize::from(input.last().copied().unwrap_or(0) % 60);
+        let (whole, peak): (Seen, usize) = peak_of(|| drive(input, usize::MAX));
         assert!(
             peak <= PEAK_BYTES + 4 * whole.said.len(),
             "{peak} bytes for an input of {}",
-            bytes.len()
+            input.len()
         );
-        assert!(
-            whole == drive(&bytes, step),
-            "split into {step}: {bytes:02x?}"
-        );
-        refused += u64::from(whole.refused.is_some());
-    }
-    assert!(refused > count / 10, "the mutations reach the checks");
+        assert!(whole == drive(input, step), "split into {step}");
+        whole.refused.is_some()
+    });
+    assert!(
+        tried.refused > tried.inputs / 10,
+        "the mutations reach the checks"
+    );
 }

@@ -8,6 +8,7 @@ use rustix::net::{SocketFlags, accept_with};
 
 use crate::error::Error;
 use crate::native::dial::tune;
+use crate::owner::Owners;
 use crate::unix;
 
 /// What is listened on.
@@ -15,6 +16,8 @@ use crate::unix;
 pub enum Listening {
     /// Nonblocking sockets, one for each address of a host.
     Tcp(Vec<OwnedFd>),
+    /// The same on the loopback interface, for this user alone.
+    OwnTcp(Vec<OwnedFd>, Owners),
     Unix(unix::Listener),
 }
 
@@ -22,6 +25,8 @@ pub enum Listening {
 pub enum Arrival {
     Connection(OwnedFd),
     Nobody,
+    /// Another user's connection, which is closed; whose it was, where that could be told.
+    Stranger(Option<u32>),
     /// No descriptor was left; the first in the queue was turned away.
     Exhausted,
 }
@@ -45,7 +50,7 @@ impl Door {
     /// How many sockets there are.
     pub fn sockets(&self) -> usize {
         match &self.listening {
-            Listening::Tcp(sockets) => sockets.len(),
+            Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => sockets.len(),
             Listening::Unix(_) => 1,
         }
     }
@@ -53,7 +58,7 @@ impl Door {
     /// One of the sockets.
     pub fn socket(&self, place: usize) -> BorrowedFd<'_> {
         match &self.listening {
-            Listening::Tcp(sockets) => sockets[place].as_fd(),
+            Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => sockets[place].as_fd(),
             Listening::Unix(listener) => listener.socket(),
         }
     }
@@ -61,7 +66,12 @@ impl Door {
     /// Accept one connection of one of the sockets.
     pub fn accept(&mut self, place: usize) -> Arrival {
         match self.next(place) {
-            Ok(Some(socket)) => Arrival::Connection(socket),
+            Ok(Some(socket)) => match &self.listening {
+                Listening::OwnTcp(_, owners) if !owners.lets_in(&socket) => {
+                    Arrival::Stranger(owners.of_peer(&socket))
+                }
+                _ => Arrival::Connection(socket),
+            },
             Ok(None) => Arrival::Nobody,
             Err(_) => {
                 // Rather than let it wait for what may never come.
@@ -79,7 +89,7 @@ impl Door {
                 Error::System { errno, .. } => errno,
                 _ => Errno::IO,
             }),
-            Listening::Tcp(sockets) => {
+            Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => {
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
                 match accept_with(&sockets[place], flags) {
                     Ok(socket) => {

@@ -7,6 +7,8 @@
 
 mod dial;
 mod door;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod peer;
 mod progress;
 mod reactor;

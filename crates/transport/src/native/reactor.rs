@@ -15,6 +15,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
+use crate::error::Error;
 use crate::limit::{NATIVE_CONNECTIONS_MAX, NATIVE_PAUSE_MS, NATIVE_REDIAL_MS, NATIVE_UNMET_MAX};
 use crate::messages::Budget;
 use crate::messages::state::State;
@@ -24,6 +25,7 @@ use crate::native::peer::{Peer, Ready, Verdict};
 use crate::native::progress::Progress;
 use crate::native::server::{Common, Options};
 use crate::native::service::Service;
+use crate::owner::stranger;
 use crate::wire::Socket;
 
 const EVENTS: usize = 256;
@@ -182,6 +184,9 @@ impl Reactor {
             match door.accept(socket) {
                 Arrival::Connection(socket) => self.seat(socket),
                 Arrival::Nobody => return,
+                Arrival::Stranger(uid) => {
+                    self.common.tally.fail(Error::Config(stranger(uid)));
+                }
                 Arrival::Exhausted => {
                     self.common
                         .tally

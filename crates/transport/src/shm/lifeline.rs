@@ -33,7 +33,7 @@ pub enum Record {
 }
 
 impl Record {
-    fn encode(self) -> [u8; RECORD_BYTES] {
+    pub fn encode(self) -> [u8; RECORD_BYTES] {
         let (kind, chunk, offset, bytes) = match self {
             Self::Hello {
                 chunk,
@@ -53,7 +53,7 @@ impl Record {
         out
     }
 
-    fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Self, Violation> {
+    pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Self, Violation> {
         let [m0, m1, m2, m3, version, kind, ..] = *bytes;
         if [m0, m1, m2, m3] != MAGIC {
             return Err(Violation::Magic([m0, m1, m2, m3]));

@@ -14,8 +14,10 @@
 //! | `theirs` | the peer's side: windows, received frames |
 //! | `stream` | both together |
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub(crate) mod ledger;
-mod lifeline;
+pub(crate) mod lifeline;
 mod own;
 mod quarantine;
 pub mod ring;

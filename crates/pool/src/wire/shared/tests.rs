@@ -6,7 +6,7 @@ const HANDLE: Handle = Handle {
     generation: 1 << 40,
 };
 
-fn requests() -> Vec<Request> {
+pub(crate) fn requests() -> Vec<Request> {
     let (ticket, handle) = (9, HANDLE);
     let kind = Kind {
         digest: vec![1; 32],
@@ -51,7 +51,7 @@ fn requests() -> Vec<Request> {
     ]
 }
 
-fn replies() -> Vec<Reply> {
+pub(crate) fn replies() -> Vec<Reply> {
     let (ticket, handle, pid) = (9, HANDLE, 12);
     let (owed, met, key, next) = (77, true, 5, 6);
     let text = b"text".to_vec();

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use forebay_transport::Wire;
 use forebay_transport::native::Arrival;
+use forebay_transport::owner::stranger;
 use forebay_transport::wire::Socket;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -31,6 +32,7 @@ impl<K: Send> Reactor<K> {
             match entered.door.accept(socket) {
                 Arrival::Connection(connection) => self.seat(way, connection),
                 Arrival::Nobody => return,
+                Arrival::Stranger(uid) => self.tally().fail(&self.tally().refused, stranger(uid)),
                 Arrival::Exhausted => {
                     let tally = &self.common.tally;
                     tally.turned_away.fetch_add(1, Ordering::Relaxed);

@@ -8,39 +8,78 @@ use crate::request::Millis;
 
 /// The kernel's timers stand still while the machine sleeps: none of them is set for longer.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
+/// The wall's clock was set where it differs by so much; less is its daily correction (`step_ms`).
+pub const STEP_MS: u64 = 1_000;
 
 /// A clock that neither steps nor goes back, and goes on while the machine sleeps. A wall clock that is set meanwhile
-/// changes nothing here.
+/// changes nothing here, and is read beside it for what follows the calendar.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Duration,
-    wall: Millis,
+    start: Millis,
+    wall: fn() -> Millis,
 }
 
 impl Clock {
     /// A clock that agrees with the wall's now.
     pub fn new() -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self::beside(system_wall)
+    }
+
+    /// The same beside another wall clock than the machine's.
+    pub fn beside(wall: fn() -> Millis) -> Self {
         Self {
             started: since_boot(),
-            wall: whole_millis(wall.unwrap_or_default()),
+            start: wall(),
+            wall,
         }
     }
 
     /// Milliseconds since 1970.
     pub fn now(&self) -> Millis {
-        self.wall + whole_millis(self.elapsed())
+        self.start + whole_millis(self.elapsed())
+    }
+
+    /// When it began.
+    pub fn start(&self) -> Millis {
+        self.start
+    }
+
+    /// Milliseconds since 1970 as the wall's clock has them now.
+    pub fn wall(&self) -> Millis {
+        (self.wall)()
+    }
+
+    /// How far the wall's clock was set forward since the start; negative: back.
+    pub fn ahead(&self) -> i64 {
+        self.wall().cast_signed() - self.now().cast_signed()
+    }
+
+    /// The time of the boot by this clock: two clocks of one boot differ by as much as their times do.
+    pub fn boot(&self) -> i64 {
+        self.start.cast_signed() - whole_millis(self.started).cast_signed()
     }
 
     /// How long to sleep for `at`: nothing where that has passed, and never more than [`SLEEP_MAX`].
     pub fn until(&self, at: Millis) -> Duration {
-        let due = Duration::from_millis(at.saturating_sub(self.wall));
+        let due = Duration::from_millis(at.saturating_sub(self.start));
         due.saturating_sub(self.elapsed()).min(SLEEP_MAX)
     }
 
     fn elapsed(&self) -> Duration {
         since_boot().saturating_sub(self.started)
     }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn system_wall() -> Millis {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+    whole_millis(wall.unwrap_or_default())
 }
 
 /// Counts the time that the machine sleeps. Source: `clock_gettime(2)`, `CLOCK_BOOTTIME`.
@@ -56,6 +95,8 @@ fn whole_millis(time: Duration) -> Millis {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     #[test]
@@ -66,5 +107,15 @@ mod tests {
         let ahead = clock.until(now + 20_000);
         assert!(ahead <= Duration::from_secs(20) && ahead > Duration::from_secs(19));
         assert_eq!(clock.until(now + 3_600_000), SLEEP_MAX);
+    }
+
+    #[test]
+    fn a_step_of_the_wall_is_seen_beside_it_and_moves_nothing() {
+        static WALL: AtomicU64 = AtomicU64::new(1_000_000_000);
+        let clock = Clock::beside(|| WALL.load(Ordering::Relaxed));
+        WALL.store(500_000_000, Ordering::Relaxed);
+        assert!(clock.now() >= 1_000_000_000);
+        assert!(clock.ahead() <= -500_000_000);
+        assert_eq!(clock.boot(), Clock { ..clock }.boot());
     }
 }

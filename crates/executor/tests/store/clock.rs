@@ -1,0 +1,133 @@
+//! What becomes of stored times when the wall's clock is set.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_executor::clock::Clock;
+use forebay_executor::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
+use forebay_executor::op::Op;
+use forebay_executor::request::{Options, Request};
+use forebay_executor::store::{Answer, Fetched, PruneRule, Question, StoreConfig};
+
+use crate::given::{self, Directory, Driven, end, request};
+
+const DAY_MS: u64 = 86_400_000;
+const NOW: u64 = 1_795_219_200_000;
+
+fn config(directory: &Directory, clock: Clock) -> StoreConfig {
+    StoreConfig {
+        clock,
+        retention_every_ms: 1,
+        ..given::config(directory.path())
+    }
+}
+
+fn id_of(at: u64) -> u64 {
+    (at - EPOCH_MS) << SEQUENCE_BITS
+}
+
+fn accepted(at: u64, options: Options) -> Op {
+    let given = request(id_of(at), *b"\x80", options);
+    Op::Accept(Arc::new(Request {
+        accepted_at: at,
+        ..Request::clone(&given)
+    }))
+}
+
+fn ended(id: u64, at: u64) -> Op {
+    let Op::End { id, ending } = end(id) else {
+        unreachable!("an end")
+    };
+    let mut ending = (*ending).clone();
+    ending.at = at;
+    Op::End {
+        id,
+        ending: Arc::new(ending),
+    }
+}
+
+fn is_there(driven: &mut Driven, id: u64) -> bool {
+    driven.store.fetch(RequestId(id), Question::Ending, 7);
+    match driven.answer() {
+        Answer::Fetched { found, .. } => matches!(found, Fetched::Ending(_)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whether it stays over a hundred looks for what is too old.
+fn stays(driven: &mut Driven, id: u64) -> bool {
+    let end = Instant::now() + Duration::from_millis(100);
+    while Instant::now() < end {
+        if !is_there(driven, id) {
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn what_ends_after_a_step_of_the_clock_is_as_old_as_it_is() {
+    static WALL: AtomicU64 = AtomicU64::new(NOW);
+    let directory = Directory::new();
+    let clock = Clock::beside(|| WALL.load(Ordering::Relaxed));
+    let (mut driven, _) = Driven::with(config(&directory, clock));
+    for wall in [NOW + 8 * DAY_MS, NOW - 8 * DAY_MS] {
+        WALL.store(wall, Ordering::Relaxed);
+        let at = clock.now();
+        driven.commit(vec![accepted(at, Options::default()), ended(id_of(at), at)]);
+        assert!(stays(&mut driven, id_of(at)), "{wall}");
+    }
+}
+
+#[test]
+fn times_of_a_clock_that_was_wrong_are_put_right_by_the_next_server_once() {
+    for wrong in [NOW + DAY_MS, NOW - 8 * DAY_MS] {
+        static WALL: AtomicU64 = AtomicU64::new(0);
+        let directory = Directory::new();
+        WALL.store(wrong, Ordering::Relaxed);
+        let clock = Clock::beside(|| WALL.load(Ordering::Relaxed));
+        let (mut driven, _) = Driven::with(config(&directory, clock));
+        let at = clock.now();
+        let delayed = Options {
+            not_before: Some(at + 4_000),
+            ..Options::default()
+        };
+        let done = id_of(at);
+        driven.commit(vec![
+            accepted(at, Options::default()),
+            ended(done, at),
+            accepted(at + 1, delayed),
+        ]);
+        driven.store.close();
+        WALL.store(NOW, Ordering::Relaxed);
+        for _ in 0..3 {
+            let clock = Clock::beside(|| WALL.load(Ordering::Relaxed));
+            let (mut driven, recovery) = Driven::with(config(&directory, clock));
+            let due = recovery.restored[0].wake_at.expect("it waits");
+            assert!(due.abs_diff(NOW + 4_000) < 2_000, "{wrong} {due}");
+            assert!(stays(&mut driven, done), "{wrong}");
+        }
+    }
+}
+
+#[test]
+fn what_a_clock_that_was_ahead_named_still_goes_for_its_age() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::with(config(&directory, Clock::beside(|| NOW)));
+    let later = NOW + 400 * DAY_MS;
+    let old = NOW - 2 * DAY_MS;
+    driven.commit(vec![
+        accepted(later, Options::default()),
+        ended(id_of(later), old),
+    ]);
+    let rule = PruneRule {
+        ended_before: Some(NOW - DAY_MS),
+        ..PruneRule::default()
+    };
+    driven.store.prune(rule, 5);
+    match driven.answer() {
+        Answer::Pruned { done, .. } => assert_eq!(done.expect("pruned").count, 1),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,119 @@
+"""What a server does where something is taken away from it: descriptors, its state, its sockets."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import LimitError
+from forebay.executor import Client
+from tests.executor.serving import RefusedError, Serving, until
+
+APP = (Path(__file__).parent / "server_app.py").read_text()
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    """A server of two workers."""
+    with Serving(tmp_path, APP, workers_max=2) as made:
+        yield made
+
+
+def test_who_comes_when_no_descriptor_is_left_is_told_so(serving: Serving) -> None:
+    """Clients hung without end, and the server said nothing."""
+    url = f"unix://{serving.socket}"
+    with Client(url, timeout=20) as first:
+        assert first.run("add", a=1) == 3
+        # As many as it has now, and room for a few clients.
+        used = len(list(Path(f"/proc/{serving.pid}/fd").iterdir()))
+        _, hard = resource.prlimit(serving.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(serving.pid, resource.RLIMIT_NOFILE, (used + 4, hard))
+        clients: list[Client] = []
+        try:
+            with pytest.raises(LimitError) as caught:
+                _crowd(url, clients, 40)
+            assert caught.value.limit == "RLIMIT_NOFILE"
+            told = serving.hear("warning")["text"]
+            assert "RLIMIT_NOFILE" in told
+            assert "ulimit -n" in told
+            assert first.run("add", a=2) == 4, "who was there is served"
+        finally:
+            for client in clients:
+                client.close()
+        resource.prlimit(serving.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        with Client(url, timeout=20) as late:
+            assert late.run("add", a=5) == 7
+
+
+def _crowd(url: str, clients: list[Client], count: int) -> None:
+    for _ in range(count):
+        clients.append(Client(url, timeout=20))
+        assert clients[-1].run("add", a=1) == 3
+
+
+def test_a_client_above_clients_max_is_told_so(serving: Serving) -> None:
+    """The thousandth program waited for ever; now it knows which limit it met."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    _, its_hard = resource.prlimit(serving.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(serving.pid, resource.RLIMIT_NOFILE, (min(4096, its_hard), its_hard))
+    crowd: list[socket.socket] = []
+    try:
+        for _ in range(1_024):
+            crowd.append(socket.socket(socket.AF_UNIX))
+            crowd[-1].connect(serving.socket)
+        url = f"unix://{serving.socket}"
+        with Client(url, timeout=20) as late, pytest.raises(LimitError) as caught:
+            late.run("add", a=1)
+        assert caught.value.limit == "clients_max"
+        assert "clients_max (1024)" in serving.hear("warning")["text"]
+    finally:
+        for one in crowd:
+            one.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    def served() -> bool:
+        try:
+            with Client(f"unix://{serving.socket}", timeout=20) as again:
+                return bool(again.run("add", a=1) == 3)
+        except LimitError:
+            return False
+
+    assert until(served)
+
+
+def test_a_server_whose_state_was_removed_refuses_and_says_so(
+    serving: Serving, tmp_path: Path
+) -> None:
+    """It went on accepting, and everything was gone at its end."""
+    with serving.caller() as caller:
+        assert caller.run("add", a=1) == 3
+        assert caller.ask("info")["fault"] is None
+        shutil.rmtree(tmp_path / "state")
+        assert "was removed" in caller.ask("info")["fault"]
+        with pytest.raises(RefusedError) as caught:
+            until(lambda: caller.submit("add", a=1) and None)
+        assert caught.value.told["code"] == "store"
+        assert "was removed" in caught.value.told["message"]
+        assert "was removed" in caller.ask("info")["figures"]["held"]
+
+
+def test_sockets_that_were_removed_are_made_again(serving: Serving) -> None:
+    """A clean-up of the runtime directory left a server that nobody reached."""
+    directory = Path(serving.socket).parent
+    with serving.caller() as caller:
+        assert caller.run("add", a=1) == 3
+    for file in directory.iterdir():
+        file.unlink()
+    directory.rmdir()
+
+    until(lambda: Path(serving.socket).exists(), 30)
+    with serving.caller() as caller:
+        assert caller.run("add", a=1) == 3
+        assert caller.run("sleep", seconds=0.0)
+    until(lambda: any(file.suffix == ".json" for file in directory.iterdir()), 30)

@@ -1,0 +1,41 @@
+"""A real other user: a child of a test that has put root's rights off."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+NOBODY = 65534
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+
+
+def as_nobody(work: Callable[[], object]) -> str:
+    """Run something in a forked child that is user 65534; what it returned or raised, as text.
+
+    A clone below root's home keeps that user from importing anything, so whatever the work imports
+    has to be imported before.
+    """
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            text = str(work())
+        except BaseException:
+            text = traceback.format_exc()
+        with os.fdopen(write, "w") as told:
+            told.write(text)
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as told:
+        text = told.read()
+    os.waitpid(child, 0)
+    return text
