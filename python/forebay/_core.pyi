@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from selectors import SelectorKey
-from typing import Any, Final, Self, final
+from typing import Any, Final, Literal, Self, final
 
 from typing_extensions import Buffer as _HasBuffer
 from typing_extensions import disjoint_base
@@ -1241,8 +1241,15 @@ class Pool:
             handle: of the start.
             answered: the caller has read that it is ready, so nothing more comes to its socket.
         """
-    def discard(self, handle: Handle, contaminated: bool = False) -> None:
-        """Have a service ended; its successor may start at once."""
+    def discard(
+        self,
+        handle: Handle,
+        cause: Literal["discarded", "contaminated", "reset_failed", "returned"] = "discarded",
+    ) -> None:
+        """Have a service ended; its successor may start at once.
+
+        One that was "returned" is as it should be, and first does what it does before its end.
+        """
     def death(
         self, handle: Handle, queue: WakeQueue | None = None
     ) -> tuple[str, int, int, bytes, int, int] | None:
@@ -1327,6 +1334,8 @@ class Nursery:
         """
     def refuse(self) -> None:
         """In a service: take an order for a copy and do not make it."""
+    def wants_farewell(self) -> None:
+        """In a service: say that it has something to do before it ends."""
     def await_end(self) -> None:
         """In a service: wait, without the GIL, until the keeper has let go of it."""
 

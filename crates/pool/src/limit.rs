@@ -20,6 +20,10 @@ pub const ORPHAN_SCAN_MS: u64 = 5_000;
 pub const CONTROL_WAIT_MS: u64 = 1_000;
 /// Shortest time that a keeper is given to end its services when the pool is closed, in milliseconds.
 pub const CLOSE_MS_MIN: u64 = 100;
+/// Time that a service is given for what it does before it ends, in milliseconds; after it its group is killed.
+pub const FAREWELL_MS: u64 = 1_000;
+/// Time between two looks at whether the last processes of such a service have ended, in milliseconds.
+pub const FAREWELL_LOOK_MS: u64 = 2;
 /// Notes of what happened that wait to be taken; the newest.
 pub const NOTES_MAX: usize = 4096;
 /// Time between two looks at a service that is too old and in use, in milliseconds.
