@@ -1,13 +1,10 @@
-"""Act two of the demo: tune the programs by requests of a server, and the same without one."""
+"""Act two of the demo: tune the programs by requests of a server, and in two ways without one."""
 
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -16,7 +13,7 @@ from rich.table import Table
 import forebay
 
 from .app import PROGRAMS, Program, borrow
-from .backends import LocalBackend
+from .backends import Backend, FreshBackend, LocalBackend
 from .by_requests import Killer, Status, tune_by_requests
 from .display import display_on
 from .flags import options_of
@@ -30,6 +27,7 @@ from .tune import Tuning, tune
 __all__ = ["Plan", "run"]
 
 _ROUND_FACTOR = 2  # programs per thread in one round
+_FRESH_TRIALS = 10  # of each program in fresh processes: enough for a rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +64,13 @@ def run(console: Console, plan: Plan) -> None:
     here = f"{Path.cwd()}/"
     with local_server(lambda line: _say(console, f"  {line.replace(here, '')}")) as client:
         times = client.run(borrow)
-        tuning, local = _rounds(console, plan, client)
+        tuning, local, fresh = _rounds(console, plan, client)
     for program, found in tuning.found.items():
         if found.base_bytes == 0:
             raise RuntimeError(f"{program} does not build at -Os: {found.outcomes}")
     rows = rows_of(tuning, PROGRAMS)
     console.print(table_of(rows))
-    console.print(_comparison(tuning, local, statistics.median(times), _fresh_interpreter()))
+    console.print(_comparison(tuning, local, fresh, statistics.median(times)))
     picture = plot(tuning.found, plan.output_dir / "bytes_against_trials.png")
     _say(console, f"picture: {picture}")
     flags = save(rows, plan.output_dir / "best_flags.json")
@@ -83,28 +81,23 @@ def _say(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _fresh_interpreter() -> float:
-    """Seconds until a fresh interpreter could compile: a process of its own without a pool."""
-    program = "import examples.gcc_tuning.compiler"
-    start = time.perf_counter()
-    root = Path(__file__).resolve().parents[2]
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=root)
-    return time.perf_counter() - start
-
-
-def _rounds(console: Console, plan: Plan, client: forebay.Client) -> tuple[Tuning, Tuning]:
-    """Tune some programs by requests and without, then the next: a machine's moods hit both."""
+def _rounds(console: Console, plan: Plan, client: forebay.Client) -> tuple[Tuning, Tuning, Tuning]:
+    """Tune some programs in each way, then the next: a machine's moods hit all of them."""
     killer = Killer(client, after=plan.budget * len(plan.programs) // 2)
     cache = ResultCache()
-    tuning, local = Tuning({}, 0.0), Tuning({}, 0.0)
+    tuning, local, fresh = Tuning({}, 0.0), Tuning({}, 0.0), Tuning({}, 0.0)
+    few = min(_FRESH_TRIALS, plan.budget)
     size = _ROUND_FACTOR * plan.threads
     for start in range(0, len(plan.programs), size):
         programs = plan.programs[start : start + size]
         console.print("A request for each program, on warm compilers of the server:")
         tuning += _with_server(console, plan, programs, client, killer, tuning.trials)
         console.print("The same search with a thread pool and subprocess, without a server:")
-        local += _without_server(console, plan, programs, cache)
-    return tuning, local
+        local += _without_server(console, plan, programs, lambda: LocalBackend(PROGRAMS, cache))
+        console.print(f"Its first {few} trials again, each in a fresh process, as isolated:")
+        apart = replace(plan, budget=few)
+        fresh += _without_server(console, apart, programs, lambda: FreshBackend(PROGRAMS))
+    return tuning, local, fresh
 
 
 def _with_server(
@@ -132,7 +125,10 @@ def _with_server(
 
 
 def _without_server(
-    console: Console, plan: Plan, programs: Sequence[Program], cache: ResultCache
+    console: Console,
+    plan: Plan,
+    programs: Sequence[Program],
+    make_backend: Callable[[], Backend],
 ) -> Tuning:
     searches: dict[str, Search] = {}
     with display_on(console, plan.budget, lambda: "") as display:
@@ -143,7 +139,7 @@ def _without_server(
 
         local = tune(
             programs,
-            lambda: LocalBackend(PROGRAMS, cache),
+            make_backend,
             options=options_of(),
             budget=plan.budget,
             seed=plan.seed,
@@ -155,33 +151,38 @@ def _without_server(
     return local
 
 
-def _comparison(tuning: Tuning, local: Tuning, warm: float, fresh: float) -> Table:
+def _comparison(tuning: Tuning, local: Tuning, fresh: Tuning, warm: float) -> Table:
     lost = sum(found.outcomes.get("lost", 0) for found in tuning.found.values())
+    ways = (tuning, local, fresh)
     table = Table(
-        title="The same search twice, by turns; compiling is nearly all of it",
+        title="The same search in three ways, by turns; compiling is nearly all of it",
         title_justify="left",
     )
     table.add_column("", no_wrap=True)
-    table.add_column("requests on warm services", overflow="fold")
-    table.add_column("thread pool and subprocess", overflow="fold")
-    table.add_row("wall time", f"{tuning.seconds:.1f} s", f"{local.seconds:.1f} s")
-    rates = [f"{each.trials / each.seconds:.1f}" for each in (tuning, local)]
-    table.add_row("trials a second", *rates)
-    table.add_row("bytes saved in all", *(str(each.saved_bytes) for each in (tuning, local)))
+    for name in ("requests on warm services", "thread pool, subprocess", "a fresh process a trial"):
+        table.add_column(name, overflow="fold")
+    table.add_row("wall time", *(f"{way.seconds:.1f} s, {way.trials} trials" for way in ways))
+    table.add_row("trials a second", *(f"{way.trials / way.seconds:.1f}" for way in ways))
+    saved = [str(way.saved_bytes) for way in (tuning, local)]
+    table.add_row("bytes saved in all", *saved, "not searched to the end")
+    overhead = fresh.seconds / fresh.trials - local.seconds / local.trials
     table.add_row(
-        "a compiler",
+        "a compiler apart",
         f"borrowed warm in {warm * 1e6:.0f} us",
-        f"nothing to make, nothing apart; in a fresh interpreter {fresh * 1e3:.0f} ms",
+        "none: it is this process",
+        f"{overhead * 1e3:.0f} ms more a trial than the thread pool",
     )
     table.add_row(
         "a crash while measuring",
         f"costs its trial ({lost} lost here, on purpose)",
         "ends the program and all searches",
+        "costs its trial",
     )
-    hits = [sum(found.cached for found in each.found.values()) for each in (tuning, local)]
+    hits = [sum(found.cached for found in way.found.values()) for way in (tuning, local)]
     table.add_row(
         "the cache",
         f"one per service, outlives leases: {hits[0]} hits",
         f"one for all threads: {hits[1]} hits",
+        "none",
     )
     return table

@@ -1,7 +1,10 @@
-"""Two ways to compile: a leased service, or a subprocess of this very process."""
+"""Three ways to compile: in a leased service, in this very process, in a fresh one per trial."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -13,7 +16,10 @@ from forebay.gym import Acquire
 from .results import Result, ResultCache
 from .toolchain import Toolchain
 
-__all__ = ["Backend", "LocalBackend", "ServiceBackend"]
+__all__ = ["Backend", "FreshBackend", "LocalBackend", "ServiceBackend"]
+
+
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 class Backend(Protocol):
@@ -44,6 +50,42 @@ class LocalBackend:
     def close(self) -> None:
         """Remove the working directory."""
         self._toolchain.clean()
+
+
+class FreshBackend:
+    """Run each trial in a fresh interpreter, so that a crash costs that trial alone.
+
+    Args:
+        source_dir: folder of the programs.
+        command: starts the process of a trial; program and flags come behind it.
+        timeout: seconds for one trial.
+    """
+
+    def __init__(
+        self,
+        source_dir: str | Path,
+        *,
+        command: Sequence[str] = (sys.executable, "-m", "examples.gcc_tuning.trial"),
+        timeout: float = 60.0,
+    ):
+        self._source_dir = str(source_dir)
+        self._command = command
+        self._timeout = timeout
+
+    def compile(self, program: str, flags: Sequence[str]) -> Result | None:
+        """Run one trial; None when its process ended otherwise than it should."""
+        command = [*self._command, self._source_dir, program, *flags]
+        try:
+            ended = subprocess.run(
+                command, cwd=_ROOT, capture_output=True, timeout=self._timeout, check=True
+            )
+        except subprocess.SubprocessError:
+            return None
+        result: Result = json.loads(ended.stdout)
+        return result
+
+    def close(self) -> None:
+        """Nothing outlives a trial."""
 
 
 class ServiceBackend:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from selectors import SelectorKey
-from typing import Any, Final, Self, final
+from typing import Any, Final, Literal, Self, final
 
 from typing_extensions import Buffer as _HasBuffer
 from typing_extensions import disjoint_base
@@ -65,6 +65,7 @@ __all__ = [
     "rdma_devices",
     "record_checksums",
     "run_keeper",
+    "stop_listening",
     "sweep_lent",
     "tensor_hello",
 ]
@@ -619,15 +620,12 @@ class Connection:
         """Send a call without waiting; returns its id. Its outcome comes from `receive`."""
     def begin(self, codec: int, head: bytes, segments: _Segments, generation: int) -> int:
         """Send a call without waiting; returns its id. Its outcome comes from `settle`."""
-    def settle(self, id: int, codec: int, timeout: float | None) -> Any:
-        """Wait for the outcome of a call that was begun, as `call`; past the timeout it goes on."""
+    def settle(self, id: int, codec: int, timeout: float | None, kept: Any = None) -> Any:
+        """Wait for the outcome of a call that was begun, also put into `kept`; it goes on."""
     def hand_over(self, id: int, queue: bool) -> None:
         """Have the outcome of a call that was begun come from `receive` (true) or `settle`."""
     def receive(self, codec: int) -> list[tuple[int, Any]]:
-        """Read what is there: `(id, outcome)` of each finished call.
-
-        An outcome is as from `call`, or an exception.
-        """
+        """Read what is there: `(id, outcome as of call, or exception)` of finished calls."""
     def next_call(self, timeout: float | None = None) -> _Call | None:
         """Wait for a call; None once there are no more.
 
@@ -1009,10 +1007,11 @@ def process_has_room() -> bool:
 def process_metrics() -> dict[str, int]:
     """See `forebay.transport.process_metrics`."""
 
-def connect_unix(path: str | PathLike[str], timeout: float | None = None) -> int:
-    """Connect to a Unix socket; returns a descriptor, which is the caller's to close.
+def stop_listening() -> None:
+    """In a forked child: let go of every listening socket, and its lock, that the parent has."""
 
-    While its queue is full it waits, at most `timeout` seconds; 0 does not wait at all.
+def connect_unix(path: str | PathLike[str], timeout: float | None = None) -> int:
+    """Connect to a Unix socket, waiting for room in its queue; the caller closes the descriptor.
 
     Raises:
         DeadlineError: its queue was full until then. BrokenError: nobody listens.
@@ -1242,8 +1241,15 @@ class Pool:
             handle: of the start.
             answered: the caller has read that it is ready, so nothing more comes to its socket.
         """
-    def discard(self, handle: Handle, contaminated: bool = False) -> None:
-        """Have a service ended; its successor may start at once."""
+    def discard(
+        self,
+        handle: Handle,
+        cause: Literal["discarded", "contaminated", "reset_failed", "returned"] = "discarded",
+    ) -> None:
+        """Have a service ended; its successor may start at once.
+
+        One that was "returned" is as it should be, and first does what it does before its end.
+        """
     def death(
         self, handle: Handle, queue: WakeQueue | None = None
     ) -> tuple[str, int, int, bytes, int, int] | None:
@@ -1328,6 +1334,8 @@ class Nursery:
         """
     def refuse(self) -> None:
         """In a service: take an order for a copy and do not make it."""
+    def wants_farewell(self) -> None:
+        """In a service: say that it has something to do before it ends."""
     def await_end(self) -> None:
         """In a service: wait, without the GIL, until the keeper has let go of it."""
 

@@ -10,7 +10,7 @@ import os
 import weakref
 from typing import Any, Protocol
 
-__all__ = ["watch"]
+__all__ = ["stop_listening", "watch"]
 
 
 class Forgetful(Protocol):
@@ -32,6 +32,18 @@ def watch(made: Forgetful) -> None:
 @functools.cache
 def _register() -> None:
     os.register_at_fork(after_in_child=_after_fork)
+
+
+@functools.cache
+def stop_listening() -> None:
+    """Have every later child let go of listening sockets and their locks, by its fork.
+
+    Otherwise the children of a server that was killed keep its address: who connects is never
+    answered, and no new server can listen there.
+    """
+    from forebay import _core
+
+    os.register_at_fork(after_in_child=_core.stop_listening)
 
 
 def _after_fork() -> None:

@@ -94,6 +94,15 @@ def parse_seconds(text: str | float) -> float:
     return float(amount * _SECONDS[unit])
 
 
+def parse_timeout(timeout: str | float | None) -> float | None:
+    """The same for a time that a caller waits, where None waits for ever.
+
+    Raises:
+        ConfigError: as `parse_seconds`.
+    """
+    return None if timeout is None else parse_seconds(timeout)
+
+
 def _quantity(text: object, what: str, example: str) -> tuple[Decimal, str]:
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -163,22 +172,31 @@ class PoolConfig:
     """A service with more private bytes is ended once it is idle, so that a leak ends; 0: never."""
 
     def __post_init__(self) -> None:
+        for name in _POOL_COUNTS:
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ConfigError(f"{name} is {value!r}; give a whole number, 0 or more")
+        for name in _POOL_TIMES:
+            object.__setattr__(self, name, _pool_time(name, getattr(self, name)))
         if self.max_size == 0:
             object.__setattr__(self, "max_size", len(os.sched_getaffinity(0)))
         if self.max_running == 0:
             object.__setattr__(self, "max_running", self.max_size)
-        for name in _POOL_COUNTS:
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; give a number, 0 or more")
-        for name in _POOL_TIMES:
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise ConfigError(f"{name} is {value}; give seconds, 0 or more")
 
     @classmethod
     def given(cls, **settings: Any) -> Self:
         """The settings that are not None, defaults for the others."""
         return cls(**{name: value for name, value in settings.items() if value is not None})
+
+
+def _pool_time(name: str, value: Any) -> float:
+    try:
+        seconds = parse_seconds(value)
+    except ConfigError:
+        seconds = math.inf
+    if seconds == math.inf:
+        raise ConfigError(f"{name} is {value!r}; give seconds, 0 or more, or text such as '30s'")
+    return seconds
 
 
 _EXECUTOR_COUNTS: Final = (

@@ -204,9 +204,23 @@ class RemoteError(Error):
     type_name: str = ""
     traceback_text: str = ""
 
+    def __str__(self) -> str:
+        # The builtin's own would look for what it was not made with, as UnicodeDecodeError's does.
+        return str(self.args[0]) if len(self.args) == 1 else super().__str__()
+
 
 class InternalError(Error):
     """A fault of Forebay itself; the message says how to report it."""
+
+
+class _RemoteLimitError(RemoteError, LimitError):
+    """A limit that the other side has reached; its text has the numbers."""
+
+    limit: int | float | None = None
+    value: int | float | None = None
+
+
+_LIMIT = f"{LimitError.__module__}.{LimitError.__qualname__}"
 
 
 @functools.cache
@@ -234,8 +248,10 @@ def remote_error(builtin: str, type_name: str, message: str, traceback_text: str
         message: its text.
         traceback_text: its traceback, formatted there.
     """
-    cls = _remote_class(builtin)
+    cls: type[RemoteError] = _remote_class(builtin)
     text = message if type_name.rpartition(".")[2] == builtin else f"{type_name}: {message}"
+    if type_name == _LIMIT:  # as where a result is above what a frame may hold
+        cls, text = _RemoteLimitError, message
     error: Any = cls.__new__(cls, text)
     error.args = (text,)
     error.type_name = type_name

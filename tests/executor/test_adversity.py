@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from forebay.errors import LimitError
 from forebay.executor import Client
-from tests.executor.serving import RefusedError, Serving, until
+from tests.executor.serving import RefusedError, Serving, descendants, until
 
 APP = (Path(__file__).parent / "server_app.py").read_text()
 
@@ -117,3 +119,23 @@ def test_sockets_that_were_removed_are_made_again(serving: Serving) -> None:
         assert caller.run("add", a=1) == 3
         assert caller.run("sleep", seconds=0.0)
     until(lambda: any(file.suffix == ".json" for file in directory.iterdir()), 30)
+
+
+@pytest.mark.parametrize("which", ["fb template", "fb keeper"])
+def test_a_stopped_template_or_keeper_holds_up_no_worker(serving: Serving, which: str) -> None:
+    """A debugger, or a suspended machine's leftover, stopped what only starts workers."""
+    with serving.caller() as caller:
+        assert caller.run("sleep", seconds=0.0)
+        processes = {_name(pid): pid for pid in descendants(serving.pid)}
+        os.kill(processes[which], signal.SIGSTOP)
+        try:
+            assert caller.run("add", a=1) == 3
+            assert caller.run("sleep", seconds=0.0)
+            more = [caller.submit("sleep", seconds=0.2) for _ in range(4)]
+        finally:
+            os.kill(processes[which], signal.SIGCONT)
+        assert all(caller.wait(id) for id in more)
+
+
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from typing import Any
 
@@ -334,3 +335,23 @@ def test_ends_that_nobody_has_asked_for_are_asked_for_later(
     assert all(one.result(timeout=20) == {} for one in requests)
     assert requests[0].id == "000000000001"
     assert requests[-1].id == "000000000060"
+
+
+def test_an_interrupt_as_the_answer_comes_loses_nothing(client: Client) -> None:
+    """Ctrl-C between the arrival of a result and its return: the next `result()` has it."""
+    request = client.submit("echo", index=3)
+    struck = []
+
+    def strike(frame: Any, event: str, argument: Any) -> None:
+        if event == "c_return" and argument.__name__ == "settle" and not struck:
+            struck.append(event)
+            raise KeyboardInterrupt
+
+    sys.setprofile(strike)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            request.result(timeout=20)
+    finally:
+        sys.setprofile(None)
+    assert struck
+    assert request.result(timeout=20) == client.run("echo", index=3)

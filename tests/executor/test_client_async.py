@@ -68,8 +68,10 @@ def test_failures_and_refusals_are_raised(play: Play) -> None:
         assert await request.cancel() == "asked"
         with pytest.raises(CancelledError):
             await request.result()
+        done = await client.submit("echo")
+        await done.result()
         with pytest.raises(ConfigError, match="not queued again"):
-            await client.retry([request.id])
+            await client.retry([done.id])
 
     play(test)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import tracemalloc
 import uuid
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forebay.executor import _parts
 from forebay.executor._codec import decode, encode
+from tests.rpc.mutation import Input, drive
 
 
 @dataclasses.dataclass
@@ -123,3 +126,44 @@ def test_what_is_no_data_is_named(value: Any):
     """The error says which type it was."""
     with pytest.raises(TypeError, match="is no data"):
         encode({"deep": [value]})
+
+
+def extension(*fields: Any, code: int = 1) -> bytes:
+    """An array's extension as a hostile peer writes it."""
+    return msgspec.msgpack.encode(msgspec.msgpack.Ext(code, msgspec.msgpack.encode(fields)))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<f8"])
+def test_a_size_in_the_place_of_content_allocates_nothing(dtype: str):
+    """A few bytes from another program must not fill the memory of the one that reads them."""
+    size = 1 << 30
+    blob = extension(dtype, [size // np.dtype(dtype).itemsize], size)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="content of an array is int, not bytes"):
+            decode(blob)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dtype", ["O", "u1,u1", "(1000,)u1", "[" * 9_000, None, ["u1"]])
+def test_elements_that_are_no_data_are_refused_when_read(dtype: Any):
+    """Only the names that the encoder writes are taken: numpy evaluates others as Python."""
+    with pytest.raises(ValueError, match="is no data"):
+        decode(extension(dtype, [1], bytes(8)))
+
+
+def results() -> list[Input]:
+    """Results with arrays inside and beside, and hostile ones."""
+    values = [{"a": [1, {}, b"x"], "b": np.arange(6).reshape(2, 3)}, np.zeros(1 << 14), NOW, [[[]]]]
+    made = [b"".join(_parts.Encoder().encode(value)) for value in values]
+    big = 1 << 28
+    made += [extension("u1", [big], big), extension("u1", [big], -big, code=2)]
+    made.append(b"\xc1fb1" + (1 << 40).to_bytes(8, "little") + bytes(64))
+    return [(blob, []) for blob in made]
+
+
+def test_mutated_results_end_in_a_value_or_a_refusal_within_their_size():
+    """Whatever bytes come, the decoder says no or gives a value, and allocates by what came."""
+    drive(lambda blob, _: _parts.decode(blob), results())

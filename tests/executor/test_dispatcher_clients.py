@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,24 +183,27 @@ def test_requests_go_on_when_their_client_leaves(
     assert caller.wait(id) == ("succeeded", 5)
 
 
-def test_a_client_that_takes_no_answers_is_let_go(
+def test_a_client_that_takes_no_answers_is_told_ends_without_results(
     caller: Caller, served: tuple[_core.Dispatcher, AppCrew], directory: Path
 ) -> None:
-    """What one client does not read is no burden of the others."""
+    """What one client does not read is no burden of the others, and no result of it is lost."""
     dispatcher, _ = served
     id = caller.submit("echo", {"value": "x" * 60_000}, delay_s=2.0)
     dispatcher.hold("until all wait")
     path = directory / "run" / "s"
     greedy = _core.Connection(_core.connect_unix(path, 5.0))
-    for _ in range(2_000):
-        greedy.start(0, msgpack.encode(["wait", [id], None]), None, None, 0)
+    wait = msgpack.encode(["wait", [id], None])
+    calls = [greedy.begin(0, wait, None, 0) for _ in range(2_000)]
     last = msgpack.encode(["wait", ["000000000001"], None])
     assert msgpack.decode(greedy.call(0, last, None, 20.0, 0))[0] == 1, "calls are taken in order"
     dispatcher.hold(None)
-    ended = select.poll()
-    ended.register(greedy.fileno(), 0)
-    assert ended.poll(20_000) == [(greedy.fileno(), select.POLLHUP)]
     assert caller.run("echo", {"value": 2}) == ("succeeded", 2)
+    told = [msgpack.decode(greedy.settle(call, 0, 20.0)) for call in calls]
+    assert {(kind, status) for kind, _, status, _ in told} == {(0, "succeeded")}
+    with_results = sum(len(payload) for *_, payload in told if payload is not None)
+    assert 60_000 < with_results < 20_000_000
+    whole = msgpack.encode(["wait", [id, True], None])
+    assert len(msgpack.decode(greedy.call(0, whole, None, 20.0, 0))[3]) > 60_000
     greedy.close()
 
 

@@ -106,7 +106,9 @@ def test_act_two_ends_with_a_table_a_picture_and_the_flags(scratch: Path, tmp_pa
     assert "on purpose" in text
     assert "one trial lost" in text
     assert "was killed by signal 9 (SIGKILL)" in text.partition("$ forebay logs")[2]
-    assert "thread pool and subprocess" in text
+    for way in ("requests on warm", "thread pool", "a fresh process a trial"):
+        assert way in text
+    assert "20 trials" in text.partition("The same search in three ways")[2]
     assert str(output / "bytes_against_trials.png") in text
     assert (output / "bytes_against_trials.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     rows = json.loads((output / "best_flags.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
@@ -111,8 +112,11 @@ def test_the_timeout_of_a_wait_ends_those_that_have_not_answered(pool: forebay.S
     envs = make_vec(SICK, pool=pool)
     envs.reset(seed=1)
     envs.step_async(acts(HANGS, GOES_ON, GOES_ON))
-    with pytest.raises(TimeoutError, match="environment 0"):
+    with pytest.raises(TimeoutError, match="environment 0") as caught:
         envs.step_wait(timeout=0.3)
+    assert isinstance(caught.value, forebay.DeadlineError)
+    assert isinstance(caught.value, multiprocessing.TimeoutError)  # what was caught before
+    assert "the other environments are usable" in caught.value.__notes__[-1]
     usable(envs)
     envs.step_async(acts(HANGS, GOES_ON, GOES_ON))
     envs.close(terminate=True)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,16 +20,23 @@ END_S = 10.0
 class Lending:
     """`forebay serve` as a process; ended with the block, whatever state it is in."""
 
-    def __init__(self, path: Path, *options: str) -> None:
+    def __init__(
+        self, path: Path, *options: str, within: Callable[[list[str]], list[str]] = list
+    ) -> None:
         command = [sys.executable, "-m", "forebay.cli", "serve", "--path", str(path), "--json"]
-        self.process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            within([*command, *options]), stdout=subprocess.PIPE, text=True
+        )
         assert self.process.stdout is not None
         self.told: dict[str, Any] = json.loads(self.process.stdout.readline())
         self.path = path
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        self._inner = int(children.read_text().split()[0]) if within is not list else 0
 
     @property
     def pid(self) -> int:
-        return self.process.pid
+        """That of the lender itself, where another program runs it."""
+        return self._inner or self.process.pid
 
     def send(self, number: int) -> None:
         os.kill(self.pid, number)
@@ -45,6 +53,16 @@ class Lending:
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def next_free(self) -> int:
+        """The number that its next descriptor would have."""
+        used = set(map(int, os.listdir(f"/proc/{self.pid}/fd")))
+        return min(set(range(len(used) + 1)) - used)
+
+    def watched(self) -> int:
+        """How many descriptors its selectors watch."""
+        infos = Path(f"/proc/{self.pid}/fdinfo").iterdir()
+        return sum(info.read_text().count("tfd:") for info in infos)
 
     def __enter__(self) -> Self:
         return self

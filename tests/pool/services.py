@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import signal
@@ -282,6 +283,54 @@ class Sessions(forebay.Service):
     def reset(self) -> None:
         self.sessions.clear()
         self.resets_done += 1
+
+
+class Leaver(forebay.Service):
+    """Writes to a file what runs at its end."""
+
+    def __init__(self, file: str = "", hang: bool = False) -> None:
+        self._file = file
+        self._hang = hang
+
+    def register(self) -> None:
+        """Have an exit handler, from now on."""
+        atexit.register(self._note, "atexit")
+        if self._hang:
+            atexit.register(time.sleep, 3600)
+
+    def share(self) -> str:
+        """Make shared memory, and leave its removal to multiprocessing."""
+        from multiprocessing.shared_memory import SharedMemory
+
+        self._kept = SharedMemory(create=True, size=1_000_000)
+        return self._kept.name
+
+    def spawn(self) -> int:
+        """Start a program that would outlive us."""
+        return subprocess.Popen(["sleep", "3600"]).pid
+
+    def hang(self) -> None:
+        time.sleep(3600)
+
+    def _note(self, what: str) -> None:
+        with open(self._file, "a") as file:
+            file.write(what + "\n")
+
+
+class Closer(Leaver):
+    """Has a `close`, and a finalizer."""
+
+    def close(self) -> None:
+        self._note("close")
+
+    def __del__(self) -> None:
+        self._note("del")
+
+
+class OneLease(Leaver):
+    """Serves one lease."""
+
+    resets = forebay.Reset.NEVER
 
 
 class Environment(forebay.Service):

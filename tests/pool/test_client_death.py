@@ -191,3 +191,29 @@ def test_ctrl_c_does_not_reach_the_keeper(tmp_path: Path) -> None:
     )
     ended = run(program, cwd=tmp_path)
     assert (ended.stdout, ended.stderr) == ("served\n", "")
+
+
+def test_keeper_and_client_killed_at_once_end_what_the_keeper_started(tmp_path: Path) -> None:
+    """Services and template die by their own signal; only what services had started may live on.
+
+    The directories, whose names the keeper alone knew, go when a keeper next starts there.
+    """
+    with client("wait_for_the_end", tmp_path) as killed:
+        keeper, client_pid = killed.told["keeper"], killed.process.pid
+        grandchildren = killed.told["grandchildren"]
+        try:
+            os.kill(keeper, signal.SIGSTOP)  # it does nothing about the client's end any more
+            os.kill(client_pid, signal.SIGKILL)
+            os.kill(keeper, signal.SIGKILL)
+            direct = [keeper, killed.told["template"], *killed.told["services"]]
+            gone = eventually(lambda: not any(map(alive, direct)), GONE_S)
+            assert gone, f"alive after {GONE_S} s: {[pid for pid in direct if alive(pid)]}"
+            assert list(tmp_path.glob("forebay-keeper-*")), "nobody is left to remove them"
+        finally:
+            for pid in grandchildren:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: not any(map(alive, grandchildren)))
+        with client("leave", tmp_path) as later:
+            assert later.process.wait(timeout=10) == 0
+        killed.expect_nothing_left()

@@ -292,3 +292,30 @@ def test_a_start_that_hangs_is_ended_whoever_waited_for_it() -> None:
         with pool.acquire(Echo, timeout=5) as echo:
             assert echo.echo(1) == 1
         assert pool.stats()["deaths"] == {"start_deadline": 1}
+
+
+def test_a_reset_that_raises_is_told_with_its_exception(
+    pool: forebay.ServicePool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who is to mend a reset needs what it raised, and a count of its own."""
+    with pool.acquire(Notes) as notes:
+        notes.next_reset("fail")
+    with pool.acquire(Notes) as notes:
+        notes.read()
+    assert "failed to reset and is replaced: " in caplog.text
+    assert "RuntimeError" in caplog.text
+    assert "in reset" in caplog.text, "its traceback"
+    assert eventually(lambda: pool.stats()["deaths"] == {"reset_failed": 1})
+
+
+def test_the_last_words_of_a_service_are_of_its_last_lease() -> None:
+    """What one holder had a service print is not shown to the next one, nor taken for a cause."""
+    with forebay.ServicePool(max_size=1) as pool:
+        with pool.acquire(Echo) as echo:
+            echo.say("a secret of the first lease")
+            assert eventually(lambda: "secret" in echo.lease.stderr)
+        with pool.acquire(Echo) as echo, pytest.raises(forebay.DiedError) as caught:
+            echo.die(signal.SIGTERM)
+        assert "about to die" in str(caught.value)
+        assert "secret" not in str(caught.value)
+        assert caught.value.stderr_tail == "about to die"

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import socket
+import threading
 
 import pytest
 from hypothesis import given
@@ -9,7 +12,9 @@ from hypothesis import strategies as st
 
 from forebay import ConfigError, LimitError, ProtocolError
 from forebay.pool import _json_rpc_session
+from forebay.pool._json_rpc_link import REFUSED_BYTES_MAX, JsonRpcLink
 from forebay.pool._json_rpc_session import Answer, Asked, Session, Told
+from forebay.pool._wait import Deadline
 
 MESSAGES = [
     {"jsonrpc": "2.0", "id": 1, "result": {"text": "one\nline"}},
@@ -108,3 +113,27 @@ def test_a_line_without_end_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LimitError) as caught:
         fed(session, b"x")
     assert (caught.value.limit, caught.value.value) == (1000, 1001)
+
+
+def test_a_program_that_asks_and_never_reads_is_ended_by_a_limit() -> None:
+    """The answers to what it asks must not fill the memory of its caller."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        link = JsonRpcLink(ours, None)
+        waiter = link.begin("sum", (1,), {})
+        ask = b'{"jsonrpc": "2.0", "id": 1, "method": "who"}\n'
+
+        def program() -> None:
+            with contextlib.suppress(OSError):  # it is told by its end of file
+                for _ in range(400):
+                    theirs.sendall(ask * 100)
+
+        asking = threading.Thread(target=program)
+        asking.start()
+        with pytest.raises(LimitError, match="asks without reading its answers") as caught:
+            link.wait(waiter, Deadline(20.0))
+        assert caught.value.limit == REFUSED_BYTES_MAX
+        link.close()
+        theirs.shutdown(socket.SHUT_RDWR)
+        asking.join(20)
+        assert not asking.is_alive()

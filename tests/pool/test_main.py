@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import textwrap
 import time
+import zipapp
 from pathlib import Path
 
 import pytest
 
 import forebay
-from tests.pool.programs import run, write
+from tests.pool.programs import ROOT, run, write
 
 DEFINES = """
     import forebay
@@ -325,3 +327,65 @@ def test_a_client_that_ignores_its_children_is_told_of_deaths(tmp_path: Path) ->
         [sys.executable, str(script)], capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.stdout, done.stderr) == ("9\n", "")
+
+
+def test_a_program_that_is_a_directory_has_services(tmp_path: Path) -> None:
+    """`python app/` with a `__main__.py` is how many tools are started."""
+    write(tmp_path / "app" / "__main__.py", DEFINES + guarded(GREETS))
+    ended = run("app", cwd=tmp_path)
+    assert (ended.stdout, ended.stderr) == ("hello world from __mp_main__\n", "")
+
+
+def test_a_program_that_is_an_archive_has_services(tmp_path: Path) -> None:
+    """A zipapp is one file to copy to a machine; its services must start there."""
+    write(tmp_path / "app" / "__main__.py", DEFINES + guarded(GREETS))
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+    shutil.rmtree(tmp_path / "app")
+    ended = run("app.pyz", cwd=tmp_path)
+    assert (ended.stdout, ended.stderr) == ("hello world from __mp_main__\n", "")
+
+
+def test_a_class_under_the_main_guard_is_refused_with_advice(tmp_path: Path) -> None:
+    """A newcomer who puts the class beside its use learns that it belongs above."""
+    program = """
+        import forebay
+
+        if __name__ == "__main__":
+            class Greeter(forebay.Service):
+                def greet(self):
+                    return "never"
+
+            with forebay.acquire(Greeter) as greeter:
+                greeter.greet()
+    """
+    write(tmp_path / "guarded.py", program)
+    ended = run("guarded.py", cwd=tmp_path)
+    assert "outside of `if __name__ == '__main__':`" in ended.stderr
+    assert "'Greeter'" in ended.stderr
+
+
+def test_a_lambda_is_refused_with_advice(pool: forebay.ServicePool) -> None:
+    """It has no name by which a service could find it."""
+    with pytest.raises(forebay.ConfigError, match=r"a lambda has no name.*write a function"):
+        pool.acquire(forebay.factory(lambda: []))
+
+
+def test_options_of_the_interpreter_reach_services(tmp_path: Path) -> None:
+    """Code that runs under -O or -X dev in the program runs so in its services."""
+    program = """
+        import sys, forebay
+
+        class Told(forebay.Service):
+            def flags(self):
+                return sys.flags.optimize, sys.flags.dev_mode, sys.flags.isolated
+
+        if __name__ == "__main__":
+            sys.path.insert(0, sys.argv[1])
+            with forebay.acquire(Told) as told:
+                print(*told.flags())
+    """
+    write(tmp_path / "flags.py", program)
+    ended = run("-O", "-X", "dev", "flags.py", ROOT, cwd=tmp_path)
+    assert ended.stdout == "1 True 0\n", ended.stderr
+    ended = run("-OO", "-I", "flags.py", ROOT, cwd=tmp_path)
+    assert ended.stdout == "2 False 1\n", ended.stderr

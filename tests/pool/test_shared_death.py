@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 import forebay
 from forebay.pool._shared_link import START
+from tests.namespaces import needs_namespace, unshared
 from tests.pool.lender import Lending, Program
 from tests.pool.processes import alive, descendants, eventually, parent
 from tests.pool.services import Echo, Notes
@@ -277,3 +279,25 @@ def test_killed_programs_leave_a_pool_that_works(path: Path) -> None:
         with pool.acquire(Echo, timeout=10) as echo:
             assert echo.echo(1) == 1
         assert lending.process.poll() is None
+
+
+@pytest.mark.needs("unshare")
+@needs_namespace
+def test_programs_outside_of_the_lenders_container_are_served(path: Path) -> None:
+    """One of them must not make the lender deaf for everybody after it."""
+    with Lending(path, within=unshared):
+        for _ in range(2):
+            with Program(path, "use") as program:
+                assert program.told()[1] > 0
+
+
+def test_a_lender_without_descriptors_hears_programs_once_it_has_some(path: Path) -> None:
+    """Who came while there were none is served later, though no program is there to leave."""
+    with Lending(path) as lending:
+        before = resource.prlimit(lending.pid, resource.RLIMIT_NOFILE)
+        watched = lending.watched()
+        resource.prlimit(lending.pid, resource.RLIMIT_NOFILE, (lending.next_free(), before[1]))
+        with Program(path, "use") as program:
+            assert eventually(lambda: lending.watched() < watched)  # the listener among them
+            resource.prlimit(lending.pid, resource.RLIMIT_NOFILE, before)
+            assert program.told()[1] > 0

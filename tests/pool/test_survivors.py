@@ -1,7 +1,7 @@
 """SIGKILL of a client, fifty times: what it had started is gone within 50 ms.
 
 That is on a machine that has a core for each process that wants one; where more want to run, each
-gets its share, and all has that much longer.
+gets its share, and all has that much longer, but never longer than a second.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from tests.pool.test_client_death import client
 
 TRIALS = 50
 GONE_MS = 50
+GONE_MS_MAX = 1000
+"""On no machine, however crowded, a survivor has longer."""
 
 
 def crowding() -> float:
@@ -56,7 +58,7 @@ def test_nobody_survives_a_killed_client_fifty_times(tmp_path: Path) -> None:
         with client("wait_for_the_end", scratch) as killed:
             pidfds = {pid: os.pidfd_open(pid) for pid in killed.owned}
             try:
-                allowed = GONE_MS * crowding()
+                allowed = min(GONE_MS * crowding(), GONE_MS_MAX)
                 killed.process.send_signal(signal.SIGKILL)
                 left = survivors(pidfds, allowed)
                 if left:

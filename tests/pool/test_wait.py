@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -347,3 +348,28 @@ def test_one_acquire_is_entered_once_at_a_time() -> None:
         with again as echo:
             assert echo.echo(2) == 2
         assert pool.stats()["idle"] == 1
+
+
+def test_times_are_taken_as_text_as_limits_take_them(pool: forebay.ServicePool) -> None:
+    """`timeout="5s"` works for a call's limit, so it works for an acquire."""
+    with pool.acquire(Echo, timeout="5s") as echo:
+        assert echo.add(1) == 1
+    with pytest.raises(forebay.ConfigError, match="time 'soon'"):
+        pool.acquire(Echo, timeout="soon")
+    with forebay.ServicePool(max_size=1, idle_timeout="5min", reset_timeout="500 ms") as other:
+        assert (other.config.idle_timeout, other.config.reset_timeout) == (300.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"max_size": "4"}, "max_size is '4'; give a whole number"),
+        ({"max_uses": 1.5}, "max_uses is 1.5; give a whole number"),
+        ({"idle_timeout": "soon"}, "idle_timeout is 'soon'; give seconds"),
+        ({"start_timeout": []}, r"start_timeout is \[\]; give seconds"),
+    ],
+)
+def test_a_setting_of_another_type_is_named(settings: dict[str, Any], named: str) -> None:
+    """A number from a file that stayed text is told by its name, not as a TypeError."""
+    with pytest.raises(forebay.ConfigError, match=named):
+        forebay.ServicePool(**settings)

@@ -26,6 +26,23 @@ class Handler:
     def echo(self, *args: Any, **kwargs: Any) -> Any:
         return (args, kwargs) if kwargs or len(args) != 1 else args[0]
 
+    def decode(self, value: bytes) -> str:
+        return value.decode()
+
+    def lookup(self, key: str) -> Any:
+        return {}[key]
+
+    async def later(self) -> int:
+        return 1
+
+    def zeros(self, size: int) -> Any:
+        import numpy as np
+
+        return np.zeros(size, np.uint8)
+
+    def large(self, size: int) -> bytes:
+        return bytes(size)
+
     def touch(self, array: Any) -> float:
         array += 1
         return float(array.sum())

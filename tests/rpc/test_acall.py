@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from forebay._core import OUTBOX_BYTES_HIGH
 from forebay.errors import BrokenError, BusyError, ClosedError, DeadlineError
 from forebay.rpc import Channel
 
@@ -144,5 +146,49 @@ def test_closing_ends_awaited_calls(channel: Channel, run: Run) -> None:
             await task
         with pytest.raises(ClosedError):
             await channel.acall("echo", (1,))
+
+    run(work())
+
+
+def test_waiting_for_room_counts_into_the_time_of_a_call(
+    channel: Channel, service: Service, run: Run
+) -> None:
+    """A timeout of two seconds is not four for a caller whose outbox was full at first."""
+    large = bytes(4 << 20)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        service.process.send_signal(signal.SIGSTOP)
+        filling = [asyncio.create_task(channel.acall("echo", (large,))) for _ in range(8)]
+        while channel.metrics()["outbox_bytes"] <= OUTBOX_BYTES_HIGH:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        begun = loop.time()
+        late = asyncio.create_task(channel.acall("remaining", timeout=20))
+        while loop.time() < begun + 0.3:  # noqa: ASYNC110 - the time itself is what is meant
+            await asyncio.sleep(0)
+        waited = loop.time() - begun
+        service.process.send_signal(signal.SIGCONT)
+        assert 0 < await late <= 20 - waited
+        await asyncio.gather(*filling)
+
+    run(work())
+
+
+def test_time_that_ends_before_there_is_room_is_the_calls(
+    channel: Channel, service: Service, run: Run
+) -> None:
+    """It says that the peer takes no bytes, and the channel stays usable."""
+    large = bytes(4 << 20)
+
+    async def work() -> None:
+        service.process.send_signal(signal.SIGSTOP)
+        filling = [asyncio.create_task(channel.acall("echo", (large,))) for _ in range(8)]
+        while channel.metrics()["outbox_bytes"] <= OUTBOX_BYTES_HIGH:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        with pytest.raises(DeadlineError, match=r"takes no bytes: the outbox was full for 0\.05 s"):
+            await channel.acall("echo", (1,), timeout=0.05)
+        service.process.send_signal(signal.SIGCONT)
+        assert await channel.acall("echo", (1,)) == 1
+        await asyncio.gather(*filling)
 
     run(work())

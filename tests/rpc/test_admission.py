@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import pickle
 import resource
 import socket
@@ -90,6 +91,36 @@ def blocking(place: Place, url: str) -> list[int]:
         place.connect(url, token="guess")
     with place.connect(url, token="secret") as channel:
         return [channel.call("echo", (1,))]
+
+
+@pytest.mark.parametrize(
+    ("shown", "advice"),
+    [
+        (None, r"if it asks for a token, give the same one by token="),
+        ("guess", r"the one given by token= may not be the one that it asks for"),
+    ],
+)
+def test_who_is_not_let_in_reads_of_the_token(
+    run: Run, place: Place, shown: str | None, advice: str
+) -> None:
+    """A closed connection alone would send its reader looking at the network."""
+    refused = (BrokenError, DeadlineError)  # who shows none is waited for
+
+    def call(url: str) -> None:
+        with (
+            rpc.Client(url, token=shown, timeout=0.3, **place.calling) as client,
+            pytest.raises(refused, match=advice),
+        ):
+            client.call("echo", (1,))
+
+    async def work() -> None:
+        async with place.serve(Handler(), token="secret") as server:
+            await asyncio.to_thread(call, server.url)
+            async with rpc.Client(server.url, token=shown, timeout=0.3, **place.calling) as client:
+                with pytest.raises(refused, match=advice):
+                    await client.acall("echo", (1,))
+
+    run(work())
 
 
 def test_a_caller_without_a_token_is_told_how(run: Run) -> None:
@@ -490,3 +521,24 @@ def test_a_full_queue_of_a_unix_socket_holds_nobody_up(run: Run, tmp_path: Path)
         with pytest.raises(DeadlineError, match=url) as caught:
             rpc.connect(url, timeout=0.1)
         assert caught.value.timeout == 0.1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make files of another user")
+@pytest.mark.parametrize("what", ["directory", "lock"])
+def test_a_socket_among_another_users_files_is_refused(tmp_path: Path, what: str) -> None:
+    """The owner of its directory could replace it, and the owner of its lock keep it from us."""
+    folder = tmp_path / "shared"
+    folder.mkdir(mode=0o755)
+    if what == "directory":
+        os.chown(folder, 65534, 65534)
+    else:
+        folder.chmod(0o1777)
+        (folder / "s.lock").touch()
+        os.chown(folder / "s.lock", 65534, 65534)
+
+    async def work() -> None:
+        async with rpc.serve(Handler(), f"unix://{folder}/s"):
+            pass
+
+    with pytest.raises(ConfigError, match=r"belongs to user 65534.*this is user 0.*of your own"):
+        asyncio.run(work())

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forebay.errors import BrokenError, ClosedError, DeadlineError, RemoteError, StaleError
+from forebay.errors import (
+    BrokenError,
+    ClosedError,
+    DeadlineError,
+    LimitError,
+    RemoteError,
+    StaleError,
+)
 from forebay.rpc import Channel
 
 from .conftest import Service, descriptors, wait_for
@@ -222,3 +229,34 @@ def test_no_descriptor_is_left(service: Service) -> None:
         del channel
         other.close()
     assert descriptors() <= before
+
+
+def test_the_text_of_a_remote_exception_is_its_own(channel: Channel) -> None:
+    """Builtins whose text comes from attributes must not lose it on the way."""
+    with pytest.raises(UnicodeDecodeError) as caught:
+        channel.call("decode", (b"\xff",))
+    assert str(caught.value) == (
+        "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+    )
+    with pytest.raises(KeyError) as missing:
+        channel.call("lookup", ("nothing",))
+    assert str(missing.value) == "'nothing'"
+
+
+def test_an_async_method_of_a_service_is_refused_with_advice(channel: Channel) -> None:
+    """A service runs no event loop: advice to use rpc.serve helps nobody who has a pool."""
+    with pytest.raises(TypeError, match=r"'later' is async.*asyncio\.run\(\) inside"):
+        channel.call("later")
+
+
+def test_what_no_frame_holds_is_refused_with_advice_both_ways(channel: Channel) -> None:
+    """A caller learns the limit and the way round it, of results as of arguments."""
+    large = np.zeros((1 << 30) + 1, np.uint8)  # pages of zeros that nobody touches
+    advice = r"frame_bytes_max: \d+ is above the limit of 1073741824; .*in parts.*as a stream"
+    with pytest.raises(LimitError, match=advice) as caught:
+        channel.call("touch", (large,))
+    assert caught.value.limit == 1 << 30
+    with pytest.raises(LimitError, match=advice) as remote:
+        channel.call("zeros", ((1 << 30) + 1,), timeout=60)
+    assert isinstance(remote.value, RemoteError)
+    assert channel.call("echo", (1,)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import subprocess
 import sys
@@ -124,3 +125,19 @@ def test_a_program_that_ends_with_futures_open_ends(tmp_path: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.leaks(reason="pytest keeps the log's tracebacks, whose frames hold the client")
+def test_a_callback_that_exits_ends_no_other_future(client: TensorClient) -> None:
+    """SystemExit of one callback must not hang the futures of every client of the process."""
+
+    def leave(_: Future[Any]) -> None:
+        sys.exit(3)
+
+    for row in range(20):
+        future = client.submit("pull", "table", row)
+        with contextlib.suppress(SystemExit):  # it is done already, and ends its caller
+            future.add_done_callback(leave)
+        assert same(future.result(PATIENCE_S), TABLE[row])
+    assert len(serving()) == 1
+    assert same(client.submit("pull", "table", 4).result(PATIENCE_S), TABLE[4])

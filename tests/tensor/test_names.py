@@ -158,3 +158,11 @@ def test_initial_content_is_made_where_it_is_held(tmp_path: Path, shards: int) -
 def numbered(first: int, count: int) -> Any:
     """Rows that hold their own numbers."""
     return np.arange(first, first + count).repeat(2).reshape(count, 2)
+
+
+def test_rows_of_no_bytes_name_the_tensor() -> None:
+    """With fifty tensors published, the one that is wrong is to be found by its name."""
+    with pytest.raises(ConfigError, match=r"tensor 'hollow'.*rows of no bytes"):
+        TensorServer({"full": np.zeros((3, 4)), "hollow": np.zeros((3, 0))})
+    with pytest.raises(ConfigError, match=r"tensor 'hollow'.*rows of no bytes"):
+        TensorServer({"hollow": Tensor((3, 0), "f4")})

@@ -161,3 +161,17 @@ def test_slots_that_a_server_cannot_grant(tmp_path: Path, kind: str, slots: Any)
     assert len(os.listdir("/proc/self/fd")) == before
     with TensorServer({}, url, slots=1024) as server:
         assert server.metrics()["peers"] == 0
+
+
+def test_metrics_have_all_keys_before_the_first_call() -> None:
+    """The guide says to look at `metrics()["fabric"]`; asked early it answered with a KeyError."""
+    with (
+        TensorServer({"table": np.zeros((4, 2))}) as server,
+        TensorClient(server.url) as client,
+    ):
+        before = client.metrics()
+        client.pull("table", 1)
+        assert set(before) == set(client.metrics())
+        assert before["fabric"] == "none: nothing is connected yet"
+        assert client.metrics()["fabric"] != before["fabric"]
+        assert before["connections"] == before["outstanding"] == 0

@@ -8,6 +8,7 @@ import errno
 import json
 import logging
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from forebay.transport import AsyncConnection, connect, listen
 from forebay.transport._socket import bind_all
 from tests.loops import Run
 from tests.transport.loops import echo, until
-from tests.transport.message_bytes import announced, preface, resident_bytes, token
+from tests.transport.message_bytes import announced, message, preface, resident_bytes, token
 from tests.transport.test_message_hazards import dialled, read_all
 
 BOMBS = {
@@ -267,3 +268,32 @@ def test_another_protocol_is_told_by_name_and_offset(
         run(main())
     assert "no Forebay peer" in caplog.text
     assert "at byte" in caplog.text
+
+
+def test_a_reset_at_each_byte_of_a_socket_loses_nothing_whole(run: Run) -> None:
+    """A peer over TCP resets within a message: what came before is whole, it is never seen."""
+    first, struck = message(b"1234"), message(b"5678", b"9")
+    came: list[list[list[bytes]]] = []
+    ended: list[BaseException] = []
+
+    async def handler(connection: AsyncConnection) -> None:
+        came.append([])
+        try:
+            while True:
+                came[-1].append([bytes(frame) for frame in await connection.recv()])
+        except Exception as error:
+            ended.append(error)
+
+    async def main() -> None:
+        async with listen("tcp://127.0.0.1:0", handler, token="secret") as listener:
+            for at in range(len(struck)):
+                with dialled(listener.url) as raw:
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    raw.sendall(preface() + token(b"secret") + first)
+                    await until(lambda count=at + 1: len(came) == count and came[-1] != [])
+                    raw.sendall(struck[:at])
+                await until(lambda count=at + 1: len(ended) == count)
+
+    run(main())
+    assert came == [[[b"1234"]]] * len(struck)
+    assert [type(error) for error in ended] == [BrokenError] * len(struck)

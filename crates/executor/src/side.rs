@@ -15,9 +15,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use forebay_wake::peer::peer_of;
 use rustix::fs::{FileType, Mode, OFlags, chmod, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
@@ -85,11 +85,14 @@ impl SideDoor {
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(errno) => return Err(Error::system("accept a side socket")(errno)),
             };
-            let peer = socket_peercred(&socket).map_err(Error::system("SO_PEERCRED"))?;
-            if peer.uid == getuid() {
+            // Who cannot be asked for, or has no process here, is no worker of ours.
+            if let Ok(peer) = peer_of(&socket)
+                && peer.uid == getuid().as_raw()
+                && let Some(pid) = peer.pid
+            {
                 return Ok(Some(Side {
                     socket,
-                    pid: peer.pid.as_raw_nonzero().get(),
+                    pid: pid.get(),
                     greeted: false,
                 }));
             }

@@ -6,9 +6,9 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::process;
 use crate::registrar::{ChunkMemory, Registrar, Registrars, call_out};
 use crate::sys::Mapping;
+use forebay_wake::process;
 
 #[derive(Debug)]
 pub(crate) struct Ground {

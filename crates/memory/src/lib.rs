@@ -56,7 +56,6 @@
 //! | `lease` | a block and the handles that keep it |
 //! | `quarantine` | a block that somebody else may still write |
 //! | `window` | another process's chunk, mapped for reading |
-//! | `process` | telling a forked child from the owner without a system call |
 //! | `sys` | `mmap`, `munmap`, `madvise` and raw bytes; with `shelf::sys`, a small lock, all the `unsafe` there is |
 //!
 //! Cost: an allocation with its free takes 40 ns where the thread has freed that size before, else a lock twice; in the
@@ -74,7 +73,6 @@ mod growth;
 mod heap;
 mod holders;
 mod lease;
-mod process;
 mod quarantine;
 mod reference;
 mod region;
@@ -89,8 +87,8 @@ mod window;
 pub use backing::{Backed, Backing};
 pub use config::Config;
 pub use error::Error;
+pub use forebay_wake::process::epoch;
 pub use lease::{ChunkMark, Lease, Unused};
-pub use process::epoch;
 pub use quarantine::Quarantined;
 pub use reference::Reference;
 pub use region::Region;

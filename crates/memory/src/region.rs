@@ -12,12 +12,12 @@ use crate::chunk::Chunk;
 use crate::config::Config;
 use crate::error::Error;
 use crate::lease::{Block, Lease};
-use crate::process;
 use crate::reference::Reference;
 use crate::registrar::Registrar;
 use crate::shelf::{self, SHELVED_BYTES_MAX, Shelf};
 use crate::state::State;
 use crate::stats::Stats;
+use forebay_wake::process;
 
 /// What blocks share with their region.
 #[derive(Debug)]

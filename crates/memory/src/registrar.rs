@@ -14,7 +14,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::process;
+use forebay_wake::process;
 
 /// Told of a region's chunks, so that it can make them known to the kernel or to a device.
 ///

@@ -3,10 +3,9 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::lease::Block;
 
@@ -108,28 +107,6 @@ pub(crate) fn sole_bytes(holder: &mut Arc<Block>) -> Option<&mut [u8]> {
     // whoever writes through its raw address says in a `SAFETY` line why nobody reads.
     // Other processes can map the chunk for reading only, which the seals see to.
     Some(unsafe { std::slice::from_raw_parts_mut(holder.start().as_ptr(), length) })
-}
-
-/// A word that is zero again in a forked child; `None` if the kernel gives no page for it.
-pub(crate) fn wiped_on_fork() -> Option<&'static AtomicU64> {
-    static MARK: OnceLock<Option<&'static AtomicU64>> = OnceLock::new();
-    *MARK.get_or_init(|| {
-        const PAGE_BYTES: usize = 4096;
-        // SAFETY: a fresh private mapping at addresses that the kernel picks.
-        let page = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                PAGE_BYTES,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-            .ok()?
-        };
-        // SAFETY: the page was mapped above and nobody else knows it; wiping leaves zeros, a valid word.
-        unsafe { madvise(page, PAGE_BYTES, Advice::LinuxWipeOnFork).ok()? };
-        // SAFETY: page-aligned, zeroed, never unmapped, and used as this atomic only.
-        Some(unsafe { &*page.cast::<AtomicU64>() })
-    })
 }
 
 /// A byte of a window, for tests.

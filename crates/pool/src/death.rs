@@ -47,9 +47,13 @@ pub enum Cause {
     CallDeadline = 18,
     /// A limit that it asked for cannot be enforced here: the text says which.
     Unenforceable = 19,
+    /// We ended it, in order: its lease had ended, and it serves one only. Users see `discarded`.
+    Returned = 20,
+    /// We ended it: its reset raised.
+    ResetFailed = 21,
 }
 
-const CAUSES: [Cause; 20] = [
+const CAUSES: [Cause; 22] = [
     Cause::Exit,
     Cause::Signal,
     Cause::NotStarted,
@@ -70,12 +74,42 @@ const CAUSES: [Cause; 20] = [
     Cause::Memory,
     Cause::CallDeadline,
     Cause::Unenforceable,
+    Cause::Returned,
+    Cause::ResetFailed,
 ];
 
 impl Cause {
     /// As it travels.
     pub const fn code(self) -> u8 {
         self as u8
+    }
+
+    /// Whether a service that is ended so is as it should be, and does what it does before it ends.
+    pub const fn is_orderly(self) -> bool {
+        match self {
+            Self::IdleTimeout
+            | Self::Closed
+            | Self::Lifetime
+            | Self::Uses
+            | Self::Evicted
+            | Self::Returned => true,
+            Self::Exit
+            | Self::Signal
+            | Self::NotStarted
+            | Self::TemplateDied
+            | Self::TemplateUnfit
+            | Self::StartDeadline
+            | Self::ResetDeadline
+            | Self::ResetFailed
+            | Self::Discarded
+            | Self::KeeperLost
+            | Self::Contaminated
+            | Self::OutOfMemory
+            | Self::Cpu
+            | Self::Memory
+            | Self::CallDeadline
+            | Self::Unenforceable => false,
+        }
     }
 
     /// From the wire.
@@ -103,8 +137,9 @@ impl Cause {
             Self::TemplateUnfit => "template_unfit",
             Self::StartDeadline => "start_deadline",
             Self::ResetDeadline => "reset_deadline",
+            Self::ResetFailed => "reset_failed",
             Self::IdleTimeout => "idle_timeout",
-            Self::Discarded => "discarded",
+            Self::Discarded | Self::Returned => "discarded",
             Self::Closed => "closed",
             Self::KeeperLost => "keeper_lost",
             Self::Lifetime => "lifetime",

@@ -188,6 +188,11 @@ impl Nursery {
         }
     }
 
+    /// In a service: say that it has something to do before it ends.
+    pub fn wants_farewell(&self) -> Result<()> {
+        self.report(&Report::Farewell)
+    }
+
     /// In a service that nobody calls any more: wait until the keeper has let go of it.
     ///
     /// `Interrupted` at a signal.

@@ -55,5 +55,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<selector::Selector>()?;
     module.add_class::<TlsServer>()?;
     module.add_class::<tls::TlsClient>()?;
+    module.add_function(wrap_pyfunction!(listener::stop_listening, module)?)?;
     module.add_function(wrap_pyfunction!(listener::connect_unix, module)?)
 }

@@ -28,7 +28,7 @@ type Guard<'a> = MutexGuard<'a, State<Wire>>;
 
 thread_local! {
     /// The eventfd that this thread sleeps on as a follower, and the process that made it.
-    static WAKE: RefCell<Option<(u32, Arc<OwnedFd>)>> = const { RefCell::new(None) };
+    static WAKE: RefCell<Option<(u64, Arc<OwnedFd>)>> = const { RefCell::new(None) };
 }
 
 /// What a turn waits for besides its deadline.
@@ -68,6 +68,9 @@ impl Connection {
                 return Ok(outcome);
             }
             if !state.calls.is_waiting(id) {
+                state.followers.remove(&id);
+                state.promote();
+                release(state);
                 return Err(Error::Closed {
                     peer: self.peer.clone(),
                 });

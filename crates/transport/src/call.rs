@@ -18,6 +18,16 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// What it counts for while it waits in the queue.
+    fn queued_bytes(&self) -> usize {
+        match self {
+            Self::Reply(frame) | Self::Failure(_, frame) => frame.bytes() + CALL_BYTES_MIN,
+            Self::Broken { .. } => 0,
+        }
+    }
+}
+
 /// Who takes the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taker {
@@ -72,7 +82,6 @@ impl Calls {
             self.late += 1;
             return;
         };
-        let bytes = frame.bytes();
         let outcome = match frame.header.kind {
             Kind::Failure => Outcome::Failure(Reason::from_wire(frame.header.time), frame),
             _ => Outcome::Reply(frame),
@@ -81,7 +90,7 @@ impl Calls {
             Taker::Thread => *entry = Entry::Done(outcome),
             Taker::Queue => {
                 self.entries.remove(&id);
-                self.finished_bytes += bytes + CALL_BYTES_MIN;
+                self.finished_bytes += outcome.queued_bytes();
                 self.finished.push_back((id, outcome));
             }
         }
@@ -108,11 +117,15 @@ impl Calls {
         if let Some(Entry::Waiting { taker, .. }) = self.entries.get_mut(&id) {
             *taker = to;
         } else if to == Taker::Queue {
-            let outcome = self.take(id);
-            self.finished.extend(outcome.map(|outcome| (id, outcome)));
+            let Some(outcome) = self.take(id) else {
+                return;
+            };
+            self.finished_bytes += outcome.queued_bytes();
+            self.finished.push_back((id, outcome));
         } else if let Some(at) = self.finished.iter().position(|(done, _)| *done == id)
             && let Some((id, outcome)) = self.finished.remove(at)
         {
+            self.finished_bytes -= outcome.queued_bytes();
             self.entries.insert(id, Entry::Done(outcome));
         }
     }
@@ -129,8 +142,9 @@ impl Calls {
             .finished
             .iter()
             .position(|(finished, _)| *finished == id)
+            && let Some((_, outcome)) = self.finished.remove(at)
         {
-            self.finished.remove(at);
+            self.finished_bytes -= outcome.queued_bytes();
         }
         matches!(self.entries.remove(&id), Some(Entry::Waiting { .. }))
     }
@@ -227,6 +241,28 @@ mod tests {
         assert!(matches!(calls.take(id), Some(Outcome::Reply(_))));
         calls.hand_over(id, Taker::Queue);
         assert!(!calls.has_finished(), "it was taken");
+    }
+
+    #[test]
+    fn what_leaves_the_queue_counts_no_more() {
+        let mut calls = Calls::default();
+        let ids: Vec<u64> = (0..3).map(|_| calls.next_id()).collect();
+        for &id in &ids {
+            calls.begin(id, Taker::Queue, 0);
+            calls.finish(reply(id));
+        }
+        let each = calls.bytes() / 3;
+        assert!(each > 0);
+        calls.hand_over(ids[0], Taker::Thread);
+        assert_eq!(calls.bytes(), 2 * each, "a thread has it");
+        calls.hand_over(ids[0], Taker::Queue);
+        assert_eq!(calls.bytes(), 3 * each, "and gives it back");
+        assert!(!calls.cancel(ids[1]), "it was done");
+        assert_eq!(calls.bytes(), 2 * each);
+        calls.break_all(&Fault::Closed, 0);
+        calls.hand_over(ids[2], Taker::Thread);
+        assert_eq!(calls.take_finished().len(), 1);
+        assert_eq!(calls.bytes(), 0);
     }
 
     #[test]

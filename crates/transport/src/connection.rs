@@ -9,10 +9,11 @@ pub(crate) use serving::next_runnable;
 
 use std::collections::VecDeque;
 use std::os::fd::{OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use forebay_wake::process::number;
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 
 use crate::call::{Outcome, Taker};
@@ -89,7 +90,7 @@ pub struct Counters {
 pub struct Connection {
     state: Mutex<State<Wire>>,
     pub(crate) peer: String,
-    owner: AtomicU32,
+    owner: AtomicU64,
     lends: bool,
 }
 
@@ -127,7 +128,7 @@ impl Connection {
         Self {
             state: Mutex::new(state),
             peer,
-            owner: AtomicU32::new(process::current()),
+            owner: AtomicU64::new(process::current()),
             lends,
         }
     }
@@ -482,8 +483,8 @@ impl Connection {
         if here != self.owner.load(Ordering::Relaxed) {
             return Err(Error::Forked {
                 peer: self.peer.clone(),
-                owner: self.owner.load(Ordering::Relaxed),
-                here,
+                owner: number(self.owner.load(Ordering::Relaxed)),
+                here: number(here),
             });
         }
         Ok(self.lock_any())

@@ -186,7 +186,7 @@ pub enum Error {
         violation: Violation,
     },
     /// A named limit was reached by this side's own doing.
-    #[error("{name}: {value} is above the limit of {limit}")]
+    #[error("{name}: {value} is above the limit of {limit}{}", advice(name))]
     Limit {
         name: &'static str,
         limit: u64,
@@ -232,6 +232,19 @@ pub enum Error {
     /// A system call failed while a socket was made.
     #[error("{what}: {errno}")]
     System { what: String, errno: Errno },
+}
+
+/// What to do where a limit that users meet is reached.
+fn advice(limit: &str) -> &'static str {
+    match limit {
+        "frame_bytes_max" => {
+            "; a call, its result and an item are one frame each: send the data in parts, by several calls or as a stream"
+        }
+        "segments_max" => {
+            "; each large buffer or array is a segment: join them, or send fewer at once"
+        }
+        _ => "",
+    }
 }
 
 /// Result with this crate's error.

@@ -1,22 +1,24 @@
 //! Unix sockets: connect, listen, accept, and who the peer is.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, chmod, flock};
+use forebay_wake::peer::peer_of;
+use rustix::fs::{FlockOperation, Mode, OFlags, chmod, flock};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
     connect as connect_to, listen as listen_on, socket_with, socketpair,
-    sockopt::{Timeout, set_socket_timeout, socket_peercred},
+    sockopt::{Timeout, set_socket_timeout},
 };
 
 use crate::error::{Error, Result};
 use crate::limit::UNIX_PATH_BYTES_MAX;
+use crate::listed::Listed;
 use crate::sys::process;
 
 /// Connections that may wait to be accepted.
@@ -27,8 +29,8 @@ const BACKLOG: i32 = 128;
 /// # Errors
 /// `Config` if the descriptor is no connected Unix socket.
 pub fn peer_uid(socket: impl AsFd) -> Result<u32> {
-    socket_peercred(socket)
-        .map(|credentials| credentials.uid.as_raw())
+    peer_of(socket)
+        .map(|peer| peer.uid)
         .map_err(|errno| Error::Config(format!("this is no connected Unix socket ({errno})")))
 }
 
@@ -83,20 +85,27 @@ pub fn connect(path: &Path, timeout: Option<Duration>) -> Result<OwnedFd> {
 /// Dropping it removes the file, unless in a forked child.
 #[derive(Debug)]
 pub struct Listener {
+    /// Socket and lock, of which a forked child lets go. First, so that it ends before they are closed.
+    _listed: [Listed; 2],
     socket: OwnedFd,
     path: PathBuf,
-    owner: u32,
+    /// The socket's file, to tell it from a successor's.
+    file: Identity,
+    owner: u64,
     /// Held while the listener lives; a stale socket file is one whose lock is free.
-    _lock: File,
+    lock: File,
 }
+
+/// Device and inode of a file.
+type Identity = (u64, u64);
 
 impl Listener {
     /// Listen at `path`: its directory is made private (0700) if it is not there, the file gets
     /// 0600, and a stale file is replaced under a lock.
     ///
     /// # Errors
-    /// `Config` if the path is too long, is no socket, or is in use, or if its directory lets
-    /// others write; `System`.
+    /// `Config` if the path is too long, is no socket, or is in use, if its directory is another
+    /// user's or lets others write, or if its lock is another user's; `System`.
     pub fn bind(path: &Path) -> Result<Self> {
         let address = address(path)?;
         make_private_directory(path)?;
@@ -105,11 +114,16 @@ impl Listener {
         let socket = stream_socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         bind(&socket, &address)
             .map_err(|errno| system(&format!("bind {}", path.display()), errno))?;
+        let file = path
+            .symlink_metadata()
+            .map_err(|error| system_io("stat", &error))?;
         let listener = Self {
+            _listed: [Listed::new(&socket), Listed::new(&lock)],
             socket,
             path: path.to_owned(),
+            file: identity(&file),
             owner: process::current(),
-            _lock: lock,
+            lock,
         };
         chmod(path, Mode::RUSR | Mode::WUSR).map_err(|errno| system("chmod", errno))?;
         listen_on(&listener.socket, BACKLOG).map_err(|errno| system("listen", errno))?;
@@ -152,9 +166,13 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if process::current() == self.owner {
-            let _ = std::fs::remove_file(&self.path);
-            let _ = std::fs::remove_file(lock_name(&self.path));
+        if process::current() != self.owner {
+            return;
+        }
+        // Where somebody removed them, as those who clean /tmp do, they may be a successor's by now.
+        remove_own(&self.path, self.file);
+        if let Ok(held) = self.lock.metadata() {
+            remove_own(&lock_name(&self.path), identity(&held));
         }
     }
 }
@@ -190,6 +208,13 @@ fn make_private_directory(path: &Path) -> Result<()> {
     let found = directory
         .metadata()
         .map_err(|error| system_io("stat", &error))?;
+    let (user, owner) = (rustix::process::geteuid().as_raw(), found.uid());
+    if owner != user && owner != 0 {
+        return Err(Error::Config(format!(
+            "{} belongs to user {owner}, who could replace the socket; this is user {user}: use a directory of your own (0700)",
+            directory.display()
+        )));
+    }
     let sticky = found.mode() & 0o1000 != 0;
     if found.mode() & 0o022 != 0 && !sticky {
         return Err(Error::Config(format!(
@@ -216,21 +241,44 @@ fn lock_path(path: &Path) -> Result<File> {
             .truncate(false)
             .write(true)
             .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(&name)
             .map_err(|error| system_io(&format!("open {}", name.display()), &error))?;
+        let held = lock.metadata().map_err(|error| system_io("stat", &error))?;
+        let user = rustix::process::geteuid().as_raw();
+        if held.uid() != user || !held.is_file() {
+            return Err(Error::Config(format!(
+                "the lock {} belongs to user {}, who could keep it locked; this is user {user}: use a directory of your own (0700)",
+                name.display(),
+                held.uid()
+            )));
+        }
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
             Errno::WOULDBLOCK => {
                 Error::Config(format!("{} is in use by another process", path.display()))
             }
             _ => system("flock", errno),
         })?;
-        let held = lock.metadata().map_err(|error| system_io("stat", &error))?;
         if name
-            .metadata()
-            .is_ok_and(|named| named.ino() == held.ino() && named.dev() == held.dev())
+            .symlink_metadata()
+            .is_ok_and(|named| identity(&named) == identity(&held))
         {
             return Ok(lock);
         }
+    }
+}
+
+fn identity(file: &Metadata) -> Identity {
+    (file.dev(), file.ino())
+}
+
+/// Remove a file, unless the name stands for another one.
+fn remove_own(path: &Path, file: Identity) {
+    if path
+        .symlink_metadata()
+        .is_ok_and(|named| identity(&named) == file)
+    {
+        let _ = std::fs::remove_file(path);
     }
 }
 

@@ -483,3 +483,41 @@ fn listeners_replace_stale_files_and_respect_live_ones() {
     assert!(matches!(Listener::bind(&long), Err(Error::Config(_))));
     std::fs::remove_dir_all(&directory).expect("removes");
 }
+
+/// A directory of its own, for sockets.
+fn sockets(name: &str) -> std::path::PathBuf {
+    let name = format!("forebay-{name}-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&directory).expect("made");
+    directory
+}
+
+#[test]
+fn a_lock_that_is_a_link_is_not_followed() {
+    let directory = sockets("linked-lock");
+    let target = directory.join("of somebody else");
+    std::os::unix::fs::symlink(&target, directory.join("socket.lock")).expect("links");
+    assert!(Listener::bind(&directory.join("socket")).is_err());
+    assert!(!target.exists(), "nothing was made through the link");
+    std::fs::remove_dir_all(&directory).expect("removes");
+}
+
+#[test]
+fn a_listener_removes_its_own_socket_alone() {
+    let directory = sockets("successor");
+    let path = directory.join("socket");
+    let first = Listener::bind(&path).expect("binds");
+    for name in ["socket", "socket.lock"] {
+        std::fs::remove_file(directory.join(name)).expect("as who cleans /tmp does");
+    }
+    let second = Listener::bind(&path).expect("the name is free");
+    drop(first);
+    connect(&path, None).expect("the second one's socket is there");
+    assert!(
+        matches!(Listener::bind(&path), Err(Error::Config(_))),
+        "and so is its lock"
+    );
+    drop(second);
+    assert!(!path.exists());
+    std::fs::remove_dir_all(&directory).expect("removes");
+}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import ConfigError
 from forebay.executor._types import check_type, is_array
+from forebay.rpc._codec import array_of
 
 if TYPE_CHECKING:
     from msgspec import msgpack
@@ -114,20 +115,6 @@ def extension(code: int, value: Any, content: Any) -> Any:
     return msgpack.Ext(code, msgpack.encode((value.dtype.str, value.shape, content)))
 
 
-def dtype_of(name: str) -> Any:
-    """The dtype of an array that was sent.
-
-    Raises:
-        ValueError: its elements would be no data.
-    """
-    import numpy
-
-    dtype = numpy.dtype(name)
-    if dtype.hasobject or dtype.fields:
-        raise ValueError(f"an array of {dtype} is no data")
-    return dtype
-
-
 def _from_extension(code: int, payload: memoryview) -> Any:
     """The array of an extension; it owns its memory, or lies in the file that was decoded."""
     if code == ARRAY_BESIDE:
@@ -136,11 +123,9 @@ def _from_extension(code: int, payload: memoryview) -> Any:
         return array_beside(payload)
     if code != ARRAY:
         raise ValueError(f"unknown msgpack extension {code}")
-    import numpy
     from msgspec import msgpack
 
-    name, shape, content = msgpack.decode(payload)
-    return numpy.frombuffer(bytearray(content), dtype_of(name)).reshape(shape)
+    return array_of(*msgpack.decode(payload))
 
 
 def _from_data(wanted: Any, value: Any) -> Any:

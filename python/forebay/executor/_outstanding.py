@@ -141,6 +141,7 @@ class Outstanding:
                     if sent.call < 0:
                         sent.call = sent.channel.send(_frame_of(sent))
                     sent.answer = sent.channel.settle(sent.call, left)
+                    sent.channel.release(sent.call)
                 except DeadlineError:
                     if sure or (until is not None and time.monotonic() >= until):
                         raise
@@ -175,6 +176,7 @@ class Outstanding:
                     asked = channel, channel.send(_question(sent))
                 channel, call = asked
                 told = channel.settle(call, left)
+                channel.release(call)
             except BrokenError:
                 asked = None
                 with sent.lock:  # unless another thread has sent it again meanwhile
@@ -226,7 +228,9 @@ class Outstanding:
         left = None if until is None else max(0.0, until - time.monotonic())
         channel = sent.channel
         try:
-            told = channel.settle(channel.send(_question(sent)), left)
+            question = channel.send(_question(sent))
+            told = channel.settle(question, left)
+            channel.release(question)
             sent.id, sent.message = value_of(told, channel.name)[1], None
         except DeadlineError:
             raise
@@ -252,6 +256,7 @@ class Outstanding:
                 sent.call = sent.channel.send(_frame_of(sent))
             else:
                 sent.answer = sent.channel.settle(sent.call, left if wait else 0.0)
+                sent.channel.release(sent.call)
         except BrokenError as error:
             self._recover(sent, error, until)
 

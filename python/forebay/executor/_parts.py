@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from forebay.executor import _codec
 from forebay.executor._wire_errors import result_error
+from forebay.rpc._codec import dtype_of
 
 __all__ = ["Encoder", "array_beside", "decode"]
 
@@ -120,7 +121,7 @@ def array_beside(payload: memoryview) -> Any:
     name, shape, begins = msgpack.decode(payload)
     start = _START.size + _head_bytes(whole)
     start += len(_padding(start)) + begins
-    array = numpy.frombuffer(whole, _codec.dtype_of(name), math.prod(shape), start)
+    array = numpy.frombuffer(whole, dtype_of(name), math.prod(shape), start)
     return array.reshape(shape)
 
 

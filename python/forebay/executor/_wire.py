@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import msgpack
 
 from forebay._core import Connection
-from forebay.errors import ConfigError, ProtocolError, remote_error
+from forebay.errors import ConfigError, Error, ProtocolError, remote_error
 from forebay.executor._wire_errors import refusal_error
 from forebay.rpc import Channel
 from forebay.rpc._codec import BY_NUMBER, Segments
@@ -110,9 +110,25 @@ class Answers(Channel):
         return call
 
     def settle(self, call: int, timeout: float | None) -> Any:
-        """Wait for the answer to a call that was sent; past the timeout the call goes on."""
-        outcome = self._connection.settle(call, MSGPACK, timeout)
-        return _decode(outcome) if type(outcome) is bytes else self._finish(outcome)
+        """Wait for the answer to a call that was sent; past the timeout the call goes on.
+
+        An answer is given again until `release`: Ctrl-C may come after it has, and before whoever
+        asked has it.
+        """
+        kept = self._kept
+        if call in kept:
+            outcome = kept[call]
+        else:
+            outcome = self._connection.settle(call, MSGPACK, timeout, kept)
+        try:
+            return _decode(outcome) if type(outcome) is bytes else self._finish(outcome)
+        except Error:
+            kept.pop(call, None)
+            raise
+
+    def release(self, call: int) -> None:
+        """Forget an answer that `settle` gave."""
+        self._kept.pop(call, None)
 
     def acall_frame(self, frame: Message, timeout: float | None) -> Coroutine[Any, Any, Any]:
         """Send a call whose frame is made already, and await its answer; as `acall`."""
@@ -120,6 +136,7 @@ class Answers(Channel):
 
     def give_up(self, call: int) -> None:
         """Drop the answer to a call that was sent; never waits."""
+        self._kept.pop(call, None)
         self._connection.cancel(call)
 
     def wait_gone(self, timeout: float) -> bool:

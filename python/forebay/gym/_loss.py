@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from typing import Any
 
 from forebay.errors import ConfigError, DeadlineError, DiedError
 
-__all__ = ["SpacesError", "advise", "loss_info", "name_environment"]
+__all__ = [
+    "SpacesError",
+    "WaitTimeoutError",
+    "advise",
+    "as_raised",
+    "loss_info",
+    "name_environment",
+]
 
 
 class SpacesError(ConfigError, RuntimeError):
     """The environments of one vector environment have different spaces."""
+
+
+class WaitTimeoutError(DeadlineError, multiprocessing.TimeoutError):
+    """An environment did not answer in time: also what AsyncVectorEnv raises then."""
+
+
+def as_raised(error: BaseException) -> BaseException:
+    """The error of a call as programs that were written for AsyncVectorEnv catch it."""
+    if type(error) is not DeadlineError:
+        return error
+    late = WaitTimeoutError(*error.args, timeout=error.timeout)
+    late.__dict__.update(error.__dict__)
+    return late.with_traceback(error.__traceback__)
 
 
 def loss_info(error: BaseException) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from forebay.errors import ConfigError, Error
 from forebay.gym._actions import Actions
 from forebay.gym._crew import Crew, Targets
 from forebay.gym._layout import Layout, Reader
-from forebay.gym._loss import loss_info
+from forebay.gym._loss import as_raised, loss_info
 from forebay.gym._seeds import mask_of, seeds_of
 from forebay.gym._spaces import ObservationMode, VectorSpaces
 from forebay.rpc._gather import message
@@ -358,7 +358,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         first, *others = sorted(errors)
         for index in others:
             errors[first].add_note(str(errors[index]))
-        raise errors[first]
+        raise as_raised(errors[first])
 
     def _try_again(
         self, errors: dict[int, BaseException], answers: dict[int, Any], *, last: bool

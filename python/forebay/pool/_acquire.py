@@ -6,6 +6,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
+from forebay.config import parse_timeout
 from forebay.errors import (
     BrokenError,
     BusyError,
@@ -47,10 +48,10 @@ class Acquire(Generic[S]):
 
     __slots__ = ("_kind", "_lease", "_pool", "_timeout")
 
-    def __init__(self, pool: ServicePool, kind: Kind, timeout: float | None) -> None:
+    def __init__(self, pool: ServicePool, kind: Kind, timeout: str | float | None) -> None:
         self._pool = pool
         self._kind = kind
-        self._timeout = timeout
+        self._timeout = parse_timeout(timeout) if isinstance(timeout, str) else timeout
         self._lease: Lease | None = None
 
     def __enter__(self) -> S:
@@ -226,7 +227,7 @@ class Borrow:
             leave(self._pool, record, starting=starting)
             raise
         if record.found:
-            self._pool.discard(record, contaminated=True)
+            self._pool.discard(record, "contaminated")
             _log.error(
                 "service %s (process %d) is contaminated: after its reset these are not as in a new"
                 " one: %s; it was ended. Let reset() restore them, or name them in canary_ignores",

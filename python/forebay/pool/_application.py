@@ -42,6 +42,11 @@ def application_of(service: type, *, by_value: bool) -> Application:
     module = service.__module__
     if by_value:
         return Application("none", "")
+    if "<lambda>" in service.__qualname__:
+        raise ConfigError(
+            "a lambda has no name by which another process could find it; "
+            "write a function at the top level of a module"
+        )
     if "<locals>" in service.__qualname__:
         raise ConfigError(
             f"service class {service.__qualname__} is defined inside a function, "
@@ -54,9 +59,11 @@ def application_of(service: type, *, by_value: bool) -> Application:
     # What a service of it returns may be of a class that has the alias as its module there.
     sys.modules.setdefault(MAIN_ALIAS, main)
     spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name:
-        return Application("main", spec.name)
     path = getattr(main, "__file__", None)
+    if spec is not None and spec.name == "__main__" and path is not None:
+        path = os.path.dirname(path)  # a directory or an archive was run, which has it
+    elif spec is not None and spec.name:
+        return Application("main", spec.name)
     if path is None or not os.path.exists(path):
         raise ConfigError(
             f"service class {service.__qualname__} was typed into an interactive session, "
@@ -87,8 +94,14 @@ def resolve(reference: tuple[str, str] | bytes) -> Any:
         return pickle.loads(reference)  # from a process of this user, which asked for it by name
     module, qualified_name = reference
     found: Any = sys.modules[module]
-    for name in qualified_name.split("."):
-        found = getattr(found, name)
+    try:
+        for name in qualified_name.split("."):
+            found = getattr(found, name)
+    except AttributeError:
+        raise AttributeError(
+            f"module {module!r} has no {qualified_name!r} once it is imported in another process; "
+            "define it at the top level, outside of `if __name__ == '__main__':`"
+        ) from None
     return found
 
 

@@ -24,6 +24,7 @@ _WORDS = {
     "template_died": "was not started: its template ended",
     "start_deadline": "was ended: it was not ready in time",
     "reset_deadline": "was ended: it was not reset in time",
+    "reset_failed": "was ended: its reset raised",
     "idle_timeout": "was ended after its idle timeout",
     "discarded": "was ended: a call on it timed out, was cancelled or broke the connection",
     "closed": "was ended with its pool",

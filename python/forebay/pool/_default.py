@@ -45,18 +45,18 @@ def set_default_pool(pool: ServicePool | None) -> None:
 
 @overload
 def acquire(
-    what: Command, *, timeout: float | None = 30.0, by_value: bool = False
+    what: Command, *, timeout: str | float | None = 30.0, by_value: bool = False
 ) -> ProgramAcquire: ...
 
 
 @overload
 def acquire(
-    what: type[S] | Spec[S], *, timeout: float | None = 30.0, by_value: bool = False
+    what: type[S] | Spec[S], *, timeout: str | float | None = 30.0, by_value: bool = False
 ) -> Acquire[S]: ...
 
 
 def acquire(
-    what: type[S] | Spec[S] | Command, *, timeout: float | None = 30.0, by_value: bool = False
+    what: type[S] | Spec[S] | Command, *, timeout: str | float | None = 30.0, by_value: bool = False
 ) -> Acquire[S] | ProgramAcquire:
     """Lend a service of the process-wide pool; see `ServicePool.acquire`."""
     return default_pool().acquire(what, timeout=timeout, by_value=by_value)

@@ -25,6 +25,9 @@ OnNotification = Callable[[str, Any], None]
 
 READ_BYTES = 256 * 1024
 
+REFUSED_BYTES_MAX = 64 * 1024
+"""Answers to what a program asks, which nothing here serves, that may wait until it reads them."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -52,6 +55,7 @@ class JsonRpcLink:
         self._session = Session()
         self._waiters: dict[int, Waiter] = {}
         self._outbox = bytearray()
+        self._refused_bytes = 0  # in the outbox, at most
         self._turn = threading.Condition(threading.Lock())
         self._reading = False
         self._on_notification = on_notification
@@ -119,6 +123,8 @@ class JsonRpcLink:
                     self._break_locked(_broken(error))
                     break
                 del self._outbox[:sent]
+            if not self._outbox:
+                self._refused_bytes = 0
             if self._loop is not None:
                 self._watch_writing()
             return not self._outbox
@@ -156,12 +162,24 @@ class JsonRpcLink:
         if isinstance(message, Told):
             told.append(message)
         elif isinstance(message, Asked):
-            self._outbox += message.refusal  # sent with what is sent next, or by whoever reads
+            self._refuse(message.refusal)
         else:
             waiter = self._waiters.pop(message.call, None)
             if waiter is not None:
                 waiter.answer = message
                 _wake(waiter)
+
+    def _refuse(self, refusal: bytes) -> None:
+        """Answer a call of the program's; sent with what is sent next, or by whoever reads."""
+        self._refused_bytes += len(refusal)
+        if self._refused_bytes > REFUSED_BYTES_MAX:
+            raise LimitError(
+                f"the program asks without reading its answers: {self._refused_bytes} bytes of them"
+                f" wait, the limit is {REFUSED_BYTES_MAX} (REFUSED_BYTES_MAX)",
+                limit=REFUSED_BYTES_MAX,
+                value=self._refused_bytes,
+            )
+        self._outbox += refusal
 
     def _tell(self, method: str, params: Any) -> None:
         if self._on_notification is None:

@@ -24,6 +24,7 @@ from forebay.pool._kind import CommandKind, Kind, PythonKind
 from forebay.pool._record import PythonRecord, Record
 from forebay.pool._reset import ENDED, Reset
 from forebay.pool._service import Service
+from forebay.pool._setback import DiscardCause
 from forebay.pool._spec import S, Spec
 from forebay.pool._step import Steps, Until
 from forebay.pool._stock import Stocks
@@ -86,13 +87,13 @@ class ServicePool:
         min_idle: int | None = None,
         spares: int | None = None,
         max_uses: int | None = None,
-        max_lifetime: float | None = None,
-        idle_timeout: float | None = None,
-        ping_after: float | None = None,
+        max_lifetime: str | float | None = None,
+        idle_timeout: str | float | None = None,
+        ping_after: str | float | None = None,
         canary_every: int | None = None,
-        leak_after: float | None = None,
-        reset_timeout: float | None = None,
-        start_timeout: float | None = None,
+        leak_after: str | float | None = None,
+        reset_timeout: str | float | None = None,
+        start_timeout: str | float | None = None,
         max_memory: str | int | None = None,
         name: str = "default",
     ) -> None:
@@ -147,26 +148,27 @@ class ServicePool:
 
     @overload
     def acquire(
-        self, what: Command, *, timeout: float | None = 30.0, by_value: bool = False
+        self, what: Command, *, timeout: str | float | None = 30.0, by_value: bool = False
     ) -> ProgramAcquire: ...
 
     @overload
     def acquire(
-        self, what: type[S] | Spec[S], *, timeout: float | None = 30.0, by_value: bool = False
+        self, what: type[S] | Spec[S], *, timeout: str | float | None = 30.0, by_value: bool = False
     ) -> Acquire[S]: ...
 
     def acquire(
         self,
         what: type[S] | Spec[S] | Command,
         *,
-        timeout: float | None = 30.0,
+        timeout: str | float | None = 30.0,
         by_value: bool = False,
     ) -> Acquire[S] | ProgramAcquire:
         """Lend a service for a `with` or `async with` block.
 
         Args:
             what: a service class, a spec of one, a factory, or a Command.
-            timeout: seconds to wait for a service, starting one included; None waits for ever.
+            timeout: seconds, or text such as "5s", to wait for a service, starting one included;
+                None waits for ever.
             by_value: send the class itself (by cloudpickle) where it cannot be imported, as in a
                 notebook.
 
@@ -343,7 +345,7 @@ class ServicePool:
             if record.kind.max_leases > 1 and self.core.part(record.handle, dirty):
                 return  # others hold it too
             if dirty or resets in ENDED or not record.idle():
-                self.discard(record)
+                self.discard(record, "discarded" if dirty or not record.idle() else "returned")
             elif self._canary_every and isinstance(record, PythonRecord):
                 self._release_checked(record, self._canary_every)
             elif resets is Reset.METHOD and isinstance(record, PythonRecord):
@@ -377,10 +379,10 @@ class ServicePool:
         else:
             self.core.release(record.handle)
 
-    def discard(self, record: Record, *, contaminated: bool = False) -> None:
+    def discard(self, record: Record, cause: DiscardCause = "discarded") -> None:
         """Have a service ended; its successor may start at once."""
         try:
-            self.core.discard(record.handle, contaminated)
+            self.core.discard(record.handle, cause)
         except ClosedError:
             pass  # it ended with the pool
         finally:

@@ -35,6 +35,11 @@ class Proxy:
         self._timeout = timeout
 
     def __getattr__(self, name: str) -> NoReturn:
+        if name == "reset":
+            raise AttributeError(
+                f"service {self.kind_name}: 'reset' runs when the lease ends, and is not called by "
+                "its holder; where callers are to reset it too, call it by a method of another name"
+            )
         near = difflib.get_close_matches(name, self.methods, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise AttributeError(f"service {self.kind_name} has no public method {name!r}{hint}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from forebay.pool._names import check_names
 from forebay.pool._reset import Reset
 from forebay.pool._spec import Spec
 
@@ -18,6 +19,7 @@ class Service:
 
     A subclass defines `__init__`, which runs once per process, public methods, which a lease calls,
     and, where calls leave something behind, `reset`, which runs when a lease ends.
+    A method `close` runs before its process ends in order, for a second at most.
     The methods run one after another in the process's only thread.
     The subclass must stand at the top level of a module that can be imported; that import is paid
     once, in the template that its processes are forked from.
@@ -66,6 +68,11 @@ class Service:
 
     The one public name that a service cannot use itself.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse names that are the pool's, where they mean something else in this class."""
+        super().__init_subclass__(**kwargs)
+        check_names(cls, Service)
 
     @classmethod
     def spec(cls, *args: Any, **kwargs: Any) -> Spec[Self]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from forebay.errors import BrokenError, DiedError, RemoteError
 from forebay.pool._step import Steps
@@ -14,6 +14,9 @@ TRIES = 3
 BLAMELESS = ("template_died", "keeper_lost")
 """Causes of a death that say nothing about the service itself."""
 
+DiscardCause = Literal["discarded", "contaminated", "reset_failed", "returned"]
+"""Why a service is ended that was lent; only one that was "returned" ends in order."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -23,7 +26,7 @@ class Owner(Protocol):
     name: str
 
     # Each owner takes its own kind of record.
-    def discard(self, record: Any) -> None:
+    def discard(self, record: Any, cause: DiscardCause = "discarded") -> None:
         """Have a service ended."""
 
     def abandon(self, record: Any) -> None:
@@ -43,13 +46,15 @@ def set_back(
     Cancellation: the service is ended all the same.
     """
     if isinstance(error, RemoteError):
-        owner.discard(record)
+        owner.discard(record, "discarded" if starting else "reset_failed")
         if starting:
             raise error  # its constructor raised
         _log.warning(
-            "service %s (process %d) failed to reset and is replaced",
+            "service %s (process %d) failed to reset and is replaced: %s\n%s",
             record.kind.name,
             record.pid,
+            str(error),  # the record would keep the error, and it the frames of this acquire
+            error.traceback_text.rstrip(),
         )
         return
     try:

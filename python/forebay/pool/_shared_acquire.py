@@ -6,6 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Generic, cast
 
+from forebay.config import parse_timeout
 from forebay.errors import (
     BrokenError,
     BusyError,
@@ -45,10 +46,10 @@ class SharedAcquire(Generic[S]):
 
     __slots__ = ("_kind", "_lease", "_pool", "_timeout")
 
-    def __init__(self, pool: SharedPool, kind: SharedKind, timeout: float | None) -> None:
+    def __init__(self, pool: SharedPool, kind: SharedKind, timeout: str | float | None) -> None:
         self._pool = pool
         self._kind = kind
-        self._timeout = timeout
+        self._timeout = parse_timeout(timeout) if isinstance(timeout, str) else timeout
         self._lease: Lease | None = None
 
     def __enter__(self) -> S:

@@ -17,6 +17,7 @@ from forebay import _core
 from forebay.errors import BrokenError, ClosedError, DiedError, Error, LimitError
 from forebay.pool._death import died_error
 from forebay.pool._reset import ENDED
+from forebay.pool._setback import DiscardCause
 from forebay.pool._shared_kind import not_offered
 from forebay.pool._shared_record import SharedRecord, begun, taken_on
 from forebay.pool._step import Steps
@@ -185,8 +186,8 @@ class Link:
             pass
         self.discard(record)
 
-    def discard(self, record: SharedRecord) -> None:
-        """Have a service ended; its successor may start at once."""
+    def discard(self, record: SharedRecord, cause: DiscardCause = "discarded") -> None:
+        """Have a service ended; its successor may start at once. The lender counts no causes."""
         with contextlib.suppress(BrokenError, ClosedError):  # it ended with the lender
             self.core.discard(record.handle)
         self._forget(record)

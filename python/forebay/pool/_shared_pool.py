@@ -52,19 +52,19 @@ class SharedPool:
 
     @overload
     def acquire(
-        self, what: Command, *, timeout: float | None = 30.0, by_value: bool = False
+        self, what: Command, *, timeout: str | float | None = 30.0, by_value: bool = False
     ) -> SharedAcquire[Any]: ...
 
     @overload
     def acquire(
-        self, what: type[S] | Spec[S], *, timeout: float | None = 30.0, by_value: bool = False
+        self, what: type[S] | Spec[S], *, timeout: str | float | None = 30.0, by_value: bool = False
     ) -> SharedAcquire[S]: ...
 
     def acquire(
         self,
         what: type[S] | Spec[S] | Command,
         *,
-        timeout: float | None = 30.0,
+        timeout: str | float | None = 30.0,
         by_value: bool = False,
     ) -> SharedAcquire[Any]:
         """Lend a service for a `with` or `async with` block, as `ServicePool.acquire` does.

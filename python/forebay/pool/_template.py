@@ -33,7 +33,15 @@ def command_line() -> list[bytes]:
         f"import sys; sys.path.insert(0, {package!r});"
         " from forebay.pool._template import main; main()"
     )
-    return [os.fsencode(part) for part in (sys.executable, "-c", code)]
+    return [os.fsencode(part) for part in (sys.executable, *_flags(), "-c", code)]
+
+
+def _flags() -> list[str]:
+    """The options that this interpreter was started with: `-O`, `-I`, `-X dev`, `-W error`."""
+    import subprocess
+
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return flags
 
 
 def setup_of(

@@ -13,9 +13,10 @@ from typing import Any
 
 import forebay.rpc._serve_stream  # noqa: F401 - loaded once for all services: 3 ms of a first stream
 from forebay import _core
-from forebay.errors import ConfigError
+from forebay.errors import BrokenError, ConfigError, Error
 from forebay.pool._application import resolve
 from forebay.pool._directory import LeaseDirectory, move_in
+from forebay.pool._farewell import Farewell
 from forebay.pool._threads import extra_threads
 from forebay.rpc._codec import by_name
 from forebay.rpc._serve import serve_connection
@@ -271,11 +272,19 @@ def main(nursery: _core.Nursery, target: Target) -> None:
         return target._control(name, args)
 
     while True:
+        farewell = Farewell(nursery, target)
         try:
             serve_connection(
-                connection, target, codec="pickle", on_control=control, next_call=next_call
+                connection,
+                target,
+                codec="pickle",
+                on_control=control,
+                next_call=next_call,
+                after_call=farewell.look,
             )
             break
+        except BrokenError:
+            break  # it ended in the middle of an answer
         except Branched as copy:
             connection.close()
             target._connection = connection = copy.connection
@@ -288,5 +297,10 @@ def main(nursery: _core.Nursery, target: Target) -> None:
     # where it will never know it (who forked it died before telling), or by dying itself. Then
     # nobody else kills this group, which is this process's own since it leads its session.
     if cradle.born:
+        if farewell.wanted:
+            farewell.run()
+            with contextlib.suppress(Error):
+                nursery.wants_farewell()  # where the keeper is there it ends what this one leaves
+                os._exit(0)
         nursery.await_end()
         os.killpg(0, signal.SIGKILL)

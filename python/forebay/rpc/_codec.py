@@ -7,13 +7,14 @@ A message is a head and, where it holds large buffers, segments that are neither
 from __future__ import annotations
 
 import pickle
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from forebay.errors import ConfigError
 
-__all__ = ["BY_NUMBER", "Codec", "by_name", "describe"]
+__all__ = ["BY_NUMBER", "Codec", "array_of", "by_name", "describe", "dtype_of"]
 
 #: Below this a buffer is cheaper inside the pickle than as a segment of its own.
 _PICKLE_SEGMENT_BYTES_MIN = 16 << 10
@@ -21,6 +22,9 @@ _PICKLE_SEGMENT_BYTES_MIN = 16 << 10
 _MSGPACK_SEGMENT_BYTES_MIN = 64 << 10
 
 _ARRAY, _ARRAY_SEGMENT, _BYTES_SEGMENT = 1, 2, 3
+
+#: What `dtype.str` is for numbers, text of a fixed length, times and raw bytes.
+_DTYPE = re.compile(r"[<>|=]?[biufcSUV][0-9]{1,10}|[<>=]?[mM]8(\[[0-9]{0,10}[a-zA-Z]{1,7}\])?")
 
 Segments = list[Any] | None
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
@@ -144,25 +148,69 @@ def _msgpack(value: Any) -> tuple[bytes, Segments]:
 def _unmsgpack(head: Any, segments: Segments) -> Any:
     from msgspec import msgpack
 
+    left = list(segments or ())
+
     def hook(code: int, payload: memoryview) -> Any:
-        return _restore(code, msgpack.decode(payload), segments or [])
+        return _restore(code, msgpack.decode(payload), left)
 
     return msgpack.decode(head, ext_hook=hook)
 
 
 def _restore(code: int, fields: list[Any], segments: list[Any]) -> Any:
     if code == _BYTES_SEGMENT:
-        return bytes(segments[fields[0]])
+        (index,) = fields
+        return bytes(_take_segment(segments, index))
     if code not in (_ARRAY, _ARRAY_SEGMENT):
         raise ValueError(f"unknown msgpack extension {code}")
+    name, shape, content = fields
+    if code == _ARRAY_SEGMENT:
+        import numpy
+
+        return numpy.frombuffer(_take_segment(segments, content), dtype_of(name)).reshape(shape)
+    return array_of(name, shape, content)
+
+
+def _take_segment(segments: list[Any], index: Any) -> Any:
+    """The segment of that index, which a head names once: each time that it did would copy it.
+
+    Raises:
+        ValueError: there is none, or it is named twice.
+    """
+    if type(index) is not int or not 0 <= index < len(segments):
+        raise ValueError(f"{index!s:.40} is no segment: {len(segments)} came, counted from 0")
+    segment, segments[index] = segments[index], None
+    if segment is None:
+        raise ValueError(f"segment {index} is named twice")
+    return segment
+
+
+def array_of(name: Any, shape: Any, content: Any) -> Any:
+    """The array of these bytes, which owns its memory.
+
+    Raises:
+        ValueError, TypeError: they are no bytes, or none of that dtype and shape.
+    """
     import numpy
 
-    name, shape, content = fields
-    dtype = numpy.dtype(name)
-    if dtype.hasobject:
-        raise ValueError(f"an array of {dtype} is no data")
-    buffer = segments[content] if code == _ARRAY_SEGMENT else bytearray(content)
-    return numpy.frombuffer(buffer, dtype).reshape(shape)
+    if type(content) is not bytes:  # bytearray(n) would be n bytes, whatever came
+        raise ValueError(f"the content of an array is {type(content).__name__}, not bytes")
+    return numpy.frombuffer(bytearray(content), dtype_of(name)).reshape(shape)
+
+
+def dtype_of(name: Any) -> Any:
+    """The dtype of an array that was sent.
+
+    numpy itself reads more than that from a text, some of it by Python's parser, which a long text
+    can bring down.
+
+    Raises:
+        ValueError: its elements would be no data; TypeError: there is no such dtype.
+    """
+    import numpy
+
+    if type(name) is not str or not _DTYPE.fullmatch(name):
+        raise ValueError(f"an array of {name!s:.40} is no data")
+    return numpy.dtype(name)
 
 
 PICKLE = Codec("pickle", 1, _pickle_call, _pickle, _unpickle)

@@ -18,6 +18,7 @@ __all__ = ["CONNECT_TIMEOUT_S", "Target", "aconnect", "connect", "socket_path"]
 
 _SCHEME = "unix://"
 CONNECT_TIMEOUT_S = 10.0
+_NO_TOKEN = "if it asks for a token, give the same one by token="
 
 
 def socket_path(address: str) -> str:
@@ -146,7 +147,8 @@ class Target:
                 connection.close()
             if isinstance(error, DeadlineError):
                 raise self._late(timeout) from None
-            self._advise(error)
+            if connection is not None:
+                self._advise(error)
             raise
 
     async def aopen(self, timeout: float | None = None) -> Channel:
@@ -170,7 +172,8 @@ class Target:
         except BaseException as error:
             if connection is not None:
                 connection.close()
-            self._advise(error)
+            if connection is not None:
+                self._advise(error)
             raise
 
     def _connection(self, descriptor: int) -> Connection:
@@ -207,8 +210,17 @@ class Target:
         return await dial_unix(self._path)
 
     def _late(self, timeout: float) -> DeadlineError:
-        return DeadlineError(f"{self.url} did not answer within {timeout:g} s", timeout=timeout)
+        text = f"{self.url} did not answer within {timeout:g} s"
+        if self._meets and self._token is None:
+            text += f"; {_NO_TOKEN}"  # a server waits for it, until its handshake_timeout
+        return DeadlineError(text, timeout=timeout)
 
     def _advise(self, error: BaseException) -> None:
-        if isinstance(error, BrokenError) and self._address is not None:
-            error.add_note(f"where {self.url} asks for a token, give the same one by token=")
+        """A server lets in nobody who shows a wrong token, or none, and does not say why."""
+        if type(error) is not BrokenError or not self._meets:
+            return
+        if self._token is None:
+            advice = _NO_TOKEN
+        else:
+            advice = "the one given by token= may not be the one that it asks for"
+        error.args = (f"{error}, before it let this process in; {advice}",)

@@ -63,15 +63,16 @@ class LoopBinding:
             self._bind(loop)
         channel, connection = self._channel, self._connection
         head, segments = channel._encode_call(method, args, kwargs)
+        left = timeout
         if self._writing:
-            await self._wait_for_room(timeout)
+            left = await self._wait_for_room(timeout)
         if generation is None:
             generation = channel.generation
-        call = connection.start(channel._number, head, segments, timeout, generation)
+        call = connection.start(channel._number, head, segments, left, generation)
         future = self._futures[call] = loop.create_future()
         if connection.outbox_bytes and not self._writing:
             self._start_writing()
-        timer = None if timeout is None else loop.call_later(timeout, self._expire, call, timeout)
+        timer = None if left is None else loop.call_later(left, self._expire, call, timeout or left)
         try:
             outcome = await future
         except asyncio.CancelledError:
@@ -115,13 +116,16 @@ class LoopBinding:
             self._owed.discard(call)
         return self._channel._finish(outcome)
 
-    async def ready(self, timeout: float | None) -> None:
-        """Bind to the running loop, and wait until the outbox has room for a call."""
+    async def ready(self, timeout: float | None) -> float | None:
+        """Bind to the running loop, and wait until the outbox has room for a call.
+
+        Returns:
+            What is left of the time.
+        """
         loop = get_running_loop()
         if self._loop is not loop:
             self._bind(loop)
-        if self._writing:
-            await self._wait_for_room(timeout)
+        return await self._wait_for_room(timeout) if self._writing else timeout
 
     def written(self) -> None:
         """Frames may have been queued: have them written."""
@@ -251,15 +255,20 @@ class LoopBinding:
             if not future.done():
                 future.set_result(None)
 
-    async def _wait_for_room(self, timeout: float | None) -> None:
-        if self._connection.outbox_bytes <= OUTBOX_BYTES_HIGH or self._loop is None:
-            return
-        future = self._loop.create_future()
+    async def _wait_for_room(self, timeout: float | None) -> float | None:
+        """Wait until the outbox takes a call; returns what is left of the time."""
+        loop = self._loop
+        if self._connection.outbox_bytes <= OUTBOX_BYTES_HIGH or loop is None:
+            return timeout
+        until = None if timeout is None else loop.time() + timeout
+        future = loop.create_future()
         self._room.append(future)
         try:
-            await asyncio.wait_for(future, timeout)
+            async with asyncio.timeout_at(until):
+                await future
         except TimeoutError:
             name = self._channel.name
             raise DeadlineError(
                 f"{name} takes no bytes: the outbox was full for {timeout} s", timeout=timeout
             ) from None
+        return None if until is None else max(0.0, until - loop.time())

@@ -6,23 +6,31 @@ has submitted calls, so that a blocking call afterwards reads for itself again.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
+import itertools
+import logging
 import os
 import select
 import threading
 import time
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from forebay import _forks
 from forebay._core import Connection
-from forebay.errors import Error
+from forebay.errors import BrokenError, Error
 from forebay.rpc._unanswered import no_reply
 
 if TYPE_CHECKING:
     from forebay.rpc._channel import Channel
 
-__all__ = ["Submitted"]
+__all__ = ["Submitted", "reader"]
+
+_log = logging.getLogger(__name__)
+_RETRY_S: Final = 0.1
+"""How long a reader that cannot even wait, as without memory, lets others go on."""
 
 
 class Submitted:
@@ -36,6 +44,7 @@ class Submitted:
         # Order: this lock before the reader's; neither is held while a future is completed.
         self._lock = threading.Lock()
         self._watched: list[int] = []
+        _forks.watch(self)
 
     def submit(
         self,
@@ -56,9 +65,8 @@ class Submitted:
             self._futures[call] = future
             if not self._watched:
                 self._watch()
-        future.add_done_callback(partial(self._on_done, call))
-        if timeout is not None:
-            reader().add_timer(timeout, self, call)
+        timer = None if timeout is None else reader().add_timer(timeout, self, call)
+        future.add_done_callback(partial(self._on_done, call, timer))
         if connection.outbox_bytes:
             connection.drain(timeout)
         return future
@@ -99,8 +107,27 @@ class Submitted:
     def finish_all(self) -> None:
         """Complete what the closed connection ended."""
         with self._lock:
-            finished = self._take()
+            finished = self._take() if self._futures else []  # a forked child has none
         self._complete(finished)
+
+    def give_up(self, error: BaseException) -> None:
+        """End every call: the reader thread cannot read for them."""
+        name = self._channel.name
+        _log.error("%s: the calls that were submitted end", name, exc_info=error)
+        with self._lock:
+            futures, self._futures = self._futures, {}
+            for call in futures:
+                with contextlib.suppress(Error):
+                    self._connection.cancel(call)
+            self._unwatch()
+        lost = BrokenError(f"{name}: reading the answers raised {type(error).__name__}: {error}")
+        self._complete([(future, lost) for future in futures.values()])
+
+    def _forget(self) -> object:
+        """In a forked child: the parent's calls are none of its, and the lock may be held."""
+        parents = self._lock, self._futures
+        self._lock, self._futures, self._watched = threading.Lock(), {}, []
+        return parents
 
     def _take(self) -> list[tuple[Future[Any], Any]]:
         received = self._connection.receive(self._channel._number)
@@ -108,16 +135,31 @@ class Submitted:
 
     def _complete(self, finished: list[tuple[Future[Any], Any]]) -> None:
         for future, outcome in finished:
-            if not future.set_running_or_notify_cancel():
-                continue
             try:
-                result = self._channel._finish(outcome)
+                self._settle(future, outcome)
             except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+                # A callback's: `Future` lets it through unless it is an Exception. The others'
+                # futures, and the thread, have nothing to do with it.
+                _log.error(
+                    "%s: a callback of a submitted call raised %s, which ends no other thread",
+                    self._channel.name,
+                    type(error).__name__,
+                    exc_info=error,
+                )
 
-    def _on_done(self, call: int, future: Future[Any]) -> None:
+    def _settle(self, future: Future[Any], outcome: Any) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            result = self._channel._finish(outcome)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def _on_done(self, call: int, timer: _Timer | None, future: Future[Any]) -> None:
+        if timer is not None:
+            timer.cancel()
         if not future.cancelled():
             return
         with self._lock:
@@ -144,6 +186,23 @@ class Submitted:
         self._watched = []
 
 
+class _Timer:
+    """The end of one call's time. Once it is cancelled it holds nothing of the call."""
+
+    __slots__ = ("_reader", "at", "call", "target", "timeout")
+
+    def __init__(self, reader: _Reader, at: float, target: Submitted, call: int, timeout: float):
+        self._reader = reader
+        self.at = at
+        self.target: Submitted | None = target
+        self.call = call
+        self.timeout = timeout
+
+    def cancel(self) -> None:
+        """The call has ended."""
+        self._reader.drop_timer(self)
+
+
 class _Reader:
     """The thread, its epoll and its timers."""
 
@@ -154,8 +213,16 @@ class _Reader:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._lock = threading.Lock()
         self._targets: dict[int, Submitted] = {}
-        self._timers: list[tuple[float, int, Submitted, int, float]] = []
+        self._timers: list[tuple[float, int, _Timer]] = []
+        """A heap, in which those that were cancelled stay until they are half of it."""
+        self._cancelled = 0
+        self._numbers = itertools.count()
         threading.Thread(target=self._run, name="forebay-rpc-reader", daemon=True).start()
+
+    @property
+    def timers(self) -> int:
+        """How many it keeps, cancelled ones included."""
+        return len(self._timers)
 
     def add(self, descriptor: int, target: Submitted) -> None:
         with self._lock:
@@ -167,17 +234,33 @@ class _Reader:
             if self._targets.pop(descriptor, None) is not None:
                 self._epoll.unregister(descriptor)
 
-    def add_timer(self, timeout: float, target: Submitted, call: int) -> None:
-        at = time.monotonic() + timeout
+    def add_timer(self, timeout: float, target: Submitted, call: int) -> _Timer:
+        timer = _Timer(self, time.monotonic() + timeout, target, call, timeout)
         with self._lock:
-            earliest = not self._timers or at < self._timers[0][0]
-            heapq.heappush(self._timers, (at, id(target), target, call, timeout))
+            earliest = not self._timers or timer.at < self._timers[0][0]
+            heapq.heappush(self._timers, (timer.at, next(self._numbers), timer))
         if earliest:
             os.eventfd_write(self._wake, 1)
+        return timer
+
+    def drop_timer(self, timer: _Timer) -> None:
+        with self._lock:
+            if timer.target is None:
+                return
+            timer.target = None
+            self._cancelled += 1
+            if self._cancelled * 2 > len(self._timers):
+                self._timers = [entry for entry in self._timers if entry[2].target is not None]
+                heapq.heapify(self._timers)
+                self._cancelled = 0
 
     def _run(self) -> None:
         while True:
-            self._turn()  # apart, so that no local of it keeps a channel alive while it waits
+            try:
+                self._turn()  # apart, so that no local of it keeps a channel while it waits
+            except BaseException as error:  # the thread is everybody's, and nobody restarts it
+                _log.error("the reader of submitted calls goes on after", exc_info=error)
+                time.sleep(_RETRY_S)
 
     def _turn(self) -> None:
         for descriptor, _ in self._epoll.poll(self._until_timer()):
@@ -189,14 +272,20 @@ class _Reader:
             if target is not None:
                 self._step(target, descriptor)
         for expired, call, timeout in self._due():
-            expired.expire(call, timeout)
+            try:
+                expired.expire(call, timeout)
+            except BaseException as error:
+                expired.give_up(error)
 
     @staticmethod
     def _step(target: Submitted, descriptor: int) -> None:
         try:
-            target.step(descriptor)
-        except Error:
-            target.finish_all()  # closed between the poll and the step
+            try:
+                target.step(descriptor)
+            except Error:
+                target.finish_all()  # closed between the poll and the step
+        except BaseException as error:
+            target.give_up(error)
 
     def _until_timer(self) -> float | None:
         with self._lock:
@@ -207,22 +296,39 @@ class _Reader:
         now = time.monotonic()
         with self._lock:
             while self._timers and self._timers[0][0] <= now:
-                _, _, target, call, timeout = heapq.heappop(self._timers)
-                due.append((target, call, timeout))
+                timer = heapq.heappop(self._timers)[2]
+                if timer.target is None:
+                    self._cancelled -= 1
+                else:
+                    due.append((timer.target, timer.call, timer.timeout))
+                    timer.target = None
         return due
 
 
-_instance: _Reader | None = None
-_instance_lock = threading.Lock()
+class _Process:
+    """The reader of this process; a forked child has none, and a lock that nobody holds."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.reader: _Reader | None = None
+
+    def _forget(self) -> object:
+        parents = self.lock, self.reader
+        self.lock, self.reader = threading.Lock(), None
+        return parents
+
+
+_process: Final = _Process()
 
 
 def reader() -> _Reader:
     """The reader of this process; a forked child makes its own."""
-    global _instance
-    known = _instance
+    known = _process.reader
     if known is not None and known.owner == os.getpid():
         return known
-    with _instance_lock:
-        if _instance is None or _instance.owner != os.getpid():
-            _instance = _Reader()
-        return _instance
+    _forks.watch(_process)
+    with _process.lock:
+        known = _process.reader
+        if known is None or known.owner != os.getpid():
+            known = _process.reader = _Reader()
+        return known

@@ -97,6 +97,7 @@ def serve_connection(
     generation: int = 0,
     on_control: OnControl | None = None,
     next_call: Callable[[], Any] | None = None,
+    after_call: Callable[[], None] | None = None,
 ) -> None:
     """Answer calls until the peer closes.
 
@@ -107,6 +108,7 @@ def serve_connection(
         generation: refuse calls of older generations; newer ones move it on.
         on_control: gets `(name, args)` of methods that start with "@"; its result is the answer.
         next_call: where calls come from, if not from `connection.next_call`; None ends it.
+        after_call: runs when a method has, before its answer is sent; not after a stream.
 
     Raises:
         ProtocolError: the peer broke the protocol.
@@ -119,7 +121,7 @@ def serve_connection(
     only = None if codec is None else by_name(codec)
     if generation:
         connection.set_generation(generation)
-    service = _Service(connection, handler, only, on_control)
+    service = _Service(connection, handler, only, on_control, after_call)
     token = _current.set(service.running)
     answer = service.answer
     next_call = next_call or connection.next_call
@@ -137,16 +139,30 @@ def serve_connection(
 class _Service:
     """What the serving loop needs for each call."""
 
-    __slots__ = ("_streams", "connection", "handler", "on_control", "only", "running")
+    __slots__ = (
+        "_after_call",
+        "_streams",
+        "connection",
+        "handler",
+        "on_control",
+        "only",
+        "running",
+    )
 
     def __init__(
-        self, connection: Connection, handler: Any, only: Codec | None, on_control: OnControl | None
+        self,
+        connection: Connection,
+        handler: Any,
+        only: Codec | None,
+        on_control: OnControl | None,
+        after_call: Callable[[], None] | None = None,
     ):
         self.connection = connection
         self.handler = handler
         self.only = only
         self.on_control = on_control
         self.running = Running(connection)
+        self._after_call = after_call
         self._streams: ServedStreams | None = None
 
     def answer(
@@ -171,7 +187,11 @@ class _Service:
             method, args, kwargs = codec.decode(head, segments)
             if segments:
                 segments.clear()
-            result = self.run(method, args, kwargs)
+            try:
+                result = self.run(method, args, kwargs)
+            finally:
+                if self._after_call is not None:
+                    self._after_call()
             del args, kwargs  # what was lent goes back before the answer, and serves the next call
             if oneway:
                 return
@@ -216,8 +236,16 @@ class _Service:
 def _refuse(name: str, result: Any) -> NoReturn:
     if type(result) is CoroutineType:
         result.close()
-        raise TypeError(f"{name!r} is async; serve it on an event loop with rpc.serve")
+        refuse_async(name)
     refuse_call(name)
+
+
+def refuse_async(name: str) -> NoReturn:
+    """For a method whose work an event loop would have to run, where there is none."""
+    raise TypeError(
+        f"{name!r} is async, and no event loop runs here: write it as a plain method, with"
+        " asyncio.run() inside where it awaits; only rpc.serve() awaits methods"
+    )
 
 
 def refuse_call(name: str) -> NoReturn:
@@ -225,16 +253,22 @@ def refuse_call(name: str) -> NoReturn:
     raise TypeError(f"{name!r} yields its results one by one; call it by stream or astream")
 
 
-def answer_failure(connection: Connection, call: int, number: int, error: Exception) -> bool:
+def answer_failure(
+    connection: Connection, call: int, number: int, error: Exception, *, tracebacks: bool = False
+) -> bool:
     """Answer a call with what was raised, in the codec `number`; true if nothing is left to send.
 
-    Its text is cut where the caller takes no frame of that length.
+    Its traceback, which names files and lines of this program, goes to processes of the same user,
+    and with `tracebacks` to everybody. The text is cut where the caller takes no frame of its
+    length.
 
     Raises:
         ClosedError, BrokenError: the connection.
     """
     codec = BY_NUMBER[number]
     builtin, name, message, trace = describe(error)
+    if not tracebacks and not connection.trusted:
+        trace = ""
     head, _ = codec.encode((builtin, name, message, trace))
     limit = connection.answer_bytes_max
     if len(head) > limit:

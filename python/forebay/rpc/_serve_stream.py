@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._core import Connection, ItemWriter
 from forebay.errors import Error, LimitError
 from forebay.rpc._codec import BY_NUMBER
-from forebay.rpc._serve import Running, _current, answer_failure, find_method
+from forebay.rpc._serve import Running, _current, answer_failure, find_method, refuse_async
 
 if TYPE_CHECKING:
     from forebay.rpc._serve import _Service
@@ -162,7 +162,7 @@ def iterator_of(name: str, result: Any) -> Iterator[Any]:
     if isinstance(result, Iterator):
         return result
     if hasattr(result, "__anext__"):
-        raise TypeError(f"{name!r} is async; serve it on an event loop with rpc.serve")
+        refuse_async(name)
     close = getattr(result, "close", None)
     if hasattr(result, "send") and close is not None:
         close()  # a coroutine would warn that nobody awaited it

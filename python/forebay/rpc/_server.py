@@ -52,6 +52,7 @@ def serve(
     grace: float = 0.0,
     calls_max: int = _CALLS_MAX,
     connections_max: int = _CONNECTIONS_MAX,
+    tracebacks: bool = False,
 ) -> Server:
     """Serve the public methods of `handler`.
 
@@ -69,6 +70,8 @@ def serve(
         grace: seconds that running calls have to finish when the server is left.
         calls_max: calls that run at once; further ones wait, at last in their callers' sockets.
         connections_max: open connections; further ones wait to be accepted.
+        tracebacks: send the traceback of what a method raised to every caller, rather than to
+            processes of this user on this host alone; it names files and lines of this program.
 
     Returns:
         A server to be entered with `async with`; it listens inside.
@@ -84,7 +87,7 @@ def serve(
     if address.scheme == "shm":
         raise ConfigError(f"{url}: calls go over unix://, tcp:// or tls://")
     entry = guard(url, address, tls, token, unprotected=unprotected)
-    options = _Options(tls, entry, handshake_timeout, grace, calls_max, connections_max)
+    options = _Options(tls, entry, handshake_timeout, grace, calls_max, connections_max, tracebacks)
     return Server(handler, address, options)
 
 
@@ -98,6 +101,7 @@ class _Options:
     grace: float
     calls_max: int
     connections_max: int
+    tracebacks: bool
 
 
 class Server:
@@ -190,6 +194,11 @@ class Server:
             _log.info("%s: calls still ran %g s after the goodbye", self.url, grace)
         finally:
             reminder.cancel()
+
+    @property
+    def tracebacks(self) -> bool:
+        """Whether every caller gets them."""
+        return self._options.tracebacks
 
     @property
     def leaving(self) -> bool:
@@ -458,6 +467,7 @@ class _Session:
     def _fail(self, running: Running, number: int, error: Exception) -> None:
         """Answer with what was raised; a caller that cannot be told so much is let go."""
         try:
-            answer_failure(self._connection, running.id, number, error)
+            tracebacks = self._server.tracebacks
+            answer_failure(self._connection, running.id, number, error, tracebacks=tracebacks)
         except Exception as unsendable:
             self.give_up(unsendable)

@@ -152,7 +152,7 @@ class AsyncStream:
         if timeout is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(timeout, self._mailbox.expire)
-        await binding.ready(timeout)
+        left = await binding.ready(timeout)
         if self._arguments is None:
             return  # closed meanwhile
         self._arguments = None
@@ -161,7 +161,7 @@ class AsyncStream:
             channel._number,
             head,
             segments,
-            timeout,
+            left,
             self._generation,
             credit,
             True,

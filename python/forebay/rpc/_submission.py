@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from forebay.rpc._lot import Place
     from forebay.rpc._patience import Patience
     from forebay.rpc._threads import ThreadChannels
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["Again", "Submission"]
 
@@ -46,8 +49,8 @@ class Again:
             if self._running:
                 self._changed.notify()
                 return
+            threading.Thread(target=self._run, name="forebay-rpc-again", daemon=True).start()
             self._running = True
-        threading.Thread(target=self._run, name="forebay-rpc-again", daemon=True).start()
 
     def close(self) -> None:
         """The channels are closed: make every attempt now, which says so. Idempotent."""
@@ -57,7 +60,10 @@ class Again:
 
     def _run(self) -> None:
         while (submission := self._next()) is not None:
-            submission.send_again()
+            try:
+                submission.send_again()
+            except BaseException as error:  # a callback's of the caller, see `_reader`
+                _log.error("a submitted call ended, and its callback raised", exc_info=error)
 
     def _next(self) -> Submission | None:
         """The next one when its time has come; None if there is none, and the thread is to end."""

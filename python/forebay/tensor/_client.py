@@ -325,7 +325,7 @@ class TensorClient:
         time), shm_stale (the tensor was dropped or replaced), shm_elsewhere (it does not lie in the
         server's arena). shm_chunks: pieces of servers' arenas that are mapped now. verbs_pulls and
         verbs_bytes of what came over verbs, and verbs_refused, which the connection carried then.
-        fabric: "shm", "verbs", or "stream: " and why neither.
+        fabric: "shm", "verbs", or "stream: " and why neither; "none: " before the first call.
         """
         return summed(self._shards.metrics())
 

@@ -9,8 +9,10 @@ out of `_open` completes it; that is one call of a set, so it happens once, and 
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Futures", "TensorFuture", "enter", "tickets"]
 
+_log = logging.getLogger(__name__)
 tickets: Final = itertools.count(1)
 """Names of parts of calls, of all clients."""
 
@@ -129,25 +132,29 @@ class Futures:
             self._thread.join()
 
     def _serve(self) -> None:
-        try:
-            while True:
+        while True:
+            try:
                 heard = self.port.wait()
                 if heard is None:
-                    return
+                    break
                 for ticket in heard:
                     future = self._waiting.pop(ticket, None)
                     if future is not None and future.over():
                         self._complete(future)
-        finally:
-            for future in tuple(self._open):
-                if future.over():
-                    self._complete(future)
-                elif self._take(future):
-                    future.give_up()
+            except BaseException as error:  # the thread is every client's, and nobody restarts it
+                _log.error("the thread of tensor futures goes on after", exc_info=error)
+                for future in tuple(self._open):  # what was heard may be lost
+                    if future.over():
+                        self._complete(future)
+        for future in tuple(self._open):
+            if future.over():
+                self._complete(future)
+            elif self._take(future):
+                _guarded(future.give_up)
 
     def _complete(self, future: TensorFuture) -> None:
         if self._take(future):
-            future.complete()
+            _guarded(future.complete)
 
     def _take(self, future: TensorFuture) -> bool:
         try:
@@ -155,6 +162,15 @@ class Futures:
         except KeyError:
             return False
         return True
+
+
+def _guarded(end: Callable[[], None]) -> None:
+    """End a future; what its callbacks raise, SystemExit too, is not the others' concern."""
+    try:
+        end()
+    except BaseException as error:
+        kind = type(error).__name__
+        _log.error("a callback of a tensor future raised %s", kind, exc_info=error)
 
 
 class _Process:

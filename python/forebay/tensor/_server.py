@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from forebay import _core
+from forebay import _core, _forks
 from forebay.config import parse_bytes
 from forebay.configuration import find_configuration
 from forebay.errors import ConfigError
@@ -108,6 +108,7 @@ class TensorServer(Service):
         self._own_arena = None if _is_arena(arena) else _new_arena(arena)
         lying: Any = self._own_arena or arena
         self._url, entrance, own = open_entrance(where, token, tls, unprotected=unprotected)
+        _forks.stop_listening()
         self._core = _core.TensorShard(
             [entrance],
             name=self._url,

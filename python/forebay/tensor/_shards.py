@@ -166,9 +166,21 @@ class Shards(Connections[threading.Event]):
         return link
 
 
+COUNTED = (
+    *("outstanding", "waiting", "sent_bytes", "received_bytes"),
+    *("shm_pulls", "shm_bytes", "shm_busy", "shm_stale", "shm_elsewhere", "shm_chunks"),
+    *("verbs_pulls", "verbs_bytes", "verbs_refused"),
+)
+"""What each connection counts."""
+
+UNCONNECTED = "none: nothing is connected yet"
+"""The fabric of a client before its first call."""
+
+
 def summed(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What several connections have together."""
-    total: dict[str, Any] = {"connections": len(metrics)}
+    total: dict[str, Any] = {"connections": len(metrics), **dict.fromkeys(COUNTED, 0)}
+    total["fabric"] = UNCONNECTED
     for each in metrics:
         for key, value in each.items():
             if key != "fabric":

@@ -73,6 +73,11 @@ class Table:
         else:
             tensor = np.asarray(tensor)
             dtype, shape = tensor_dtype(tensor.dtype), shape_of(tensor.shape)
+        if 0 in shape[1:]:
+            raise ConfigError(
+                f"tensor {name!r} has shape {shape}, with rows of no bytes; "
+                "give every axis behind the first at least one element"
+            )
         first, end = self._rows(shape[0])
         if isinstance(tensor, Tensor):
             array = self._room((end - first, *shape[1:]), dtype)

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from forebay import _forks
 from forebay._core import Listener as UnixListener
 from forebay._core import Owners, process_has_room
 from forebay.errors import BrokenError, ConfigError
@@ -50,7 +51,7 @@ class TcpDoor:
         ConfigError: the kernel does not tell whose they are.
     """
 
-    __slots__ = ("_listening", "_owners", "_prepare")
+    __slots__ = ("__weakref__", "_listening", "_owners", "_prepare")
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class TcpDoor:
         self._listening = listening
         self._prepare = prepare
         self._owners: Owners | None = Owners(listening.fileno()) if own else None
+        _forks.watch(self)
 
     def fileno(self) -> int:
         return self._listening.fileno()
@@ -85,6 +87,14 @@ class TcpDoor:
         self._listening.close()
         self._owners = None  # it has a descriptor
 
+    def _forget(self) -> object:
+        """Listen no more; the number stays taken, as event loops that were copied know it."""
+        number = self._listening.fileno()
+        if number >= 0:
+            with open(os.devnull) as null:
+                os.dup2(null.fileno(), number, inheritable=False)
+        return None
+
 
 async def open_doors(address: Address, *, own: bool) -> tuple[str, list[Door]]:
     """Listen at an address; the URL that peers dial, and its doors, the caller's to close.
@@ -100,6 +110,7 @@ async def open_doors(address: Address, *, own: bool) -> tuple[str, list[Door]]:
         OSError: the port is taken, or the host not of this machine.
     """
     if address.scheme in PATH_SCHEMES:
+        _forks.stop_listening()
         return str(address), [UnixListener(address.path)]
     loop = asyncio.get_running_loop()
     found = await resolve(loop, address.host, address.port, passive=True)

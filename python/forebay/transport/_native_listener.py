@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
+from forebay import _forks
 from forebay._core import MessageConnection, NativeServer
 from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
 from forebay.transport._address import Address
@@ -164,6 +165,7 @@ class NativeListener:
             service = self._native.service(targets)
         if sockets:
             self.url = name_of(self._address.scheme, sockets[0].getsockname())
+        _forks.stop_listening()
         self._core = NativeServer(
             service,
             descriptors=[listening.detach() for listening in sockets],

@@ -96,7 +96,7 @@ impl Driver {
         match open {
             Open::Request(id, _) => self.waiting.leave(id, client, call),
             Open::Ticket(ticket) => self.desk.forget(ticket),
-            Open::Stored | Open::Later => {} // its answer will be dropped
+            Open::Stored | Open::Fetching | Open::Later => {} // its answer will be dropped
             Open::Stream => self.leave_stream((client, call)),
         }
     }

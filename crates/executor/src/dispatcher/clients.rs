@@ -33,6 +33,8 @@ pub enum Open {
     Ticket(u64),
     /// The store is asked for the answer.
     Stored,
+    /// The store is asked for an end, with its result.
+    Fetching,
     /// The store will be asked once the client has taken what it was sent.
     Later,
     /// It is answered by a stream.
@@ -268,7 +270,6 @@ impl Clients {
     pub fn owes(&mut self, place: Place, call: u64) {
         if let Some(client) = self.seats.get_mut(place) {
             client.open.insert(call, Open::Stored);
-            client.fetching += 1;
         }
     }
 
@@ -302,7 +303,7 @@ impl Clients {
             let (call, id, question) = client.later.pop_front()?;
             // Unless it was given up.
             if client.open.get(&call) == Some(&Open::Later) {
-                client.open.insert(call, Open::Stored);
+                client.open.insert(call, Open::Fetching);
                 client.fetching += 1;
                 return Some((call, id, question));
             }
@@ -461,7 +462,7 @@ impl Client {
     /// A call is answered, or was given up.
     pub fn close(&mut self, call: u64) -> Option<Open> {
         let open = self.open.remove(&call)?;
-        if open == Open::Stored {
+        if open == Open::Fetching {
             self.fetching -= 1;
         }
         if let Open::Request(id, Some(token)) = open

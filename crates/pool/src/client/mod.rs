@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_wake::Queue;
+use forebay_wake::{Queue, process};
 use rustix::event::epoll;
 
 use crate::clock::now_ms;
@@ -129,7 +129,7 @@ pub struct Policy {
 /// A pool's client side.
 #[derive(Debug)]
 pub struct Client {
-    owner: u32,
+    owner: u64,
     /// The epoll set; gone once the pool is closed.
     ready: Mutex<Option<Arc<OwnedFd>>>,
     state: Mutex<State>,
@@ -193,7 +193,7 @@ impl Client {
             journal: None,
         };
         Ok(Self {
-            owner: std::process::id(),
+            owner: process::epoch(),
             ready: Mutex::new(Some(Arc::new(ready))),
             state: Mutex::new(state),
         })
@@ -269,7 +269,7 @@ impl Client {
     /// A keeper that needs longer than `limit_ms`, or `CLOSE_MS_MIN` where that is more, is killed, and so is the
     /// group of every service that it owned.
     pub fn close(&self, limit_ms: u64) -> Result<()> {
-        if std::process::id() != self.owner {
+        if process::epoch() != self.owner {
             return Ok(()); // before the lock, which a thread of the parent may have held when it forked
         }
         let keeper = {
@@ -306,11 +306,11 @@ impl Client {
     }
 
     fn enter(&self) -> Result<MutexGuard<'_, State>> {
-        let here = std::process::id();
+        let here = process::epoch();
         if here != self.owner {
             return Err(Error::Forked {
-                owner: self.owner,
-                here,
+                owner: process::number(self.owner),
+                here: process::number(here),
             });
         }
         let state = self.lock();

@@ -16,6 +16,10 @@ pub enum Kind {
     Idle,
     /// Replaced for its age.
     Lifetime,
+    /// Done with what it does before it ends.
+    Farewell,
+    /// Another look whether the last processes of such a service have ended.
+    Linger,
     /// A template forks a spare; the handle is its number and its serial.
     Spare,
 }

@@ -40,7 +40,6 @@ use rustix::thread::set_name;
 
 use crate::channel::{self, Receiver};
 use crate::clock::now_ms;
-use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::sys::{Page, close_inherited, raise_open_files};
 use crate::wire::{Event, Report, Request};
@@ -51,6 +50,8 @@ use registry::Registry;
 
 /// How long the last processes may take to die before the keeper gives up on them.
 const END_MS: u64 = 5_000;
+/// Longest time between two looks at what is left of them.
+const END_LOOK_MS: u64 = 50;
 
 /// What a keeper is started with.
 #[derive(Debug)]
@@ -76,14 +77,14 @@ pub fn run(inherited: Inherited) -> Result<()> {
         .map_err(Error::system("prctl(PR_SET_CHILD_SUBREAPER)"))?;
     let mut keeper = Keeper::new(inherited)?;
     let served = keeper.serve();
-    keeper.end();
-    served
+    keeper.end(matches!(served, Ok(true)));
+    served.map(drop)
 }
 
 struct Keeper {
     poller: Poller,
     control: OwnedFd,
-    _client: OwnedFd,
+    client: OwnedFd,
     registry: Registry,
     outbox: VecDeque<(Event, Option<OwnedFd>)>,
     wants_write: bool,
@@ -101,7 +102,7 @@ impl Keeper {
         Ok(Self {
             poller,
             control,
-            _client: client,
+            client,
             registry,
             outbox,
             wants_write: false,
@@ -109,24 +110,24 @@ impl Keeper {
         })
     }
 
-    /// Handle events until the client is gone or asks for the end.
-    fn serve(&mut self) -> Result<()> {
+    /// Handle events until the client is gone or asks for the end; whether it has asked.
+    fn serve(&mut self) -> Result<bool> {
         loop {
             let now = now_ms();
             let wait = soonest(self.registry.wait_ms(now), self.registry.chores_ms(now));
             let tokens = self.poller.wait(wait)?;
             for token in tokens {
                 match token {
-                    Token::Client => return Ok(()),
+                    Token::Client => return Ok(false),
                     Token::Control => {
-                        if !self.take_requests()? {
-                            return Ok(());
+                        if let Some(asked) = self.take_requests()? {
+                            return Ok(asked);
                         }
                     }
                     other => self.registry.handle(&self.poller, other),
                 }
             }
-            self.registry.expire(now_ms());
+            self.registry.expire(&self.poller, now_ms());
             self.registry.tend_orphans(now_ms());
             self.registry.do_chores(now_ms());
             self.outbox.extend(self.registry.take_events());
@@ -134,20 +135,20 @@ impl Keeper {
         }
     }
 
-    /// False once the client has closed or asked for the end.
-    fn take_requests(&mut self) -> Result<bool> {
+    /// Once the client has closed or asked for the end: whether it has asked.
+    fn take_requests(&mut self) -> Result<Option<bool>> {
         while let Some(packet) = self.receiver.receive(&self.control, RecvFlags::DONTWAIT)? {
             if packet.bytes.is_empty() {
-                return Ok(false);
+                return Ok(Some(false));
             }
             match Request::decode(&packet.bytes)? {
-                Request::Shutdown => return Ok(false),
+                Request::Shutdown => return Ok(Some(true)),
                 request => self
                     .registry
                     .request(&self.poller, request, &packet.descriptors),
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
     /// Send what waits, as far as the client takes it.
@@ -181,17 +182,24 @@ impl Keeper {
         Ok(())
     }
 
-    /// Kill everything and wait for it.
-    fn end(&mut self) {
+    /// End everything and wait for it: in order where the client asked for that, and as long as it lives.
+    fn end(&mut self, orderly: bool) {
         let deadline = now_ms() + END_MS;
-        self.registry.end_all(Cause::Closed);
+        self.poller.remove(&self.control); // its end has been seen
+        self.registry.end_all(&self.poller, orderly);
         while now_ms() < deadline && self.registry.has_processes() {
-            let Ok(tokens) = self.poller.wait(Some(50)) else {
+            let next = self.registry.wait_ms(now_ms()).unwrap_or(END_LOOK_MS);
+            let Ok(tokens) = self.poller.wait(Some(next.min(END_LOOK_MS))) else {
                 break;
             };
             for token in tokens {
+                if token == Token::Client {
+                    self.poller.remove(&self.client);
+                    self.registry.end_all(&self.poller, false);
+                }
                 self.registry.handle(&self.poller, token);
             }
+            self.registry.expire(&self.poller, now_ms());
             self.registry.kill_orphans();
             self.registry.do_chores(now_ms()); // while the others die
         }

@@ -15,6 +15,9 @@ pub struct Output {
     pipe: OwnedFd,
     newest: VecDeque<u8>,
     total: u64,
+    /// The lease whose output comes now, by the generation of its word, and the bytes there were before it.
+    lease: u64,
+    before: u64,
     /// Followers are told once there is more than so many bytes in all.
     followed: Option<u64>,
     was_followed: bool,
@@ -34,6 +37,8 @@ impl Output {
                 pipe: read,
                 newest: VecDeque::new(),
                 total: 0,
+                lease: 0,
+                before: 0,
                 followed: None,
                 was_followed: false,
             },
@@ -62,6 +67,21 @@ impl Output {
             }
         }
         true
+    }
+
+    /// What comes from now on is of this lease.
+    pub fn begin(&mut self, lease: u64) {
+        if self.lease != lease {
+            self.lease = lease;
+            self.before = self.total;
+        }
+    }
+
+    /// The newest bytes of the lease that was begun last.
+    pub fn text_of_lease(&self) -> Vec<u8> {
+        let older = self.total - self.newest.len() as u64;
+        let skip = usize::try_from(self.before.saturating_sub(older)).unwrap_or(usize::MAX);
+        self.newest.iter().skip(skip).copied().collect()
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -118,6 +138,30 @@ mod tests {
         let text = output.text();
         assert_eq!(text.len(), OUTPUT_BYTES_MAX);
         assert!(text.ends_with(b"aend"));
+    }
+
+    #[test]
+    fn what_earlier_leases_wrote_is_told_apart() {
+        let (mut output, write) = Output::new().expect("a pipe");
+        output.begin(1);
+        rustix::io::write(&write, b"mine").expect("room in the pipe");
+        output.drain();
+        output.begin(1);
+        assert_eq!(output.text_of_lease(), b"mine");
+        output.begin(2);
+        assert_eq!(output.text_of_lease(), b"");
+        for _ in 0..2 {
+            rustix::io::write(&write, &[b'a'; OUTPUT_BYTES_MAX]).expect("room in the pipe");
+            output.drain();
+        }
+        assert_eq!(output.text_of_lease(), vec![b'a'; OUTPUT_BYTES_MAX]);
+        output.begin(3);
+        rustix::io::write(&write, b"yours").expect("room in the pipe");
+        output.drain();
+        assert_eq!(
+            (output.text_of_lease(), output.text().len()),
+            (b"yours".to_vec(), OUTPUT_BYTES_MAX)
+        );
     }
 
     #[test]

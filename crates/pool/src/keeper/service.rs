@@ -55,6 +55,10 @@ pub struct Service {
     pub private_bytes: u64,
     /// Why it is being ended, where that is our doing.
     pub ending: Option<Cause>,
+    /// Whether it has something to do before it ends.
+    pub farewell: bool,
+    /// Until when it may do that, once it was told to end; on our clock.
+    pub leaves_by: Option<u64>,
 }
 
 impl Service {
@@ -74,7 +78,10 @@ impl Service {
     }
 
     /// Take what it wrote, and tell its caller where that says that it is ready. False once every writer is gone.
-    pub fn take_output(&mut self) -> bool {
+    ///
+    /// It is put down to the `lease` that is out now: it comes within moments of being written.
+    pub fn take_output(&mut self, lease: u64) -> bool {
+        self.output.begin(lease);
         let mut told = None;
         let goes_on = self.output.drain_past(|bytes| {
             told = told.take().or(self.watch.feed(bytes));
@@ -108,8 +115,18 @@ impl Service {
         }
     }
 
-    /// Its death, given how its process ended.
-    pub fn death(&mut self, ended: Ended) -> Death {
+    /// Have it end by itself: its connection ends, and it has until then for what it does before.
+    pub fn leave(&mut self, cause: Cause, until: u64) {
+        self.ending.get_or_insert(cause);
+        self.leaves_by = Some(until);
+        if let Some(answers) = &self.answers {
+            let _ = shutdown(answers, Shutdown::Both);
+        }
+    }
+
+    /// Its death, given how its process ended in which lease.
+    pub fn death(&mut self, ended: Ended, lease: u64) -> Death {
+        self.output.begin(lease);
         self.output.drain();
         let pid = self
             .process
@@ -124,7 +141,7 @@ impl Service {
             code: ended.code,
             peak_bytes,
             limit_bytes,
-            text: self.output.text(),
+            text: self.output.text_of_lease(),
         }
     }
 

@@ -18,12 +18,14 @@ pub mod place;
 mod tell;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroI32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_wake::Queue;
+use forebay_wake::peer::Peer;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -34,7 +36,7 @@ use crate::channel::{self, Receiver};
 use crate::client::{Client, Policy, WATCH, Wake};
 use crate::clock::{now_ms, wait_of};
 use crate::error::{Error, Result};
-use crate::limit::{BORROWERS_MAX, SPIN_US, TURN_MESSAGES};
+use crate::limit::{ACCEPT_PAUSE_MS, BORROWERS_MAX, SPIN_US, TURN_MESSAGES};
 use crate::machine;
 use crate::wire::Handle;
 use crate::wire::shared::{Reply, Request, Ticket};
@@ -130,8 +132,8 @@ pub struct Lender {
     starts: Vec<(Program, Ticket, Handle)>,
     /// Templates that were described, to which keeper.
     described: Vec<(u64, u32)>,
-    /// Nobody new can be taken in (no descriptors) before somebody leaves.
-    deaf: bool,
+    /// Nobody new can be taken in (no descriptors) until then, or until somebody leaves.
+    deaf_until: Option<Instant>,
     /// A service may have ended while nobody held it.
     unsettled: bool,
 }
@@ -160,7 +162,7 @@ impl Lender {
             pending: Vec::new(),
             starts: Vec::new(),
             described: Vec::new(),
-            deaf: false,
+            deaf_until: None,
             unsettled: false,
         };
         lender.watch(&lender.place.socket, LISTENER)?;
@@ -192,6 +194,9 @@ impl Lender {
                 Ok(()) => {}
                 Err(Errno::INTR) => return Ok(Turn::Woken),
                 Err(errno) => return Err(Error::system("epoll_wait")(errno)),
+            }
+            if self.deaf_until.is_some_and(|until| Instant::now() >= until) {
+                self.hear_again();
             }
             let (mut woken, mut told) = (false, false);
             for event in &events {
@@ -265,7 +270,9 @@ impl Lender {
             .asked
             .values()
             .filter_map(|asked| asked.hurry_ms);
-        let limit = hurries.min().map(|at| wait_of(at.saturating_sub(now_ms())));
+        let hurry_ms = hurries.min().map(|at| at.saturating_sub(now_ms()));
+        let deaf = self.deaf_until.map(remaining_ms);
+        let limit = hurry_ms.into_iter().chain(deaf).min().map(wait_of);
         epoll::wait(&self.poller, spare_capacity(events), limit.as_ref()).map(drop)
     }
 
@@ -279,31 +286,43 @@ impl Lender {
     fn accept(&mut self) {
         loop {
             match self.place.accept() {
-                Ok(Some((socket, pid))) if self.lines.len() < BORROWERS_MAX => {
-                    let _ = self.welcome(socket, pid); // dropped, it is told by its end of file
+                Ok(Some((socket, peer))) if self.lines.len() < BORROWERS_MAX => {
+                    let _ = self.welcome(socket, peer); // dropped, it is told by its end of file
                 }
                 Ok(Some((socket, _))) => turn_away(&socket),
                 Ok(None) => return,
                 Err(_) => {
-                    // Out of descriptors: it would come back at once, until somebody leaves.
+                    // Out of descriptors: it would come back at once. They may be other processes' or services', so
+                    // that it is not only somebody's leaving that gives some back.
                     let _ = epoll::delete(&self.poller, &self.place.socket);
-                    self.deaf = true;
+                    self.pause();
                     return;
                 }
             }
         }
     }
 
-    /// Somebody left: there is room for somebody new.
+    fn pause(&mut self) {
+        self.deaf_until = Instant::now().checked_add(Duration::from_millis(ACCEPT_PAUSE_MS));
+    }
+
+    /// Somebody left, or the pause is over: there may be room for somebody new.
     fn hear_again(&mut self) {
-        if self.deaf && self.watch(&self.place.socket, LISTENER).is_ok() {
-            self.deaf = false;
+        if self.deaf_until.is_none() {
+            return;
+        }
+        match self.watch(&self.place.socket, LISTENER) {
+            Ok(()) => self.deaf_until = None,
+            Err(_) => self.pause(),
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd, pid: i32) -> Result<()> {
+    /// Take a program in. One whose process cannot be seen here, as from outside of a container, ends with its
+    /// connection alone.
+    fn welcome(&mut self, socket: OwnedFd, peer: Peer) -> Result<()> {
         let number = self.next_program;
         self.next_program += 1;
+        let pid = peer.pid.map_or(0, NonZeroI32::get);
         let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         if let Some(process) = &process {
             self.watch(process, ENDED + u64::from(number))?;
@@ -408,6 +427,11 @@ impl Lender {
             }
         }
     }
+}
+
+fn remaining_ms(until: Instant) -> u64 {
+    let left = until.saturating_duration_since(Instant::now());
+    u64::try_from(left.as_millis()).map_or(u64::MAX, |whole| whole + 1)
 }
 
 /// What the pool itself keeps to. A service that was idle for long is not asked whether it answers: only a program could

@@ -3,16 +3,17 @@
 //! A lock beside the socket says that somebody listens, and holds their process id. It ends with its holder, so a
 //! socket whose lock is free was left behind by a killed lender and is replaced.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, chmod, flock};
+use forebay_wake::peer::{Peer, peer_of};
+use forebay_wake::process;
+use rustix::fs::{FlockOperation, Mode, OFlags, chmod, flock};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     socket_with,
@@ -30,8 +31,14 @@ const PATH_BYTES_MAX: usize = 107;
 pub struct Place {
     pub socket: OwnedFd,
     path: PathBuf,
-    _lock: File,
+    /// The socket's file, to tell it from a successor's.
+    file: Identity,
+    owner: u64,
+    lock: File,
 }
+
+/// Device and inode of a file.
+type Identity = (u64, u64);
 
 impl Place {
     /// Listen at `path`, whose directory is made (0700) where it is missing.
@@ -45,24 +52,33 @@ impl Place {
         remove_stale(path)?;
         let socket = packet_socket(SocketFlags::NONBLOCK)?;
         bind(&socket, &address).map_err(Error::system("bind"))?;
+        let file = path.symlink_metadata().map_err(|source| Error::System {
+            what: "stat the socket of the shared pool",
+            source,
+        })?;
         let place = Self {
             socket,
             path: path.to_owned(),
-            _lock: lock,
+            file: identity(&file),
+            owner: process::epoch(),
+            lock,
         };
         chmod(path, Mode::RUSR | Mode::WUSR).map_err(Error::system("chmod"))?;
         listen(&place.socket, BACKLOG).map_err(Error::system("listen"))?;
         Ok(place)
     }
 
-    /// A program of this user that wants to connect, and its process id; others are turned away.
-    pub fn accept(&self) -> Result<Option<(OwnedFd, i32)>> {
+    /// A program of this user that wants to connect; others, and who left meanwhile, are turned away.
+    ///
+    /// # Errors
+    /// `System`, for example with EMFILE: pause accepting then.
+    pub fn accept(&self) -> Result<Option<(OwnedFd, Peer)>> {
         loop {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match accept_with(&self.socket, flags) {
                 Ok(socket) => {
-                    if let Some(pid) = own_peer(&socket)? {
-                        return Ok(Some((socket, pid)));
+                    if let Ok(Some(peer)) = own_peer(&socket) {
+                        return Ok(Some((socket, peer)));
                     }
                 }
                 Err(Errno::AGAIN) => return Ok(None),
@@ -75,8 +91,14 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-        let _ = std::fs::remove_file(lock_name(&self.path));
+        if process::epoch() != self.owner {
+            return; // a forked child's copy
+        }
+        // Where somebody removed them, they may be a successor's by now.
+        remove_own(&self.path, self.file);
+        if let Ok(held) = self.lock.metadata() {
+            remove_own(&lock_name(&self.path), identity(&held));
+        }
     }
 }
 
@@ -111,10 +133,10 @@ pub fn nobody(path: &Path) -> Error {
 }
 
 /// The process at the other end, where the kernel says that it is of this user.
-fn own_peer(socket: impl AsFd) -> Result<Option<i32>> {
-    let peer = socket_peercred(socket).map_err(Error::system("getsockopt(SO_PEERCRED)"))?;
-    let own = peer.uid == rustix::process::geteuid();
-    Ok(own.then(|| peer.pid.as_raw_nonzero().get()))
+fn own_peer(socket: impl AsFd) -> Result<Option<Peer>> {
+    let peer = peer_of(socket).map_err(Error::system("getsockopt(SO_PEERCRED)"))?;
+    let own = peer.uid == rustix::process::geteuid().as_raw();
+    Ok(own.then_some(peer))
 }
 
 fn address(path: &Path) -> Result<SocketAddrUnix> {
@@ -181,6 +203,7 @@ fn lock(path: &Path) -> Result<File> {
             .read(true)
             .write(true)
             .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(&name)
             .map_err(failed("open the lock of the shared pool"))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -189,14 +212,28 @@ fn lock(path: &Path) -> Result<File> {
             Err(errno) => return Err(Error::system("flock")(errno)),
         }
         let held = file.metadata().map_err(failed("stat"))?;
-        let named = name.metadata();
-        if named.is_ok_and(|named| (named.ino(), named.dev()) == (held.ino(), held.dev())) {
+        let named = name.symlink_metadata();
+        if named.is_ok_and(|named| identity(&named) == identity(&held)) {
             let pid = std::process::id();
             file.set_len(0).map_err(failed("truncate"))?;
             file.rewind().map_err(failed("rewind"))?;
             writeln!(file, "{pid}").map_err(failed("write the lock of the shared pool"))?;
             return Ok(file);
         }
+    }
+}
+
+fn identity(file: &Metadata) -> Identity {
+    (file.dev(), file.ino())
+}
+
+/// Remove a file, unless the name stands for another one.
+fn remove_own(path: &Path, file: Identity) {
+    if path
+        .symlink_metadata()
+        .is_ok_and(|named| identity(&named) == file)
+    {
+        let _ = std::fs::remove_file(path);
     }
 }
 

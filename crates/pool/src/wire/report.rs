@@ -17,6 +17,8 @@ pub enum Report {
     NotForked { handle: Handle, errno: i32 },
     /// A spare was forked; 0: it could not be.
     Spared { pid: i32 },
+    /// A service has something to do before it ends.
+    Farewell,
 }
 
 impl Report {
@@ -29,6 +31,7 @@ impl Report {
             Self::Forked { handle, pid } => writer.u8(3).handle(*handle).i32(*pid),
             Self::NotForked { handle, errno } => writer.u8(4).handle(*handle).i32(*errno),
             Self::Spared { pid } => writer.u8(5).i32(*pid),
+            Self::Farewell => writer.u8(6),
         }
         .0
     }
@@ -50,6 +53,7 @@ impl Report {
                 errno: reader.i32()?,
             },
             5 => Self::Spared { pid: reader.i32()? },
+            6 => Self::Farewell,
             _ => return Err(UNKNOWN),
         };
         reader.end(report)

@@ -191,6 +191,7 @@ pub(crate) fn each_report() -> Vec<Report> {
         Report::Unfit { reason },
         Report::Forked { handle, pid: -1 },
         Report::Spared { pid: 4711 },
+        Report::Farewell,
         Report::NotForked { handle, errno: 11 },
     ]
 }

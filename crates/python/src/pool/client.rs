@@ -268,12 +268,11 @@ impl PyPool {
         self.0.abandon(handle.0, answered).map_err(error::pool)
     }
 
-    #[pyo3(signature = (handle, contaminated=false))]
-    fn discard(&self, handle: &PyHandle, contaminated: bool) -> PyResult<()> {
-        let cause = if contaminated {
-            Cause::Contaminated
-        } else {
-            Cause::Discarded
+    #[pyo3(signature = (handle, cause="discarded"))]
+    fn discard(&self, handle: &PyHandle, cause: &str) -> PyResult<()> {
+        let cause = match cause {
+            "returned" => Cause::Returned,
+            name => Cause::from_name(name).unwrap_or(Cause::Discarded),
         };
         self.0.discard(handle.0, cause).map_err(error::pool)
     }

@@ -65,6 +65,11 @@ impl Nursery {
         self.core().refuse().map_err(error::pool)
     }
 
+    /// In a service: say that it has something to do before it ends.
+    fn wants_farewell(&self) -> PyResult<()> {
+        self.core().wants_farewell().map_err(error::pool)
+    }
+
     /// In a service: wait without the GIL until the keeper has let go of it.
     fn await_end(&self, py: Python<'_>) -> PyResult<()> {
         loop {

@@ -231,18 +231,25 @@ impl Connection {
         lend::start(py, &self.core, call, Taker::Thread).map_err(|e| transport_error(py, &e, None))
     }
 
-    /// Wait for the outcome of a call that was begun; past the timeout the call goes on.
+    /// Wait for the outcome of a call that was begun; past the timeout the call goes on. With `kept` it is put there too.
+    #[pyo3(signature = (id, codec, timeout, kept = None))]
     fn settle<'py>(
         &self,
         py: Python<'py>,
         id: u64,
         codec: u8,
         timeout: Option<f64>,
+        kept: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
         let outcome = retry(py, || self.core.wait_patiently(id, deadline))
             .map_err(|stop| raise(py, stop, timeout))?;
-        outcome_to_python(py, &self.core, to_codec(codec), outcome, timeout)?.into_result()
+        let outcome = outcome_to_python(py, &self.core, to_codec(codec), outcome, timeout)?;
+        let outcome = outcome.into_result()?;
+        if let Some(kept) = kept {
+            kept.set_item(id, &outcome)?;
+        }
+        Ok(outcome)
     }
 
     /// Have the outcome of a call that was begun come from `receive` (true) or `settle` (false).

@@ -62,6 +62,12 @@ impl Listener {
     }
 }
 
+/// In a forked child: let go of every listening socket, and its lock, that the parent has in Rust.
+#[pyfunction]
+pub fn stop_listening() {
+    forebay_transport::listed::let_go();
+}
+
 /// Connect to a Unix socket; returns a descriptor, which is the caller's to close.
 ///
 /// While its queue is full it waits, at most `timeout` seconds; 0 does not wait at all.

@@ -28,7 +28,7 @@ static HELD: PerProcess<Mutex<HashMap<usize, Weak<Hold>>>> = PerProcess::empty()
 #[derive(Debug)]
 pub struct Returns {
     board: Board,
-    owner: u32,
+    owner: u64,
     /// Where segments lay of which pages may have been written here.
     unrestored: Mutex<Vec<Arc<Hold>>>,
     /// Segments that are still to be copied, since one was written.
@@ -101,7 +101,7 @@ pub struct Held {
     returns: Arc<Returns>,
     place: usize,
     generation: u64,
-    owner: u32,
+    owner: u64,
 }
 
 impl Held {

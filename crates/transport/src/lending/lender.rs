@@ -27,7 +27,7 @@ pub struct Lender {
 #[derive(Debug)]
 struct Leaver {
     depot: Arc<Depot>,
-    owner: u32,
+    owner: u64,
 }
 
 impl Lender {

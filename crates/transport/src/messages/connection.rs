@@ -6,11 +6,12 @@ mod raw;
 mod waiting;
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_memory::Lease;
+use forebay_wake::process::number;
 
 use crate::admission::Admission;
 use crate::error::{Cause, Delivered, Error, Fault, Result};
@@ -123,7 +124,7 @@ pub struct Messages {
     state: Mutex<State<Wire>>,
     peer: String,
     allocator: Option<Allocator>,
-    owner: AtomicU32,
+    owner: AtomicU64,
     /// A thread waits for messages.
     taken: AtomicBool,
     /// Threads that sleep on what only one may sleep on.
@@ -160,7 +161,7 @@ impl Messages {
             state: Mutex::new(state),
             peer,
             allocator,
-            owner: AtomicU32::new(process::current()),
+            owner: AtomicU64::new(process::current()),
             taken: AtomicBool::new(false),
             queue: Queue::default(),
             stall: Mutex::new(None),
@@ -173,7 +174,7 @@ impl Messages {
             state: Mutex::new(state.map_stream(Wire::Socket)),
             peer,
             allocator: None,
-            owner: AtomicU32::new(process::current()),
+            owner: AtomicU64::new(process::current()),
             taken: AtomicBool::new(false),
             queue: Queue::default(),
             stall: Mutex::new(None),
@@ -486,8 +487,8 @@ impl Messages {
         if here != owner {
             return Err(Error::Forked {
                 peer: self.peer.clone(),
-                owner,
-                here,
+                owner: number(owner),
+                here: number(here),
             });
         }
         Ok(self.lock_any())

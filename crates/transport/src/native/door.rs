@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
 use crate::error::Error;
+use crate::listed::Listed;
 use crate::native::dial::tune;
 use crate::owner::Owners;
 use crate::unix;
@@ -33,13 +34,21 @@ pub enum Arrival {
 
 /// The listening sockets, with a descriptor in reserve.
 pub struct Door {
+    _listed: Vec<Listed>,
     listening: Listening,
     spare: Option<OwnedFd>,
 }
 
 impl Door {
     pub fn new(listening: Listening) -> Self {
+        let listed = match &listening {
+            Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => {
+                sockets.iter().map(Listed::new).collect()
+            }
+            Listening::Unix(_) => Vec::new(), // lists itself
+        };
         let mut door = Self {
+            _listed: listed,
             listening,
             spare: None,
         };

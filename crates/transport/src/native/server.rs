@@ -1,7 +1,7 @@
 //! A native listener from outside: start, count, close.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -116,7 +116,7 @@ pub(crate) struct Common {
 pub struct Server {
     common: Arc<Common>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    owner: AtomicU32,
+    owner: AtomicU64,
 }
 
 impl Server {
@@ -153,7 +153,7 @@ impl Server {
         Ok(Self {
             common,
             thread: Mutex::new(Some(thread)),
-            owner: AtomicU32::new(process::current()),
+            owner: AtomicU64::new(process::current()),
         })
     }
 

@@ -84,7 +84,7 @@ impl Set {
 #[derive(Debug)]
 pub struct Selector<T> {
     set: Set,
-    process: u32,
+    process: u64,
     table: Table<T>,
 }
 

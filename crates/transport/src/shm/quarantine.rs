@@ -10,23 +10,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::shm::ledger::Ticket;
 use crate::shm::theirs::Theirs;
-use crate::sys::process;
+use crate::sys::per_process::PerProcess;
 
-static WARDS: Mutex<Vec<Ward>> = Mutex::new(Vec::new());
+/// A child has none: what it has a copy of is its parent's, whose threads may have held the lock at the fork.
+static WARDS: PerProcess<Mutex<Vec<Ward>>> = PerProcess::empty();
 
 /// What one peer was lent.
 struct Ward {
     peer: Theirs,
     loans: Vec<(Ticket, Lease)>,
-    owner: u32,
 }
 
 impl Ward {
     /// Keep what is still lent; whether anything is.
     fn keeps(&mut self) -> bool {
-        if self.owner != process::current() {
-            return true; // a copy in a forked child, which has no say in it
-        }
         let peer = &self.peer;
         self.loans
             .retain(|(ticket, _)| peer.returned(ticket.place) != ticket.generation);
@@ -36,8 +33,7 @@ impl Ward {
 
 /// Keep loans until their reader is done with them.
 pub fn admit(peer: Theirs, loans: Vec<(Ticket, Lease)>) {
-    let owner = process::current();
-    let mut ward = Ward { peer, loans, owner };
+    let mut ward = Ward { peer, loans };
     if ward.keeps() {
         lock().push(ward);
     }
@@ -53,7 +49,7 @@ pub fn sweep() -> bool {
 }
 
 fn lock() -> std::sync::MutexGuard<'static, Vec<Ward>> {
-    WARDS.lock().unwrap_or_else(PoisonError::into_inner)
+    WARDS.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn has_ended(peer: &Theirs) -> bool {

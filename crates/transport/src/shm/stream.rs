@@ -57,7 +57,7 @@ pub struct SharedStream {
     peer_for_room: Waker,
     /// The lifeline has ended.
     ended: bool,
-    owner: u32,
+    owner: u64,
 }
 
 impl SharedStream {

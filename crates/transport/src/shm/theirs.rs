@@ -35,7 +35,7 @@ struct Held {
     own: Arc<Control>,
     place: usize,
     generation: u64,
-    owner: u32,
+    owner: u64,
 }
 
 impl Drop for Held {
@@ -59,7 +59,9 @@ impl Theirs {
         let Ok([memory, bell, process]) = <[OwnedFd; 3]>::try_from(descriptors) else {
             return Err(Violation::Descriptors);
         };
-        // Ringing must never wait, whatever came for a bell.
+        // Ringing must never wait, whatever came for a bell. The flag is of the open file, which the peer shares: it could
+        // take it back later and fill the counter, and the next ring would wait. It is a process of the same user, which
+        // could stop this one by a signal as well; looking before each ring would cost every wake-up a system call.
         if !fcntl_getfl(&bell).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)) {
             return Err(Violation::Descriptors);
         }

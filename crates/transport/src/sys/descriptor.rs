@@ -1,10 +1,10 @@
 //! Descriptors that a table keeps as numbers, and those that come with bytes.
 
 use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use rustix::io::Errno;
+use rustix::io::{DupFlags, Errno, dup3};
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
 
 /// The descriptor of this number, for one system call; `None` for a negative number.
@@ -15,6 +15,13 @@ pub fn borrow<'a>(number: RawFd) -> Option<BorrowedFd<'a>> {
     // SAFETY: not negative. Its owner may have closed it meanwhile: then the kernel says so, or
     // adds what took its number to an epoll set, whose events meet a generation that is over.
     Some(unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// Have an open number stand for another descriptor; what it stood for is closed. Its owner goes on to own the number.
+pub fn replace(number: RawFd, with: impl AsFd) {
+    // SAFETY: a number of this process, which its owner keeps: it is not closed here, as it is never dropped.
+    let mut replaced = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+    let _ = dup3(with, &mut replaced, DupFlags::CLOEXEC); // refused, it stays as it is
 }
 
 /// Receive what is there, with its descriptors, which are closed on exec; whether some of these were lost.

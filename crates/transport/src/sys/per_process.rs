@@ -11,7 +11,7 @@ use crate::sys::process;
 pub struct PerProcess<T>(AtomicPtr<Owned<T>>);
 
 struct Owned<T> {
-    owner: u32,
+    owner: u64,
     value: T,
 }
 

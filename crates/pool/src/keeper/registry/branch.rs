@@ -122,6 +122,11 @@ impl Registry {
                     self.copied(poller, slot, handle);
                     self.not_copied(handle, &not_forked("the service", errno));
                 }
+                Report::Farewell => {
+                    if let Some(service) = self.services.get_mut(&slot) {
+                        service.farewell = true;
+                    }
+                }
                 Report::Ready | Report::Unfit { .. } | Report::Spared { .. } => {} // a template's words
             }
         }

@@ -37,7 +37,7 @@ impl Registry {
                 }
             };
             match report_of(&packet.bytes) {
-                Report::Ready => {}
+                Report::Ready | Report::Farewell => {} // the latter is a service's word
                 Report::Unfit { reason } => running.unfit = Some(reason),
                 Report::Forked { handle, pid } => {
                     running.pending.remove(&handle);
@@ -114,21 +114,22 @@ impl Registry {
     }
 
     pub(super) fn service_ended(&mut self, poller: &Poller, slot: u32, serial: u32) {
-        let Some(service) = self
-            .services
-            .get_mut(&slot)
-            .filter(|service| service.serial == serial)
-        else {
+        let service = self.services.get(&slot);
+        if service.is_none_or(|service| service.serial != serial) || self.lingers(poller, slot) {
+            return;
+        }
+        let Some(service) = self.services.get_mut(&slot) else {
             return;
         };
         let Some(status) = service.process.as_ref().and_then(Process::reap) else {
             return;
         };
         self.forget_copies(poller, slot, serial);
+        let lease = self.lease_of(slot);
         let Some(service) = self.services.get_mut(&slot) else {
             return;
         };
-        let death = service.death(status);
+        let death = service.death(status, lease);
         let last_words = service
             .output
             .last_news()
@@ -148,7 +149,7 @@ impl Registry {
     }
 
     /// End what is past its deadline.
-    pub fn expire(&mut self, now: u64) {
+    pub fn expire(&mut self, poller: &Poller, now: u64) {
         while let Some((kind, handle)) = self.deadlines.pop_due(now) {
             let ended = match kind {
                 deadline::Kind::Start => self.expire_owed(handle, State::Starting),
@@ -159,15 +160,22 @@ impl Registry {
                     self.fork_spare(handle);
                     None
                 }
+                deadline::Kind::Farewell => {
+                    self.end_farewell(handle);
+                    None
+                }
+                deadline::Kind::Linger => {
+                    self.look_again(poller, handle);
+                    None
+                }
             };
             let Some(cause) = ended else {
                 continue;
             };
-            if let Some(service) = self.services.get_mut(&handle.slot) {
-                service.end(cause);
-                if service.process.is_none() {
-                    self.end_template_of(handle);
-                }
+            self.dismiss(poller, handle.slot, cause);
+            let service = self.services.get(&handle.slot);
+            if service.is_some_and(|service| service.process.is_none()) {
+                self.end_template_of(handle);
             }
         }
     }
@@ -236,7 +244,7 @@ impl Registry {
     }
 
     /// The service that a handle was given for when it was started, not a later one in its slot.
-    fn service_since(&self, handle: Handle) -> Option<&Service> {
+    pub(super) fn service_since(&self, handle: Handle) -> Option<&Service> {
         let service = self.services.get(&handle.slot)?;
         (service.handle == handle).then_some(service)
     }
@@ -271,10 +279,16 @@ impl Registry {
         }
     }
 
-    /// End everything.
-    pub fn end_all(&mut self, cause: Cause) {
-        for service in self.services.values_mut() {
-            service.end(cause);
+    /// End everything; what has something to do before may do it, unless nobody is there who closed the pool.
+    pub fn end_all(&mut self, poller: &Poller, orderly: bool) {
+        let slots: Vec<u32> = self.services.keys().copied().collect();
+        for slot in slots {
+            if orderly {
+                self.dismiss(poller, slot, Cause::Closed);
+            } else if let Some(service) = self.services.get_mut(&slot) {
+                service.leaves_by = None;
+                service.end(Cause::Closed);
+            }
         }
         // What has no process yet will not get one: its template goes too.
         self.services.retain(|_, service| service.process.is_some());

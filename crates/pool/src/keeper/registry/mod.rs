@@ -4,6 +4,7 @@ mod branch;
 mod chores;
 mod confine;
 mod end;
+mod farewell;
 mod follow;
 mod orphans;
 mod spare;
@@ -25,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::limit::{ORPHAN_SCAN_MS, TEMPLATES_MAX};
 use crate::sys::Page;
 use crate::wire::{Event, Handle, Request};
+use crate::word::Stamp;
 use chores::Chores;
 
 type Events = Vec<(Event, Option<OwnedFd>)>;
@@ -141,16 +143,15 @@ impl Registry {
                     .push(now_ms() + deadline_ms, deadline::Kind::Reset, handle);
             }
             Request::Kill { handle, cause } => {
-                if let Some(service) = self.services.get_mut(&handle.slot) {
-                    service.end(cause);
-                }
+                self.dismiss(poller, handle.slot, cause);
             }
             Request::Output { handle } => {
+                let lease = self.lease_of(handle.slot);
                 let text = self
                     .services
                     .get_mut(&handle.slot)
                     .map_or_else(Vec::new, |service| {
-                        service.take_output();
+                        service.take_output(lease);
                         service.output.text()
                     });
                 self.events.push((Event::Output { handle, text }, None));
@@ -161,6 +162,11 @@ impl Registry {
             Request::Follow { handle, beyond } => self.follow(handle, beyond),
             Request::Shutdown => {} // the keeper's own affair
         }
+    }
+
+    /// The generation of a slot's lease, or of its next one.
+    pub(super) fn lease_of(&self, slot: u32) -> u64 {
+        Stamp::load(&self.page.cell(slot).word).generation
     }
 
     fn tell_failure(&mut self, handle: Handle, done: Result<()>) {
@@ -209,12 +215,13 @@ impl Registry {
             Token::Branched(slot, serial) => self.take_copies(poller, slot, serial),
             Token::Exit(slot, serial) => self.service_ended(poller, slot, serial),
             Token::Output(slot, serial) => {
+                let lease = self.lease_of(slot);
                 let service = self
                     .services
                     .get_mut(&slot)
                     .filter(|service| service.serial == serial);
                 if let Some(service) = service
-                    && !service.take_output()
+                    && !service.take_output(lease)
                 {
                     poller.remove(&service.output);
                 }

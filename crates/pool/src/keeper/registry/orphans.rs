@@ -19,10 +19,12 @@ impl Registry {
         }
     }
 
-    /// End and reap them.
+    /// End and reap them, but for those of a service that is given time for its end.
     pub fn kill_orphans(&self) {
         self.each_orphan(|pid| {
-            let _ = kill_process(pid, Signal::KILL); // gone already is as good
+            if !self.is_leaving(pid) {
+                let _ = kill_process(pid, Signal::KILL); // gone already is as good
+            }
         });
     }
 

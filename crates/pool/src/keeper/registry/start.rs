@@ -210,6 +210,8 @@ impl Registry {
             measured: None,
             private_bytes: 0,
             ending: None,
+            farewell: false,
+            leaves_by: None,
         };
         self.services.insert(handle.slot, service);
         if deadlines.start_ms > 0 {

@@ -13,7 +13,7 @@ static EPOCHS: AtomicU64 = AtomicU64::new(0);
 /// A number that differs between a process and everything it was forked from, to tell whose something is.
 ///
 /// Whoever makes what a forked child must not touch keeps the number, and compares it before each use.
-/// Cost: two loads, no system call; where the kernel has no page to wipe, it is the process id by a system call.
+/// [`number`] is for messages about it. Cost: two loads, no system call; where the kernel has no page to wipe, it is the process id by a system call.
 pub fn epoch() -> u64 {
     let Some(mark) = sys::wiped_on_fork() else {
         return u64::from(id()); // no memory for a page: the slower answer
@@ -22,15 +22,22 @@ pub fn epoch() -> u64 {
     if seen != 0 {
         return seen;
     }
-    let next = EPOCHS.fetch_add(1, Ordering::Relaxed) + 1;
+    let depth = EPOCHS.fetch_add(1, Ordering::Relaxed) + 1;
+    let next = depth << u32::BITS | u64::from(id());
     match mark.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => next,
         Err(seen) => seen, // another thread was first
     }
 }
 
+/// The process id that an epoch was given out in, for messages: in a PID namespace, a child may have its parent's.
+#[expect(clippy::cast_possible_truncation, reason = "the id is the lower half")]
+pub fn number(epoch: u64) -> u32 {
+    epoch as u32
+}
+
 /// The process id, for messages.
-pub(crate) fn id() -> u32 {
+pub fn id() -> u32 {
     rustix::process::getpid()
         .as_raw_nonzero()
         .get()
@@ -43,5 +50,6 @@ mod tests {
     fn the_epoch_stays_the_same_within_a_process() {
         assert_ne!(super::epoch(), 0);
         assert_eq!(super::epoch(), super::epoch());
+        assert_eq!(super::number(super::epoch()), std::process::id());
     }
 }

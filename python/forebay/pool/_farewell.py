@@ -1,0 +1,76 @@
+"""What a service does before it ends in order: its method `close`, and its exit handlers."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay import _core
+    from forebay.pool._worker import Target
+
+_callbacks: Callable[[], int] = getattr(atexit, "_ncallbacks", lambda: sys.maxsize)
+"""How many exit handlers there are; many, where this interpreter does not tell."""
+
+_at_first = _callbacks()
+"""Those that were there before the application was imported: that of `logging`."""
+
+
+class Farewell:
+    """Tells the keeper, once, that this service has something to do before it ends; and does it.
+
+    A service about which nothing was told is killed when it is to end, at no cost for anybody.
+    """
+
+    __slots__ = ("_nursery", "_seen", "_target", "wanted")
+
+    def __init__(self, nursery: _core.Nursery, target: Target) -> None:
+        self._nursery = nursery
+        self._target = target
+        self._seen = -1
+        self.wanted = False
+
+    def look(self) -> None:
+        """After each call: whether there is something to do now. Cost: 0.1 us."""
+        if _callbacks() != self._seen:
+            self._seen = _callbacks()
+            if not self.wanted and self._has_work():
+                self.wanted = True
+                self._nursery.wants_farewell()
+
+    def run(self) -> None:
+        """Do it; what raises is written to stderr, and the rest is done."""
+        service, self._target._service = self._target._service, None
+        if _has_close(service):
+            _attempt(service.close)
+        del service
+        gc.collect()  # for `__del__` of what only the service had
+        _attempt(atexit._run_exitfuncs)
+        for stream in (sys.stdout, sys.stderr):
+            _attempt(stream.flush)
+
+    def _has_work(self) -> bool:
+        # The pool module's own handler ends the pools of this process, which end with it anyway.
+        ours = _at_first + ("forebay.pool._pool" in sys.modules)
+        service = self._target._service
+        return _callbacks() > ours or _has_close(service) or hasattr(type(service), "__del__")
+
+
+def _has_close(service: Any) -> bool:
+    """Whether a service has a `close` that is meant for its end; what a factory makes has none."""
+    module = sys.modules.get("forebay.pool._service")
+    own = module is not None and isinstance(service, module.Service)
+    return own and callable(getattr(service, "close", None))
+
+
+def _attempt(work: Callable[[], Any]) -> None:
+    try:
+        work()
+    except Exception:
+        import traceback
+
+        os.write(2, f"at the end of this service:\n{traceback.format_exc()}".encode())
