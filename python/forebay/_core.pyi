@@ -507,10 +507,7 @@ _Call = tuple[int, int, Any, list[Frame] | None, float | None, bool, bool]
 
 @final
 class ItemReader:
-    """The calling end of one stream; made by asking for it.
-
-    One thread or task at a time reads it.
-    """
+    """The calling end of one stream, made by asking for it; one thread or task reads it."""
 
     def __new__(
         cls,
@@ -562,10 +559,7 @@ class ItemWriter:
         """What it may do."""
 
 def sweep_lent() -> None:
-    """Take back what peers have given back since their connections ended.
-
-    Whoever opens or closes a connection does so too.
-    """
+    """Take back what peers gave back after their connections ended, as opening one does too."""
 
 @final
 class Connection:
