@@ -58,6 +58,7 @@ __all__ = [
     "Window",
     "begin_all",
     "connect_unix",
+    "cron_fault",
     "gather_all",
     "limit_process",
     "process_has_room",
@@ -249,10 +250,9 @@ def cron_fault(pattern: str) -> str | None: ...
 
 @final
 class StoreReader:
-    """The store's database, read-only. Any thread; one query at a time, without the GIL.
+    """The store's database, read-only; no database: BrokenError. Any thread, one query at a time.
 
-    In the server's process this is the way to read it, not `sqlite3`: two copies of SQLite in one
-    process undo each other's locks. Raises BrokenError where there is no database.
+    Not `sqlite3` in the server's process: two copies of SQLite undo each other's locks there.
     """
 
     def __new__(cls, directory: str) -> StoreReader: ...

@@ -363,10 +363,10 @@ def test_times_are_taken_as_text_as_limits_take_them(pool: forebay.ServicePool) 
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"max_size": "4"}, "max_size is '4'; give a whole number"),
-        ({"max_uses": 1.5}, "max_uses is 1.5; give a whole number"),
-        ({"idle_timeout": "soon"}, "idle_timeout is 'soon'; give seconds"),
-        ({"start_timeout": []}, r"start_timeout is \[\]; give seconds"),
+        ({"max_size": "four"}, r"pool\.max_size, .*'four'"),
+        ({"max_uses": 1.5}, r"pool\.max_uses, .*1\.5 is no whole number"),
+        ({"idle_timeout": "soon"}, r"pool\.idle_timeout, .*'soon'"),
+        ({"start_timeout": []}, r"pool\.start_timeout, .*\[\]"),
     ],
 )
 def test_a_setting_of_another_type_is_named(settings: dict[str, Any], named: str) -> None:
