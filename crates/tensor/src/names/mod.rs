@@ -132,6 +132,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "60,000 names, which take miri many minutes")]
     fn of_very_many_names_those_around_are_looked_at() {
         let name = |number: u32| format!("table/{number:05}");
         let names: BTreeMap<_, u32> = (0..60_000).map(|number| (name(number), number)).collect();
