@@ -57,6 +57,11 @@ fn continued(mut sum: u32, bytes: &[u8]) -> u32 {
     sum
 }
 
+/// The CRC-32C of one record, its number summed behind its bytes.
+pub fn record_checksum(record: &[u8], number: &[u8; 8]) -> u32 {
+    !continued(continued(!0, record), number)
+}
+
 /// The CRC-32C of each record, where one begins every `stride_bytes`. What follows the last whole record is left out.
 ///
 /// With `numbers`, a record's number is summed behind its bytes, so a record in the wrong place has a wrong sum.

@@ -31,7 +31,7 @@ mod threads;
 mod waiter;
 
 pub use batch::{Batch, Files, Operations};
-pub use checksum::{crc32c, record_checksums};
+pub use checksum::{crc32c, record_checksum, record_checksums};
 pub use completion::{Completions, Finished, GivingUp, Patient};
 pub use config::{Choice, Config};
 pub use error::Error;

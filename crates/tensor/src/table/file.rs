@@ -15,9 +15,10 @@ pub struct FileRows {
     pub offset: u64,
     /// From the beginning of a row to that of the next.
     pub stride_bytes: u64,
-    /// What messages call the first row: its number in the file.
+    /// The first row's number in the file, which messages name and checksums cover.
     pub first: u64,
-    /// Each row is followed by its CRC-32C, little endian, which is compared when it was read.
+    /// Each row is followed by the CRC-32C of its bytes and its number, which is compared when it was read; both are
+    /// little endian, as `RecordFile` writes them.
     pub checksums: bool,
 }
 

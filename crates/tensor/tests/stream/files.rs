@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay_blockio::{BlockFile, Mode, crc32c};
+use forebay_blockio::{BlockFile, Mode, record_checksum};
 use forebay_tensor::stream::{Error, Options, Work};
 use forebay_tensor::{Class, Description, FileRows, Number, Operation, Rows, Words};
 
@@ -41,11 +41,11 @@ impl Table {
             .map(|at| (at * 31 + at / 251).to_le_bytes()[0])
             .collect();
         let mut bytes = vec![0xaa; size(HEAD)];
-        for row in content.chunks_exact(size(row_bytes)) {
+        for (row, number) in content.chunks_exact(size(row_bytes)).zip(0u64..) {
             let begin = bytes.len();
             bytes.extend_from_slice(row);
             if checksums {
-                bytes.extend_from_slice(&crc32c(row).to_le_bytes());
+                bytes.extend_from_slice(&record_checksum(row, &number.to_le_bytes()).to_le_bytes());
             }
             bytes.resize(begin + size(stride_bytes), 0xbb);
         }

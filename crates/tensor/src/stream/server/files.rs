@@ -10,7 +10,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use forebay_blockio::{BlockFile, BlockQueue, Config, Finished, Keeper, Kind, Operation, Port};
+use forebay_blockio::{
+    BlockFile, BlockQueue, Config, Finished, Keeper, Kind, Operation, Port, record_checksum,
+};
 use forebay_memory::{Config as RegionConfig, Lease, Region};
 use rustix::io::Errno;
 
@@ -349,11 +351,12 @@ impl Flight {
     /// The first row whose checksum is another.
     fn wrong_row(&self, block: &Lease) -> Option<u64> {
         let (row_bytes, stride) = self.room.filed.sizes();
-        let is_right = |at: usize| {
+        let is_right = |at: usize, row: u64| {
+            let number = (self.room.filed.rows.first + row).to_le_bytes();
             let whole = (at * stride, row_bytes + CHECKSUM_BYTES);
             self.part.with_bytes(block, whole, |bytes| {
                 let (row, sum) = bytes.split_at(row_bytes);
-                forebay_blockio::crc32c(row).to_le_bytes() == sum
+                record_checksum(row, &number).to_le_bytes() == sum
             })
         };
         let rows = self
@@ -361,7 +364,7 @@ impl Flight {
             .iter()
             .flat_map(|run| run.first..run.first + run.rows);
         rows.enumerate()
-            .find_map(|(at, row)| (!is_right(at)).then_some(row))
+            .find_map(|(at, row)| (!is_right(at, row)).then_some(row))
     }
 }
 
