@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from forebay.executor import _parts
 from forebay.executor._codec import decode, encode
-from tests.rpc.mutation import Input, drive
+from tests.mutation import Input, drive
 
 
 @dataclasses.dataclass

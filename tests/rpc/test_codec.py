@@ -15,9 +15,9 @@ from forebay import rpc
 from forebay.errors import RemoteError
 from forebay.rpc import Channel
 from forebay.rpc._codec import MSGPACK
+from tests.mutation import drive
 
 from .conftest import ROOT
-from .mutation import drive
 from .network_server import TOKEN
 
 ARRAY, ARRAY_SEGMENT, BYTES_SEGMENT = 1, 2, 3
