@@ -52,7 +52,9 @@ _CONFIGS: Final[dict[str, Any]] = {
     "tensor": TensorConfig,
 }
 
-_OTHER_VARIABLES: Final = frozenset({"FOREBAY_CONFIG", "FOREBAY_POOL_PATH", "FOREBAY_POOL_CGROUP"})
+_OTHER_VARIABLES: Final = frozenset(
+    {"FOREBAY_CONFIG", "FOREBAY_POOL_PATH", "FOREBAY_POOL_CGROUP", "FOREBAY_TESTING_MARK"}
+)
 """Variables that are no setting."""
 
 

@@ -45,7 +45,7 @@ def application_of(service: type, *, by_value: bool) -> Application:
     if "<lambda>" in service.__qualname__:
         raise ConfigError(
             "a lambda has no name by which another process could find it; "
-            "write a function at the top level of a module"
+            "write a function at the top level of a module, or acquire with by_value=True"
         )
     if "<locals>" in service.__qualname__:
         raise ConfigError(

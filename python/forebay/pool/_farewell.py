@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 _callbacks: Callable[[], int] = getattr(atexit, "_ncallbacks", lambda: sys.maxsize)
 """How many exit handlers there are; many, where this interpreter does not tell."""
 
-_at_first = _callbacks()
-"""Those that were there before the application was imported: that of `logging`."""
-
 
 class Farewell:
     """Tells the keeper, once, that this service has something to do before it ends; and does it.
 
     A service about which nothing was told is killed when it is to end, at no cost for anybody.
+    Handlers that the application registered when it was imported, in the template, are no reason
+    to end in order: they belong to the program, and forks of multiprocessing run none of them.
     """
 
-    __slots__ = ("_nursery", "_seen", "_target", "wanted")
+    __slots__ = ("_imported", "_nursery", "_seen", "_target", "wanted")
 
     def __init__(self, nursery: _core.Nursery, target: Target) -> None:
         self._nursery = nursery
         self._target = target
+        self._imported = _callbacks() - _of_pool()
         self._seen = -1
         self.wanted = False
 
@@ -54,10 +54,14 @@ class Farewell:
             _attempt(stream.flush)
 
     def _has_work(self) -> bool:
-        # The pool module's own handler ends the pools of this process, which end with it anyway.
-        ours = _at_first + ("forebay.pool._pool" in sys.modules)
         service = self._target._service
-        return _callbacks() > ours or _has_close(service) or hasattr(type(service), "__del__")
+        registered = _callbacks() - _of_pool() > self._imported
+        return registered or _has_close(service) or hasattr(type(service), "__del__")
+
+
+def _of_pool() -> int:
+    """The pool module's own handler: it ends pools of this process, which end with it anyway."""
+    return int("forebay.pool._pool" in sys.modules)
 
 
 def _has_close(service: Any) -> bool:
