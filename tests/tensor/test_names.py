@@ -101,7 +101,7 @@ def test_an_array_of_the_arena_is_published_where_it_lies(tmp_path: Path) -> Non
         (np.float32(3), "first axis"),
         (Tensor, "Python objects"),
         (np.array([object()]), "Python objects"),
-        (np.zeros((3, 0), "f4"), "a row is to have a byte"),
+        (np.zeros((3, 0), "f4"), "with rows of no bytes"),
     ],
 )
 def test_what_cannot_be_published_is_refused(tmp_path: Path, tensor: Any, message: str) -> None:

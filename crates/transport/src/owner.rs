@@ -24,6 +24,8 @@ const REQUEST: u16 = 1;
 const TCP: u8 = 6;
 /// `TCP_ESTABLISHED` and `TCP_LISTEN` of `linux/tcp_states.h`.
 const ESTABLISHED: u8 = 1;
+/// `TCP_FIN_WAIT1` and `TCP_FIN_WAIT2`: a peer that has said all and still reads.
+const HALF_CLOSED: [u8; 2] = [4, 5];
 const LISTEN: u8 = 10;
 /// Of `struct nlmsghdr`, `struct inet_diag_req_v2` and `struct inet_diag_msg`.
 const HEADER_BYTES: usize = 16;
@@ -89,7 +91,8 @@ impl Owners {
         let peer = getpeername(&connected).ok().flatten()?;
         let own = address(getsockname(&connected).ok()?).ok()?;
         let told = self.ask(address(peer).ok()?, own).ok()?;
-        (told.state == ESTABLISHED && told.inode != 0).then_some(told.uid)
+        let is_open = told.state == ESTABLISHED || HALF_CLOSED.contains(&told.state);
+        (is_open && told.inode != 0).then_some(told.uid)
     }
 
     /// Whether the peer is of this process's user, or root, who may do anything in any case.
