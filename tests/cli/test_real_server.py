@@ -80,7 +80,8 @@ class Shell:
         self.home = home
         self.application = home / "scene.py"
         self.application.write_text(APPLICATION)
-        self.environment = os.environ | {
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("FOREBAY_")}
+        self.environment = kept | {
             "XDG_RUNTIME_DIR": str(home),
             "XDG_CONFIG_HOME": str(home / "config"),
             "FOREBAY_STATE_DIR": str(home / "state"),

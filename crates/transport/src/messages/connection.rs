@@ -406,6 +406,15 @@ impl Messages {
         Ok(stalled)
     }
 
+    /// Be stepped by a loop that tells of an error of the socket once (libuv): a step receives until it would block.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn exhaust(&self) -> Result<()> {
+        self.lock()?.exhaust();
+        Ok(())
+    }
+
     /// Have nothing of the caller's buffers read any more: what the kernel has not taken of them is copied.
     pub fn own(&self) -> Result<()> {
         let mut state = self.lock()?;
