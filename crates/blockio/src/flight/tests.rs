@@ -478,6 +478,7 @@ impl World {
 
     fn wreck(&mut self, flight: &mut Flight) {
         let in_slots: usize = self.cases.iter().map(Case::in_slots).sum();
+        self.cases.iter_mut().for_each(Case::catch_up);
         let lost = flight.wreck(Errno::IO) as usize;
         assert!(
             (self.flying.len()..=in_slots).contains(&lost),
@@ -485,7 +486,6 @@ impl World {
         );
         self.flying.clear();
         for case in &mut self.cases {
-            case.catch_up();
             case.leaked = case.in_slots() > 0;
             case.end(
                 &[State::Left, State::Flying, State::Again],
@@ -660,7 +660,7 @@ fn memory_that_changed_after_the_check_fails_its_operation_and_no_other() {
     admitted(&mut flight, &mut owner, 1);
     let changed = &owner.operations[1];
     changed.set(Operation {
-        length: BYTES + 1, // beyond the buffer
+        length: 3 * BYTES, // beyond the buffer
         ..changed.get()
     });
     let slots: Vec<_> = std::iter::from_fn(|| flight.next().map(|issue| issue.slot)).collect();
