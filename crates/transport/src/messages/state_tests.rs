@@ -580,7 +580,7 @@ fn memory_is_wanted_for_long_frames_and_what_came_behind_them_is_kept() {
 fn the_middle_of_a_message_has_a_place() {
     let (mut one, mut other, _) = met();
     assert!(!other.is_within() && other.receiving().is_none());
-    outgoing(&one).borrow_mut().room.extend([20, 0, 0]);
+    outgoing(&one).borrow_mut().room.extend([20]);
     let began = other.offset();
     one.send(&mut vec![vec![1; 100]]);
     other.receive();
@@ -592,7 +592,7 @@ fn the_middle_of_a_message_has_a_place() {
     assert_eq!(other.front().map(Vec::len), Some(1));
     assert_eq!(other.waiting().0, 1, "it stays");
     let other_offset = other.offset();
-    outgoing(&one).borrow_mut().room.extend([20, 0, 0]);
+    outgoing(&one).borrow_mut().room.extend([20]);
     one.send(&mut vec![vec![1; 100]]);
     other.receive();
     assert_eq!(
@@ -734,7 +734,7 @@ fn a_peer_that_is_gone_is_noticed_also_where_it_is_not_read() {
 #[test]
 fn a_stream_that_ends_in_the_middle_was_cut() {
     let (mut one, mut other, _) = met();
-    outgoing(&one).borrow_mut().room.extend([20, 0, 0]);
+    outgoing(&one).borrow_mut().room.extend([20]);
     one.send(&mut vec![vec![1; 100]]);
     incoming(&other).borrow_mut().closed = true;
     other.receive();
