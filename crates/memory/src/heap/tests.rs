@@ -235,6 +235,55 @@ fn of_pieces_that_fit_as_well_the_lowest_is_taken_and_no_smaller_one() {
     assert_eq!(take(&mut heap, 64).offset, pieces[1].offset);
 }
 
+/// A chunk of free pieces with these granules, each behind a block in use; the rest is in use too.
+fn pieces(granules: &[u64]) -> (Heap, Vec<Grant>) {
+    let mut heap = Heap::new();
+    heap.add(0, CHUNK_BYTES);
+    let mut left = CHUNK_BYTES / GRANULE_BYTES;
+    let mut take = |heap: &mut Heap, granules: u64| {
+        left -= granules;
+        heap.allocate(granules * GRANULE_BYTES, 64, Effort::Quick)
+            .expect("room")
+    };
+    let grants: Vec<_> = granules
+        .iter()
+        .map(|&granules| {
+            take(&mut heap, 1);
+            take(&mut heap, granules)
+        })
+        .collect();
+    take(&mut heap, 1);
+    let rest = heap.allocate(left * GRANULE_BYTES, 64, Effort::Full);
+    assert!(rest.is_some(), "the rest is one piece");
+    for grant in &grants {
+        heap.free(grant.node);
+    }
+    (heap, grants)
+}
+
+#[test]
+fn a_full_search_looks_at_every_piece_and_a_quick_one_at_few() {
+    let (mut heap, grants) = pieces(&[65, 64, 64, 64, 64, 64, 64, 64, 64]);
+    let bytes = 65 * GRANULE_BYTES;
+    assert!(heap.allocate(bytes, 64, Effort::Quick).is_none());
+    let found = heap.allocate(bytes, 64, Effort::Full);
+    assert_eq!(found.map(|grant| grant.offset), Some(grants[0].offset));
+}
+
+#[test]
+fn the_lowest_of_the_next_classes_is_taken_and_the_high_end_stays_free() {
+    let (mut heap, grants) = pieces(&[100, 64]);
+    let taken = heap.allocate(64 * GRANULE_BYTES, 64, Effort::Quick);
+    assert_eq!(taken.map(|grant| grant.offset), Some(grants[0].offset));
+    let (mut heap, grants) = pieces(&[1000, 10, 11, 12, 13, 14, 15, 16, 17]);
+    let taken = heap.allocate(10 * GRANULE_BYTES, 64, Effort::Quick);
+    assert_eq!(
+        taken.map(|grant| grant.offset),
+        Some(grants[1].offset),
+        "eight classes are looked at"
+    );
+}
+
 /// A small generator of its own, so that the churn is the same for ever (splitmix64).
 struct Dice(u64);
 
