@@ -203,6 +203,7 @@ impl Expected {
 }
 
 /// A batch, its memory, and what has to become of it.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 struct Case {
     owner: Owner,
     operations: Vec<Expected>,

@@ -31,6 +31,7 @@ struct Pipe {
 
 /// What a stream with a queue of its own says of it.
 #[derive(Clone, Default)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 struct Own {
     wants_write: bool,
     /// A handshake waits for the peer.
