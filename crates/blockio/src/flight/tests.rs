@@ -371,6 +371,9 @@ impl World {
             assert!(taken(&case.operations[index]), "another slot");
         } else {
             assert!(!case.detached, "issued for nobody");
+            let failed = case.operations[..index].iter().any(Expected::fails_sync);
+            let is_sync = !issue.kind.moves_bytes();
+            assert!(!(is_sync && failed), "synced all the same");
             assert_eq!(case.front(), Some(index), "issued twice, or too early");
             let waits = !issue.kind.moves_bytes() && case.in_slots() > 0;
             assert!(!waits, "a sync overtook what was before it");
@@ -554,7 +557,11 @@ impl World {
         let live = || self.cases.iter().filter(|case| !case.done);
         let count = |state: State| live().map(|case| case.in_state(state)).sum::<usize>();
         assert_eq!(flight.flying() as usize, count(State::Flying));
-        assert_eq!(flight.retracted(), count(State::Again));
+        assert_eq!(
+            flight.retracted(),
+            count(State::Again),
+            "a batch waits for ever: a try is forgotten"
+        );
         assert!(count(State::Flying) + count(State::Again) <= SLOTS as usize);
         let awaited = live().filter(|case| !case.detached);
         let awaited: usize = awaited.map(|case| case.in_state(State::Flying)).sum();

@@ -141,7 +141,7 @@ fn check(heap: &Heap, roots: &[u32], model: &Model) {
         assert_eq!(
             heap.is_empty(root),
             !in_use,
-            "chunk {chunk} is in use or not"
+            "a piece is lost: chunk {chunk} is in use or not"
         );
     }
     for grant in &model.live {
@@ -151,7 +151,11 @@ fn check(heap: &Heap, roots: &[u32], model: &Model) {
             node.offset * GRANULE_BYTES,
             node.size * GRANULE_BYTES,
         );
-        assert_eq!(place, (grant.chunk, grant.offset, grant.bytes));
+        assert_eq!(
+            place,
+            (grant.chunk, grant.offset, grant.bytes),
+            "{grant:?} overlaps what is behind it, or is cut"
+        );
         assert!(!node.free, "{grant:?} is in use");
     }
     // Between two blocks is one free piece at most, so the books are bounded by what was live at once.
