@@ -114,6 +114,7 @@ fn check_chunks(heap: &Heap, roots: &[u32]) -> usize {
 fn check_lists(heap: &Heap) -> usize {
     let (mut listed, mut class) = (0, 0);
     while let Some(used) = heap.index.next_used(class) {
+        assert!(used >= class, "class {used} is below {class}");
         let (mut at, mut previous) = (heap.index.head(used), NONE);
         assert_ne!(at, NONE, "an empty list counts as one with pieces");
         while at != NONE {
