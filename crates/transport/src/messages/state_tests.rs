@@ -42,6 +42,9 @@ struct Own {
     copied: u64,
     lent: usize,
     fault: Option<StreamFault>,
+    /// What the next receive fails with.
+    receive_fault: Option<StreamFault>,
+    receives: usize,
     hung_up: bool,
 }
 
@@ -98,6 +101,10 @@ impl Stream for End {
         &mut self,
         into: &'a mut [MaybeUninit<u8>],
     ) -> Result<&'a mut [u8], StreamFault> {
+        self.own.borrow_mut().receives += 1;
+        if let Some(fault) = self.own.borrow_mut().receive_fault.take() {
+            return Err(fault);
+        }
         let mut pipe = self.incoming.borrow_mut();
         let room = pipe.room.pop_front().unwrap_or(usize::MAX);
         let count = pipe.bytes.len().min(into.len()).min(room);
@@ -654,6 +661,21 @@ fn frames_that_are_no_messages_break_the_protocol() {
         assert!(other.is_over() && !other.wants_read());
     }
     let (one, mut other, _) = met();
+    let both = Header {
+        segments: 2,
+        ..shared
+    };
+    let mut bytes = both.encode().to_vec();
+    bytes.extend([1_u64, 3].iter().flat_map(|length| length.to_le_bytes()));
+    bytes.extend(b"\0abc");
+    outgoing(&one).borrow_mut().bytes.extend(bytes);
+    other.receive();
+    assert_eq!(
+        frames_of(&mut other),
+        Some(vec![b"abc".to_vec()]),
+        "none is named"
+    );
+    let (one, mut other, _) = met();
     let mut bytes = shared.encode().to_vec();
     bytes.extend(8_u64.to_le_bytes());
     bytes.extend([0; 8]);
@@ -693,6 +715,30 @@ fn a_stream_that_fails_breaks_the_connection_and_one_that_waits_does_not() {
     own.borrow_mut().fault = Some(Violation::Empty.into());
     one.woken();
     assert_eq!(violation_of(&one), Some(Violation::Empty));
+}
+
+#[test]
+fn a_receive_that_finds_nothing_is_not_repeated_and_one_that_fails_breaks() {
+    let (mut one, mut other, own) = met();
+    own.borrow_mut().receives = 0;
+    one.receive();
+    assert_eq!(own.borrow().receives, 1, "nothing is there");
+    own.borrow_mut().receive_fault = Some(Errno::INTR.into());
+    one.receive();
+    assert_eq!((own.borrow().receives, &one.fault), (2, &None));
+    other.send(&mut vec![b"there".to_vec()]);
+    one.receive();
+    assert_eq!(own.borrow().receives, 3, "a short receive found all");
+    own.borrow_mut().receive_fault = Some(Errno::CONNRESET.into());
+    one.receive();
+    assert!(
+        matches!(one.fault, Some(Fault::Broken(_))),
+        "{:?}",
+        one.fault
+    );
+    one.receive();
+    assert_eq!(own.borrow().receives, 4, "it is broken");
+    assert_eq!(frames_of(&mut one), Some(vec![b"there".to_vec()]));
 }
 
 #[test]
