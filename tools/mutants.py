@@ -238,7 +238,7 @@ def run_python(machine: Machine, drawn: int, seed: int) -> Report:
     began = time.monotonic()
     if mutate_python.run(tests, tree, environment, 5 * TIMEOUT_S) != "MissedMutant":
         raise SystemExit(f"{machine.name}: its tests fail without a mutant, in {tree}")
-    limit_s = max(machine.timeout_s, 5 * (time.monotonic() - began))
+    limit_s = max(machine.timeout_s, 2 * (time.monotonic() - began))
     # Byte code is told by its second and size alone: what a mutant leaves would pass for the next.
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     outcomes = {}
