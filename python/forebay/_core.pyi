@@ -1451,7 +1451,11 @@ class Borrower:
         """Leave a start to whoever comes next; `owed` is the call that makes it, 0: answered."""
     def end_overdue(self, handle: Handle) -> None:
         """As `Pool.end_overdue`."""
-    def discard(self, handle: Handle) -> None:
+    def discard(
+        self,
+        handle: Handle,
+        cause: Literal["discarded", "contaminated", "reset_failed", "returned"] = "discarded",
+    ) -> None:
         """Have a service ended."""
     def look(self, ticket: int, queue: WakeQueue | None = None) -> _Told | None:
         """The answer, where it is there; otherwise `queue` is told the ticket when it is."""

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import forebay
+from tests.pool.lender import Lending
 from tests.pool.processes import alive, eventually
 from tests.pool.programs import run, write
-from tests.pool.services import Closer, Leaver, OneLease
+from tests.pool.services import Closer, ForkedLeaver, Leaver, OneLease
 
 GRACE_S = 1.0
 """What a service has for its end."""
@@ -154,6 +155,52 @@ def test_the_end_of_a_program_is_an_end_in_order(tmp_path: Path) -> None:
     ended = run("program.py", file, cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert notes(file) == ["atexit"]
+
+
+@pytest.mark.parametrize("service", [OneLease, ForkedLeaver])
+def test_a_service_of_a_shared_pool_that_serves_one_lease_ends_in_order(
+    lending: Lending, tmp_path: Path, service: type[Leaver]
+) -> None:
+    """Each trial of an application left its shared memory, up to the next start of the machine."""
+    file = tmp_path / "notes"
+    with forebay.SharedPool(lending.path) as pool:
+        with pool.acquire(service.spec(str(file))) as leaver:
+            leaver.register()
+            shared = Path("/dev/shm", leaver.share())
+        assert eventually(lambda: notes(file) == ["atexit"])
+        assert eventually(lambda: not shared.exists())
+        assert eventually(lambda: pool.stats()["deaths"] == {"discarded": 1})
+
+
+def test_a_service_of_a_shared_pool_whose_lease_went_wrong_is_killed(
+    lending: Lending, tmp_path: Path
+) -> None:
+    """A service in an unknown state does nothing more, in a shared pool neither."""
+    file = tmp_path / "notes"
+    with forebay.SharedPool(lending.path) as pool:
+        with pool.acquire(OneLease.spec(str(file))) as leaver:
+            pid = leaver.lease.pid
+            leaver.register()
+            with pytest.raises(forebay.DeadlineError):
+                leaver.lease.options(timeout=0.1).hang()
+        assert eventually(lambda: not alive(pid))
+    assert notes(file) == []
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_a_service_that_is_drained_ends_in_order(
+    lending: Lending, tmp_path: Path, idle: bool
+) -> None:
+    """New code is rolled out without what the services of the old one would leave behind."""
+    file = tmp_path / "notes"
+    with forebay.SharedPool(lending.path) as pool:
+        with pool.acquire(Leaver.spec(str(file))) as leaver:
+            leaver.register()
+            if not idle:
+                assert pool.drain() == (0, 1)
+        if idle:
+            assert eventually(lambda: pool.drain() == (1, 0))
+        assert eventually(lambda: notes(file) == ["atexit"])
 
 
 IMPORTER = """

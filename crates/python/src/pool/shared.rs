@@ -15,7 +15,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use super::argument::{Pairs, PyLimits, limits_of, milliseconds};
+use super::argument::{Pairs, PyLimits, discard_cause, limits_of, milliseconds};
 use super::handle::PyHandle;
 use super::wake_queue::WakeQueue;
 use crate::error;
@@ -217,9 +217,10 @@ impl Borrower {
         self.say(&Request::Abandon { handle, owed, met })
     }
 
-    fn discard(&self, handle: &PyHandle) -> PyResult<()> {
-        let handle = handle.0;
-        self.say(&Request::Discard { handle })
+    #[pyo3(signature = (handle, cause="discarded"))]
+    fn discard(&self, handle: &PyHandle, cause: &str) -> PyResult<()> {
+        let (handle, cause) = (handle.0, discard_cause(cause));
+        self.say(&Request::Discard { handle, cause })
     }
 
     fn end_overdue(&self, handle: &PyHandle) -> PyResult<()> {
