@@ -1395,8 +1395,11 @@ class Lender:
         reset_ms: int,
     ) -> Lender:
         """Listen; `wake` is given away, its duplicates make `run` return when readable."""
-    def run(self) -> bool:
-        """Serve without the GIL until a keeper is wanted (True) or `wake` is readable (False)."""
+    def run(self) -> bool | str:
+        """Serve without the GIL until a keeper is wanted (True) or `wake` is readable (False).
+
+        A text is for a person: the socket was removed, and what became of that.
+        """
     def handover(self) -> tuple[int, int, int] | None:
         """As `Pool.handover`."""
     def attach(self, pidfd: int) -> int:

@@ -78,10 +78,16 @@ impl Lender {
         Ok(Self(Mutex::new(Some(lender))))
     }
 
-    /// Serve without the GIL until a keeper is wanted (true) or `wake` is readable (false).
-    fn run(&self, py: Python<'_>) -> PyResult<bool> {
-        let turn = py.detach(|| self.with(CoreLender::run));
-        Ok(turn.map_err(error::pool)? == Turn::Keeper)
+    /// Serve without the GIL until a keeper is wanted (True), `wake` is readable (False), or a person is to read something.
+    fn run<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match py
+            .detach(|| self.with(CoreLender::run))
+            .map_err(error::pool)?
+        {
+            Turn::Keeper => true.into_bound_py_any(py),
+            Turn::Woken => false.into_bound_py_any(py),
+            Turn::News(text) => text.into_bound_py_any(py),
+        }
     }
 
     fn handover(&self) -> PyResult<Option<(RawFd, RawFd, RawFd)>> {
