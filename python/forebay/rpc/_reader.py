@@ -58,14 +58,19 @@ class Submitted:
         channel, connection = self._channel, self._connection
         head, segments = channel._encode_call(method, args, kwargs)
         future: Future[Any] = Future()
+        watching = reader()  # before anything is sent, as it may not start
         with self._lock:
             if generation is None:
                 generation = channel.generation
             call = connection.start(channel._number, head, segments, timeout, generation)
-            self._futures[call] = future
-            if not self._watched:
-                self._watch()
-        timer = None if timeout is None else reader().add_timer(timeout, self, call)
+            try:
+                self._futures[call] = future
+                if not self._watched:
+                    self._watch(watching)
+                timer = None if timeout is None else watching.add_timer(timeout, self, call)
+            except BaseException:
+                self._take_back(call)
+                raise
         future.add_done_callback(partial(self._on_done, call, timer))
         if connection.outbox_bytes:
             connection.drain(timeout)
@@ -170,13 +175,22 @@ class Submitted:
             if not self._futures:
                 self._unwatch()
 
-    def _watch(self) -> None:
-        self._connection.attach()
-        self._watched = [self._connection.fileno()]
+    def _take_back(self, call: int) -> None:
+        """What was sent has no future: whoever submits it is told why by an exception."""
+        self._futures.pop(call, None)
+        if not self._futures:
+            self._unwatch()
+        with contextlib.suppress(Error):  # it is closed or broken
+            self._connection.cancel(call)
+
+    def _watch(self, watching: _Reader) -> None:
+        watched = [self._connection.fileno()]
         if self._pidfd >= 0:
-            self._watched.append(self._pidfd)
-        for descriptor in self._watched:
-            reader().add(descriptor, self)
+            watched.append(self._pidfd)
+        self._connection.attach()
+        self._watched = watched  # so that `_unwatch` undoes what is done of it
+        for descriptor in watched:
+            watching.add(descriptor, self)
 
     def _unwatch(self) -> None:
         for descriptor in self._watched:
@@ -208,16 +222,19 @@ class _Reader:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self._epoll = select.epoll()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._epoll.register(self._wake, select.EPOLLIN)
         self._lock = threading.Lock()
         self._targets: dict[int, Submitted] = {}
         self._timers: list[tuple[float, int, _Timer]] = []
         """A heap, in which those that were cancelled stay until they are half of it."""
         self._cancelled = 0
         self._numbers = itertools.count()
-        threading.Thread(target=self._run, name="forebay-rpc-reader", daemon=True).start()
+        with contextlib.ExitStack() as made:
+            self._epoll = made.enter_context(select.epoll())
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            made.callback(os.close, self._wake)
+            self._epoll.register(self._wake, select.EPOLLIN)
+            threading.Thread(target=self._run, name="forebay-rpc-reader", daemon=True).start()
+            made.pop_all()  # they are the thread's
 
     @property
     def timers(self) -> int:
@@ -227,7 +244,11 @@ class _Reader:
     def add(self, descriptor: int, target: Submitted) -> None:
         with self._lock:
             self._targets[descriptor] = target
-            self._epoll.register(descriptor, select.EPOLLIN)
+            try:
+                self._epoll.register(descriptor, select.EPOLLIN)
+            except BaseException:
+                del self._targets[descriptor]  # it is not ours to unregister
+                raise
 
     def remove(self, descriptor: int) -> None:
         with self._lock:
