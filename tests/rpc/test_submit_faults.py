@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from forebay._core import Connection
+from forebay.errors import BrokenError, DeadlineError
 from forebay.rpc import Channel
 from forebay.rpc._reader import reader
 
-from .conftest import ROOT, descriptors
+from .conftest import ROOT, Service, descriptors, wait_for
 
 LIMITED = """
 import contextlib, resource, sys, threading
@@ -85,3 +95,99 @@ def test_a_channel_that_cannot_be_watched_is_usable_later(channel: Channel, whic
     assert channel.submit("echo", (3,)).result(20) == 3
     assert channel.call("echo", (4,), timeout=20) == 4
     assert descriptors() == before
+
+
+class WithoutMemory(logging.Handler):
+    """A log for whose lines there is no memory."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise MemoryError
+
+
+@pytest.fixture
+def log_without_memory() -> Iterator[None]:
+    """Have every line of the reader's log raise."""
+    handler = WithoutMemory()
+    log = logging.getLogger("forebay.rpc._reader")
+    log.addHandler(handler)
+    yield
+    log.removeHandler(handler)
+
+
+class Failing(dict[int, Any]):
+    """Futures by call, of which the reader thread cannot take all: the second one fails."""
+
+    taken = 0
+
+    def pop(self, *args: Any) -> Any:
+        self._count()
+        return super().pop(*args)
+
+    def __delitem__(self, call: int) -> None:
+        self._count()
+        super().__delitem__(call)
+
+    def _count(self) -> None:
+        if threading.current_thread().name == "forebay-rpc-reader":
+            self.taken += 1
+            if self.taken == 2:
+                raise MemoryError
+
+
+class NoCancel:
+    """A connection on which there is no memory for cancelling."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def cancel(self, call: int) -> None:
+        raise MemoryError
+
+
+@pytest.mark.leaks(reason="the errors' tracebacks hold the channel")
+def test_a_step_that_fails_ends_every_call_that_it_met(
+    channel: Channel, service: Service, log_without_memory: None, tmp_path: Path
+) -> None:
+    """A call whose answer was taken already must not wait for ever because another one failed."""
+    assert channel.submit("echo", (1,)).result(20) == 1
+    submitted, begun = channel._submitted, tmp_path / "begun"
+    assert submitted is not None
+    submitted._futures = Failing()
+    service.process.send_signal(signal.SIGSTOP)
+    futures = [channel.submit("echo", (at,)) for at in range(5)]
+    futures.append(channel.submit("wait", (20.0, str(begun))))
+    with submitted._lock:  # so that one step finds all answers
+        service.process.send_signal(signal.SIGCONT)
+        wait_for(begun.exists)
+    assert not wait(futures, 20).not_done
+    assert futures[0].result() == 0
+    assert isinstance(futures[5].exception(), BrokenError)
+    assert channel.submit("echo", (2,)).result(20) == 2
+
+
+@pytest.mark.leaks(reason="the errors' tracebacks hold the channel")
+def test_a_call_that_cannot_be_cancelled_keeps_no_other_from_ending(
+    channel: Channel, log_without_memory: None
+) -> None:
+    """Deadlines of all channels hold, whatever went wrong while another call was ended."""
+    other = Service()
+    with other.channel() as second:
+        assert channel.submit("echo", (1,)).result(20) == 1
+        submitted = channel._submitted
+        assert submitted is not None
+        failing: Any = NoCancel(channel._connection)
+        submitted._connection = failing
+        futures = [channel.submit("wait", (0.5,)), channel.submit("wait", (0.5,), timeout=0.1)]
+        answered = channel.submit("wait", (0.01,))
+        with submitted._lock:  # so that the reader, held by that answer, finds both timers due
+            futures.append(second.submit("wait", (20.0,), timeout=0.1))
+            wait_for(lambda: all(at < time.monotonic() for at, _, _ in reader()._timers))
+        assert not wait([*futures, answered], 20).not_done
+        assert isinstance(futures[0].exception(), BrokenError)
+        assert isinstance(futures[1].exception(), DeadlineError)
+        assert isinstance(futures[2].exception(), DeadlineError)
+        assert second.submit("echo", (2,)).result(20) == 2
+    other.close()
