@@ -191,3 +191,52 @@ def test_a_call_that_cannot_be_cancelled_keeps_no_other_from_ending(
         assert isinstance(futures[2].exception(), DeadlineError)
         assert second.submit("echo", (2,)).result(20) == 2
     other.close()
+
+
+AGAIN = """
+import contextlib, resource, threading
+from concurrent.futures import Future
+from forebay.errors import BrokenError
+from forebay.rpc import _patience, _submission
+
+client = rpc.Client("unix:///nobody/listens", timeout=0.05)
+
+def submission():
+    patience = _patience.Patience(client._target, None)
+    return _submission.Submission(client._threads, client._again, ("echo", (1,), None), patience)
+
+with contextlib.suppress(BrokenError):
+    client.call("echo", (1,))  # what is imported on first use is there
+refused: Future[None] = Future()
+refused.set_exception(BrokenError("the server left", delivered="no"))
+place = rpc._lot.Place(None, 1)
+soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+threading.stack_size(1 << 30)
+with open("/proc/self/statm") as statm:
+    pages = int(statm.read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, ((pages << 12) + (64 << 20), hard))
+lost = submission()
+refused.add_done_callback(lambda sent: lost._on_sent_end(place, sent))
+error = lost.future.exception(20)
+resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+threading.stack_size(0)
+print(type(error).__name__, error)
+assert not client._again._waiting
+later = submission()
+refused.add_done_callback(lambda sent: later._on_sent_end(place, sent))
+print(type(later.future.exception(20)).__name__)
+"""
+
+
+def test_a_call_that_no_thread_can_send_again_ends() -> None:
+    """A moment without threads must not leave the future of a client's call open for ever."""
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "RuntimeError can't start new thread\nBrokenError\n"
