@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -15,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from forebay import rpc
 from forebay._core import Connection
-from forebay.errors import BrokenError, DeadlineError
+from forebay.errors import BrokenError, ClosedError, DeadlineError
 from forebay.rpc import Channel
 from forebay.rpc._reader import reader
 
@@ -196,6 +200,7 @@ def test_a_call_that_cannot_be_cancelled_keeps_no_other_from_ending(
 AGAIN = """
 import contextlib, resource, threading
 from concurrent.futures import Future
+from forebay import rpc
 from forebay.errors import BrokenError
 from forebay.rpc import _patience, _submission
 
@@ -240,3 +245,57 @@ def test_a_call_that_no_thread_can_send_again_ends() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "RuntimeError can't start new thread\nBrokenError\n"
+
+
+@contextlib.contextmanager
+def held(*locks: Any) -> Iterator[None]:
+    """Another thread holds these locks."""
+    holds, lets_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with contextlib.ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            holds.set()
+            lets_go.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert holds.wait(20)
+    yield
+    lets_go.set()
+    thread.join()
+
+
+def test_a_forked_child_can_leave_a_client_whose_locks_were_held(tmp_path: Path) -> None:
+    """A lock that another thread held at the fork must not hang a child as it ends."""
+    with rpc.Client(f"unix://{tmp_path}/nobody", timeout=0.05) as client:
+        with held(
+            client._threads._changed,
+            client._threads._closing._cond,  # type: ignore[attr-defined]
+            client._again._changed,
+            client._lock,
+        ):
+            client._threads._lot._opening = 1  # that thread was about to open one
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                status = 1
+                try:
+                    with pytest.raises(BrokenError):
+                        client.call("echo", (1,))
+                    with pytest.raises(BrokenError):
+                        client.submit("echo", (1,)).result(10)
+                    assert client.connections == 0
+                    client.close()
+                    with pytest.raises(ClosedError):
+                        client.call("echo", (1,))
+                    status = 0
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(status)
+        client._threads._lot._opening = 0
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        with pytest.raises(BrokenError):
+            client.call("echo", (1,))

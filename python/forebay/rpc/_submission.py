@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from forebay import _forks
 from forebay._report import report
 from forebay.errors import BrokenError
 
@@ -35,12 +36,22 @@ class Again:
     """
 
     def __init__(self) -> None:
+        self._closed = False
+        self._renew()
+        _forks.watch(self)
+
+    def _renew(self) -> None:
         self._changed = threading.Condition()
         self._waiting: list[tuple[float, int, Submission]] = []
         """A heap by the time of the next attempt; the number decides between equal ones."""
         self._numbers = itertools.count()
         self._running = False
-        self._closed = False
+
+    def _forget(self) -> object:
+        """In a forked child: the thread and what waits for it are the parent's."""
+        parents = self._changed, self._waiting
+        self._renew()
+        return parents
 
     def add(self, submission: Submission, delay: float) -> None:
         """Make its next attempt in `delay` seconds.
