@@ -22,7 +22,7 @@ use super::results::{self, Unfiled};
 use super::schema;
 use super::shrink;
 use super::statements::Statements;
-use super::timeline::Timeline;
+use super::timeline::{self, Timeline};
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Op;
@@ -188,14 +188,8 @@ impl Writer {
     ) -> Result<(), Failed> {
         self.look_at_file()?;
         self.write_files()?;
-        let clock = &self.config.clock;
-        let known = self
-            .noted
-            .as_ref()
-            .is_some_and(|noted| noted.is_like(clock));
-        let timeline = (!known).then(|| Timeline::of(clock));
-        let deleted = match self.transact(statements, timeline.as_ref()) {
-            Ok(deleted) => deleted,
+        let (deleted, noted) = match self.transact(connection, statements) {
+            Ok(changed) => changed,
             Err(mut failed) => {
                 // Where the transaction is over already, there is nothing to roll back.
                 if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
@@ -204,7 +198,7 @@ impl Writer {
                 return Err(failed);
             }
         };
-        self.noted = timeline.or(self.noted.take());
+        self.noted = noted.or(self.noted.take());
         self.logged = true;
         self.doubtful.clear();
         for op in &self.batch.ops {
@@ -250,31 +244,39 @@ impl Writer {
         })
     }
 
-    /// Make one transaction of the batch; which requests it removed.
+    /// Make one transaction of the batch; which requests it removed, and what it noted of the clock.
     fn transact(
         &self,
+        connection: &Connection,
         statements: &mut Statements<'_>,
-        timeline: Option<&Timeline>,
-    ) -> Result<Vec<RequestId>, Failed> {
+    ) -> Result<(Vec<RequestId>, Option<Timeline>), Failed> {
         statements.begin.execute([])?;
-        let deleted = self.change(statements, timeline)?;
+        let noted = self.note_clock(connection, statements)?;
+        let deleted = self.change(statements)?;
         let committed = statements.commit.execute([]);
         committed.map_err(|error| Failed {
             doubtful: true,
             ..Failed::from(error)
         })?;
-        Ok(deleted)
+        Ok((deleted, noted))
     }
 
-    fn change(
+    /// Where the database does not say it: this boot, and by which clock this server's times are.
+    fn note_clock(
         &self,
+        connection: &Connection,
         statements: &mut Statements<'_>,
-        timeline: Option<&Timeline>,
-    ) -> rusqlite::Result<Vec<RequestId>> {
-        if let Some(timeline) = timeline {
-            statements.note_boot(boot_id().as_deref())?;
-            statements.note_clock(&timeline.text())?;
+    ) -> rusqlite::Result<Option<Timeline>> {
+        let clock = &self.config.clock;
+        let noted = self.noted.as_ref();
+        if noted.is_some_and(|noted| noted.is_like(clock)) {
+            return Ok(None);
         }
+        statements.note_boot(boot_id().as_deref())?;
+        timeline::note(connection, clock, noted.is_some()).map(Some)
+    }
+
+    fn change(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
         for &id in &self.doubtful {
             statements.withdraw(id)?;
         }
@@ -525,7 +527,7 @@ mod tests {
         let mut statements = Statements::prepare(&connection).unwrap();
         // The disk has it, and the sync said that it failed.
         writer.batch.ops = vec![accept(1), accept(2)];
-        writer.transact(&mut statements, None).unwrap();
+        writer.transact(&connection, &mut statements).unwrap();
         writer.refuse(&Failed {
             doubtful: true,
             ..failed(ffi::SQLITE_IOERR_FSYNC)

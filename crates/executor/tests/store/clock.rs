@@ -1,14 +1,14 @@
 //! What becomes of stored times when the wall's clock is set.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use forebay_executor::clock::Clock;
 use forebay_executor::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use forebay_executor::op::Op;
 use forebay_executor::request::{Options, Request};
-use forebay_executor::store::{Answer, Fetched, PruneRule, Question, StoreConfig};
+use forebay_executor::store::{Answer, Fetched, PruneRule, Question, Reader, StoreConfig, Value};
 
 use crate::given::{self, Directory, Driven, end, request};
 
@@ -19,6 +19,7 @@ fn config(directory: &Directory, clock: Clock) -> StoreConfig {
     StoreConfig {
         clock,
         retention_every_ms: 1,
+        retention_age_ms: 7 * DAY_MS,
         ..given::config(directory.path())
     }
 }
@@ -45,6 +46,24 @@ fn ended(id: u64, at: u64) -> Op {
         id,
         ending: Arc::new(ending),
     }
+}
+
+/// Milliseconds since the first call: a wall's clock goes on between two servers.
+fn passed() -> u64 {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(FIRST.elapsed().as_millis()).expect("a short test")
+}
+
+/// When requests ended, as it is stored.
+fn ends(directory: &Directory) -> Vec<u64> {
+    let sql = "SELECT ended_at FROM requests ORDER BY id";
+    let reader = Reader::open(directory.path()).expect("opens");
+    let rows = reader.query(sql, &[], 100).expect("rows");
+    let end = |row: Vec<Value>| match row[..] {
+        [Value::Integer(at)] => at.cast_unsigned(),
+        _ => panic!("{row:?}"),
+    };
+    rows.into_iter().map(end).collect()
 }
 
 fn is_there(driven: &mut Driven, id: u64) -> bool {
@@ -107,6 +126,30 @@ fn times_of_a_clock_that_was_wrong_are_put_right_by_the_next_server_once() {
             let due = recovery.restored[0].wake_at.expect("it waits");
             assert!(due.abs_diff(NOW + 4_000) < 2_000, "{wrong} {due}");
             assert!(stays(&mut driven, done), "{wrong}");
+        }
+    }
+}
+
+#[test]
+fn what_ended_under_any_server_of_a_boot_is_as_old_as_it_is_by_the_clock_of_the_next() {
+    static SET: AtomicU64 = AtomicU64::new(0);
+    let directory = Directory::new();
+    let behind = NOW - 8 * DAY_MS;
+    let sets = [behind, behind, NOW, NOW, NOW + 8 * DAY_MS, behind, NOW];
+    for (number, set) in (0..).zip(sets) {
+        SET.store(set, Ordering::Relaxed);
+        let clock = Clock::beside(|| SET.load(Ordering::Relaxed) + passed());
+        let (mut driven, _) = Driven::with(config(&directory, clock));
+        let first = id_of(behind);
+        assert!(number == 0 || stays(&mut driven, first), "{number}");
+        let (id, at) = (first + number, clock.now());
+        let given = request(id, *b"\x80", Options::default());
+        driven.commit(vec![Op::Accept(given), ended(id, at)]);
+        driven.store.close();
+        let ends = ends(&directory);
+        assert_eq!(ends.len() as u64, number + 1, "nothing was given up");
+        for end in ends {
+            assert!(end.abs_diff(set) < 600_000, "{number} {end}");
         }
     }
 }
