@@ -193,6 +193,7 @@ impl Machine {
             self.timers.set(key, &mut entry.due, Some(at));
             return;
         }
+        self.wall.leave(entry.request.id);
         if self.take_key(key) {
             self.make_ready(now, key);
         } else if let Some(entry) = self.register.get_mut(key) {

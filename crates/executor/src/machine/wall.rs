@@ -35,6 +35,13 @@ impl Wall {
     pub(super) fn follow(&mut self, id: RequestId) {
         self.waits.insert(id);
     }
+
+    /// It waits no more; what it waits for later is by this boot's clock.
+    pub(super) fn leave(&mut self, id: RequestId) {
+        if !self.waits.is_empty() {
+            self.waits.remove(&id);
+        }
+    }
 }
 
 impl Machine {

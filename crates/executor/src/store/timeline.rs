@@ -83,6 +83,8 @@ pub(super) fn note(
     {
         // They agree, or `take_over` had them agree.
         (this.boot, this.start) = (last.boot, last.start);
+    } else {
+        keep_waits(connection)?;
     }
     write(connection, &this)?;
     Ok(this)
@@ -101,10 +103,18 @@ fn write(connection: &Connection, timeline: &Timeline) -> rusqlite::Result<()> {
     connection.execute(note, [timeline.text()]).map(drop)
 }
 
+/// No clock of a later boot is that of what waits now.
+fn keep_waits(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM waits", [])?;
+    let kept = "INSERT INTO waits(id, wake_at) SELECT id, wake_at FROM requests \
+        WHERE ended_at IS NULL AND wake_at IS NOT NULL";
+    connection.execute(kept, []).map(drop)
+}
+
 /// Have the times of the last server by the clock of this one. Once: its own clock is noted with them.
 ///
-/// Times that were stored since the noted clock's start, and those that unfinished requests wait for; what was stored
-/// before was by another clock.
+/// Times since the noted clock's start, and those to wait for that were stored since; what was stored before was by
+/// another clock.
 pub(super) fn take_over(connection: &mut Connection, clock: &Clock) -> rusqlite::Result<()> {
     let Some(last) = noted(connection)? else {
         return Ok(());
@@ -116,7 +126,8 @@ pub(super) fn take_over(connection: &mut Connection, clock: &Clock) -> rusqlite:
     }
     let since = last.start.cast_signed();
     let mut until = i64::MAX;
-    if last.is_of_the_boot_of(&this) {
+    let rebooted = !last.is_of_the_boot_of(&this);
+    if !rebooted {
         // Now by the noted clock: what is later was stored under an earlier boot.
         until = this.start.cast_signed() - shift + STEP_MS.cast_signed();
         let first = last.start.saturating_add_signed(shift);
@@ -124,7 +135,8 @@ pub(super) fn take_over(connection: &mut Connection, clock: &Clock) -> rusqlite:
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute(
-        "UPDATE requests SET wake_at = max(wake_at + ?1, 0) WHERE ended_at IS NULL",
+        "UPDATE requests SET wake_at = max(wake_at + ?1, 0) WHERE ended_at IS NULL AND NOT EXISTS \
+         (SELECT 1 FROM waits w WHERE w.id = requests.id AND w.wake_at = requests.wake_at)",
         [shift],
     )?;
     for time in ["accepted_at", "claimed_at", "ended_at"] {
@@ -132,6 +144,9 @@ pub(super) fn take_over(connection: &mut Connection, clock: &Clock) -> rusqlite:
             "UPDATE requests SET {time} = max({time} + ?1, 0) WHERE {time} BETWEEN ?2 AND ?3"
         );
         transaction.execute(&sql, params![shift, since, until])?;
+    }
+    if rebooted {
+        keep_waits(&transaction)?;
     }
     write(&transaction, &this)?;
     transaction.commit()

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use forebay_executor::clock::Clock;
 use forebay_executor::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use forebay_executor::op::Op;
-use forebay_executor::request::{Options, Request};
+use forebay_executor::request::{Failure, Options, Request};
 use forebay_executor::store::{Answer, Fetched, PruneRule, Question, Reader, StoreConfig, Value};
+use rusqlite::Connection;
 
 use crate::given::{self, Directory, Driven, end, request};
 
@@ -150,6 +151,80 @@ fn what_ended_under_any_server_of_a_boot_is_as_old_as_it_is_by_the_clock_of_the_
         assert_eq!(ends.len() as u64, number + 1, "nothing was given up");
         for end in ends {
             assert!(end.abs_diff(set) < 600_000, "{number} {end}");
+        }
+    }
+}
+
+/// Have what is stored be of another boot of the machine.
+fn reboot(directory: &Directory) {
+    let database = Connection::open(directory.path().join("requests.db")).expect("opens");
+    let changed = database.execute(
+        "UPDATE facts SET value = 'before' || substr(value, instr(value, '/')) WHERE name = 'clock'",
+        [],
+    );
+    assert_eq!(changed.expect("written"), 1);
+    let changed = database.execute("UPDATE facts SET value = 'before' WHERE name = 'boot'", []);
+    assert_eq!(changed.expect("written"), 1);
+}
+
+fn delayed(id: u64, until: u64) -> Op {
+    let options = Options {
+        not_before: Some(until),
+        ..Options::default()
+    };
+    Op::Accept(request(id, *b"\x80", options))
+}
+
+#[test]
+fn a_delay_of_an_earlier_boot_is_left_as_it_is_and_those_of_a_wrong_clock_are_put_right() {
+    static SET: AtomicU64 = AtomicU64::new(0);
+    const HOUR_MS: u64 = 3_600_000;
+    let directory = Directory::new();
+    let open = |set| {
+        SET.store(set, Ordering::Relaxed);
+        let clock = Clock::beside(|| SET.load(Ordering::Relaxed) + passed());
+        let (driven, recovery) = Driven::with(config(&directory, clock));
+        let restored = recovery.restored.into_iter();
+        let waits = restored.map(|one| {
+            let until = one.wake_at.expect("it waits");
+            (one.request.id.0, until, one.rebooted)
+        });
+        (driven, clock, waits.collect::<Vec<_>>())
+    };
+    let (mut driven, clock, _) = open(NOW);
+    let due = clock.now() + HOUR_MS;
+    driven.commit(vec![delayed(1, due), delayed(2, due)]);
+    driven.store.close();
+    reboot(&directory);
+    for wrong in [NOW - 8 * DAY_MS, NOW + 8 * DAY_MS] {
+        // Its clock is wrong, and the second waits again by it.
+        let (mut driven, clock, waits) = open(wrong);
+        assert_eq!(waits[0], (1, due, true));
+        let again = clock.now() + HOUR_MS;
+        let park = Op::Park {
+            id: RequestId(2),
+            attempt: 1,
+            wake_at: again,
+            failure: Failure::OutcomeUnknown,
+        };
+        driven.commit(vec![given::claim(2, 1), park, delayed(wrong, again)]);
+        driven.store.close();
+        // So is that of the next one: the wall's clock decides for the first, and no other.
+        let (mut driven, _, waits) = open(wrong);
+        assert_eq!(waits[0], (1, due, true));
+        assert_eq!(waits[1], (2, again, false));
+        driven.commit(vec![given::accept(wrong + 1), end(wrong + 1)]);
+        driven.store.close();
+        for _ in 0..2 {
+            let (_, clock, waits) = open(NOW);
+            assert_eq!(waits[0], (1, due, true), "{wrong}");
+            let expected = clock.now() + HOUR_MS;
+            for (id, until, rebooted) in &waits[1..] {
+                assert!(
+                    until.abs_diff(expected) < 600_000 && !rebooted,
+                    "{wrong} {id}"
+                );
+            }
         }
     }
 }
