@@ -1,9 +1,7 @@
 //! The thread that writes: batches, their commits, and what happens when one fails.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +21,7 @@ use super::schema;
 use super::shrink;
 use super::statements::Statements;
 use super::timeline::{self, Timeline};
+use crate::file_id::FileId;
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Op;
@@ -64,8 +63,9 @@ struct Failed {
 pub(super) struct Writer {
     config: Arc<StoreConfig>,
     journal: Arc<Journal>,
-    /// The database's file, to see that it was not removed.
-    file: Option<File>,
+    /// The database's file, to see that it was not removed. Not open: the close of any descriptor of it drops the locks
+    /// that `SQLite` has on it in this process.
+    file: Option<FileId>,
     inbox: Arc<Inbox<Message>>,
     reads: Arc<Inbox<reading::Message>>,
     answers: Arc<Queue<Answer>>,
@@ -90,7 +90,8 @@ impl Writer {
         answers: Arc<Queue<Answer>>,
         filed: Arc<results::Filed>,
     ) -> Self {
-        let file = File::open(config.directory.join(DATABASE)).ok();
+        let found = config.directory.join(DATABASE).metadata();
+        let file = found.ok().as_ref().map(FileId::of);
         Self {
             config,
             journal,
@@ -229,16 +230,21 @@ impl Writer {
 
     /// `SQLite` writes on into a file that was removed, and all of it would be gone with this process.
     fn look_at_file(&self) -> Result<(), Failed> {
-        let found = self.file.as_ref().and_then(|file| file.metadata().ok());
-        if found.is_none_or(|found| found.nlink() > 0) {
-            return Ok(());
-        }
-        let directory = self.config.directory.display();
+        let database = self.config.directory.join(DATABASE);
+        let found = database.metadata().map(|found| FileId::of(&found));
+        let (what, permanent) = match found {
+            Ok(found) if Some(found) == self.file => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                (format!("cannot be looked at: {error}"), false)
+            }
+            _ => ("was removed while the server runs".into(), true),
+        };
+        let database = database.display();
         Err(Failed {
             why: format!(
-                "the state directory {directory} was removed while the server runs; stop the server and start it again"
+                "the state directory's {database} {what}; stop the server and start it again"
             ),
-            permanent: true,
+            permanent,
             broken: false,
             doubtful: false,
         })
