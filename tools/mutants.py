@@ -50,6 +50,8 @@ class Machine:
     # What the test itself is told, such as names of tests.
     only: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    # After which a mutant counts as one that does not end.
+    timeout_s: int = TIMEOUT_S
 
     @property
     def tree(self) -> Path:
@@ -199,7 +201,14 @@ def run(machine: Machine, drawn: int, seed: int) -> Report:
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     patterns = [option for name in chosen for option in ("--re", escaped(name))]
-    options = ["--in-place", "--no-shuffle", "--timeout", str(TIMEOUT_S), "--output", str(output)]
+    options = [
+        "--in-place",
+        "--no-shuffle",
+        "--timeout",
+        str(machine.timeout_s),
+        "--output",
+        str(output),
+    ]
     # Of every cargo command, so that no other test is built.
     target = [f"--cargo-arg={argument}" for argument in machine.test]
     subprocess.run(

@@ -8,7 +8,8 @@
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::recovery::boot_id;
-use crate::clock::{Clock, STEP_MS};
+use crate::clock::Clock;
+use crate::limit::STEP_MS;
 use crate::request::Millis;
 
 /// What is written from now on is by this clock.
