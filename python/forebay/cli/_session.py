@@ -36,8 +36,8 @@ def session(
     from forebay.executor import Client
 
     log(options)
-    if waits and options.timeout is not None:
-        options.until = time.monotonic() + options.timeout
+    if waits:
+        limit_wait(options)
     if not start and options.url is None and options.app is None:
         _find_any()
     client = Client(
@@ -49,6 +49,11 @@ def session(
     )
     with client:
         yield client
+
+
+def limit_wait(options: argparse.Namespace) -> None:
+    """Have `--timeout` begin now; without it nothing is waited for with a limit."""
+    options.until = None if options.timeout is None else time.monotonic() + options.timeout
 
 
 def _find_any() -> None:
