@@ -85,5 +85,10 @@ def log(options: argparse.Namespace) -> None:
     if options.verbose:
         import logging
 
+        class Told(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                note(self.format(record))
+
         level = logging.DEBUG if options.verbose > 1 else logging.INFO
-        logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+        form = "%(levelname)s %(name)s: %(message)s"
+        logging.basicConfig(level=level, format=form, handlers=[Told()])
