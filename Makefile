@@ -129,6 +129,7 @@ coverage: test-packages  ## which lines of Rust and Python the tests run; a file
 		$(BIN)/python -m tools.coverage $(COVERAGE_OPTIONS)
 
 originals: bench-setup  ## measure the originals' own tables, and render their page from that run
+	@rm -f docs/originals.json
 	@$(BIN)/python -m benchmarks originals --json docs/originals.json || echo "==> not all of them ran"
 	@$(BIN)/python -m tools.originals docs/originals.json > docs/originals.md
 
