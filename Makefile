@@ -52,7 +52,7 @@ LINTS := $(addprefix lint-,format ruff types stubs imports tidy rustfmt clippy a
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak chaos fuzz planted mutants sanitize bench-setup bench node originals scenes wheel picture clean
+.PHONY: help demo test lint soak chaos fuzz planted mutants coverage sanitize bench-setup bench node originals scenes wheel picture clean
 .PHONY: test-packages test-rust test-python test-verbs test-verbs-if-built test-libraries lint-setup $(LINTS)
 
 help:  ## list the targets
@@ -123,7 +123,13 @@ planted:  ## plant the bugs of tests/planted in a copy, and demand that each is 
 mutants: | $(BIN)/python  ## change each machine at 100 random places, and see what its model notices (some hours)
 	@$(BIN)/python -m tools.mutants
 
+coverage: test-packages  ## which lines of Rust and Python the tests run; a file below 80 % needs a reason
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-coverage
+	@env --unset=MAKEFLAGS CARGO='$(CARGO)' SQLITE='$(SQLITE)' PRIVILEGED='$(PRIVILEGED)' $(NICE) \
+		$(BIN)/python -m tools.coverage $(COVERAGE_OPTIONS)
+
 originals: bench-setup  ## measure the originals' own tables, and render their page from that run
+	@rm -f docs/originals.json
 	@$(BIN)/python -m benchmarks originals --json docs/originals.json || echo "==> not all of them ran"
 	@$(BIN)/python -m tools.originals docs/originals.json > docs/originals.md
 
@@ -227,6 +233,7 @@ $(STAMPS)/extension: $(RUST_SOURCES) Cargo.lock | $(STAMPS)/group-build
 $(STAMPS)/group-demo: pyproject.toml | $(STAMPS)/group-build
 $(STAMPS)/group-bench: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-test: pyproject.toml | $(STAMPS)/group-demo
+$(STAMPS)/group-coverage: pyproject.toml | $(STAMPS)/group-test
 $(STAMPS)/group-lint: pyproject.toml | $(STAMPS)/group-test
 $(STAMPS)/group-picture: pyproject.toml | $(STAMPS)/group-demo
 $(STAMPS)/group-%:

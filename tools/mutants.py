@@ -4,7 +4,7 @@ Each machine of `tests/mutants/machines.toml` gets a tree of its own in `target/
 crates that it needs and, where it says so, only its own modules: a mutant then costs seconds. Some
 of its mutants are drawn by a seed, which is printed. The run fails where less than 85 in 100 are
 caught, or where one survives that `tests/mutants/survivors.toml` does not list with a test or a
-reason.
+reason. Machines in Python are changed by `tools.mutate_python`.
 
     python -m tools.mutants [MACHINE]... [--drawn 100] [--seed N]
 """
@@ -17,12 +17,13 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools import scratch_tree
+from tools import mutate_python, scratch_tree
 from tools.scratch_tree import PROOFS, ROOT
 
 LISTS = ROOT / "tests" / "mutants"
@@ -37,10 +38,12 @@ class Machine:
     """Where a machine is, and what is run against its mutants."""
 
     name: str
-    package: str
-    crates: list[str]
     files: list[str]
+    # What cargo is told of its tests; of a machine in Python, what pytest is told.
     test: list[str]
+    # Empty where the machine is in Python.
+    package: str = ""
+    crates: list[str] = field(default_factory=list)
     # Public modules of the reduced library; the whole crate where there are none.
     library: list[str] = field(default_factory=list)
     dependencies: list[str] = field(default_factory=list)
@@ -50,7 +53,6 @@ class Machine:
     # What the test itself is told, such as names of tests.
     only: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
-    # After which a mutant counts as one that does not end.
     timeout_s: int = TIMEOUT_S
 
     @property
@@ -193,22 +195,17 @@ def listed_survivors(machine: str) -> set[str]:
 
 def run(machine: Machine, drawn: int, seed: int) -> Report:
     """Draw a machine's mutants, run its model against each, and count."""
+    if not machine.package:
+        return run_python(machine, drawn, seed)
     build_tree(machine)
     names = all_mutants(machine)
-    chosen = sorted(random.Random(seed).sample(names, min(drawn, len(names))))
-    print(f"==> {machine.name}: {len(chosen)} of {len(names)} mutants, seed {seed}", flush=True)
+    chosen = draw(machine, names, drawn, seed)
     output = PROOFS / "mutants-output" / machine.name
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     patterns = [option for name in chosen for option in ("--re", escaped(name))]
-    options = [
-        "--in-place",
-        "--no-shuffle",
-        "--timeout",
-        str(machine.timeout_s),
-        "--output",
-        str(output),
-    ]
+    limit = ["--timeout", str(machine.timeout_s)]
+    options = ["--in-place", "--no-shuffle", *limit, "--output", str(output)]
     # Of every cargo command, so that no other test is built.
     target = [f"--cargo-arg={argument}" for argument in machine.test]
     subprocess.run(
@@ -219,20 +216,60 @@ def run(machine: Machine, drawn: int, seed: int) -> Report:
     return count(machine, len(names), output / "mutants.out" / "outcomes.json")
 
 
+def draw(machine: Machine, names: list[str], drawn: int, seed: int) -> list[str]:
+    """Some of a machine's mutants, the same ones for the same seed."""
+    chosen = sorted(random.Random(seed).sample(names, min(drawn, len(names))))
+    print(f"==> {machine.name}: {len(chosen)} of {len(names)} mutants, seed {seed}", flush=True)
+    return chosen
+
+
+def run_python(machine: Machine, drawn: int, seed: int) -> Report:
+    """Draw mutants of a machine in Python, run its tests against each in a copy, and count."""
+    tree = machine.tree
+    built = [str(path.relative_to(ROOT)) for path in ROOT.glob("python/forebay/*.so")]
+    scratch_tree.refresh(tree, [*scratch_tree.tracked(), *built])
+    mutants = {
+        mutant.name: mutant
+        for path in machine.files
+        for mutant in mutate_python.mutants(path, (tree / path).read_text())
+    }
+    tests = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *machine.test]
+    environment = {**os.environ, "PYTHONPATH": str(tree / "python"), **machine.environment}
+    began = time.monotonic()
+    if mutate_python.run(tests, tree, environment, 5 * TIMEOUT_S) != "MissedMutant":
+        raise SystemExit(f"{machine.name}: its tests fail without a mutant, in {tree}")
+    limit_s = max(machine.timeout_s, 2 * (time.monotonic() - began))
+    # Byte code is told by its second and size alone: what a mutant leaves would pass for the next.
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    outcomes = {}
+    for name in draw(machine, list(mutants), drawn, seed):
+        path = tree / mutants[name].path
+        source = path.read_bytes()
+        path.write_bytes(mutants[name].applied(source))
+        try:
+            outcomes[name] = mutate_python.run(tests, tree, environment, limit_s)
+        finally:
+            path.write_bytes(source)
+        if outcomes[name] != "CaughtMutant":
+            print(f"{outcomes[name]}: {name}", flush=True)
+    return report(machine, len(mutants), outcomes)
+
+
 def count(machine: Machine, of: int, outcomes: Path) -> Report:
     """Read what cargo-mutants found."""
     if not outcomes.exists():
         raise SystemExit(f"{machine.name}: cargo-mutants said nothing; its baseline may fail")
-    counts: Counter[str] = Counter()
-    survivors = []
-    for one in json.loads(outcomes.read_text())["outcomes"]:
-        if one["scenario"] == "Baseline":
-            continue
-        counts[one["summary"]] += 1
-        if one["summary"] == "MissedMutant":
-            survivors.append(without_place(one["scenario"]["Mutant"]["name"]))
+    tried = [
+        one for one in json.loads(outcomes.read_text())["outcomes"] if one["scenario"] != "Baseline"
+    ]
+    return report(machine, of, {one["scenario"]["Mutant"]["name"]: one["summary"] for one in tried})
+
+
+def report(machine: Machine, of: int, outcomes: dict[str, str]) -> Report:
+    """Count what became of each mutant."""
+    survivors = [without_place(name) for name, end in outcomes.items() if end == "MissedMutant"]
     unlisted = sorted(set(survivors) - listed_survivors(machine.name))
-    return Report(machine.name, of, counts, sorted(survivors), unlisted)
+    return Report(machine.name, of, Counter(outcomes.values()), sorted(survivors), unlisted)
 
 
 def main(arguments: list[str]) -> int:

@@ -107,8 +107,11 @@ def _as_nobody(path: str) -> None:
     out = np.zeros((BLOCKS, BLOCK_BYTES), np.uint8)
     places = list(enumerate(shuffled()))
     expected = content()[shuffled() // BLOCK_BYTES]
-    with BlockFile(path) as file:  # opened while it may be
-        shown("block I/O")  # imports what another user may not be able to
+    with BlockFile(path) as file, Queue() as queue:  # opened while it may be
+        operations = [(int(at), n * BLOCK_BYTES, BLOCK_BYTES, 0, 0, 0) for n, at in places]
+        queue.run(operations, file, out)  # it and the next line import what another user may not
+        shown("block I/O")
+        out[:] = 0
         os.environ["HOME"] = "/"
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (MEMLOCK_BYTES, MEMLOCK_BYTES))
         os.setgroups([])
@@ -116,7 +119,6 @@ def _as_nobody(path: str) -> None:
         arena = Arena("16MiB")
         with Queue(engine="ring", arena=arena) as queue:
             rows = arena.empty((BLOCKS, BLOCK_BYTES), np.uint8)
-            operations = [(int(at), n * BLOCK_BYTES, BLOCK_BYTES, 0, 0, 0) for n, at in places]
             assert queue.run(operations, file, rows).tolist() == [BLOCK_BYTES] * BLOCKS
             assert (rows == expected).all()
             assert queue.run(operations, file, out).tolist() == [BLOCK_BYTES] * BLOCKS

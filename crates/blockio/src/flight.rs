@@ -11,7 +11,8 @@
 //! 1. At most `slots` operations have a slot; a completion finds its slot, or is none of ours.
 //! 2. A batch is done once, when all of its operations are over and none has a slot; only then is its keeper given back.
 //! 3. An fsync is issued when no operation of its batch is flying, so after every one before it;
-//!    if one of the writes before it failed or was short, it is over with `-ECANCELED` and not issued.
+//!    if one of the writes before it failed or was short, or was written over before it was issued, it is over with
+//!    `-ECANCELED` and not issued.
 //! 4. A detached batch issues nothing more; what it has in flight keeps its slot, and the batch its keeper.
 //! 5. Batches take turns of `turn` operations, so a long one does not hold up a short one.
 //!

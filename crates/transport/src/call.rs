@@ -196,7 +196,8 @@ mod tests {
     use crate::sys::buffer::Buffer;
 
     fn reply(id: u64) -> Incoming {
-        let head = Buffer::with_capacity(0, 16).expect("nothing");
+        let mut head = Buffer::with_capacity(5, 16).expect("memory");
+        head.append(b"reply");
         Incoming {
             header: Header::control(Kind::Reply, id),
             head,
@@ -252,7 +253,7 @@ mod tests {
             calls.finish(reply(id));
         }
         let each = calls.bytes() / 3;
-        assert!(each > 0);
+        assert_eq!(each, CALL_BYTES_MIN + 5);
         calls.hand_over(ids[0], Taker::Thread);
         assert_eq!(calls.bytes(), 2 * each, "a thread has it");
         calls.hand_over(ids[0], Taker::Queue);

@@ -10,6 +10,7 @@ use crate::call::{Outcome, Taker};
 use crate::counted;
 use crate::error::Fault;
 use crate::frame::{Header, Kind, NO_DEADLINE, Reason};
+use crate::limit::CALL_BYTES_MIN;
 use crate::outbox::Head;
 use crate::state::{Reader, State};
 use crate::state_tests::{Script, ends};
@@ -96,6 +97,9 @@ struct World {
     generation: u32,
     last_run: u64,
     closed: bool,
+    /// Refused for their time, and one-way calls that were refused for whatever reason.
+    expired: u64,
+    dropped: u64,
 }
 
 impl World {
@@ -109,6 +113,8 @@ impl World {
             generation: 1,
             last_run: 0,
             closed: false,
+            expired: 0,
+            dropped: 0,
         }
     }
 
@@ -164,12 +170,16 @@ impl World {
             }
             Some(Err(refusal)) => {
                 let Some(refusal) = refusal else {
+                    self.dropped += 1;
                     return; // nobody waits for its answer
                 };
                 let model = self.calls.get_mut(&refusal.id).expect("started");
                 assert!(!model.one_way && !model.ran, "refused what runs");
                 match refusal.reason {
-                    Reason::Expired => assert!(late && model.deadline, "it had time"),
+                    Reason::Expired => {
+                        assert!(late && model.deadline, "it had time");
+                        self.expired += 1;
+                    }
                     Reason::Stale => assert!(model.generation < newest, "its lease goes on"),
                     other => panic!("refused for {other:?}"),
                 }
@@ -303,6 +313,37 @@ impl World {
         }
     }
 
+    /// What both ends say of their calls is what has happened to them.
+    fn check_books(&self) {
+        let known = |model: &&Model| !model.one_way && !model.cancelled && model.outcomes == 0;
+        let known = self.calls.values().filter(known).count();
+        assert_eq!(self.caller.calls.in_flight(), known, "calls in flight");
+        let inbox = &self.server.inbox;
+        assert_eq!(
+            inbox.bytes(),
+            inbox.queued() * (CALL_BYTES_MIN + 8),
+            "bytes that wait"
+        );
+        for (&id, model) in &self.calls {
+            let runs = model.ran && !model.one_way && model.answered.is_none();
+            assert_eq!(inbox.is_running(id), runs, "call {id} runs or not");
+            let awaited = inbox.awaits(id);
+            assert_ne!(awaited, inbox.is_cancelled(id));
+            assert!(runs || !awaited, "call {id} does not run, and is awaited");
+            assert!(awaited || !runs || model.cancelled, "call {id} is awaited");
+            let waits = self.caller.calls.is_waiting(id);
+            assert!(!waits || (model.outcomes == 0 && !model.one_way));
+        }
+        let cancelled = self.calls.values().filter(|model| model.cancelled).count();
+        assert!(self.caller.calls.late <= cancelled as u64, "late replies");
+        assert!(
+            inbox.cancelled <= cancelled as u64,
+            "cancelled before they ran"
+        );
+        assert!((self.expired..=self.expired + self.dropped).contains(&inbox.expired));
+        assert_eq!(inbox.is_closing(), self.closed);
+    }
+
     /// Does something with a call that was started, if there are so many.
     fn about(&mut self, which: usize, act: impl FnOnce(&mut Self, u64)) {
         if let Some(id) = self.calls.keys().copied().nth(which) {
@@ -390,6 +431,7 @@ proptest! {
         for act in &acts {
             counted::step();
             world.act(act);
+            world.check_books();
             assert_eq!((&world.caller.fault, &world.server.fault), (&None, &None));
         }
         if breaks {

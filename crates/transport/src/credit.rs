@@ -150,6 +150,8 @@ impl Credits {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn opened(credit: u32) -> Credits {
@@ -208,6 +210,32 @@ mod tests {
         }
         credits.sent(1, 0);
         assert_eq!(credits.grant(1, 1), Ok(true));
+    }
+
+    #[test]
+    fn a_stream_runs_until_its_deadline() {
+        let mut credits = opened(1);
+        assert_eq!(credits.grant(2, 1), Ok(false));
+        assert_eq!(credits.open(2, 0), Ok(()));
+        let now = Instant::now();
+        let (soon, later) = (now + Duration::from_millis(5), now + Duration::from_secs(5));
+        assert_eq!(
+            (credits.deadline(), credits.is_expired(1, now)),
+            (None, false)
+        );
+        credits.run(1, Some(soon));
+        credits.run(2, Some(later));
+        credits.run(3, Some(now));
+        assert_eq!(credits.deadline(), Some(soon));
+        assert!(!credits.is_expired(1, now) && credits.is_expired(1, soon));
+        assert!(!credits.is_expired(2, soon) && !credits.is_expired(3, soon));
+        let mut ids: Vec<u64> = credits.ids().collect();
+        ids.sort_unstable();
+        assert_eq!(ids, [1, 2]);
+        assert!(credits.contains(1) && !credits.contains(3));
+        assert!(credits.close(1) && !credits.is_expired(1, soon));
+        assert_eq!(credits.deadline(), Some(later));
+        assert!(credits.close(2) && credits.is_empty());
     }
 
     #[test]

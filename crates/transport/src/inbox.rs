@@ -306,6 +306,7 @@ mod tests {
                 reason: Reason::Stale
             })
         );
+        assert_eq!((inbox.stale, inbox.generation()), (1, 1));
     }
 
     #[test]
@@ -334,5 +335,22 @@ mod tests {
         assert!(!inbox.cancel(2));
         assert!(inbox.next(now).is_none());
         assert!(!inbox.answer(1), "a cancelled call's answer is dropped");
+        assert_eq!((inbox.cancelled, inbox.bytes()), (1, 0), "the queued one");
+        assert!(!inbox.cancel(7) && inbox.cancelled == 1, "it never came");
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_dropped_and_what_runs_is_cancelled() {
+        let (mut inbox, now) = (Inbox::default(), Instant::now());
+        for id in 1..4 {
+            accept(&mut inbox, call(id, NO_DEADLINE, 0), now);
+        }
+        assert!(inbox.next(now).expect("queued").is_ok());
+        assert!(inbox.awaits(1) && !inbox.awaits(2) && !inbox.is_closing());
+        assert_eq!(inbox.abandon(), [1]);
+        assert_eq!((inbox.cancelled, inbox.queued(), inbox.bytes()), (2, 0, 0));
+        assert!(inbox.is_running(1) && inbox.is_cancelled(1));
+        assert!(!inbox.is_running(2) && inbox.next(now).is_none());
+        assert!(!inbox.answer(1) && !inbox.is_running(1));
     }
 }

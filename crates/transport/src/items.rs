@@ -345,6 +345,36 @@ mod tests {
     }
 
     #[test]
+    fn whoever_looks_is_told_whether_there_is_something() {
+        let mut streams = begun(4);
+        assert!(
+            !streams.has_news(1) && streams.has_news(2),
+            "one is unknown"
+        );
+        assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
+        assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
+        assert!(streams.has_news(1));
+        assert_eq!(streams.take_news(), [1]);
+        assert_eq!(taken(&mut streams), 2);
+        assert!(!streams.has_news(1) && streams.take_news().is_empty());
+        assert!(streams.finish(frame(Kind::Failure, 1)).is_none());
+        assert!(streams.has_news(1), "its end");
+        assert_eq!(streams.take_news(), [1]);
+        let end = streams.take(1);
+        assert!(
+            matches!(end, Next::End(Some(Outcome::Failure(..)))),
+            "{end:?}"
+        );
+        assert!(streams.has_news(1), "its end was taken");
+        streams.begin(1, Taker::Thread, 1);
+        assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
+        assert!(streams.take_news().is_empty(), "a thread looks by itself");
+        assert!(streams.leave(1) && streams.has_news(1));
+        streams.break_all(&Fault::Closed, 0);
+        assert_eq!((streams.left(), streams.in_flight()), (0, 0));
+    }
+
+    #[test]
     fn what_is_left_early_is_known_until_its_end_has_come() {
         let mut streams = begun(4);
         assert!(streams.accept(frame(Kind::Item, 1)).is_ok());

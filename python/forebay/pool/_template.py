@@ -122,7 +122,8 @@ def _frozen(imports: Imports) -> str | None:
         return (
             "its import, or its constructor where it is forked for each lease, started "
             f"{count} ({'; '.join(named)}), and a process with threads cannot be forked; "
-            "start them, or import what starts them, in the service's __init__ or its first call"
+            "start them, or import what starts them, in the service's __init__ or its first call, "
+            "or within the request of an application"
         )
     _worker.warm()
     gc.collect()

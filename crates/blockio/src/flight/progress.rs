@@ -68,7 +68,9 @@ impl Progress {
         let index = self.cursor;
         let Ok(operation) = self.batch.check(index) else {
             // It was right when the batch was made: somebody has written the memory since.
+            // What it was is not known, so a sync behind it counts it as a write.
             self.cursor += 1;
+            self.write_failed = true;
             self.end_unissued(index, Errno::INVAL);
             return Step::Over;
         };

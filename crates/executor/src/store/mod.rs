@@ -39,6 +39,7 @@ mod recovery;
 mod results;
 mod row;
 mod schema;
+mod shrink;
 mod statements;
 mod timeline;
 mod writer;

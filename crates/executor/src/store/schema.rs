@@ -7,6 +7,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use super::config::StoreConfig;
 use super::directory::DATABASE;
 use super::error::{Result, StoreError};
+use super::shrink;
 
 /// What makes version n of version n - 1, at place n - 1. What was released is never changed.
 const MIGRATIONS: [&str; 2] = [
@@ -39,6 +40,7 @@ pub(super) fn open(config: &StoreConfig) -> Result<Connection> {
 
 fn set_up(connection: &Connection, config: &StoreConfig) -> rusqlite::Result<()> {
     connection.busy_timeout(std::time::Duration::from_millis(BUSY_MS))?;
+    shrink::prepare(connection)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", config.synchronous.word())?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;

@@ -20,6 +20,7 @@ use super::reading;
 use super::recovery::boot_id;
 use super::results::{self, Unfiled};
 use super::schema;
+use super::shrink;
 use super::statements::Statements;
 use super::timeline::Timeline;
 use crate::id::RequestId;
@@ -150,8 +151,8 @@ impl Writer {
                     Seen::Messages => break,
                     Seen::Closed => return true,
                     Seen::Nothing => {
+                        self.logged = shrink::step(connection).unwrap_or(false);
                         checkpoint(connection, "PASSIVE");
-                        self.logged = false;
                     }
                 }
             }

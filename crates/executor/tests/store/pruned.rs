@@ -107,6 +107,33 @@ fn many_go_in_steps_and_leave_neither_arguments_nor_files() {
 }
 
 #[test]
+fn the_disk_has_back_what_a_prune_freed_in_the_database() {
+    const COUNT: u64 = 100;
+    const BYTES: usize = 200_000;
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    let large = |id| Op::Accept(request(id, vec![7; BYTES], Options::default()));
+    driven.commit((1..=COUNT).map(large).collect());
+    driven.commit((1..=COUNT).map(end).collect());
+    assert_eq!(pruned(&mut driven, PruneRule::default()).count, COUNT);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    // Written back from the log, a step at a time, while nobody writes.
+    let taken = || std::fs::metadata(directory.path().join("requests.db")).map(|file| file.len());
+    let kept = COUNT * BYTES as u64 / 2;
+    let mut largest = 0;
+    loop {
+        let bytes = taken().expect("is there");
+        largest = largest.max(bytes);
+        if largest > kept && bytes < kept {
+            break;
+        }
+        let now = std::time::Instant::now();
+        assert!(now < deadline, "{bytes} bytes, at most {largest}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn whoever_read_a_row_may_still_retry_it() {
     let directory = Directory::new();
     let (mut driven, _) = Driven::open(directory.path());

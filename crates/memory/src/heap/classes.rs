@@ -98,6 +98,7 @@ mod tests {
     #[test]
     fn the_largest_size_has_a_class() {
         let mut index = Index::new();
+        assert_eq!(index.heads.len(), class_of(u64::MAX) + 1);
         index.set_head(class_of(u64::MAX), 7);
         assert_eq!(index.next_used(0), Some(class_of(u64::MAX)));
         assert_eq!(index.next_used(class_of(u64::MAX) + 1), None);

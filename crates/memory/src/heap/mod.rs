@@ -234,15 +234,15 @@ impl Heap {
         }
     }
 
-    /// Cut a node after `size` granules; returns the new node behind the cut, in no list.
+    /// Cut a node after `size` granules; returns the new node behind the cut.
+    ///
+    /// Neither is in a list: their links to one say nothing until they are listed.
     fn split(&mut self, node: u32, size: u64) -> u32 {
         let front = self.nodes[node as usize];
         let rest = self.new_node(Node {
             offset: front.offset + size,
             size: front.size - size,
             before: node,
-            previous: NONE,
-            next: NONE,
             ..front
         });
         if front.after != NONE {

@@ -5,7 +5,7 @@ mod counted;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::classes::NONE;
+use super::classes::{NONE, class_of};
 use super::{Effort, GRANULE_BYTES, Grant, Heap};
 
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -40,6 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     chunks: u32,
     live: Vec<Grant>,
+    live_max: usize,
 }
 
 impl Model {
@@ -79,15 +80,19 @@ impl Model {
             assert!(apart, "{grant:?} overlaps {other:?}");
         }
         self.live.push(grant);
+        self.live_max = self.live_max.max(self.live.len());
     }
 }
 
-/// Walk every chunk and check the invariant that the module states.
-fn check(heap: &Heap, roots: &[u32]) {
+/// Walk every chunk and check the invariant that the module states; returns how many pieces are free.
+fn check_chunks(heap: &Heap, roots: &[u32]) -> usize {
+    let mut pieces_free = 0;
     for &root in roots {
         let (mut at, mut before, mut offset, mut was_free) = (root, NONE, 0, false);
         while at != NONE {
             let node = &heap.nodes[at as usize];
+            assert!(node.size > 0, "a piece of nothing at {offset}");
+            pieces_free += usize::from(node.free);
             assert_eq!(
                 (node.before, node.offset),
                 (before, offset),
@@ -102,6 +107,61 @@ fn check(heap: &Heap, roots: &[u32]) {
         }
         assert_eq!(offset * GRANULE_BYTES, CHUNK_BYTES);
     }
+    pieces_free
+}
+
+/// Walk every list: in it are free pieces of its class, each linked both ways; returns how many.
+fn check_lists(heap: &Heap) -> usize {
+    let (mut listed, mut class) = (0, 0);
+    while let Some(used) = heap.index.next_used(class) {
+        assert!(used >= class, "class {used} is below {class}");
+        let (mut at, mut previous) = (heap.index.head(used), NONE);
+        assert_ne!(at, NONE, "an empty list counts as one with pieces");
+        while at != NONE {
+            let node = &heap.nodes[at as usize];
+            assert!(node.free, "what is in use is offered");
+            assert_eq!((class_of(node.size), node.previous), (used, previous));
+            (previous, at) = (at, node.next);
+            listed += 1;
+        }
+        class = used + 1;
+    }
+    listed
+}
+
+/// The laws, after each step.
+fn check(heap: &Heap, roots: &[u32], model: &Model) {
+    let pieces_free = check_chunks(heap, roots);
+    assert_eq!(
+        pieces_free,
+        check_lists(heap),
+        "a piece is lost: it is in no list"
+    );
+    for (chunk, &root) in (0..).zip(roots) {
+        let in_use = model.live.iter().any(|grant| grant.chunk == chunk);
+        assert_eq!(
+            heap.is_empty(root),
+            !in_use,
+            "a piece is lost: chunk {chunk} is in use or not"
+        );
+    }
+    for grant in &model.live {
+        let node = &heap.nodes[grant.node as usize];
+        let place = (
+            node.chunk,
+            node.offset * GRANULE_BYTES,
+            node.size * GRANULE_BYTES,
+        );
+        assert_eq!(
+            place,
+            (grant.chunk, grant.offset, grant.bytes),
+            "{grant:?} overlaps what is behind it, or is cut"
+        );
+        assert!(!node.free, "{grant:?} is in use");
+    }
+    // Between two blocks is one free piece at most, so the books are bounded by what was live at once.
+    let nodes_max = 2 * model.live_max + roots.len();
+    assert!(heap.nodes.len() <= nodes_max, "the books grow for ever");
 }
 
 proptest! {
@@ -111,7 +171,7 @@ proptest! {
     fn blocks_never_overlap_and_a_freed_heap_is_one_piece_again(steps in vec(step(), 1..if cfg!(miri) { 40 } else { 200 })) {
         let mut heap = Heap::new();
         let roots = [heap.add(0, CHUNK_BYTES), heap.add(1, CHUNK_BYTES)];
-        let mut model = Model { chunks: 2, live: Vec::new() };
+        let mut model = Model { chunks: 2, live: Vec::new(), live_max: 0 };
         let _watch = counted::Watch;
         for step in steps {
             counted::step();
@@ -127,7 +187,7 @@ proptest! {
                 }
                 Step::Free { .. } => {}
             }
-            check(&heap, &roots);
+            check(&heap, &roots, &model);
         }
         for grant in model.live.drain(..) {
             heap.free(grant.node);
@@ -138,6 +198,15 @@ proptest! {
         }
         assert!(heap.allocate(1, 64, Effort::Full).is_none(), "removed chunks are not handed out");
     }
+}
+
+#[test]
+#[should_panic(expected = "cannot be removed")]
+fn a_chunk_with_a_block_in_it_stays() {
+    let mut heap = Heap::new();
+    let root = heap.add(0, CHUNK_BYTES);
+    heap.allocate(CHUNK_BYTES, 64, Effort::Quick).expect("room");
+    heap.remove(root);
 }
 
 #[test]
@@ -169,6 +238,55 @@ fn of_pieces_that_fit_as_well_the_lowest_is_taken_and_no_smaller_one() {
     }
     assert_eq!(take(&mut heap, 66).offset, pieces[0].offset);
     assert_eq!(take(&mut heap, 64).offset, pieces[1].offset);
+}
+
+/// A chunk of free pieces with these granules, each behind a block in use; the rest is in use too.
+fn pieces(granules: &[u64]) -> (Heap, Vec<Grant>) {
+    let mut heap = Heap::new();
+    heap.add(0, CHUNK_BYTES);
+    let mut left = CHUNK_BYTES / GRANULE_BYTES;
+    let mut take = |heap: &mut Heap, granules: u64| {
+        left -= granules;
+        heap.allocate(granules * GRANULE_BYTES, 64, Effort::Quick)
+            .expect("room")
+    };
+    let grants: Vec<_> = granules
+        .iter()
+        .map(|&granules| {
+            take(&mut heap, 1);
+            take(&mut heap, granules)
+        })
+        .collect();
+    take(&mut heap, 1);
+    let rest = heap.allocate(left * GRANULE_BYTES, 64, Effort::Full);
+    assert!(rest.is_some(), "the rest is one piece");
+    for grant in &grants {
+        heap.free(grant.node);
+    }
+    (heap, grants)
+}
+
+#[test]
+fn a_full_search_looks_at_every_piece_and_a_quick_one_at_few() {
+    let (mut heap, grants) = pieces(&[65, 64, 64, 64, 64, 64, 64, 64, 64]);
+    let bytes = 65 * GRANULE_BYTES;
+    assert!(heap.allocate(bytes, 64, Effort::Quick).is_none());
+    let found = heap.allocate(bytes, 64, Effort::Full);
+    assert_eq!(found.map(|grant| grant.offset), Some(grants[0].offset));
+}
+
+#[test]
+fn the_lowest_of_the_next_classes_is_taken_and_the_high_end_stays_free() {
+    let (mut heap, grants) = pieces(&[100, 64]);
+    let taken = heap.allocate(64 * GRANULE_BYTES, 64, Effort::Quick);
+    assert_eq!(taken.map(|grant| grant.offset), Some(grants[0].offset));
+    let (mut heap, grants) = pieces(&[1000, 10, 11, 12, 13, 14, 15, 16, 17]);
+    let taken = heap.allocate(10 * GRANULE_BYTES, 64, Effort::Quick);
+    assert_eq!(
+        taken.map(|grant| grant.offset),
+        Some(grants[1].offset),
+        "eight classes are looked at"
+    );
 }
 
 /// A small generator of its own, so that the churn is the same for ever (splitmix64).

@@ -19,8 +19,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyType};
+use pyo3::types::{PyDict, PyList};
 
 mod face;
 
@@ -116,10 +115,6 @@ impl MessageConnection {
         let Some(socket) = this.core.descriptor() else {
             return Err(this.ended(slf.py()));
         };
-        if !tells_of_errors_again(&event_loop)? {
-            let told = this.core.exhaust();
-            told.map_err(|e| transport_error(slf.py(), &e, None))?;
-        }
         let face = Face::new(event_loop, socket)?;
         if this.face().replace(face).is_some() {
             return Err(busy(format!("{} is bound already", this.core.peer())));
@@ -137,7 +132,7 @@ impl MessageConnection {
             .map_err(|e| transport_error(py, &e, None))?;
         let wanted = u8::from(standing.wants_read) | u8::from(standing.wants_write) << 1;
         let mut watched = Self::watch(&slf, wanted);
-        if standing.again {
+        if standing.again || (standing.wants_read && this.is_told_no_more()) {
             watched = watched.and_then(|()| Self::come_back(&slf));
         }
         // Last: a task that is run may change what is watched. And whatever became of that: what came, came.
@@ -537,13 +532,6 @@ impl MessageConnection {
         }
         waited.map_err(|e| raise(py, e, timeout))
     }
-}
-
-/// Whether a loop calls a socket's reader as long as the socket has an error: asyncio's do, libuv stops at the first.
-fn tells_of_errors_again(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let py = event_loop.py();
-    event_loop.is_instance(CLASS.import(py, "asyncio", "SelectorEventLoop")?)
 }
 
 fn deadline(timeout: Option<f64>) -> Option<Instant> {

@@ -191,6 +191,11 @@ impl Messages {
         self.lock_any().stream.as_ref().map(Wire::descriptor)
     }
 
+    /// Whether what a selector watches has an error, which a receive that found bytes did not see.
+    pub fn has_error(&self) -> bool {
+        self.lock_any().stream.as_ref().is_some_and(Wire::has_error)
+    }
+
     /// The socket, which for shared memory is the lifeline; `None` once closed.
     pub fn socket(&self) -> Option<RawFd> {
         let state = self.lock_any();
@@ -404,15 +409,6 @@ impl Messages {
         }
         release(state);
         Ok(stalled)
-    }
-
-    /// Be stepped by a loop that tells of an error of the socket once (libuv): a step receives until it would block.
-    ///
-    /// # Errors
-    /// `Forked`.
-    pub fn exhaust(&self) -> Result<()> {
-        self.lock()?.exhaust();
-        Ok(())
     }
 
     /// Have nothing of the caller's buffers read any more: what the kernel has not taken of them is copied.

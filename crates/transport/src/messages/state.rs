@@ -45,8 +45,6 @@ pub struct State<S> {
     paused: bool,
     /// Bytes that came behind a message for which memory is wanted.
     rest: Vec<u8>,
-    /// Who waits for the socket is told of an error once, so each turn receives until it would block.
-    exhausts: bool,
     /// The last receive filled what it was given, so there may be more.
     maybe_more: bool,
     /// Where in the stream the turn began.
@@ -76,7 +74,6 @@ impl<S> State<S> {
             admitted: self.admitted,
             paused: self.paused,
             rest: self.rest,
-            exhausts: self.exhausts,
             maybe_more: self.maybe_more,
             turn_began: self.turn_began,
             share: self.share,
@@ -109,7 +106,6 @@ impl<S: Stream> State<S> {
             admission,
             paused: false,
             rest: Vec::new(),
-            exhausts: false,
             maybe_more: false,
             turn_began: 0,
             share: Share::new(Budget::of_process()),
@@ -149,11 +145,6 @@ impl<S: Stream> State<S> {
         self.decoder.trust();
     }
 
-    /// Receive until the kernel says that nothing is there, for a loop that tells of an error once.
-    pub fn exhaust(&mut self) {
-        self.exhausts = true;
-    }
-
     /// A turn of the loop, or of a thread's wait, begins.
     pub fn begin_turn(&mut self) {
         self.turn_began = self.decoder.offset();
@@ -189,7 +180,7 @@ impl<S: Stream> State<S> {
         self.account();
     }
 
-    /// One receive; `None` when there is nothing more. A short receive proves emptiness, but no lack of an error.
+    /// One receive; `None` when there is nothing more. A short receive proves emptiness.
     fn receive_once(&mut self) -> Option<usize> {
         self.maybe_more = false;
         let stream = self.stream.as_mut()?;
@@ -203,7 +194,7 @@ impl<S: Stream> State<S> {
                 Ok(Ok((0, None))) => self.end_of_file(),
                 Ok(Ok((count, event))) => {
                     self.act_on(event);
-                    self.maybe_more = self.exhausts || count == room;
+                    self.maybe_more = count == room;
                     self.maybe_more.then_some(count)
                 }
                 Ok(Err(violation)) => self.violate(violation),
@@ -218,7 +209,7 @@ impl<S: Stream> State<S> {
                 Ok(filled) => {
                     let count = filled.len();
                     self.take_in(filled);
-                    self.maybe_more = self.exhausts || count == room;
+                    self.maybe_more = count == room;
                     self.maybe_more.then_some(count)
                 }
                 Err(fault) => self.fail_receiving(fault),

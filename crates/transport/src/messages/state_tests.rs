@@ -14,7 +14,11 @@ use super::state::State;
 use crate::admission::Admission;
 use crate::counted;
 use crate::error::{Cause, Fault, Violation};
-use crate::limit::{BUDGET_STEP, COPY_BYTES_MAX, Limits, MESSAGE_BYTES_MIN};
+use crate::frame::{Header, Kind};
+use crate::limit::{
+    BUDGET_STEP, COPY_BYTES_MAX, DIRECT_BYTES_MIN, Limits, MESSAGE_BYTES_MIN, TURN_BYTES,
+};
+use crate::preface::{Preface, Role};
 use crate::stream::{Stream, StreamFault};
 
 /// One direction: bytes, and how many of them each call may move.
@@ -25,10 +29,30 @@ struct Pipe {
     closed: bool,
 }
 
+/// What a stream with a queue of its own says of it.
+#[derive(Clone, Default)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
+struct Own {
+    wants_write: bool,
+    /// A handshake waits for the peer.
+    is_busy: bool,
+    unsent: usize,
+    holds_received: bool,
+    tells_room_as_input: bool,
+    copied: u64,
+    lent: usize,
+    fault: Option<StreamFault>,
+    /// What the next receive fails with.
+    receive_fault: Option<StreamFault>,
+    receives: usize,
+    hung_up: bool,
+}
+
 #[derive(Clone)]
 struct End {
     incoming: Rc<RefCell<Pipe>>,
     outgoing: Rc<RefCell<Pipe>>,
+    own: Rc<RefCell<Own>>,
 }
 
 impl End {
@@ -43,10 +67,12 @@ fn pair() -> (End, End) {
     let first = End {
         incoming: Rc::clone(&one),
         outgoing: Rc::clone(&other),
+        own: Rc::default(),
     };
     let second = End {
         incoming: other,
         outgoing: one,
+        own: Rc::default(),
     };
     (first, second)
 }
@@ -75,6 +101,10 @@ impl Stream for End {
         &mut self,
         into: &'a mut [MaybeUninit<u8>],
     ) -> Result<&'a mut [u8], StreamFault> {
+        self.own.borrow_mut().receives += 1;
+        if let Some(fault) = self.own.borrow_mut().receive_fault.take() {
+            return Err(fault);
+        }
         let mut pipe = self.incoming.borrow_mut();
         let room = pipe.room.pop_front().unwrap_or(usize::MAX);
         let count = pipe.bytes.len().min(into.len()).min(room);
@@ -86,7 +116,39 @@ impl Stream for End {
     }
 
     fn hung_up(&self) -> bool {
-        self.incoming.borrow().closed
+        self.incoming.borrow().closed || self.own.borrow().hung_up
+    }
+
+    fn wants_write(&self) -> bool {
+        self.own.borrow().wants_write
+    }
+
+    fn takes(&self) -> bool {
+        !self.own.borrow().is_busy
+    }
+
+    fn unsent(&self) -> usize {
+        self.own.borrow().unsent
+    }
+
+    fn holds_received(&self) -> bool {
+        self.own.borrow().holds_received
+    }
+
+    fn tells_room_as_input(&self) -> bool {
+        self.own.borrow().tells_room_as_input
+    }
+
+    fn woken(&mut self) -> Result<(), StreamFault> {
+        self.own.borrow_mut().fault.take().map_or(Ok(()), Err)
+    }
+
+    fn copied(&self) -> u64 {
+        self.own.borrow().copied
+    }
+
+    fn lent(&mut self) -> usize {
+        self.own.borrow().lent
     }
 }
 
@@ -361,4 +423,374 @@ fn what_came_before_the_end_is_delivered() {
     assert_eq!(frames_of(&mut other), Some(vec![b"last".to_vec()]));
     assert_eq!(other.end(), Some(Fault::Broken(Cause::EndOfFile)));
     assert!(other.is_over());
+}
+
+/// Two ends that know each other, and what the first one's stream says of itself.
+fn met() -> (State<End>, State<End>, Rc<RefCell<Own>>) {
+    let (left, right) = pair();
+    let own = Rc::clone(&left.own);
+    let mut one = state(left, Admission::Anybody, None);
+    let mut other = state(right, Admission::Anybody, None);
+    settle(&mut one, &mut other);
+    assert!(one.is_met() && other.is_met());
+    (one, other, own)
+}
+
+fn incoming(one: &State<End>) -> Rc<RefCell<Pipe>> {
+    Rc::clone(&one.stream.as_ref().expect("open").incoming)
+}
+
+fn outgoing(one: &State<End>) -> Rc<RefCell<Pipe>> {
+    Rc::clone(&one.stream.as_ref().expect("open").outgoing)
+}
+
+fn violation_of(state: &State<End>) -> Option<Violation> {
+    match &state.fault {
+        Some(Fault::Protocol { violation, .. }) => Some(violation.clone()),
+        _ => None,
+    }
+}
+
+#[test]
+fn what_the_kernel_has_is_what_neither_we_nor_the_stream_hold() {
+    let (mut one, mut other, own) = met();
+    let before = one.with_kernel();
+    assert_eq!((before, one.sending()), (one.outbox.end(), None));
+    own.borrow_mut().unsent = 7;
+    assert_eq!(one.with_kernel(), before - 7);
+    assert_eq!(one.sending(), Some((before - 7, before)));
+    own.borrow_mut().unsent = 0;
+    outgoing(&one).borrow_mut().room.extend([3, 0, 0]);
+    one.send(&mut vec![b"later".to_vec()]);
+    assert_eq!(one.sending(), Some((before + 3, one.outbox.end())));
+    settle(&mut one, &mut other);
+    assert_eq!(one.sending(), None);
+    outgoing(&one).borrow_mut().room.extend([0, 0]);
+    one.send(&mut vec![b"never".to_vec()]);
+    one.break_with(Fault::Closed);
+    assert_eq!(one.sending(), None, "nothing waits for this peer");
+}
+
+#[test]
+fn room_is_watched_for_where_something_waits_for_it() {
+    let (mut one, _other, own) = met();
+    assert!(!one.wants_write(), "nothing is to be sent");
+    own.borrow_mut().wants_write = true;
+    assert!(one.wants_write(), "the stream has bytes of its own");
+    own.borrow_mut().tells_room_as_input = true;
+    assert!(!one.wants_write(), "it is told as input");
+    *own.borrow_mut() = Own::default();
+    outgoing(&one).borrow_mut().room.extend([0; 8]);
+    one.send(&mut vec![b"waits".to_vec()]);
+    assert!(one.wants_write());
+    own.borrow_mut().is_busy = true;
+    assert!(!one.wants_write(), "a handshake waits for the peer");
+    own.borrow_mut().is_busy = false;
+    one.break_with(Fault::Closed);
+    own.borrow_mut().wants_write = true;
+    assert!(!one.wants_write(), "it is broken");
+}
+
+#[test]
+fn a_handshake_that_ends_with_a_receive_lets_the_queue_out() {
+    let (mut one, mut other, own) = met();
+    outgoing(&one).borrow_mut().room.extend([0]);
+    one.send(&mut vec![b"waits".to_vec()]);
+    one.receive();
+    assert!(!one.outbox.is_empty(), "nothing has changed");
+    own.borrow_mut().is_busy = true;
+    one.receive();
+    assert!(one.outbox.is_empty());
+    other.receive();
+    assert_eq!(frames_of(&mut other), Some(vec![b"waits".to_vec()]));
+}
+
+#[test]
+fn bytes_that_lie_in_the_stream_are_asked_for_again() {
+    let (mut one, _other, own) = met();
+    assert!(!one.holds_received() && !one.may_have_more());
+    own.borrow_mut().holds_received = true;
+    assert!(one.holds_received() && one.may_have_more());
+    one.ended = true;
+    assert!(!one.may_have_more(), "nothing more is read");
+    one.break_with(Fault::Closed);
+    assert!(!one.holds_received());
+}
+
+#[test]
+fn a_receive_that_was_filled_may_have_left_something() {
+    let (mut one, mut other, _) = met();
+    for _ in 0..8 {
+        one.send(&mut vec![vec![1; 60_000]; 10]);
+    }
+    other.begin_turn();
+    let began = other.offset();
+    other.receive();
+    let turn = other.offset() - began;
+    assert!(
+        (TURN_BYTES as u64..2 * TURN_BYTES as u64).contains(&turn),
+        "{turn}"
+    );
+    assert!(other.may_have_more(), "the turn was over first");
+    while other.take().is_some() {}
+    other.receive_between_turns();
+    let more = other.offset() - began;
+    assert!(more > turn, "a task reads on between turns");
+    while other.take().is_some() {}
+    other.receive_between_turns();
+    assert_eq!(other.offset() - began, more, "twice a turn at most");
+    other.begin_turn();
+    other.receive_between_turns();
+    other.receive();
+    assert!(other.offset() - began > more);
+    while other.take().is_some() {
+        other.receive();
+    }
+    assert!(!other.may_have_more(), "the last receive was not filled");
+    let all = other.offset();
+    other.receive_between_turns();
+    one.send(&mut vec![b"new".to_vec()]);
+    other.receive_between_turns();
+    assert_eq!(other.offset(), all, "nothing says that more is there");
+    other.receive();
+    assert_eq!(frames_of(&mut other), Some(vec![b"new".to_vec()]));
+    assert!(!other.may_have_more(), "a short receive found all");
+}
+
+#[test]
+fn memory_is_wanted_for_long_frames_and_what_came_behind_them_is_kept() {
+    let (mut one, mut other, _) = met();
+    other.ask();
+    let long = vec![3; DIRECT_BYTES_MIN];
+    one.send(&mut vec![b"short".to_vec(), long.clone()]);
+    one.send(&mut vec![b"behind".to_vec()]);
+    other.receive();
+    assert_eq!(other.wanted(), Some(vec![0, long.len()]));
+    assert!(!other.wants_read() && other.take().is_none());
+    other.provide(vec![None, None]);
+    assert_eq!(other.wanted(), None);
+    for _ in 0..8 {
+        other.receive();
+    }
+    assert_eq!(
+        frames_of(&mut other),
+        Some(vec![b"short".to_vec(), long.clone()])
+    );
+    assert_eq!(frames_of(&mut other), Some(vec![b"behind".to_vec()]));
+    one.send(&mut vec![long]);
+    other.receive();
+    other.break_with(Fault::Closed);
+    assert_eq!(other.wanted(), None, "nothing of it will come");
+}
+
+#[test]
+fn the_middle_of_a_message_has_a_place() {
+    let (mut one, mut other, _) = met();
+    assert!(!other.is_within() && other.receiving().is_none());
+    outgoing(&one).borrow_mut().room.extend([20]);
+    let began = other.offset();
+    one.send(&mut vec![vec![1; 100]]);
+    other.receive();
+    let place = other.receiving().expect("in the middle");
+    assert_eq!((place.moved, place.what), (began + 20, began));
+    assert!(other.is_within() && other.front().is_none());
+    settle(&mut one, &mut other);
+    assert!(other.receiving().is_none());
+    assert_eq!(other.front().map(Vec::len), Some(1));
+    assert_eq!(other.waiting().0, 1, "it stays");
+    let other_offset = other.offset();
+    outgoing(&one).borrow_mut().room.extend([20]);
+    one.send(&mut vec![vec![1; 100]]);
+    other.receive();
+    assert_eq!(
+        other.receiving().map(|place| place.what),
+        Some(other_offset)
+    );
+    other.ended = true;
+    assert!(other.receiving().is_none(), "it is not read");
+    let fresh = state(pair().0, Admission::Anybody, None);
+    assert!(fresh.is_within(), "the handshake is under way");
+}
+
+#[test]
+fn a_ping_is_answered_unless_too_much_waits() {
+    let (mut one, mut other, _) = met();
+    one.send_control(Kind::Ping, 5);
+    other.receive();
+    let answered = one.offset();
+    one.receive();
+    assert!(one.offset() > answered, "a pong has come");
+    assert_eq!((&one.fault, &other.fault), (&None, &None));
+    outgoing(&other).borrow_mut().room.extend([0; 8]);
+    other.limits.outbox_bytes_high = 50;
+    other.send(&mut vec![vec![0; 100]]);
+    let queued = other.outbox.bytes();
+    assert!(queued > 50);
+    one.send_control(Kind::Ping, 6);
+    other.receive();
+    assert_eq!(
+        other.outbox.bytes(),
+        queued,
+        "it does not take what is sent"
+    );
+    other.limits.outbox_bytes_high = queued;
+    one.send_control(Kind::Ping, 7);
+    other.receive();
+    assert!(other.outbox.bytes() > queued);
+}
+
+#[test]
+fn frames_that_are_no_messages_break_the_protocol() {
+    let call = Header::control(Kind::Call, 1);
+    let empty = Header::control(Kind::Message, 0);
+    let shared = Header {
+        segments: 1,
+        ..Header::control(Kind::Shared, 0)
+    };
+    for (header, body, violation) in [
+        (call, 0, Violation::Kind(Kind::Call as u8)),
+        (empty, 0, Violation::Empty),
+    ] {
+        let (one, mut other, _) = met();
+        let mut bytes = header.encode().to_vec();
+        bytes.extend(vec![0; body]);
+        outgoing(&one).borrow_mut().bytes.extend(bytes);
+        other.receive();
+        assert_eq!(violation_of(&other), Some(violation));
+        assert!(other.is_over() && !other.wants_read());
+    }
+    let (one, mut other, _) = met();
+    let both = Header {
+        segments: 2,
+        ..shared
+    };
+    let mut bytes = both.encode().to_vec();
+    bytes.extend([1_u64, 3].iter().flat_map(|length| length.to_le_bytes()));
+    bytes.extend(b"\0abc");
+    outgoing(&one).borrow_mut().bytes.extend(bytes);
+    other.receive();
+    assert_eq!(
+        frames_of(&mut other),
+        Some(vec![b"abc".to_vec()]),
+        "none is named"
+    );
+    let (one, mut other, _) = met();
+    let mut bytes = shared.encode().to_vec();
+    bytes.extend(8_u64.to_le_bytes());
+    bytes.extend([0; 8]);
+    outgoing(&one).borrow_mut().bytes.extend(bytes);
+    other.receive();
+    assert!(violation_of(&other).is_some(), "nothing can be shared here");
+    assert!(other.take().is_none());
+}
+
+#[test]
+fn a_peer_for_calls_is_no_peer_for_messages() {
+    let (left, right) = pair();
+    let mut other = state(right, Admission::Anybody, None);
+    let preface = Preface::new(Role::Caller, &Limits::default(), 0).encode();
+    left.outgoing.borrow_mut().bytes.extend(preface);
+    other.receive();
+    assert_eq!(violation_of(&other), Some(Violation::Purpose(Role::Caller)));
+    assert!(!other.is_met());
+}
+
+#[test]
+fn a_stream_that_fails_breaks_the_connection_and_one_that_waits_does_not() {
+    let (mut one, _other, own) = met();
+    for fault in [Errno::AGAIN, Errno::INTR] {
+        own.borrow_mut().fault = Some(fault.into());
+        one.woken();
+        assert_eq!(one.fault, None);
+    }
+    own.borrow_mut().fault = Some(Errno::CONNRESET.into());
+    one.woken();
+    assert!(
+        matches!(one.fault, Some(Fault::Broken(_))),
+        "{:?}",
+        one.fault
+    );
+    let (mut one, _other, own) = met();
+    own.borrow_mut().fault = Some(Violation::Empty.into());
+    one.woken();
+    assert_eq!(violation_of(&one), Some(Violation::Empty));
+}
+
+#[test]
+fn a_receive_that_finds_nothing_is_not_repeated_and_one_that_fails_breaks() {
+    let (mut one, mut other, own) = met();
+    own.borrow_mut().receives = 0;
+    one.receive();
+    assert_eq!(own.borrow().receives, 1, "nothing is there");
+    own.borrow_mut().receive_fault = Some(Errno::INTR.into());
+    one.receive();
+    assert_eq!((own.borrow().receives, &one.fault), (2, &None));
+    other.send(&mut vec![b"there".to_vec()]);
+    one.receive();
+    assert_eq!(own.borrow().receives, 3, "a short receive found all");
+    own.borrow_mut().receive_fault = Some(Errno::CONNRESET.into());
+    one.receive();
+    assert!(
+        matches!(one.fault, Some(Fault::Broken(_))),
+        "{:?}",
+        one.fault
+    );
+    one.receive();
+    assert_eq!(own.borrow().receives, 4, "it is broken");
+    assert_eq!(frames_of(&mut one), Some(vec![b"there".to_vec()]));
+}
+
+#[test]
+fn what_the_stream_copied_and_lent_counts() {
+    let (mut one, mut other, own) = met();
+    let before = one.copied();
+    *own.borrow_mut() = Own {
+        copied: 1000,
+        lent: 3,
+        ..Own::default()
+    };
+    assert_eq!((one.copied(), one.lent()), (before + 1000, 3));
+    other.send(&mut vec![vec![0; 500]]);
+    one.receive();
+    assert_eq!(one.copied(), before + 1500);
+    outgoing(&one).borrow_mut().room.extend([0; 4]);
+    one.send(&mut vec![vec![0; 500]]);
+    assert!(one.copied() >= before + 2000, "into the outbox");
+}
+
+#[test]
+fn a_peer_that_is_gone_is_noticed_also_where_it_is_not_read() {
+    let (mut one, mut other, _) = met();
+    other.limits.inbox_bytes_max = 10;
+    one.send(&mut vec![vec![0; 100]]);
+    other.receive();
+    assert!(!other.is_over() && !other.wants_read());
+    let own = Rc::clone(&other.stream.as_ref().expect("open").own);
+    own.borrow_mut().hung_up = true;
+    assert!(other.is_over(), "it is not read, so it is looked at");
+    other.take();
+    assert!(
+        other.wants_read() && !other.is_over(),
+        "what it sent is read first"
+    );
+    other.stream = None;
+    assert!(other.is_over() && !other.wants_read());
+}
+
+#[test]
+fn a_stream_that_ends_in_the_middle_was_cut() {
+    let (mut one, mut other, _) = met();
+    outgoing(&one).borrow_mut().room.extend([20]);
+    one.send(&mut vec![vec![1; 100]]);
+    incoming(&other).borrow_mut().closed = true;
+    other.receive();
+    other.receive();
+    assert_eq!(other.end(), Some(Fault::Broken(Cause::Truncated)));
+    assert_eq!(other.waiting(), (0, 0));
+    other.break_with(Fault::Closed);
+    assert_eq!(
+        other.end(),
+        Some(Fault::Broken(Cause::Truncated)),
+        "the first stays"
+    );
 }

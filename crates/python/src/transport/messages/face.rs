@@ -7,6 +7,8 @@ use forebay_transport::messages::connection::Standing;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 
 use super::{MessageConnection, READABLE, WRITABLE};
 use crate::error::{busy, transport_error};
@@ -20,6 +22,8 @@ pub(super) struct Face {
     selector: Option<Py<PyAny>>,
     /// Tasks are run from the callback of the socket, except in debug mode, which wants to time each.
     runs: bool,
+    /// The loop tells of an error of the socket once, and of nothing after it: libuv does.
+    tells_once: bool,
     socket: RawFd,
     /// What the loop watches for.
     pub watched: u8,
@@ -37,6 +41,7 @@ impl Face {
         let debug = event_loop.call_method0(intern!(py, "get_debug"))?;
         Ok(Self {
             runs: !debug.is_truthy()?,
+            tells_once: !is_asyncios(&event_loop)?,
             selector: selector.map(Bound::unbind),
             event_loop: event_loop.unbind(),
             socket,
@@ -266,6 +271,12 @@ impl MessageConnection {
         Ok(())
     }
 
+    /// Whether the loop told of an error together with the bytes that were read, and so never calls again.
+    pub(super) fn is_told_no_more(&self) -> bool {
+        let tells_once = self.face().as_ref().is_some_and(|face| face.tells_once);
+        tells_once && self.core.has_error()
+    }
+
     /// Read on in the next turn of the loop.
     pub fn come_back(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
@@ -280,4 +291,11 @@ impl MessageConnection {
         }
         Ok(())
     }
+}
+
+/// Whether a loop is one of asyncio's, whose selectors tell of an error as long as it is there.
+fn is_asyncios(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = CLASS.import(event_loop.py(), "asyncio", "SelectorEventLoop")?;
+    event_loop.is_instance(class)
 }

@@ -1,0 +1,29 @@
+//! Pages that a prune freed go back to the file system, a step at a time, while nobody writes.
+
+use rusqlite::Connection;
+
+/// Less than this is used again soon, and is kept (`free_pages_kept`): 4 MiB.
+const KEPT_PAGES_MIN: i64 = 1_024;
+/// Pages that one step gives back: some ten milliseconds of the writer (`shrink_step_pages`).
+const STEP_PAGES: i64 = 4_096;
+
+/// Have freed pages of a new database kept in a list that can be given back; to be called before it has a table.
+pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")
+}
+
+/// Give back a step of what is free where that is the larger part; whether there is more.
+pub(super) fn step(connection: &Connection) -> rusqlite::Result<bool> {
+    let free = count(connection, "freelist_count")?;
+    if free < KEPT_PAGES_MIN || free < count(connection, "page_count")? / 2 {
+        return Ok(false);
+    }
+    let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({STEP_PAGES})"))?;
+    let mut rows = statement.query([])?;
+    while rows.next()?.is_some() {}
+    Ok(count(connection, "freelist_count")? < free)
+}
+
+fn count(connection: &Connection, name: &str) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, name, |row| row.get(0))
+}

@@ -1,0 +1,1 @@
+"""Which lines of Rust and Python the tests run: `python -m tools.coverage`."""
