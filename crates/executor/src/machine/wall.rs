@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use super::Machine;
 use super::entry::Place;
-use crate::clock::STEP_MS;
 use crate::id::RequestId;
+use crate::limit::STEP_MS;
 use crate::request::Millis;
 
 /// What is known of the wall's clock.

@@ -8,7 +8,8 @@
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::recovery::boot_id;
-use crate::clock::{Clock, STEP_MS};
+use crate::clock::Clock;
+use crate::limit::STEP_MS;
 use crate::request::Millis;
 
 /// The clock that the stored times of a boot follow: of one server, or of several whose clocks agree.
