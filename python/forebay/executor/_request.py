@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from forebay.errors import BrokenError, ConfigError, DeadlineError, Error, RemoteError
+from forebay.errors import (
+    BrokenError,
+    ConfigError,
+    DeadlineError,
+    Error,
+    LimitError,
+    RemoteError,
+)
 from forebay.executor._follow import Progress, events, log_bytes, text_of
 from forebay.executor._parts import decode_result
 from forebay.executor._result_file import file_of
@@ -16,7 +24,10 @@ if TYPE_CHECKING:
     from forebay.executor._client import Client
     from forebay.executor._outstanding import Sent
 
-__all__ = ["Request"]
+__all__ = ["TAKEN_S", "Request"]
+
+TAKEN_S: Final = 1.0
+"""A server that does not confirm in time that a result was read keeps its file for longer."""
 
 _UNSET: Any = object()
 
@@ -83,6 +94,8 @@ class Request:
             DiedError: its worker died: `.cause`, `.exit_code`, `.signal`, `.peak_bytes`, ...
             CancelledError: it was cancelled.
             ConfigError, LimitError: it was refused, and never accepted.
+            LimitError: it succeeded, and its result was removed before it was read; it names
+                `retention_bytes`.
             BrokenError: the server is gone and did not come back within the client's time.
 
         A server that is started again meanwhile goes on with it, and so does this.
@@ -205,10 +218,12 @@ class Request:
         if type(payload) is list:
             path, size = payload
             payload = file_of(path, size, self._id)
+            if payload is not None:
+                self._tell_taken()
         if payload is None:
             try:
                 _, status, payload = self._client.ask("wait", self._id, True)
-            except ConfigError as gone:  # pruned meanwhile
+            except (ConfigError, LimitError) as gone:  # pruned meanwhile
                 self._error, self._status = gone, status
                 return
         if status == "succeeded":
@@ -219,3 +234,10 @@ class Request:
         else:
             self._error = failure_error(self._id, payload)
         self._status = status
+
+    def _tell_taken(self) -> None:
+        """Let the server remove the file of the result; it stays longer where this is lost."""
+        channel = self._client._links.current
+        if channel is not None:
+            with contextlib.suppress(Error):
+                channel.call("taken", (self._id,), timeout=TAKEN_S)

@@ -1,6 +1,6 @@
 //! The connections of clients: accepted, read in turns, written once a turn.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -61,6 +61,8 @@ pub struct Client {
     later: VecDeque<(u64, RequestId, Question)>,
     /// Calls that are not answered.
     pub open: ByNumber<u64, Open>,
+    /// Requests that it was told of without their results, and has not come for.
+    pub unread: BTreeSet<RequestId>,
     /// Submissions that are not answered, by the token that the client chose.
     pub tokens: HashMap<u64, RequestId>,
 }
@@ -422,6 +424,7 @@ impl Clients {
             fetching: 0,
             later: VecDeque::new(),
             open: ByNumber::default(),
+            unread: BTreeSet::new(),
             tokens: HashMap::new(),
         });
         let client = self.seats.get_mut(place)?;
