@@ -90,7 +90,10 @@ impl Driver {
             return;
         };
         match asker {
-            Asker::End(waiter) => self.tell_found(id, waiter, found),
+            Asker::End(waiter) => {
+                self.clients.fetched(waiter.client);
+                self.tell_found(id, waiter, found);
+            }
             Asker::Cancel(waiter) => match found {
                 Fetched::Ending(_) => {
                     let ended = plain(message::cancelled("ended"));
