@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,7 @@ class AsyncRequest:
         if self._status is not None:
             return
         frame = message("wait", (self.id,))
+        until = None if timeout is None else time.monotonic() + timeout
         try:
             _, _, status, payload = await self._client._send(frame, timeout, repeatable=True)
             if type(payload) is list:
@@ -154,9 +156,8 @@ class AsyncRequest:
             if payload is None:
                 frame = message("wait", (self.id, True))
                 try:
-                    _, _, status, payload = await self._client._send(
-                        frame, timeout, repeatable=True
-                    )
+                    left = None if until is None else max(0.0, until - time.monotonic())
+                    _, _, status, payload = await self._client._send(frame, left, repeatable=True)
                 except (ConfigError, LimitError) as gone:
                     self._error, self._status = gone, status
                     return
