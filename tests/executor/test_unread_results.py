@@ -161,6 +161,25 @@ def test_unread_results_of_a_client_that_left_are_pruned(tmp_path: Path) -> None
         until(lambda: kept(other, handles) < 25, 20, every=0.1)
 
 
+def test_a_client_that_leaves_with_results_unread_leaves_nothing(tmp_path: Path) -> None:
+    """Each one kept its place among `clients_max` and 16 MiB of answers until the server ended."""
+    with (
+        Serving(tmp_path, APP, **FLEETING) as serving,
+        Client(f"unix://{serving.socket}") as other,
+    ):
+        leaving = Client(f"unix://{serving.socket}")
+        handles = [leaving.submit("fat", n=900_000) for _ in range(40)]
+        until(lambda: succeeded(other) == len(handles), 50, every=0.1)
+        running = descriptors(serving.pid)
+        leaving._links.close()  # as a program that is killed does
+        until(lambda: descriptors(serving.pid) < running, 20, every=0.1)
+
+
+def descriptors(pid: int) -> int:
+    """How many a process has."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
 def test_an_unread_result_that_was_pruned_is_told_by_its_limit(tmp_path: Path) -> None:
     """`unknown request` for one that had succeeded said neither why nor what to set."""
     with (

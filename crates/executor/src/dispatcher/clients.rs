@@ -376,7 +376,7 @@ impl Clients {
         }
     }
 
-    /// Hand what waits to the kernel, once for each client; those that take too little.
+    /// Hand what waits to the kernel, once for each client; those that take too little, or have gone.
     pub fn flush(&mut self, poll: &Poll) -> Vec<Place> {
         let mut behind = Vec::new();
         for place in std::mem::take(&mut self.touched) {
@@ -385,7 +385,8 @@ impl Clients {
             };
             client.touched = false;
             drop(client.connection.flush());
-            if client.behind {
+            // Where writing has found it broken, nothing of it is watched any more.
+            if client.behind || client.connection.is_over() {
                 behind.push(place);
                 continue;
             }
