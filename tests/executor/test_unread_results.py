@@ -97,7 +97,7 @@ def test_a_loop_that_asks_for_all_at_once_gets_all(serving: Serving) -> None:
     assert peak_bytes(serving.pid) < SERVER_BYTES_MAX
 
 
-def unread(serving: Serving, client: Client, other: Client, count: int = 60) -> list[Request]:
+def unread(serving: Serving, client: Client, other: Client, count: int = 75) -> list[Request]:
     """Requests with results of 900 kB that have ended, were not read, and were passed by.
 
     The retention is known to have looked at them: what was read after they had ended has gone.
@@ -157,7 +157,7 @@ def test_unread_results_of_a_client_that_left_are_pruned(tmp_path: Path) -> None
     ):
         with Client(f"unix://{serving.socket}") as client:
             handles = unread(serving, client, other)
-            assert kept(other, handles) > 30  # the others lie in its connection
+            assert kept(other, handles) >= 25  # the others lie in its connection
         until(lambda: kept(other, handles) < 25, 20, every=0.1)
 
 
