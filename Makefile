@@ -123,12 +123,13 @@ planted:  ## plant the bugs of tests/planted in a copy, and demand that each is 
 mutants: | $(BIN)/python  ## change each machine at 100 random places, and see what its model notices (some hours)
 	@$(BIN)/python -m tools.mutants
 
-coverage: test-packages  ## which lines of Rust and Python the tests run; each file below 80 % needs a reason (an hour)
+coverage: test-packages  ## which lines of Rust and Python the tests run; a file below 80 % needs a reason
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-coverage
 	@env --unset=MAKEFLAGS CARGO='$(CARGO)' SQLITE='$(SQLITE)' PRIVILEGED='$(PRIVILEGED)' $(NICE) \
 		$(BIN)/python -m tools.coverage $(COVERAGE_OPTIONS)
 
 originals: bench-setup  ## measure the originals' own tables, and render their page from that run
+	@rm -f docs/originals.json
 	@$(BIN)/python -m benchmarks originals --json docs/originals.json || echo "==> not all of them ran"
 	@$(BIN)/python -m tools.originals docs/originals.json > docs/originals.md
 

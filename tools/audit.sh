@@ -18,8 +18,11 @@ audit() {
     elif grep --quiet --extended-regexp "GHSA-|CVE-|RUSTSEC-|PYSEC-" <<<"$said"; then
         printf '%s\n==> %s: vulnerable\n' "$said" "$name"
         status=1
-    else
+    elif grep --quiet --extended-regexp "$out_of_reach" <<<"$said"; then
         echo "==> $name: no database is in reach of this machine; nothing was looked up"
+    else
+        printf '%s\n==> %s: exit %s\n' "$said" "$name" "$code"
+        status=1
     fi
 }
 

@@ -213,7 +213,8 @@ def run(machine: Machine, drawn: int, seed: int) -> Report:
         env=environment(machine),
         check=False,  # it tells of survivors by its status
     )
-    return count(machine, len(names), output / "mutants.out" / "outcomes.json")
+    tried = outcomes(machine, output / "mutants.out" / "outcomes.json")
+    return report(machine, len(names), chosen, tried)
 
 
 def draw(machine: Machine, names: list[str], drawn: int, seed: int) -> list[str]:
@@ -241,35 +242,38 @@ def run_python(machine: Machine, drawn: int, seed: int) -> Report:
     limit_s = max(machine.timeout_s, 2 * (time.monotonic() - began))
     # Byte code is told by its second and size alone: what a mutant leaves would pass for the next.
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
-    outcomes = {}
-    for name in draw(machine, list(mutants), drawn, seed):
+    chosen, tried = draw(machine, list(mutants), drawn, seed), {}
+    for name in chosen:
         path = tree / mutants[name].path
         source = path.read_bytes()
         path.write_bytes(mutants[name].applied(source))
         try:
-            outcomes[name] = mutate_python.run(tests, tree, environment, limit_s)
+            tried[name] = mutate_python.run(tests, tree, environment, limit_s)
         finally:
             path.write_bytes(source)
-        if outcomes[name] != "CaughtMutant":
-            print(f"{outcomes[name]}: {name}", flush=True)
-    return report(machine, len(mutants), outcomes)
+        if tried[name] != "CaughtMutant":
+            print(f"{tried[name]}: {name}", flush=True)
+    return report(machine, len(mutants), chosen, tried)
 
 
-def count(machine: Machine, of: int, outcomes: Path) -> Report:
-    """Read what cargo-mutants found."""
-    if not outcomes.exists():
+def outcomes(machine: Machine, path: Path) -> dict[str, str]:
+    """Read what cargo-mutants found, by the names of the mutants."""
+    if not path.exists():
         raise SystemExit(f"{machine.name}: cargo-mutants said nothing; its baseline may fail")
     tried = [
-        one for one in json.loads(outcomes.read_text())["outcomes"] if one["scenario"] != "Baseline"
+        one for one in json.loads(path.read_text())["outcomes"] if one["scenario"] != "Baseline"
     ]
-    return report(machine, of, {one["scenario"]["Mutant"]["name"]: one["summary"] for one in tried})
+    return {one["scenario"]["Mutant"]["name"]: one["summary"] for one in tried}
 
 
-def report(machine: Machine, of: int, outcomes: dict[str, str]) -> Report:
-    """Count what became of each mutant."""
-    survivors = [without_place(name) for name, end in outcomes.items() if end == "MissedMutant"]
+def report(machine: Machine, of: int, chosen: list[str], tried: dict[str, str]) -> Report:
+    """Count what became of each mutant; a run that ended before the last one is no result."""
+    left = sorted(set(chosen) - set(tried))
+    if left:
+        raise SystemExit(f"{machine.name}: {len(left)} of {len(chosen)} not tried: {left[0]}, ...")
+    survivors = [without_place(name) for name, end in tried.items() if end == "MissedMutant"]
     unlisted = sorted(set(survivors) - listed_survivors(machine.name))
-    return Report(machine.name, of, Counter(outcomes.values()), sorted(survivors), unlisted)
+    return Report(machine.name, of, Counter(tried.values()), sorted(survivors), unlisted)
 
 
 def main(arguments: list[str]) -> int:

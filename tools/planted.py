@@ -133,7 +133,9 @@ def try_patch(patch: Patch, tree: Path) -> Verdict:
     try:
         return judge(patch, *run(patch.test, tree))
     finally:
-        scratch_tree.apply(patch.path, tree, "--reverse")
+        taken_back = scratch_tree.apply(patch.path, tree, "--reverse")
+        if taken_back.returncode != 0:
+            raise RuntimeError(f"{patch.path} cannot be taken back: {taken_back.stdout.strip()}")
 
 
 def prove_sound(patches: list[Patch], tree: Path) -> dict[str, str]:

@@ -19,6 +19,12 @@ step() {
 	[ "$status" = 0 ] || failed+=("$name")
 }
 
+# components NAME...: of the nightly toolchain; without them the part fails, and says so at the end.
+components() {
+	step "components $*" rustup component add --toolchain nightly "$@"
+	[ "$status" = 0 ]
+}
+
 nightly() {
 	"$CARGO" +nightly --version >/dev/null 2>&1 && return
 	rustup toolchain install nightly --profile minimal --component miri --component rust-src
@@ -27,9 +33,9 @@ nightly() {
 miri() {
 	echo '==> miri: what decides without a socket, in every crate; left out: system calls that miri has not, which the'
 	echo '    tests say beside `cfg_attr(miri, ignore)`, and the executor, whose store is C.'
-	rustup component add --toolchain nightly miri rust-src || return
-	export MIRIFLAGS="${MIRIFLAGS:--Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-no-short-fd-operations}"
-	export PROPTEST_CASES="${PROPTEST_CASES:-3}" RUSTFLAGS=''
+	components miri rust-src || return
+	local -x MIRIFLAGS="${MIRIFLAGS:--Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-no-short-fd-operations}"
+	local -x PROPTEST_CASES="${PROPTEST_CASES:-3}" RUSTFLAGS=''
 	local run=("$CARGO" +nightly miri test --locked --target-dir target/sanitize-miri)
 	step 'miri wake' "${run[@]}" -p forebay-wake --test queue
 	step 'miri memory' "${run[@]}" -p forebay-memory --lib -- heap:: shelf:: blocks::
@@ -45,19 +51,19 @@ miri() {
 address() {
 	echo '==> address: every test of every crate; left out: the million steps of the simulation, which has no unsafe code.'
 	echo '    Leaks are not looked for: memory that a kernel or a device may still write is leaked on purpose.'
-	export RUSTFLAGS='-Zsanitizer=address' ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
+	local -x RUSTFLAGS='-Zsanitizer=address' ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 	step 'address' "$CARGO" +nightly test --locked --no-fail-fast "${FEATURES[@]}" --target "$TARGET" \
 		--target-dir target/sanitize-address --lib --bins --tests -- --skip a_million_steps
 }
 
 thread() {
 	echo '==> thread: the tests in which threads meet; left out: everything else, and C libraries, which are not built anew.'
-	rustup component add --toolchain nightly rust-src || return
+	components rust-src || return
 	mkdir -p target
 	# Callers may name one place of their memory for two reads, and tests do: what the kernel writes there is theirs.
 	# A test looks at a shard's memory once the answer has come over a socket, which ThreadSanitizer does not follow.
 	printf 'race:%s\n' forebay_blockio::sys::transfer::Transfer stream::sys::Memory >target/sanitize-races.txt
-	export TSAN_OPTIONS="suppressions=$PWD/target/sanitize-races.txt" RUSTFLAGS='-Zsanitizer=thread'
+	local -x TSAN_OPTIONS="suppressions=$PWD/target/sanitize-races.txt" RUSTFLAGS='-Zsanitizer=thread'
 	local run=("$CARGO" +nightly test --locked --no-fail-fast -Zbuild-std --target "$TARGET" --target-dir target/sanitize-thread)
 	step 'thread memory' "${run[@]}" -p forebay-memory --test model
 	step 'thread blockio' "${run[@]}" -p forebay-blockio --test engines

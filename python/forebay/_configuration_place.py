@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Final
 
 __all__ = ["nearest", "users"]
 
-MENTION: Final = b"[tool.forebay"
+MENTION: Final = re.compile(rb"^\s*\[\s*tool\s*\.\s*forebay\s*[\].]", re.MULTILINE)
 """What a line of a pyproject.toml that has settings for us begins with."""
 
 _logger = logging.getLogger("forebay.configuration")
@@ -83,7 +84,7 @@ def _in(directory: Path) -> Path | None:
 
 def _mentions_us(project: Path) -> bool:
     """Whether a pyproject.toml has settings of ours; mistakes in others are not ours to tell."""
-    return any(line.lstrip().startswith(MENTION) for line in project.read_bytes().splitlines())
+    return MENTION.search(project.read_bytes()) is not None
 
 
 def _is_file(path: Path) -> bool:
@@ -95,7 +96,10 @@ def _is_file(path: Path) -> bool:
 
 def _is_believed(path: Path) -> bool:
     """Whether nobody but this user and root can have written it; otherwise it is told once."""
-    complaint = _complaint(path.parent, "its directory ") or _complaint(path, "it ")
+    try:
+        complaint = _complaint(path.parent, "its directory ") or _complaint(path, "it ")
+    except OSError as error:
+        complaint = f"it cannot be looked at ({error.strerror})"
     if complaint is None:
         return True
     if path not in _told:

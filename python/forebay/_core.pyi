@@ -73,6 +73,8 @@ __all__ = [
 
 # --- memory: documented in crates/python/src/memory.rs ---
 
+_DiscardCause = Literal["discarded", "contaminated", "reset_failed", "returned"]
+
 @disjoint_base
 class Arena:
     """Memory that this process owns and other processes may map for reading."""
@@ -1235,11 +1237,7 @@ class Pool:
             handle: of the start.
             answered: the caller has read that it is ready, so nothing more comes to its socket.
         """
-    def discard(
-        self,
-        handle: Handle,
-        cause: Literal["discarded", "contaminated", "reset_failed", "returned"] = "discarded",
-    ) -> None:
+    def discard(self, handle: Handle, cause: _DiscardCause = "discarded") -> None:
         """Have a service ended; its successor may start at once.
 
         One that was "returned" is as it should be, and first does what it does before its end.
@@ -1395,8 +1393,8 @@ class Lender:
         reset_ms: int,
     ) -> Lender:
         """Listen; `wake` is given away, its duplicates make `run` return when readable."""
-    def run(self) -> bool:
-        """Serve without the GIL until a keeper is wanted (True) or `wake` is readable (False)."""
+    def run(self) -> bool | str:
+        """Serve until a keeper is wanted (True), `wake` is readable (False), or there is news."""
     def handover(self) -> tuple[int, int, int] | None:
         """As `Pool.handover`."""
     def attach(self, pidfd: int) -> int:
@@ -1451,7 +1449,7 @@ class Borrower:
         """Leave a start to whoever comes next; `owed` is the call that makes it, 0: answered."""
     def end_overdue(self, handle: Handle) -> None:
         """As `Pool.end_overdue`."""
-    def discard(self, handle: Handle) -> None:
+    def discard(self, handle: Handle, cause: _DiscardCause = "discarded") -> None:
         """Have a service ended."""
     def look(self, ticket: int, queue: WakeQueue | None = None) -> _Told | None:
         """The answer, where it is there; otherwise `queue` is told the ticket when it is."""

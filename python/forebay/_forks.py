@@ -6,11 +6,15 @@ What was the parent's is kept for good, because ending it in the child would tou
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import weakref
 from typing import Any, Protocol
 
 __all__ = ["stop_listening", "watch"]
+
+
+_logger = logging.getLogger("forebay")
 
 
 class Forgetful(Protocol):
@@ -47,4 +51,8 @@ def stop_listening() -> None:
 
 
 def _after_fork() -> None:
-    _of_parents.extend([made._forget() for made in _watched])
+    for made in _watched:
+        try:
+            _of_parents.append(made._forget())
+        except Exception:  # the others are to be forgotten all the same
+            _logger.warning("a forked child keeps a part of %r of its parent", made, exc_info=True)

@@ -8,6 +8,7 @@ Where a setting comes from (environment, files) is the business of `forebay.conf
 from __future__ import annotations
 
 import math
+import operator
 import os
 import re
 from dataclasses import dataclass
@@ -173,9 +174,7 @@ class PoolConfig:
 
     def __post_init__(self) -> None:
         for name in _POOL_COUNTS:
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ConfigError(f"{name} is {value!r}; give a whole number, 0 or more")
+            object.__setattr__(self, name, _pool_count(name, getattr(self, name)))
         for name in _POOL_TIMES:
             object.__setattr__(self, name, _pool_time(name, getattr(self, name)))
         if self.max_size == 0:
@@ -187,6 +186,15 @@ class PoolConfig:
     def given(cls, **settings: Any) -> Self:
         """The settings that are not None, defaults for the others."""
         return cls(**{name: value for name, value in settings.items() if value is not None})
+
+
+def _pool_count(name: str, value: Any) -> int:
+    """A count as an int; a numpy integer is one too."""
+    is_count = hasattr(value, "__index__") and not isinstance(value, bool)
+    count = operator.index(value) if is_count else -1
+    if count < 0:
+        raise ConfigError(f"{name} is {value!r}; give a whole number, 0 or more")
+    return count
 
 
 def _pool_time(name: str, value: Any) -> float:

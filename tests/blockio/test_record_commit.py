@@ -129,6 +129,20 @@ def is_told(path: str) -> None:
     assert Path(path).read_bytes() == before
 
 
+def test_a_lost_block_is_told_where_every_place_is_used_once(tmp_path: Path) -> None:
+    """The next record goes over the first one, and the file does not grow by it."""
+    path = str(tmp_path / "test.fbr")
+    with RecordFile(path, PLAIN, mode="a", capacity=100, checksums=True) as file:
+        places = file.layout.places
+        file.append(numbered(0, places))
+        file.append(numbered(places, 1))
+        assert file._appender is not None
+        newest = file._appender.commit
+    assert newest.appended == places + 1
+    overwrite(path, offset_of(newest.sequence), b"\xff" * BLOCK_BYTES)
+    is_told(path)
+
+
 @pytest.mark.parametrize(("capacity", "checksums"), KINDS)
 def test_a_block_that_is_lost_under_a_reader_is_told(path: str) -> None:
     """A reader that goes on with fewer records trains on the same ones for ever."""

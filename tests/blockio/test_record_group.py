@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from forebay.blockio._record_append import Appender
 from forebay.blockio._record_file import RecordFile
 from forebay.blockio._record_group import Append, Groups
+from forebay.blockio._record_open import Wanted, open_appending
 from forebay.errors import ClosedError
 from tests.blockio.record_files import PLAIN, everything, numbered, whole
 
@@ -139,6 +140,66 @@ def _stop(number: int, frame: FrameType | None) -> None:
         if frame.f_code is Appender.append.__code__:
             raise StopError
         frame = frame.f_back
+
+
+@pytest.mark.parametrize("sync", [1, 2])
+@pytest.mark.parametrize("capacity", [None, 8])
+def test_an_append_that_is_interrupted_is_there_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: int, capacity: int | None
+) -> None:
+    """Before its commit block nothing of it is there; behind it, the next append follows it."""
+    fdatasync, syncs = os.fdatasync, 0
+
+    def interrupted(descriptor: int) -> None:
+        nonlocal syncs
+        syncs += 1
+        fdatasync(descriptor)
+        if syncs == sync:
+            raise StopError
+
+    path = tmp_path / "test.fbr"
+    with RecordFile(path, PLAIN, mode="a", capacity=capacity) as file:
+        file.append(numbered(0, 2))
+        monkeypatch.setattr(os, "fdatasync", interrupted)
+        with pytest.raises(StopError):
+            file.append(numbered(2, 2))
+        there = 4 if sync == 2 else 2
+        assert (file.appended, len(file)) == (there, there)
+        assert file.append(numbered(there, 2)) == there
+        assert everything(file)["number"].tolist() == list(range(there + 2))
+    with RecordFile(path) as reader:
+        assert everything(reader)["number"].tolist() == list(range(there + 2))
+
+
+def test_a_closed_appender_takes_nothing_and_is_closed_once(tmp_path: Path) -> None:
+    """Its descriptor may be another file's by then."""
+    path = str(tmp_path / "test.fbr")
+    appender = Appender(open_appending(path, Wanted(PLAIN, None, checksums=True)), sync=True)
+    rows = numbered(0, 2).view(np.uint8).reshape(2, -1)
+    assert appender.append(rows) == 0
+    appender.close()
+    appender.close()
+    with pytest.raises(ClosedError, match="is closed; open it again to append"):
+        appender.append(rows)
+    with RecordFile(path, mode="a") as file:
+        assert file.append(numbered(2, 1)) == 2
+
+
+def test_an_append_is_withdrawn_while_it_waits_and_not_while_it_is_written(tmp_path: Path) -> None:
+    """A task that is cancelled is told whether its records will be there."""
+    path = str(tmp_path / "test.fbr")
+    appender = Appender(open_appending(path, Wanted(PLAIN, None, checksums=False)), sync=False)
+    waiting, stays = (Append(numbered(n, 1).view(np.uint8).reshape(1, -1)) for n in (7, 0))
+    appender.enter(waiting)
+    appender.enter(stays)
+    assert appender.withdraw(waiting)
+    assert not appender.withdraw(waiting)
+    appender.drain()
+    assert not appender.withdraw(stays)
+    assert (stays.outcome(), appender.commit.appended) == (0, 1)
+    appender.close()
+    with RecordFile(path) as reader:
+        assert everything(reader)["number"].tolist() == [0]
 
 
 def test_a_signal_handler_that_raises_costs_no_record(tmp_path: Path) -> None:

@@ -153,6 +153,8 @@ def test_a_description_fills_its_header_and_no_more() -> None:
     [
         ("no such type", "is no dtype"),
         ("O", "holds Python objects"),
+        (np.dtype(("i4", [("low", "i2"), ("high", "i2")])), "does not survive"),
+        (np.dtype([("a", np.dtype(("i4", (2,))), (3,))]), "does not survive"),
         (np.dtype({"names": ["b", "a"], "formats": ["u1", "u1"], "offsets": [1, 0]}), "order"),
     ],
 )

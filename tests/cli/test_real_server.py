@@ -324,6 +324,15 @@ def test_a_timeout_covers_the_start_of_the_server(shell: Shell) -> None:
     assert "was not ready within 2 s" in done.err
 
 
+def test_a_parameter_called_timeout_limits_no_wait(shell: Shell) -> None:
+    """The command gave up after what was meant for the request."""
+    nap = "def nap(timeout: float) -> float:\n    time.sleep(1.5)\n    return timeout\n"
+    shell.application.write_text(f"{APPLICATION}\n\n@app.request()\n{nap}")
+    assert shell("run", "scene.py:answer").code == 0  # a server runs
+    done = shell("run", "scene.py:nap", "--timeout", "0.2")
+    assert (done.code, done.out) == (0, "0.2\n"), done
+
+
 def test_a_mistyped_option_is_named_beside_the_one_that_is_missing(shell: Shell) -> None:
     """`--cuont 5` was told of the missing `--to` alone."""
     done = shell("run", "scene.py:count", "--ot", "5")

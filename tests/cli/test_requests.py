@@ -123,6 +123,9 @@ def test_the_help_of_a_request_is_made_from_its_manifest(forebay: Forebay) -> No
 def test_a_parameter_hides_an_option_of_its_name(forebay: Forebay) -> None:
     """The option is given before the request's name."""
     assert told(forebay("run", "--timeout", "20", "echo", "--timeout", "5")) == {"timeout": "5"}
+    assert told(forebay("run", "--timeout", "20", "echo", "--timeout", "soon")) == {
+        "timeout": "soon"
+    }
 
 
 def test_run_async_and_submit_print_the_id_alone(forebay: Forebay, client: Client) -> None:

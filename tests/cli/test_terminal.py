@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import logging
 import os
 import pty
 import subprocess
 import sys
 
-from forebay.cli._output import harmless
+from forebay.cli._output import harmless, table
+from forebay.cli._session import log
 from tests.cli.test_real_server import Shell, shell
 
 __all__ = ["shell"]
@@ -76,3 +80,25 @@ def test_what_is_spelt_out() -> None:
     with open(os.devnull, "w") as stream:
         assert harmless(EVIL, stream) == EVIL
     assert harmless(EVIL, None) == EVIL
+
+
+def test_a_log_record_is_spelt_out_too() -> None:
+    """`-v` prints what others named; it went to the terminal as it was."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    terminal, end = pty.openpty()
+    try:
+        root.handlers = []
+        with os.fdopen(end, "w") as stream, contextlib.redirect_stderr(stream):
+            log(argparse.Namespace(verbose=1))
+            logging.getLogger("forebay").warning(EVIL)
+            assert SPELT in os.read(terminal, 4096).decode()
+    finally:
+        root.handlers = before
+        root.setLevel(level)
+        os.close(terminal)
+
+
+def test_a_cell_is_one_line() -> None:
+    """A name with a line's end in it broke the table behind it."""
+    assert table(["name", "n"], [["two\nlines", 1], ["one", 2]]).count("\n") == 2

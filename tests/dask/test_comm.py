@@ -24,6 +24,7 @@ from distributed.protocol.serialize import ToPickle
 from forebay.dask import Backend, UnixBackend
 from forebay.transport import listen as listen_for_messages
 from tests.loops import Run
+from tests.other_user import as_nobody, needs_root
 
 TIMEOUT_S = 20.0
 ADDRESSES = {"forebay": "forebay://127.0.0.1", "forebay+unix": "forebay+unix://"}
@@ -376,3 +377,25 @@ def test_nobody_at_a_unix_path_is_an_error_in_time(run: Run, tmp_path: Path) -> 
             await connect(f"forebay+unix://{tmp_path}/nobody", timeout=0.2)
 
     run(main())
+
+
+@needs_root
+def test_another_user_is_turned_away_over_loopback(caplog: pytest.LogCaptureFixture) -> None:
+    """Dask loads what it is sent, and every user of the machine reaches 127.0.0.1."""
+
+    def tell_first(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as stranger:
+            return stranger.recv(100)
+
+    async def turned_away() -> str:
+        async def handle(comm: Any) -> None:
+            await comm.close()
+
+        async with listen("forebay://127.0.0.1", handle) as listener:
+            port = listener.get_host_port()[1]
+            return await asyncio.to_thread(as_nobody, lambda: tell_first(port))
+
+    with caplog.at_level(logging.WARNING):
+        told = asyncio.run(turned_away())
+    assert told == "b''" or "ConnectionResetError" in told
+    assert "a peer that belongs to user 65534 was turned away" in caplog.text

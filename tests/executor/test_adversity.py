@@ -14,6 +14,7 @@ import pytest
 
 from forebay.errors import LimitError
 from forebay.executor import Client
+from forebay.pool import SharedPool
 from tests.executor.serving import RefusedError, Serving, descendants, until
 
 APP = (Path(__file__).parent / "server_app.py").read_text()
@@ -110,15 +111,19 @@ def test_sockets_that_were_removed_are_made_again(serving: Serving) -> None:
     directory = Path(serving.socket).parent
     with serving.caller() as caller:
         assert caller.run("add", a=1) == 3
+        pool_socket = caller.ask("info")["pool_socket"]
+    before = {file.name for file in directory.iterdir()}
     for file in directory.iterdir():
         file.unlink()
     directory.rmdir()
 
-    until(lambda: Path(serving.socket).exists(), 30)
+    assert until(lambda: Path(serving.socket).exists(), 30)
     with serving.caller() as caller:
         assert caller.run("add", a=1) == 3
         assert caller.run("sleep", seconds=0.0)
-    until(lambda: any(file.suffix == ".json" for file in directory.iterdir()), 30)
+    assert until(lambda: {file.name for file in directory.iterdir()} >= before, 30)
+    with SharedPool(pool_socket) as pool:  # as every new worker of the server
+        assert pool.stats()["pid"] == serving.pid
 
 
 def test_a_notice_that_cannot_be_written_again_ends_no_server(serving: Serving) -> None:

@@ -58,7 +58,8 @@ def test_the_users_file_decides_what_the_projects_leaves_open(tmp_path: Path) ->
 def test_a_table_of_pyproject_is_a_file_too(tmp_path: Path) -> None:
     """A project need not have another file; one of another project's tools says nothing."""
     write(tmp_path / "pyproject.toml", "[tool.forebay.pool]\nmax_size = 3")
-    write(tmp_path / "project/pyproject.toml", "[tool.ruff]\nline-length = 100")
+    foreign = "[tool.ruff]\nline-length = 100\n[tool.forebay-plugin]\nmax_size = 4"
+    write(tmp_path / "project/pyproject.toml", foreign)
     found = configured(tmp_path)
     assert found.pool.max_size == 3
     assert found.settings["pool.max_size"].origin == str(tmp_path / "pyproject.toml")

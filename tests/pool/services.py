@@ -333,6 +333,12 @@ class OneLease(Leaver):
     resets = forebay.Reset.NEVER
 
 
+class ForkedLeaver(Leaver):
+    """Is forked for each lease."""
+
+    resets = forebay.Reset.FORK
+
+
 class Environment(forebay.Service):
     """Tells what its process was started with."""
 

@@ -137,3 +137,34 @@ def test_a_program_that_asks_and_never_reads_is_ended_by_a_limit() -> None:
         theirs.shutdown(socket.SHUT_RDWR)
         asking.join(20)
         assert not asking.is_alive()
+
+
+def test_a_program_that_asks_much_at_once_and_reads_the_answers_goes_on() -> None:
+    """A language server asks for hundreds of settings in one go before it reads any."""
+    bursts, burst = 5, 1_500
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        link = JsonRpcLink(ours, None)
+        waiter = link.begin("sum", (1,), {})
+        ask = b'{"jsonrpc": "2.0", "id": 1, "method": "who"}\n'
+        refused: list[int] = []
+
+        def program() -> None:
+            with contextlib.suppress(OSError), theirs.makefile("rb") as lines:
+                lines.readline()  # the call
+                for _ in range(bursts):
+                    theirs.sendall(ask * burst)
+                    refused.extend(len(lines.readline()) for _ in range(burst))
+                theirs.sendall(b'{"jsonrpc": "2.0", "id": 1, "result": 2}\n')
+
+        asking = threading.Thread(target=program)
+        asking.start()
+        try:
+            answer = link.wait(waiter, Deadline(20.0))
+        finally:
+            theirs.shutdown(socket.SHUT_RDWR)
+            asking.join(20)
+        assert answer.result == 2
+        assert len(refused) == bursts * burst
+        assert sum(refused) > bursts * REFUSED_BYTES_MAX
+        link.close()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import forebay
@@ -87,3 +88,12 @@ def test_every_field_has_a_parameter() -> None:
 
     parameters = set(inspect.signature(forebay.ServicePool).parameters)
     assert {one.name for one in dataclasses.fields(PoolConfig)} <= parameters
+
+
+def test_a_number_of_numpy_is_a_count_and_a_bool_is_none() -> None:
+    """`max_size=np.int64(4)` comes of any arithmetic on counts of processors."""
+    config = PoolConfig(max_size=np.int64(4))  # type: ignore[arg-type]
+    assert config.max_size == 4
+    assert type(config.max_size) is int
+    with pytest.raises(forebay.ConfigError, match="max_size is True"):
+        PoolConfig(max_size=True)

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from forebay.pool import Lender
 from forebay.pool._shared_link import START
 from tests.namespaces import needs_namespace, unshared
 from tests.pool.lender import Lending, Program
@@ -301,3 +303,26 @@ def test_a_lender_without_descriptors_hears_programs_once_it_has_some(path: Path
             assert eventually(lambda: lending.watched() < watched)  # the listener among them
             resource.prlimit(lending.pid, resource.RLIMIT_NOFILE, before)
             assert program.told()[1] > 0
+
+
+@pytest.mark.parametrize("lock", ["kept", "removed"])
+def test_a_socket_that_was_removed_is_made_again(lending: Lending, path: Path, lock: str) -> None:
+    """A clean-up of the runtime directory left a lender that no new program found."""
+    with forebay.SharedPool(path) as before, before.acquire(Echo) as held:
+        path.unlink()
+        if lock == "removed":
+            path.with_name(f"{path.name}.lock").unlink()
+            path.parent.rmdir()
+        assert eventually(path.exists, 10)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with forebay.SharedPool(path) as after:
+            assert after.stats()["pid"] == lending.pid
+            with after.acquire(Echo) as echo:
+                assert echo.echo("new") == "new"
+        assert held.echo("old") == "old"
+    # It is still the only one there, and takes everything with it at its end.
+    with pytest.raises(forebay.ConfigError, match=f"process {lending.pid} already lends"):
+        Lender(path)
+    lending.end()
+    assert not path.exists()
+    assert list(path.parent.iterdir()) == []

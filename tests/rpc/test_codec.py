@@ -90,6 +90,13 @@ def test_a_size_in_the_place_of_content_allocates_nothing(server: RemoteServer, 
     assert server.channel.call("length", ("abc",)) == 3
 
 
+def test_a_time_of_no_units_is_refused(server: RemoteServer) -> None:
+    """There numpy makes such an array, and then fails at whatever is done with it."""
+    with pytest.raises(RemoteError, match=r"M8\[0s\]"):
+        server.call(call(extension(ARRAY, "<M8[0s]", [1], bytes(8))))
+    assert server.channel.call("length", ("abc",)) == 3
+
+
 @pytest.mark.parametrize("code", [BYTES_SEGMENT, ARRAY_SEGMENT])
 def test_a_segment_is_named_once(server: RemoteServer, code: int) -> None:
     """A few bytes that name one segment many times must not copy it many times."""

@@ -84,3 +84,35 @@ def test_a_child_that_ends_leaves_its_parents_server_alone(tmp_path: Path) -> No
             check=False,
         )
         assert "is in use by another process" in second.stderr
+
+
+FULL = """
+import os, resource, socket
+from forebay import _forks
+from forebay.transport._accept import TcpDoor
+
+class Broken:
+    def _forget(self):
+        raise OSError(24, "no descriptor")
+
+doors = [TcpDoor(socket.create_server(("127.0.0.1", 0)), lambda accepted: None) for _ in range(8)]
+broken = [Broken() for _ in range(8)]
+for one in broken:
+    _forks.watch(one)
+null = os.open(os.devnull, os.O_RDONLY)
+resource.setrlimit(resource.RLIMIT_NOFILE, (null + 1, null + 1))
+child = os.fork()
+if child == 0:
+    listening = [door for door in doors if os.path.exists(f"/proc/self/fd/{door.fileno()}")
+                 and os.readlink(f"/proc/self/fd/{door.fileno()}") != os.devnull]
+    os._exit(len(listening))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_without_a_free_descriptor_listens_no_more() -> None:
+    """One part that could not be forgotten kept all behind it, and eight ports stayed taken."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "0\n", done.stderr

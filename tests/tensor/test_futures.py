@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
+import os
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +146,79 @@ def test_a_callback_that_exits_ends_no_other_future(client: TensorClient) -> Non
         assert same(future.result(PATIENCE_S), TABLE[row])
     assert len(serving()) == 1
     assert same(client.submit("pull", "table", 4).result(PATIENCE_S), TABLE[4])
+
+
+class WithoutMemory(logging.Handler):
+    """A log for whose lines there is no memory; notes when each came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came: list[float] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.came.append(time.monotonic())
+        raise MemoryError
+
+
+@pytest.fixture
+def log_without_memory() -> Iterator[WithoutMemory]:
+    """Have every line of the futures' log raise."""
+    handler = WithoutMemory()
+    log = logging.getLogger("forebay.tensor._futures")
+    log.addHandler(handler)
+    yield handler
+    log.removeHandler(handler)
+
+
+def test_want_of_memory_ends_no_thread_of_futures(
+    client: TensorClient, log_without_memory: WithoutMemory
+) -> None:
+    """The one thread of all clients outlives a failure while it tells of one, and loses nothing."""
+    assert same(client.submit("pull", "table", 3).result(PATIENCE_S), TABLE[3])
+    futures = client._futures
+    assert futures is not None
+    failing = {"hear": 3, "sweep": 3}
+
+    def fail(what: str) -> None:
+        if threading.current_thread() is futures._thread and failing[what]:
+            failing[what] -= 1
+            raise MemoryError
+
+    class Waiting(dict[int, Any]):
+        def pop(self, *args: Any) -> Any:
+            fail("hear")
+            return super().pop(*args)
+
+    class Open(set[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            fail("sweep")
+            return super().__iter__()
+
+    futures._waiting, futures._open = Waiting(), Open()
+    for row in range(20):
+        assert same(client.submit("pull", "table", row).result(PATIENCE_S), TABLE[row])
+    until(lambda: sum(failing.values()) == 0)
+    assert len(serving()) == 1
+    assert len(log_without_memory.came) == 6
+
+
+def test_a_thread_of_futures_that_cannot_wait_lets_others_go_on(
+    client: TensorClient, log_without_memory: WithoutMemory
+) -> None:
+    """What keeps failing must not take a processor, nor fill a disk with its log."""
+    assert same(client.submit("pull", "table", 3).result(PATIENCE_S), TABLE[3])
+    assert client._futures is not None
+    port = client._futures.port.fileno()
+    kept, other = os.dup(port), os.open("/dev/null", os.O_RDONLY)
+    os.dup2(other, port, inheritable=False)
+    try:
+        future = client.submit("pull", "table", 4)  # it wakes the thread
+        until(lambda: len(log_without_memory.came) > 3)
+    finally:
+        os.dup2(kept, port, inheritable=False)
+        os.close(kept)
+        os.close(other)
+    came = log_without_memory.came
+    assert min(later - earlier for earlier, later in pairwise(came)) > 0.09
+    assert same(future.result(PATIENCE_S), TABLE[4])
+    assert same(client.submit("pull", "table", 5).result(PATIENCE_S), TABLE[5])

@@ -129,6 +129,16 @@ def test_an_entry_that_is_out_of_date_is_told():
     ]
 
 
+def test_files_may_share_a_reason():
+    """Thirty files that need one device have one reason, which is kept once."""
+    text = '[[below]]\nfiles = ["a.rs", "b.rs"]\nreason = "needs a device"\n'
+    assert report.allowed(text) == [
+        report.Below("a.rs", "needs a device"),
+        report.Below("b.rs", "needs a device"),
+    ]
+    assert report.allowed("# nothing yet\n") == []
+
+
 def test_every_entry_of_the_list_names_a_file_and_a_reason():
     """A list with the names of files that have moved is noticed at once."""
     named = report.allowed((ROOT / "tests" / "coverage.toml").read_text())

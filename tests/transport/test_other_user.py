@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -174,3 +176,30 @@ def test_a_long_runtime_directory_does_not_keep_a_server_from_listening(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("long" * 25)))
     with TensorServer({"a": np.arange(3)}) as server:
         assert server.url.startswith(f"unix:///tmp/forebay-{os.geteuid()}/")
+
+
+NAMELESS = """
+import asyncio
+import forebay
+from forebay import rpc
+async def main():
+    async with rpc.serve(object(), "tcp://127.0.0.1:0"):
+        pass
+try:
+    asyncio.run(main())
+except forebay.ConfigError as error:
+    print(error)
+"""
+
+
+def test_a_user_without_a_number_of_his_own_is_told_from_nobody() -> None:
+    """In a user namespace without a map every user is 65534: the owner of a peer says nothing."""
+    done = subprocess.run(
+        ["unshare", "--user", sys.executable, "-c", NAMELESS],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare failed" in done.stderr:
+        pytest.skip(f"no user namespaces: {done.stderr.strip()}")
+    assert "token=" in done.stdout, done.stdout + done.stderr

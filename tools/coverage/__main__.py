@@ -50,15 +50,7 @@ def rust(crates: list[str]) -> list[list[str]]:
     command += [f"--package={name}" for name in crates]
     if os.environ.get("SQLITE") != "system-sqlite" and (not crates or "forebay-executor" in crates):
         command += ["--features", "forebay-executor/bundled-sqlite"]
-    found = subprocess.run(
-        [*command, "--no-run", "--message-format=json"],
-        cwd=setting.TREE,
-        env=setting.environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    setting.remember(setting.built(found.stdout))
+    setting.remember(setting.built(setting.said([*command, "--no-run", "--message-format=json"])))
     privileged = os.environ.get("PRIVILEGED", "").split()
     return [command, *([[*command, "--", "--ignored", *privileged]] if privileged else [])]
 
@@ -89,14 +81,12 @@ def rust_counts() -> report.Counts:
     """What was counted of Rust."""
     raw = [str(path) for path in sorted(setting.PROFILES.glob("*.profraw"))]
     merged = setting.WORK / "rust.profdata"
-    setting.run([setting.llvm_tool("llvm-profdata"), "merge", "--sparse", *raw, "-o", str(merged)])
+    setting.said([setting.llvm_tool("llvm-profdata"), "merge", "-sparse", *raw, "-o", str(merged)])
     first, *others = setting.BINARIES.read_text().split("\n")
     command = [setting.llvm_tool("llvm-cov"), "export", "--format=lcov", first]
     command += [f"--object={name}" for name in others]
-    exported = subprocess.run(
-        [*command, f"--instr-profile={merged}"], check=True, stdout=subprocess.PIPE, text=True
-    )
-    return report.read_lcov(exported.stdout, setting.TREE)
+    exported = setting.said([*command, f"--instr-profile={merged}"])
+    return report.read_lcov(exported, setting.TREE)
 
 
 def python_counts() -> report.Counts:
@@ -145,6 +135,8 @@ def main(words: list[str]) -> int:
     arguments = parser.parse_args(words)
     if not (arguments.add or arguments.report):
         setting.prepare()
+    elif not setting.BINARIES.exists():
+        parser.error("no run has counted anything yet: leave --add and --report out")
     failed = [] if arguments.report else [one for one in steps(arguments) if not run(one)]
     whole = not (arguments.tests or arguments.crates)
     wrong = tell({**rust_counts(), **python_counts()}, whole=whole)

@@ -140,7 +140,8 @@ def _row(one: Part, reasons: dict[str, str] | None) -> str:
 
 def allowed(text: str) -> list[Below]:
     """Read the list of files that may be below."""
-    return [Below(row["file"], row["reason"]) for row in tomllib.loads(text).get("below", [])]
+    rows = tomllib.loads(text).get("below", [])
+    return [Below(file, row["reason"]) for row in rows for file in row["files"]]
 
 
 def problems(counts: Counts, named: list[Below]) -> Iterator[str]:

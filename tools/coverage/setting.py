@@ -53,11 +53,14 @@ def environment() -> dict[str, str]:
     }
 
 
-def run(command: list[str]) -> None:
-    """Run a step, or end with what to look at."""
-    print(f"==> {' '.join(command)}", flush=True)
-    if subprocess.run(command, cwd=TREE, env=environment(), check=False).returncode != 0:
-        raise SystemExit(f"coverage: this failed, see above: {' '.join(command)}")
+def said(command: list[str]) -> str:
+    """What a step wrote to its output; or end with what to look at."""
+    ended = subprocess.run(
+        command, cwd=TREE, env=environment(), stdout=subprocess.PIPE, text=True, check=False
+    )
+    if ended.returncode != 0:
+        raise SystemExit(f"coverage: this failed, see above: {' '.join(command)[:500]}")
+    return ended.stdout
 
 
 def clear() -> None:
@@ -73,12 +76,13 @@ def prepare() -> None:
     clear()
     scratch_tree.refresh(TREE, scratch_tree.tracked())
     sqlite = os.environ.get("SQLITE", "bundled-sqlite")
-    run([CARGO, "build", "--locked", "--package", "forebay-python", "--features", sqlite])
+    print("==> an extension that counts (cargo)", flush=True)
+    said([CARGO, "build", "--locked", "--package=forebay-python", f"--features={sqlite}"])
     extension = TREE / "python" / "forebay" / "_core.abi3.so"
     shutil.copyfile(WORK / "build" / "debug" / "lib_core.so", extension)
     _interpreter()
     remember([extension])
-    run([str(PYTHON), "-c", "import forebay._core as core; print('counted:', core.__file__)"])
+    print(said([str(PYTHON), "-c", "from forebay import _core; print('==>', _core.__file__)"]))
     for profile in PROFILES.iterdir():
         profile.chmod(0o666)
 

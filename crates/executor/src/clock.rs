@@ -8,8 +8,6 @@ use crate::request::Millis;
 
 /// The kernel's timers stand still while the machine sleeps: none of them is set for longer.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
-/// The wall's clock was set where it differs by so much; less is its daily correction (`step_ms`).
-pub const STEP_MS: u64 = 1_000;
 
 /// A clock that neither steps nor goes back, and goes on while the machine sleeps. A wall clock that is set meanwhile
 /// changes nothing here, and is read beside it for what follows the calendar.

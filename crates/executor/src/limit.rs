@@ -46,6 +46,8 @@ pub const GAUGE_IDLE_MS: u64 = 1_000;
 pub const GAUGE_SHARE: u32 = 20;
 /// Readings that may wait to be taken (`readings_max`); further ones are dropped, newer ones follow.
 pub const READINGS_MAX: usize = 10_000;
+/// The wall's clock was set where it differs by so much; less is its daily correction (`step_ms`).
+pub const STEP_MS: u64 = 1_000;
 /// Below this memory, or with one core, nothing stays resident that need not (`low_resource`).
 pub const LOW_RESOURCE_BYTES: u64 = 2_000_000_000;
 /// See [`LOW_RESOURCE_BYTES`].

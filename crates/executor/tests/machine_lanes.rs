@@ -198,6 +198,30 @@ fn a_request_waits_for_those_it_comes_after() {
 }
 
 #[test]
+fn a_retried_request_waits_again_for_all_that_it_comes_after() {
+    let mut rig = Rig::new(no_store(4));
+    rig.workers_up(&[Lane::Long]);
+    let slow = rig.submit("Long", Options::default());
+    let failed = rig.submit("Long", Options::default());
+    let both = vec![slow, failed];
+    let after = rig.submit("Long", options(|options| options.after = both));
+    let begun = rig.dispatched();
+    let raised = Outcome::Failed(Failure::Raised(Vec::new().into()));
+    rig.machine.finished(1, begun[1].0, failed, 1, raised, None);
+    assert_eq!(rig.ended(after), Some(Status::Failed));
+    for id in [failed, after] {
+        let ended = rig.ended_as_restored(id);
+        assert!(rig.machine.retry(1, ended));
+    }
+    let again = rig.dispatched();
+    assert_eq!(again[0].1, failed);
+    rig.succeed(begun[0].0, slow, 1);
+    assert_eq!(rig.dispatched(), [], "the other one still runs");
+    rig.succeed(again[0].0, failed, 2);
+    assert_eq!(rig.dispatched()[0].1, after);
+}
+
+#[test]
 fn a_failure_ends_a_chain_of_any_length() {
     let mut rig = Rig::new(no_store(1));
     rig.workers_up(&[Lane::Long]);

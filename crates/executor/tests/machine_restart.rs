@@ -269,6 +269,34 @@ fn a_delay_of_before_the_boot_follows_the_walls_clock_until_it_is_right() {
 }
 
 #[test]
+fn a_back_off_of_this_boot_is_a_length_also_where_the_delay_before_it_was_of_another() {
+    let mut rig = rig();
+    let options = options(|options| {
+        options.retries = 3;
+        options.backoff_ms = 1_000;
+    });
+    let restored = Restored {
+        wake_at: Some(20),
+        rebooted: true,
+        ..left(5, Status::Queued, 0, options)
+    };
+    rig.machine
+        .restore(10, vec![restored], &[], &[], RequestId(5));
+    rig.now = 20;
+    rig.run_until_dispatched(RequestId(5), 1);
+    let raised = Outcome::Failed(Failure::Raised(Vec::new().into()));
+    rig.machine
+        .finished(rig.now, 0, RequestId(5), 1, raised, None);
+    let again = rig.machine.next_tick();
+    assert!(
+        again.is_some_and(|at| (500..=1_020).contains(&at)),
+        "{again:?}"
+    );
+    rig.machine.set_wall(rig.now, 8 * 86_400_000);
+    assert_eq!(rig.machine.next_tick(), again);
+}
+
+#[test]
 fn an_idempotency_key_of_another_request_is_refused_with_both_named() {
     let mut rig = rig();
     let keyed = || options(|options| options.idempotency = Some("once".into()));

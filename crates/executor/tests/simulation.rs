@@ -7,14 +7,22 @@
 mod chance;
 #[path = "../../transport/tests/counted/mod.rs"]
 mod counted;
+#[path = "simulation/deeds.rs"]
+mod deeds;
 #[path = "simulation/disk.rs"]
 mod disk;
 #[path = "simulation/drawn.rs"]
 mod drawn;
+#[path = "simulation/event.rs"]
+mod event;
 #[path = "simulation/law.rs"]
 mod law;
+#[path = "simulation/model/mod.rs"]
+mod model;
 #[path = "simulation/planted.rs"]
 mod planted;
+#[path = "simulation/shares.rs"]
+mod shares;
 #[path = "simulation/workers.rs"]
 mod workers;
 #[path = "simulation/world.rs"]
@@ -31,7 +39,7 @@ fn simulate(seeds: std::ops::Range<u64>, planted: Planted) -> Result<(), String>
         let mut world = World::new(seed, planted);
         world.aloud = std::env::var_os("FOREBAY_SIMULATION_SEED").is_some();
         let broken = world.run(STEPS);
-        broken.map_err(|broken| format!("FOREBAY_SIMULATION_SEED={seed}: {broken}"))?;
+        broken.map_err(|broken| format!("FOREBAY_SIMULATION_SEED={seed}: {broken:.2000}"))?;
     }
     Ok(())
 }
@@ -59,6 +67,16 @@ fn a_million_steps_break_no_invariant() {
         seeds.parse::<u64>().expect("a number of seeds")
     });
     held(1_000..1_000 + seeds);
+}
+
+#[test]
+fn lanes_share_by_their_weights() {
+    let _watch = counted::Watch;
+    for seed in 0..50 {
+        if let Err(broken) = shares::held(seed) {
+            panic!("seed {seed}: {broken}");
+        }
+    }
 }
 
 #[test]

@@ -81,22 +81,20 @@ impl Receiver {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CONTROL_FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = flags | RecvFlags::CMSG_CLOEXEC;
-        let message = match recvmsg(
-            &socket,
-            &mut [IoSliceMut::new(&mut self.0)],
-            &mut control,
-            flags,
-        ) {
-            Ok(message) => message,
-            Err(Errno::AGAIN) => return Ok(None),
-            Err(Errno::INTR) => return Err(Error::Interrupted),
-            Err(Errno::CONNRESET) => {
-                return Ok(Some(Packet {
-                    bytes: Vec::new(),
-                    descriptors: Vec::new(),
-                }));
+        let message = loop {
+            match recvmsg(
+                &socket,
+                &mut [IoSliceMut::new(&mut self.0)],
+                &mut control,
+                flags,
+            ) {
+                Ok(message) => break message,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => return Err(Error::Interrupted),
+                // The other end was closed with something unread. That is told once, before what it sent last.
+                Err(Errno::CONNRESET) => {}
+                Err(errno) => return Err(Error::system("recvmsg")(errno)),
             }
-            Err(errno) => return Err(Error::system("recvmsg")(errno)),
         };
         let mut descriptors = Vec::new();
         for part in control.drain() {
@@ -115,5 +113,24 @@ impl Receiver {
             bytes: self.0[..message.bytes].to_vec(),
             descriptors,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_last_arrives_although_the_other_end_was_closed_with_something_unread() {
+        let (ours, theirs) = pair().expect("made");
+        send(&ours, b"never read", &[], SendFlags::empty()).expect("sent");
+        send(&theirs, b"the last word", &[], SendFlags::empty()).expect("sent");
+        drop(theirs);
+        let mut receiver = Receiver::default();
+        let mut next = || receiver.receive(&ours, RecvFlags::DONTWAIT);
+        let heard = next().expect("heard").expect("it was sent");
+        assert_eq!(heard.bytes, b"the last word");
+        let end = next().expect("heard").expect("the end of file");
+        assert!(end.bytes.is_empty());
     }
 }

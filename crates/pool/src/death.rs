@@ -47,7 +47,7 @@ pub enum Cause {
     CallDeadline = 18,
     /// A limit that it asked for cannot be enforced here: the text says which.
     Unenforceable = 19,
-    /// We ended it, in order: its lease had ended, and it serves one only. Users see `discarded`.
+    /// We ended it, in order: it serves one lease only, which had ended, or it was drained. Users see `discarded`.
     Returned = 20,
     /// We ended it: its reset raised.
     ResetFailed = 21,

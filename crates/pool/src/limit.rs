@@ -36,6 +36,8 @@ pub const SPARE_DELAY_MS: u64 = 10;
 pub const BORROWERS_MAX: usize = 256;
 /// How long a lender takes nobody in after it could not, as without descriptors, in milliseconds.
 pub const ACCEPT_PAUSE_MS: u64 = 100;
+/// Time between two looks of a lender at whether its socket is still where programs look for it, in milliseconds.
+pub const PLACE_LOOK_MS: u64 = 1_000;
 /// Kinds of services that one shared pool knows: one for each class and set of arguments, of each version of its code.
 pub const KINDS_MAX: usize = 4096;
 /// Rows of one answer about services: they fit one control message, names cut to `NAME_BYTES_MAX` included.

@@ -27,6 +27,8 @@ const ESTABLISHED: u8 = 1;
 /// `TCP_FIN_WAIT1` and `TCP_FIN_WAIT2`: a peer that has said all and still reads.
 const HALF_CLOSED: [u8; 2] = [4, 5];
 const LISTEN: u8 = 10;
+/// `DEFAULT_OVERFLOWUID` of `linux/highuid.h`.
+const OVERFLOW: u32 = 65_534;
 /// Of `struct nlmsghdr`, `struct inet_diag_req_v2` and `struct inet_diag_msg`.
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = 56;
@@ -79,7 +81,7 @@ impl Owners {
         let own = address(getsockname(listening)?)?;
         let nobody = SocketAddr::new(unspecified(own.ip()), 0);
         let told = owners.ask(own, nobody)?;
-        if told.state == LISTEN {
+        if told.state == LISTEN && !is_anybody(rustix::process::geteuid().as_raw()) {
             Ok(owners)
         } else {
             Err(Errno::NOTSUP)
@@ -116,6 +118,16 @@ impl Owners {
             }
         }
     }
+}
+
+/// Whether a user's number stands for every user that this namespace has no number for (`user_namespaces(7)`): a process
+/// that has it itself could not tell its own from them.
+fn is_anybody(user: u32) -> bool {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let overflow = read("/proc/sys/kernel/overflowuid");
+    let map = read("/proc/self/uid_map");
+    let has_all = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    user == overflow.trim().parse().unwrap_or(OVERFLOW) && !has_all
 }
 
 /// Why a peer is not let in, for logs and counters.

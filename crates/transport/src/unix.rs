@@ -241,7 +241,8 @@ fn lock_path(path: &Path) -> Result<File> {
             .truncate(false)
             .write(true)
             .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            // Nonblocking: a pipe of that name would wait for a reader.
+            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
             .open(&name)
             .map_err(|error| system_io(&format!("open {}", name.display()), &error))?;
         let held = lock.metadata().map_err(|error| system_io("stat", &error))?;

@@ -503,6 +503,15 @@ fn a_lock_that_is_a_link_is_not_followed() {
 }
 
 #[test]
+fn a_lock_that_is_a_pipe_is_refused_and_not_waited_for() {
+    let directory = sockets("piped-lock");
+    let pipe = directory.join("socket.lock");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).expect("a pipe");
+    assert!(Listener::bind(&directory.join("socket")).is_err());
+    std::fs::remove_dir_all(&directory).expect("removes");
+}
+
+#[test]
 fn a_listener_removes_its_own_socket_alone() {
     let directory = sockets("successor");
     let path = directory.join("socket");

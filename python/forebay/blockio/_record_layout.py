@@ -248,7 +248,7 @@ def record_dtype(given: Any) -> np.dtype[Any]:
             f"a record of dtype {dtype} has {dtype.itemsize} bytes;"
             f" it must have 1 to record_bytes_max ({RECORD_BYTES_MAX})"
         )
-    if _dtype_of(describe(dtype)) != dtype:
+    if not _is_kept(dtype):
         raise ConfigError(
             f"dtype {dtype} does not survive being written down;"
             " use numpy's own types, and fields in the order of their offsets"
@@ -269,6 +269,15 @@ def describe(dtype: np.dtype[Any]) -> str:
             f"dtype {dtype} cannot be written down: {error}; give fields in their order"
         ) from error
     return json.dumps({"descr": descr, "shape": dtype.shape}, separators=(",", ":"))
+
+
+def _is_kept(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is the same when it is read again."""
+    description = describe(dtype)
+    try:
+        return _dtype_of(description) == dtype
+    except (ValueError, TypeError):  # an array of arrays, which is described as a pair
+        return False
 
 
 def _stored_dtype(description: bytes, path: str) -> np.dtype[Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from forebay.cli._parser import Parser
 
-__all__ = ["request_parser", "take_arguments"]
+__all__ = ["has_parameter", "request_parser", "take_arguments"]
 
 _PREFIX: Final = "argument:"
 """Of the names under which the arguments are kept, apart from the command's own options."""
@@ -44,6 +44,11 @@ def request_parser(
     groups = parser._action_groups
     groups.insert(0, groups.pop())  # what is the request's own comes first
     return parser
+
+
+def has_parameter(request: dict[str, Any], name: str) -> bool:
+    """Whether a request of the manifest has a parameter of that name."""
+    return any(one["name"] == name for one in _parameters(request))
 
 
 def take_arguments(options: argparse.Namespace) -> dict[str, Any]:

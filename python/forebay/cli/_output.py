@@ -141,8 +141,8 @@ def colored(text: str, color: str, *, on: bool) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as text in columns; numbers stand right."""
-    texts = [[str(cell) for cell in row] for row in rows]
+    """Rows as text in columns; numbers stand right, and the lines of a cell in one."""
+    texts = [[str(cell).replace("\n", "\\n") for cell in row] for row in rows]
     numeric = [bool(texts) and all(_is_number(row[at]) for row in texts) for at in range(len(head))]
     widths = [max(_width(row[at]) for row in [list(head), *texts]) for at in range(len(head))]
     lines = []

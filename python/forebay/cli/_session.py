@@ -36,8 +36,8 @@ def session(
     from forebay.executor import Client
 
     log(options)
-    if waits and options.timeout is not None:
-        options.until = time.monotonic() + options.timeout
+    if waits:
+        limit_wait(options)
     if not start and options.url is None and options.app is None:
         _find_any()
     client = Client(
@@ -49,6 +49,11 @@ def session(
     )
     with client:
         yield client
+
+
+def limit_wait(options: argparse.Namespace) -> None:
+    """Have `--timeout` begin now; without it nothing is waited for with a limit."""
+    options.until = None if options.timeout is None else time.monotonic() + options.timeout
 
 
 def _find_any() -> None:
@@ -80,5 +85,10 @@ def log(options: argparse.Namespace) -> None:
     if options.verbose:
         import logging
 
+        class Told(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                note(self.format(record))
+
         level = logging.DEBUG if options.verbose > 1 else logging.INFO
-        logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+        form = "%(levelname)s %(name)s: %(message)s"
+        logging.basicConfig(level=level, format=form, handlers=[Told()])

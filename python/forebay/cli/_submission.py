@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from forebay.cli._arguments import request_parser, take_arguments
+from forebay.cli._arguments import has_parameter, request_parser, take_arguments
 from forebay.cli._exit import NoSuchThingError
 from forebay.cli._manifest import cached, find_request, listing, manifest_of, split_target
 from forebay.cli._output import say, say_json
 from forebay.cli._parser import Parser, UsageError, command, seconds, talking
-from forebay.cli._session import session
+from forebay.cli._session import limit_wait, session
 
 if TYPE_CHECKING:
     from forebay.executor import Client, Submit
@@ -149,8 +150,28 @@ def _settle(options: argparse.Namespace) -> None:
     behind = Parser(add_help=False)
     behind.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS)
     behind.add_argument("--no-start", action="store_true", default=argparse.SUPPRESS)
-    behind.add_argument("--timeout", type=seconds, default=argparse.SUPPRESS)
+    behind.add_argument("--timeout", dest="timeout_behind", default=None)
     behind.parse_known_args(options.words[1:], options)
+    options.timeout_in_front = options.timeout
+    if options.timeout_behind is not None and not _has_timeout(options):
+        with suppress(argparse.ArgumentTypeError):  # told once the request is known
+            options.timeout = seconds(options.timeout_behind)
+
+
+def _has_timeout(options: argparse.Namespace) -> bool:
+    """Whether `--timeout` behind the request's name is a parameter of it.
+
+    As a server left it: where none did, it is taken for the command's until the server has told.
+    """
+    wanted, of_target, _ = split_target(options)
+    manifest = cached(options)
+    if manifest is None:
+        return False
+    try:
+        request = find_request(manifest, wanted, of_target=of_target)
+    except (NoSuchThingError, UsageError):
+        return False
+    return has_parameter(request, "timeout")
 
 
 def _words(parser: Parser) -> None:
@@ -176,6 +197,9 @@ def _call(
             raise UsageError(WHOSE) from None
         raise
     parser = request_parser(name, request, manifest["definitions"], own)
+    if has_parameter(request, "timeout"):
+        options.timeout = options.timeout_in_front
+        limit_wait(options)
     asked = options.url, options.app
     parser.parse_args(rest, options)
     if (options.url, options.app) != asked:

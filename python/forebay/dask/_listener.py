@@ -18,12 +18,12 @@ from distributed.comm.core import BaseListener, CommClosedError
 from distributed.comm.tcp import RequireEncryptionMixin
 from distributed.comm.utils import ensure_concrete_host
 
-from forebay import _core
+from forebay import _core, _forks
 from forebay._core import MessageConnection
 from forebay.dask._comm import Comm, TLSComm, UnixComm, handshake_timeout
 from forebay.dask._connector import connection_over, found_out
 from forebay.dask._security import server_tls
-from forebay.dask._socket import bind, name_of, name_of_unix, tune
+from forebay.dask._socket import bind, is_loopback, name_of, name_of_unix, tune
 from forebay.errors import Error
 from forebay.transport import Tls
 from forebay.transport._accept import Acceptor, Door, TcpDoor
@@ -131,7 +131,11 @@ class Listener(BaseListener, RequireEncryptionMixin):
         # The names of both families have the same port; more machines reach the older one.
         sockets.sort(key=lambda one: one.family != socket.AF_INET)
         self._bound = sockets[0].getsockname()
-        return [TcpDoor(listening, tune) for listening in sockets]
+        # Dask loads what it is sent. Certificates say who may connect where there are some.
+        return [
+            TcpDoor(listening, tune, own=self._tls is None and is_loopback(listening))
+            for listening in sockets
+        ]
 
     def _names(self, connected: socket.socket) -> tuple[str, str]:
         """What to call the two ends of a connection."""
@@ -241,6 +245,7 @@ class UnixListener(Listener):
             runtime = os.environ.get("XDG_RUNTIME_DIR")
             directory = runtime if runtime and os.access(runtime, os.W_OK) else None
             path = str(Path(tempfile.mkdtemp(prefix="forebay-dask-", dir=directory)) / "comm")
+        _forks.stop_listening()
         listener = _core.Listener(path)
         self._bound = path
         return [listener]

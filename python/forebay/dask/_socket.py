@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from distributed.comm.addressing import unparse_host_port
 from distributed.comm.tcp import set_tcp_timeout
 from tornado.netutil import bind_sockets
 
-__all__ = ["bind", "dial", "dial_unix", "name_of", "name_of_unix", "tune"]
+__all__ = ["bind", "dial", "dial_unix", "is_loopback", "name_of", "name_of_unix", "tune"]
 
 BIND_ATTEMPTS = 5
 NUMERIC_ONLY = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
@@ -21,6 +22,12 @@ def tune(connected: socket.socket) -> None:
     """Send small messages at once, and give a peer up after `distributed.comm.timeouts.tcp`."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     set_tcp_timeout(SimpleNamespace(closed=lambda: False, socket=connected))
+
+
+def is_loopback(listening: socket.socket) -> bool:
+    """Whether only this machine reaches a listening socket."""
+    host = listening.getsockname()[0].partition("%")[0]
+    return ipaddress.ip_address(host).is_loopback
 
 
 async def dial(host: str, port: int) -> socket.socket:

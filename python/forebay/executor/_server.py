@@ -394,8 +394,10 @@ class Server:
         self._report("warning", {"text": text})
 
     def rebound(self) -> None:
-        """A socket was removed, and was made again."""
-        _log.warning("the sockets in %s were removed and made again", self.places.socket.parent)
+        """Its own sockets were removed, and were made again; the lender says it of its own."""
+        _log.warning(
+            "sockets of the server in %s were removed and made again", self.places.socket.parent
+        )
         self._rebound.set()
         self._wake()
 

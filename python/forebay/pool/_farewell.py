@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,30 @@ class Farewell:
     """Tells the keeper, once, that this service has something to do before it ends; and does it.
 
     A service about which nothing was told is killed when it is to end, at no cost for anybody.
-    Handlers that the application registered when it was imported, in the template, are no reason
-    to end in order: they belong to the program, and forks of multiprocessing run none of them.
+    Handlers that were registered before the service was forked are not its own, and it runs none
+    of them: those of the import are the template's and all its services', which may still use what
+    such a handler removes; those of a service that is copied are that service's.
     """
 
-    __slots__ = ("_imported", "_nursery", "_seen", "_target", "wanted")
+    __slots__ = ("_begun", "_nursery", "_own", "_seen", "_target", "wanted")
 
     def __init__(self, nursery: _core.Nursery, target: Target) -> None:
         self._nursery = nursery
         self._target = target
-        self._imported = _callbacks() - _of_pool()
+        self._begun = False
+        self._own = 0
         self._seen = -1
         self.wanted = False
+
+    def begin(self) -> None:
+        """In the service, before its first call: part with the handlers of whom it was forked."""
+        if self._begun:
+            return
+        self._begun = True
+        atexit._clear()
+        _leave_finalizers()
+        _keep_library_handlers()
+        self._own = _callbacks() - _of_pool()
 
     def look(self) -> None:
         """After each call: whether there is something to do now. Cost: 0.1 us."""
@@ -55,8 +68,35 @@ class Farewell:
 
     def _has_work(self) -> bool:
         service = self._target._service
-        registered = _callbacks() - _of_pool() > self._imported
+        registered = _callbacks() - _of_pool() > self._own
         return registered or _has_close(service) or hasattr(type(service), "__del__")
+
+
+def _leave_finalizers() -> None:
+    """Have `weakref.finalize` do nothing at the end for what was made before the fork.
+
+    Such as `tempfile.TemporaryDirectory`; what only keeps this process tidy (`atexit = False`) is
+    done as ever.
+    """
+    finalize = weakref.finalize
+    for finalizer in list(finalize._registry):  # type: ignore[attr-defined]
+        if finalizer.atexit:
+            finalizer.detach()
+    finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+
+
+def _keep_library_handlers() -> None:
+    """Register again the handlers of libraries that serve whatever process they run in.
+
+    They end what this process has made with them, and leave alone what it was forked with.
+    """
+    if "logging" in sys.modules:
+        atexit.register(sys.modules["logging"].shutdown)
+    if "multiprocessing.util" in sys.modules:
+        sys.modules["multiprocessing.process"]._children.clear()  # its handler ends them
+        atexit.register(sys.modules["multiprocessing.util"]._exit_function)
+    if _of_pool():
+        atexit.register(sys.modules["forebay.pool._pool"].close_all)
 
 
 def _of_pool() -> int:
@@ -74,7 +114,7 @@ def _has_close(service: Any) -> bool:
 def _attempt(work: Callable[[], Any]) -> None:
     try:
         work()
-    except Exception:
+    except BaseException:  # SystemExit too: the rest is still to be done
         import traceback
 
         os.write(2, f"at the end of this service:\n{traceback.format_exc()}".encode())

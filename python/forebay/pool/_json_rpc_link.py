@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,10 @@ OnNotification = Callable[[str, Any], None]
 READ_BYTES = 256 * 1024
 
 REFUSED_BYTES_MAX = 64 * 1024
-"""Answers to what a program asks, which nothing here serves, that may wait until it reads them."""
+"""Answers to what a program asks, which nothing here serves, that may wait while it asks on.
+
+They wait here once its socket is full; what it asks in one go of `READ_BYTES` is always answered.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +59,10 @@ class JsonRpcLink:
         self._session = Session()
         self._waiters: dict[int, Waiter] = {}
         self._outbox = bytearray()
-        self._refused_bytes = 0  # in the outbox, at most
+        self._sent = 0  # bytes, since the beginning
+        self._refusals: deque[tuple[int, int]] = deque()
+        """Refusals in the outbox: where each ends, counted as `_sent`, and its bytes."""
+        self._refused_bytes = 0  # of them
         self._turn = threading.Condition(threading.Lock())
         self._reading = False
         self._on_notification = on_notification
@@ -123,8 +130,9 @@ class JsonRpcLink:
                     self._break_locked(_broken(error))
                     break
                 del self._outbox[:sent]
-            if not self._outbox:
-                self._refused_bytes = 0
+                self._sent += sent
+            while self._refusals and self._refusals[0][0] <= self._sent:
+                self._refused_bytes -= self._refusals.popleft()[1]
             if self._loop is not None:
                 self._watch_writing()
             return not self._outbox
@@ -147,9 +155,11 @@ class JsonRpcLink:
         if not data:
             self._break(BrokenError("the program closed its stdout"))
             return
+        self.flush()  # what it has read by now is not held against it
         told: list[Told] = []
         with self._turn:
             try:
+                self._expect_reading()
                 for message in self._session.feed(data):
                     self._take(message, told)
             except (ProtocolError, LimitError) as error:
@@ -171,7 +181,12 @@ class JsonRpcLink:
 
     def _refuse(self, refusal: bytes) -> None:
         """Answer a call of the program's; sent with what is sent next, or by whoever reads."""
+        self._outbox += refusal
         self._refused_bytes += len(refusal)
+        self._refusals.append((self._sent + len(self._outbox), len(refusal)))
+
+    def _expect_reading(self) -> None:
+        """The program has sent more: it is to have read most of what it asked for before."""
         if self._refused_bytes > REFUSED_BYTES_MAX:
             raise LimitError(
                 f"the program asks without reading its answers: {self._refused_bytes} bytes of them"
@@ -179,7 +194,6 @@ class JsonRpcLink:
                 limit=REFUSED_BYTES_MAX,
                 value=self._refused_bytes,
             )
-        self._outbox += refusal
 
     def _tell(self, method: str, params: Any) -> None:
         if self._on_notification is None:

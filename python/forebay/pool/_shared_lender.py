@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import resource
 from typing import Self
@@ -18,6 +19,8 @@ DESCRIPTORS = 8192
 
 COUNT_MAX = 1_000_000
 """A count above this is a mistake; more services than a keeper can own are refused by the core."""
+
+_log = logging.getLogger(__name__)
 
 
 class Lender:
@@ -82,7 +85,10 @@ class Lender:
 
     def serve(self) -> None:
         """Serve until a byte comes to `stop_fd`, or a signal handler raises. Without the GIL."""
-        while self._core.run():
+        while (turn := self._core.run()) is not False:
+            if isinstance(turn, str):
+                _log.warning("%s", turn)
+                continue
             process = start_keeper(self._core)  # type: ignore[arg-type]
             if process is not None:
                 self._core.attach(process)

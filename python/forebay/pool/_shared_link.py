@@ -182,14 +182,15 @@ class Link:
                 if owed is not None:
                     self.core.release(record.handle, owed)
                     return
+            clean = not dirty and record.idle() and record.kind.resets in ENDED
         except (BrokenError, ClosedError):
-            pass
-        self.discard(record)
+            clean = False
+        self.discard(record, "returned" if clean else "discarded")
 
     def discard(self, record: SharedRecord, cause: DiscardCause = "discarded") -> None:
-        """Have a service ended; its successor may start at once. The lender counts no causes."""
+        """Have a service ended; its successor may start at once."""
         with contextlib.suppress(BrokenError, ClosedError):  # it ended with the lender
-            self.core.discard(record.handle)
+            self.core.discard(record.handle, cause)
         self._forget(record)
         record.close()
 

@@ -269,10 +269,12 @@ def main(nursery: _core.Nursery, target: Target) -> None:
     def control(name: str, args: tuple[Any, ...]) -> Any:
         if name == FORK:
             return branch(nursery, target, *args)
+        if name == START:
+            farewell.begin()
         return target._control(name, args)
 
+    farewell = Farewell(nursery, target)
     while True:
-        farewell = Farewell(nursery, target)
         try:
             serve_connection(
                 connection,
@@ -290,6 +292,8 @@ def main(nursery: _core.Nursery, target: Target) -> None:
             target._connection = connection = copy.connection
             target._failure = copy.failure
             target._settle()
+            farewell = Farewell(nursery, target)
+            farewell.begin()
             next_call = None
     # The client of a service is gone or has given it up. Whether and when it ends is the keeper's
     # affair alone: a second authority in here would race with it (see the concept page). The end

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
 
+from forebay import _forks
 from forebay.errors import ConfigError
 from forebay.rpc._connect import CONNECT_TIMEOUT_S, Target
 from forebay.rpc._patience import Patience
@@ -71,6 +72,7 @@ class Client:
         self._lock = threading.Lock()
         self._again = Again()
         self._closed = False
+        _forks.watch(self)
 
     def call(
         self,
@@ -242,6 +244,11 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _forget(self) -> object:
+        """In a forked child: a thread of the parent may have the lock."""
+        parents, self._lock = self._lock, threading.Lock()
+        return parents
 
     def _attempts(self, timeout: float | None) -> Attempts:
         return Attempts(self._threads, Patience(self._target, timeout))

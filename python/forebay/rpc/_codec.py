@@ -24,7 +24,9 @@ _MSGPACK_SEGMENT_BYTES_MIN = 64 << 10
 _ARRAY, _ARRAY_SEGMENT, _BYTES_SEGMENT = 1, 2, 3
 
 #: What `dtype.str` is for numbers, text of a fixed length, times and raw bytes.
-_DTYPE = re.compile(r"[<>|=]?[biufcSUV][0-9]{1,10}|[<>=]?[mM]8(\[[0-9]{0,10}[a-zA-Z]{1,7}\])?")
+_DTYPE = re.compile(
+    r"[<>|=]?[biufcSUV][0-9]{1,10}|[<>=]?[mM]8(\[([1-9][0-9]{0,9})?[a-zA-Z]{1,7}\])?"
+)
 
 Segments = list[Any] | None
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})

@@ -220,7 +220,8 @@ class Target:
         if type(error) is not BrokenError or not self._meets:
             return
         if self._token is None:
-            advice = _NO_TOKEN
+            own = " (one on the loopback interface that asks for none lets in its own user alone)"
+            advice = _NO_TOKEN + (own if self._address and self._address.loopback else "")
         else:
             advice = "the one given by token= may not be the one that it asks for"
         error.args = (f"{error}, before it let this process in; {advice}",)

@@ -90,6 +90,10 @@ class Lot:
             best.calls += 1
         return best
 
+    def forget_opening(self) -> None:
+        """Those who were opening channels are not there any more; nobody is to wait for them."""
+        self._opening = 0
+
     def put(self, place: Place) -> None:
         """A call has ended."""
         place.calls -= 1

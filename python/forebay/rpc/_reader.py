@@ -14,12 +14,14 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay import _forks
 from forebay._core import Connection
+from forebay._report import report
 from forebay.errors import BrokenError, Error
 from forebay.rpc._unanswered import no_reply
 
@@ -41,6 +43,8 @@ class Submitted:
         self._connection = connection
         self._pidfd = pidfd
         self._futures: dict[int, Future[Any]] = {}
+        self._ending: deque[tuple[Future[Any], Any]] = deque()
+        """Those whose calls are over, with what came of them, until they are completed."""
         # Order: this lock before the reader's; neither is held while a future is completed.
         self._lock = threading.Lock()
         self._watched: list[int] = []
@@ -58,14 +62,19 @@ class Submitted:
         channel, connection = self._channel, self._connection
         head, segments = channel._encode_call(method, args, kwargs)
         future: Future[Any] = Future()
+        watching = reader()  # before anything is sent, as it may not start
         with self._lock:
             if generation is None:
                 generation = channel.generation
             call = connection.start(channel._number, head, segments, timeout, generation)
-            self._futures[call] = future
-            if not self._watched:
-                self._watch()
-        timer = None if timeout is None else reader().add_timer(timeout, self, call)
+            try:
+                self._futures[call] = future
+                if not self._watched:
+                    self._watch(watching)
+                timer = None if timeout is None else watching.add_timer(timeout, self, call)
+            except BaseException:
+                self._take_back(call)
+                raise
         future.add_done_callback(partial(self._on_done, call, timer))
         if connection.outbox_bytes:
             connection.drain(timeout)
@@ -73,31 +82,33 @@ class Submitted:
 
     def step(self, descriptor: int) -> None:
         """Read what is there and complete its futures. Called by the reader thread."""
-        with self._lock:
-            if descriptor not in self._watched:
-                return
-            if descriptor == self._pidfd:
-                self._connection.peer_died()
-            finished = self._take()
-            while self._connection.holds_received:
-                finished += self._take()
-            if not self._futures or self._connection.over:
-                self._unwatch()
-        self._complete(finished)
+        try:
+            with self._lock:
+                if descriptor not in self._watched:
+                    return
+                if descriptor == self._pidfd:
+                    self._connection.peer_died()
+                self._take()
+                while self._connection.holds_received:
+                    self._take()
+                if not self._futures or self._connection.over:
+                    self._unwatch()
+        finally:
+            self._complete()
 
     def expire(self, call: int, timeout: float) -> None:
         """End a call whose time ran out."""
-        with self._lock:
-            future = self._futures.pop(call, None)
-            if future is None:
-                return
-            if not self._connection.closed:
-                self._connection.cancel(call)
-            if not self._futures:
-                self._unwatch()
-        name = self._channel.name
-        error = no_reply(name, timeout)
-        self._complete([(future, error)])
+        late = no_reply(self._channel.name, timeout)
+        try:
+            with self._lock:
+                if not self._end(call, late):
+                    return
+                if not self._connection.closed:
+                    self._connection.cancel(call)
+                if not self._futures:
+                    self._unwatch()
+        finally:
+            self._complete()
 
     def forget(self) -> None:
         """Take the channel's descriptors out of the reader, before they are closed."""
@@ -106,46 +117,61 @@ class Submitted:
 
     def finish_all(self) -> None:
         """Complete what the closed connection ended."""
-        with self._lock:
-            finished = self._take() if self._futures else []  # a forked child has none
-        self._complete(finished)
+        try:
+            with self._lock:
+                if self._futures:  # a forked child has none
+                    self._take()
+        finally:
+            self._complete()
 
     def give_up(self, error: BaseException) -> None:
         """End every call: the reader thread cannot read for them."""
         name = self._channel.name
-        _log.error("%s: the calls that were submitted end", name, exc_info=error)
-        with self._lock:
-            futures, self._futures = self._futures, {}
-            for call in futures:
-                with contextlib.suppress(Error):
-                    self._connection.cancel(call)
-            self._unwatch()
+        report(_log, error, "%s: the calls that were submitted end", name)
         lost = BrokenError(f"{name}: reading the answers raised {type(error).__name__}: {error}")
-        self._complete([(future, lost) for future in futures.values()])
+        try:
+            with self._lock:
+                for call in tuple(self._futures):
+                    self._end(call, lost)
+                    with contextlib.suppress(BaseException):  # the others end all the same
+                        self._connection.cancel(call)
+                self._unwatch()
+        finally:
+            self._complete()
 
     def _forget(self) -> object:
         """In a forked child: the parent's calls are none of its, and the lock may be held."""
-        parents = self._lock, self._futures
+        parents = self._lock, self._futures, self._ending
         self._lock, self._futures, self._watched = threading.Lock(), {}, []
+        self._ending = deque()
         return parents
 
-    def _take(self) -> list[tuple[Future[Any], Any]]:
-        received = self._connection.receive(self._channel._number)
-        return [(self._futures.pop(call), got) for call, got in received if call in self._futures]
+    def _take(self) -> None:
+        for call, outcome in self._connection.receive(self._channel._number):
+            self._end(call, outcome)
 
-    def _complete(self, finished: list[tuple[Future[Any], Any]]) -> None:
-        for future, outcome in finished:
+    def _end(self, call: int, outcome: Any) -> bool:
+        """Have `_complete` end a call; False if it is over. At no time it is in no table."""
+        future = self._futures.get(call)
+        if future is None:
+            return False
+        self._ending.append((future, outcome))
+        del self._futures[call]
+        return True
+
+    def _complete(self) -> None:
+        while self._ending:
+            try:
+                future, outcome = self._ending.popleft()
+            except IndexError:  # another thread completes them too
+                return
             try:
                 self._settle(future, outcome)
             except BaseException as error:
                 # A callback's: `Future` lets it through unless it is an Exception. The others'
                 # futures, and the thread, have nothing to do with it.
-                _log.error(
-                    "%s: a callback of a submitted call raised %s, which ends no other thread",
-                    self._channel.name,
-                    type(error).__name__,
-                    exc_info=error,
-                )
+                message = "%s: a callback of a submitted call raised %s, which ends no other thread"
+                report(_log, error, message, self._channel.name, type(error).__name__)
 
     def _settle(self, future: Future[Any], outcome: Any) -> None:
         if not future.set_running_or_notify_cancel():
@@ -170,20 +196,31 @@ class Submitted:
             if not self._futures:
                 self._unwatch()
 
-    def _watch(self) -> None:
-        self._connection.attach()
-        self._watched = [self._connection.fileno()]
+    def _take_back(self, call: int) -> None:
+        """What was sent has no future: whoever submits it is told why by an exception."""
+        self._futures.pop(call, None)
+        if not self._futures:
+            self._unwatch()
+        with contextlib.suppress(Error):  # it is closed or broken
+            self._connection.cancel(call)
+
+    def _watch(self, watching: _Reader) -> None:
+        watched = [self._connection.fileno()]
         if self._pidfd >= 0:
-            self._watched.append(self._pidfd)
-        for descriptor in self._watched:
-            reader().add(descriptor, self)
+            watched.append(self._pidfd)
+        self._connection.attach()
+        self._watched = watched  # so that `_unwatch` undoes what is done of it
+        for descriptor in watched:
+            watching.add(descriptor, self)
 
     def _unwatch(self) -> None:
-        for descriptor in self._watched:
-            reader().remove(descriptor)
-        if self._watched and not self._connection.closed:
-            self._connection.detach()
-        self._watched = []
+        watched, self._watched = self._watched, []
+        try:
+            for descriptor in watched:
+                reader().remove(descriptor)
+        finally:
+            if watched and not self._connection.closed:
+                self._connection.detach()
 
 
 class _Timer:
@@ -208,16 +245,19 @@ class _Reader:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self._epoll = select.epoll()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._epoll.register(self._wake, select.EPOLLIN)
         self._lock = threading.Lock()
         self._targets: dict[int, Submitted] = {}
         self._timers: list[tuple[float, int, _Timer]] = []
         """A heap, in which those that were cancelled stay until they are half of it."""
         self._cancelled = 0
         self._numbers = itertools.count()
-        threading.Thread(target=self._run, name="forebay-rpc-reader", daemon=True).start()
+        with contextlib.ExitStack() as made:
+            self._epoll = made.enter_context(select.epoll())
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            made.callback(os.close, self._wake)
+            self._epoll.register(self._wake, select.EPOLLIN)
+            threading.Thread(target=self._run, name="forebay-rpc-reader", daemon=True).start()
+            made.pop_all()  # they are the thread's
 
     @property
     def timers(self) -> int:
@@ -227,7 +267,11 @@ class _Reader:
     def add(self, descriptor: int, target: Submitted) -> None:
         with self._lock:
             self._targets[descriptor] = target
-            self._epoll.register(descriptor, select.EPOLLIN)
+            try:
+                self._epoll.register(descriptor, select.EPOLLIN)
+            except BaseException:
+                del self._targets[descriptor]  # it is not ours to unregister
+                raise
 
     def remove(self, descriptor: int) -> None:
         with self._lock:
@@ -259,7 +303,7 @@ class _Reader:
             try:
                 self._turn()  # apart, so that no local of it keeps a channel while it waits
             except BaseException as error:  # the thread is everybody's, and nobody restarts it
-                _log.error("the reader of submitted calls goes on after", exc_info=error)
+                report(_log, error, "the reader of submitted calls goes on after")
                 time.sleep(_RETRY_S)
 
     def _turn(self) -> None:
@@ -275,17 +319,24 @@ class _Reader:
             try:
                 expired.expire(call, timeout)
             except BaseException as error:
-                expired.give_up(error)
+                self._give_up(expired, error)
 
-    @staticmethod
-    def _step(target: Submitted, descriptor: int) -> None:
+    def _step(self, target: Submitted, descriptor: int) -> None:
         try:
             try:
                 target.step(descriptor)
             except Error:
                 target.finish_all()  # closed between the poll and the step
         except BaseException as error:
+            self._give_up(target, error)
+
+    @staticmethod
+    def _give_up(target: Submitted, error: BaseException) -> None:
+        """End the calls of one channel; the others' have nothing to do with it."""
+        try:
             target.give_up(error)
+        except BaseException as second:
+            report(_log, second, "a channel's submitted calls were ended, but not cleanly")
 
     def _until_timer(self) -> float | None:
         with self._lock:

@@ -11,6 +11,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from forebay import _forks
+from forebay._report import report
 from forebay.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -34,22 +36,40 @@ class Again:
     """
 
     def __init__(self) -> None:
+        self._closed = False
+        self._renew()
+        _forks.watch(self)
+
+    def _renew(self) -> None:
         self._changed = threading.Condition()
         self._waiting: list[tuple[float, int, Submission]] = []
         """A heap by the time of the next attempt; the number decides between equal ones."""
         self._numbers = itertools.count()
         self._running = False
-        self._closed = False
+
+    def _forget(self) -> object:
+        """In a forked child: the thread and what waits for it are the parent's."""
+        parents = self._changed, self._waiting
+        self._renew()
+        return parents
 
     def add(self, submission: Submission, delay: float) -> None:
-        """Make its next attempt in `delay` seconds."""
+        """Make its next attempt in `delay` seconds.
+
+        Raises:
+            RuntimeError, MemoryError: there is no thread for it; nothing of it is kept.
+        """
         entry = (time.monotonic() + delay, next(self._numbers), submission)
         with self._changed:
             heapq.heappush(self._waiting, entry)
             if self._running:
                 self._changed.notify()
                 return
-            threading.Thread(target=self._run, name="forebay-rpc-again", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name="forebay-rpc-again", daemon=True).start()
+            except BaseException:
+                self._waiting.clear()  # no other one waits without a thread
+                raise
             self._running = True
 
     def close(self) -> None:
@@ -63,7 +83,7 @@ class Again:
             try:
                 submission.send_again()
             except BaseException as error:  # a callback's of the caller, see `_reader`
-                _log.error("a submitted call ended, and its callback raised", exc_info=error)
+                report(_log, error, "a submitted call ended, and its callback raised")
 
     def _next(self) -> Submission | None:
         """The next one when its time has come; None if there is none, and the thread is to end."""
@@ -118,7 +138,7 @@ class Submission:
             self._end(error)
         else:
             if delay is not None:
-                self._again.add(self, delay)
+                self._send_later(delay)
 
     def _attempt(self) -> float | None:
         """Send it unless it was cancelled; seconds until the next attempt if there is to be one."""
@@ -156,8 +176,14 @@ class Submission:
             if self.future.set_running_or_notify_cancel():
                 self.future.set_result(sent.result())
         elif (delay := self._patience.after(error)) is not None:
-            self._again.add(self, delay)
+            self._send_later(delay)
         else:
+            self._end(error)
+
+    def _send_later(self, delay: float) -> None:
+        try:
+            self._again.add(self, delay)
+        except BaseException as error:
             self._end(error)
 
     def _end(self, error: BaseException) -> None:

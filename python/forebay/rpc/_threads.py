@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from forebay import _forks
 from forebay.errors import BrokenError
 from forebay.rpc._connect import Target
 from forebay.rpc._lot import Lot, Place, Verdict
@@ -30,6 +31,16 @@ class ThreadChannels:
         self._lot = Lot(limit, looks=True)
         self._changed = threading.Condition()
         self._closing = threading.Event()
+        _forks.watch(self)
+
+    def _forget(self) -> object:
+        """In a forked child: who has the lock, or was opening a channel, is not there."""
+        parents = self._changed, self._closing
+        self._changed, self._closing = threading.Condition(), threading.Event()
+        if parents[1].is_set():
+            self._closing.set()
+        self._lot.forget_opening()
+        return parents
 
     def take(self, patience: Patience) -> Place:
         """A place for one call, to be given back by `put`; waits while one is opened.

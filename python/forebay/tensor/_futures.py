@@ -11,12 +11,14 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay import _core, _forks
+from forebay._report import report
 from forebay.errors import ClosedError
 from forebay.tensor._outcome import cancel, raise_failure
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Futures", "TensorFuture", "enter", "tickets"]
 
 _log = logging.getLogger(__name__)
+_RETRY_S: Final = 0.1
+"""How long a thread that cannot even wait, as without memory, lets others go on."""
 tickets: Final = itertools.count(1)
 """Names of parts of calls, of all clients."""
 
@@ -86,6 +90,8 @@ class Futures:
         self.port = _core.TensorPort()
         self._open: set[TensorFuture] = set()
         self._waiting: dict[int, TensorFuture] = {}
+        self._lost = False
+        """What was heard may not have been acted on, so that all open futures are looked at."""
         self.users = 0
         self._thread = threading.Thread(
             target=self._serve, name="forebay-tensor-futures", daemon=True
@@ -132,24 +138,40 @@ class Futures:
             self._thread.join()
 
     def _serve(self) -> None:
-        while True:
+        """The thread's; it is every client's, and nobody restarts it, so that nothing ends it."""
+        serving = True
+        while serving:
             try:
-                heard = self.port.wait()
-                if heard is None:
-                    break
-                for ticket in heard:
-                    future = self._waiting.pop(ticket, None)
-                    if future is not None and future.over():
-                        self._complete(future)
-            except BaseException as error:  # the thread is every client's, and nobody restarts it
-                _log.error("the thread of tensor futures goes on after", exc_info=error)
-                for future in tuple(self._open):  # what was heard may be lost
-                    if future.over():
-                        self._complete(future)
+                serving = self._turn()
+            except BaseException as error:
+                self._lost = True
+                report(_log, error, "the thread of tensor futures goes on after")
+                time.sleep(_RETRY_S)
+
+    def _turn(self) -> bool:
+        """Complete what is heard of; False once the port is closed and no future is open."""
+        if self._lost:
+            self._complete_those_over()
+            self._lost = False
+        heard = self.port.wait()
+        if heard is None:
+            self._end_all()
+            return False
+        for ticket in heard:
+            future = self._waiting.pop(ticket, None)
+            if future is not None and future.over():
+                self._complete(future)
+        return True
+
+    def _complete_those_over(self) -> None:
         for future in tuple(self._open):
             if future.over():
                 self._complete(future)
-            elif self._take(future):
+
+    def _end_all(self) -> None:
+        self._complete_those_over()
+        for future in tuple(self._open):
+            if self._take(future):
                 _guarded(future.give_up)
 
     def _complete(self, future: TensorFuture) -> None:
@@ -169,8 +191,7 @@ def _guarded(end: Callable[[], None]) -> None:
     try:
         end()
     except BaseException as error:
-        kind = type(error).__name__
-        _log.error("a callback of a tensor future raised %s", kind, exc_info=error)
+        report(_log, error, "a callback of a tensor future raised %s", type(error).__name__)
 
 
 class _Process:

@@ -51,7 +51,7 @@ class TcpDoor:
         ConfigError: the kernel does not tell whose they are.
     """
 
-    __slots__ = ("__weakref__", "_listening", "_owners", "_prepare")
+    __slots__ = ("__weakref__", "_listening", "_owners", "_prepare", "_told")
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class TcpDoor:
     ) -> None:
         self._listening = listening
         self._prepare = prepare
+        self._told = False
         self._owners: Owners | None = Owners(listening.fileno()) if own else None
         _forks.watch(self)
 
@@ -76,7 +77,9 @@ class TcpDoor:
         complaint = self._owners and self._owners.complaint(accepted.fileno())
         if complaint:
             accepted.close()
-            _log.warning("%s: %s", name_of("tcp", self._listening.getsockname()), complaint)
+            level = logging.DEBUG if self._told else logging.WARNING  # anybody could fill the log
+            self._told = True
+            _log.log(level, "%s: %s", name_of("tcp", self._listening.getsockname()), complaint)
             return None
         accepted.setblocking(False)
         with contextlib.suppress(OSError):  # a peer that has gone again is noticed when it is met
@@ -91,8 +94,11 @@ class TcpDoor:
         """Listen no more; the number stays taken, as event loops that were copied know it."""
         number = self._listening.fileno()
         if number >= 0:
-            with open(os.devnull) as null:
-                os.dup2(null.fileno(), number, inheritable=False)
+            os.close(number)  # before, as there may be no other free one
+            null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            if null != number:
+                os.dup2(null, number, inheritable=False)
+                os.close(null)
         return None
 
 

@@ -65,5 +65,5 @@ def guard(
         token=shown(token),
         own=local and not asked and address.scheme not in PATH_SCHEMES,
         known=asked or local,
-        trusted=local and token is None,
+        trusted=local and not asked,
     )

@@ -1,13 +1,14 @@
 //! A socket's file, which somebody else may remove.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use crate::file_id::FileId;
 
 /// A file as it was made: its path, and which one it is.
 #[derive(Debug)]
 pub struct Made {
     path: PathBuf,
-    file: Option<(u64, u64)>,
+    file: Option<FileId>,
     /// That it is gone and cannot be made again was said.
     said: bool,
 }
@@ -54,7 +55,7 @@ impl Made {
     }
 }
 
-fn which(path: &Path) -> Option<(u64, u64)> {
+fn which(path: &Path) -> Option<FileId> {
     let found = path.symlink_metadata().ok()?;
-    Some((found.dev(), found.ino()))
+    Some(FileId::of(&found))
 }

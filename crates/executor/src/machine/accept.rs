@@ -127,7 +127,10 @@ impl Machine {
             notes: Notes::default(),
         });
         let mut waits_for = 0;
-        for before in &options.after {
+        let mut after = options.after.clone();
+        after.sort_unstable();
+        after.dedup();
+        for before in &after {
             let found = self.register.key(*before).filter(|one| *one != key);
             if let Some(entry) = found.and_then(|one| self.register.get_mut(one)) {
                 entry.dependents.push(id);
@@ -193,6 +196,7 @@ impl Machine {
             self.timers.set(key, &mut entry.due, Some(at));
             return;
         }
+        self.wall.leave(entry.request.id);
         if self.take_key(key) {
             self.make_ready(now, key);
         } else if let Some(entry) = self.register.get_mut(key) {
@@ -209,6 +213,10 @@ impl Machine {
         entry.ready_at = now;
         let rank = Rank::of(&entry.request, key);
         let queue = &mut self.lanes[entry.request.submission.options.lane as usize];
+        if queue.ready.is_empty() {
+            // It does not catch up on what it did not ask for.
+            queue.pass = queue.pass.max(self.pass);
+        }
         queue.ready.push(&entry.request.submission.submitter, rank);
     }
 

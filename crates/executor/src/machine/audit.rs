@@ -6,7 +6,7 @@ use super::Machine;
 use super::entry::{Entry, Place};
 use super::policy::LANES;
 use super::workers::{Stage, Worker};
-use crate::request::Lane;
+use crate::request::{Lane, Slot};
 
 impl Machine {
     /// Counts again what is counted on the way, by a look at everything.
@@ -17,6 +17,7 @@ impl Machine {
     pub fn audit(&self) -> Result<(), String> {
         self.audit_lanes()?;
         self.audit_names()?;
+        self.audit_places()?;
         let promised: u64 = self.workers.iter().map(|(_, worker)| worker.promise).sum();
         same("promised bytes", promised, self.room.promised)?;
         let private: u64 = self.workers.iter().map(|(_, worker)| worker.private).sum();
@@ -41,6 +42,12 @@ impl Machine {
             .filter(|(_, entry)| entry.due.is_some())
             .count();
         same("timers", self.timers.len(), timed)
+    }
+
+    /// Bytes that a worker may still grow by, as counted in the sum of all.
+    #[doc(hidden)]
+    pub fn promised_to(&self, slot: Slot) -> u64 {
+        self.workers.get(slot).map_or(0, |worker| worker.promise)
     }
 
     /// What waits behind a run is promised when it begins.
@@ -70,6 +77,35 @@ impl Machine {
             let running = mine().filter(|(_, entry)| entry.slot().is_some()).count();
             same("running requests", queue.running as usize, running)?;
             self.workers.audit(lane)?;
+        }
+        Ok(())
+    }
+
+    /// Each request has what its place needs: a time, a reason to wait for its key, or a place of that.
+    fn audit_places(&self) -> Result<(), String> {
+        for (_, entry) in self.register.iter() {
+            let options = entry.options();
+            let mine = |one: &Entry| one.holds_key && one.options().key == options.key;
+            let mut holding = 0;
+            if options.key.is_some() {
+                holding = self.register.iter().filter(|(_, one)| mine(one)).count();
+                let booked = self.keys.places(options) as usize;
+                same("places of a key", booked, holding)?;
+            }
+            let most = options.key_at_once.max(1) as usize;
+            let has_reason = match &entry.place {
+                Place::After => entry.waits_for > 0,
+                Place::Until => entry.due.is_some() && entry.due == entry.not_before,
+                Place::Keyed => holding >= most && !entry.holds_key,
+                Place::Named | Place::Ready => entry.holds_key || options.key.is_none(),
+                Place::Running(run) => {
+                    let ends = options.timeout_ms.is_some() || run.stop.is_some();
+                    run.handed || !ends || entry.due.is_some()
+                }
+                _ => true,
+            };
+            let id = entry.request.id;
+            same("what its place needs", (id, has_reason), (id, true))?;
         }
         Ok(())
     }

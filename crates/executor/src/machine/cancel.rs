@@ -65,6 +65,7 @@ impl Machine {
         let rank = Rank::of(&entry.request, key);
         let submission = &entry.request.submission;
         match entry.place {
+            Place::After | Place::Until => self.wall.leave(entry.request.id),
             Place::Keyed => self.keys.leave(submission, rank),
             Place::Named => {
                 self.names

@@ -163,14 +163,9 @@ impl Machine {
     /// A lane got something that others may have wanted too.
     fn charge(&mut self, lane: Lane) {
         let weight = u64::from(self.policy.lane_weights[lane as usize].max(1));
-        let ready = LANES.map(|one| &self.lanes[one as usize]).into_iter();
-        let least = ready
-            .filter(|queue| !queue.ready.is_empty())
-            .map(|queue| queue.pass)
-            .min();
         let queue = &mut self.lanes[lane as usize];
-        // A lane that was empty does not catch up on what it did not ask for.
-        queue.pass = queue.pass.max(least.unwrap_or(0)) + STRIDE / weight;
+        self.pass = queue.pass;
+        queue.pass += STRIDE / weight;
     }
 
     /// Counts a request as its worker's, before its run begins.

@@ -114,6 +114,8 @@ pub struct Machine {
     idempotency: HashMap<Arc<str>, (RequestId, u32)>,
     recent: Recent,
     lanes: [LaneQueue; 3],
+    /// The pass of the lane that got something last.
+    pass: u64,
     schedules: schedule::Schedules,
     wall: wall::Wall,
     timers: Timers,
@@ -146,6 +148,7 @@ impl Machine {
             idempotency: HashMap::new(),
             recent: Recent::default(),
             lanes: Default::default(),
+            pass: 0,
             schedules: schedule::Schedules::default(),
             wall: wall::Wall::default(),
             timers: Timers::default(),
@@ -243,8 +246,8 @@ impl Machine {
         }
         self.fire(now);
         self.end_idle(now);
-        self.recall_late(now);
         self.settle(now);
+        self.recall_late(now);
     }
 
     /// When `tick` has something to do, as far as is known now.

@@ -238,9 +238,12 @@ impl Machine {
         if self.register.same(key, id).is_none() {
             return;
         }
-        let Some(entry) = self.register.remove(key) else {
+        let Some(mut entry) = self.register.remove(key) else {
             return;
         };
+        // One that was retried is there twice, and waits for it once.
+        entry.dependents.sort_unstable();
+        entry.dependents.dedup();
         self.counts.ended[ending.status as usize] += 1;
         self.recent.add(id, ending.status);
         if !self.policy.durable {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Machine;
+use super::dispatch::LOOK;
 use super::entry::Key;
 use super::policy::LANES;
 use super::why::seconds;
@@ -136,6 +137,11 @@ impl Machine {
         {
             return false;
         }
+        self.has_place(lane)
+    }
+
+    /// One more worker of a lane leaves each other lane in use its place.
+    fn has_place(&self, lane: Lane) -> bool {
         if self.workers.row(lane).alive == 0 {
             return true;
         }
@@ -170,7 +176,7 @@ impl Machine {
         if self.starts.due.is_some_and(|due| due > now) {
             return false;
         }
-        while self.workers.alive() >= self.policy.workers_max {
+        while !self.has_place(lane) {
             let mut others = LANES.iter().filter(|other| {
                 **other != lane
                     && self.workers.row(**other).alive > 1
@@ -179,9 +185,23 @@ impl Machine {
             let Some((slot, _)) = others.find_map(|other| self.workers.idle(*other).next()) else {
                 return false;
             };
+            if !self.fits_new(lane) {
+                return false; // nobody would use the place
+            }
             self.stop(slot);
         }
         self.may_start(now, lane)
+    }
+
+    /// Somebody who waits would begin in a new worker.
+    fn fits_new(&self, lane: Lane) -> bool {
+        let ready = &self.lanes[lane as usize].ready;
+        let heads = (0..ready.submitters().min(LOOK)).filter_map(|turn| ready.head(turn));
+        let mut keys = heads.filter(|key| {
+            let entry = self.register.get(*key);
+            entry.is_some_and(|entry| !self.names.get(entry.name).is_full())
+        });
+        keys.any(|key| self.fits(key, None).is_ok())
     }
 
     pub(super) fn start_burst(&mut self, now: Millis, lane: Lane, key: Key) {

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use super::Machine;
 use super::entry::Place;
-use crate::clock::STEP_MS;
 use crate::id::RequestId;
+use crate::limit::STEP_MS;
 use crate::request::Millis;
 
 /// What is known of the wall's clock.
@@ -34,6 +34,13 @@ impl Wall {
 
     pub(super) fn follow(&mut self, id: RequestId) {
         self.waits.insert(id);
+    }
+
+    /// It waits no more; what it waits for later is by this boot's clock.
+    pub(super) fn leave(&mut self, id: RequestId) {
+        if !self.waits.is_empty() {
+            self.waits.remove(&id);
+        }
     }
 }
 

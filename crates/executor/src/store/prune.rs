@@ -8,8 +8,8 @@ use rusqlite::{Connection, params};
 use super::config::StoreConfig;
 use super::directory::{LOGS, RESULTS};
 use super::results::{self, folder_bytes};
-use crate::clock::STEP_MS;
 use crate::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
+use crate::limit::STEP_MS;
 use crate::request::{Millis, Status};
 
 /// Requests that are removed by one commit: about a millisecond of the writer (`prune_step_max`).

@@ -120,7 +120,8 @@ fn unfinished(
     recovery: &mut Recovery,
 ) -> rusqlite::Result<()> {
     let sql = format!(
-        "SELECT {COLUMNS}, length(a.blob), a.blob FROM requests r LEFT JOIN arguments a ON a.id = r.id \
+        "SELECT {COLUMNS}, length(a.blob), a.blob, w.id IS NOT NULL FROM requests r \
+         LEFT JOIN arguments a ON a.id = r.id LEFT JOIN waits w ON w.id = r.id AND w.wake_at = r.wake_at \
          WHERE r.ended_at IS NULL ORDER BY r.id"
     );
     let mut statement = connection.prepare(&sql)?;
@@ -141,7 +142,8 @@ fn unfinished(
             recovery.on_disk.push(found.request.id);
         }
         let mut restored = found.restored();
-        restored.rebooted = recovery.rebooted;
+        // Also what an earlier server of this boot found waiting.
+        restored.rebooted = recovery.rebooted || row.get(15)?;
         recovery.restored.push(restored);
     }
     Ok(())

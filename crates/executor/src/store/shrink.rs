@@ -7,8 +7,12 @@ const KEPT_PAGES_MIN: i64 = 1_024;
 /// Pages that one step gives back: some ten milliseconds of the writer (`shrink_step_pages`).
 const STEP_PAGES: i64 = 4_096;
 
-/// Have freed pages of a new database kept in a list that can be given back; to be called before it has a table.
+/// Have freed pages of a new database kept in a list that can be given back. One that has a table stays as it is, and
+/// would be written to all the same, which a full disk refuses.
 pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    if count(connection, "page_count")? > 0 {
+        return Ok(());
+    }
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")
 }
 

@@ -7,7 +7,7 @@ use rusqlite::types::Null;
 use rusqlite::{Connection, Result, Statement, params};
 
 use super::fold::{Claim, Step};
-use super::{options, timeline};
+use super::options;
 use crate::id::RequestId;
 use crate::message::cause_json;
 use crate::op::Op;
@@ -67,7 +67,6 @@ pub(super) struct Statements<'c> {
     paused: Statement<'c>,
     keep_last: Statement<'c>,
     note_boot: Statement<'c>,
-    note_clock: Statement<'c>,
     delete: [Statement<'c>; 3],
     delete_ended: Statement<'c>,
     /// Peaks of each name and code since they were trimmed.
@@ -96,7 +95,6 @@ impl<'c> Statements<'c> {
             paused: prepare(PAUSED)?,
             keep_last: prepare(KEEP_LAST)?,
             note_boot: prepare(NOTE_BOOT)?,
-            note_clock: prepare(timeline::NOTE)?,
             delete: [
                 prepare("DELETE FROM requests WHERE id = ?1")?,
                 prepare("DELETE FROM arguments WHERE id = ?1")?,
@@ -258,11 +256,6 @@ impl<'c> Statements<'c> {
             Some(boot) => self.note_boot.execute([boot]).map(drop),
             None => self.note_boot.execute([Null]).map(drop),
         }
-    }
-
-    /// And by this clock.
-    pub fn note_clock(&mut self, timeline: &str) -> Result<()> {
-        self.note_clock.execute([timeline]).map(drop)
     }
 }
 

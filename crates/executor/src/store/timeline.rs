@@ -8,27 +8,25 @@
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::recovery::boot_id;
-use crate::clock::{Clock, STEP_MS};
+use crate::clock::Clock;
+use crate::limit::STEP_MS;
 use crate::request::Millis;
 
-/// What is written from now on is by this clock.
-pub(super) const NOTE: &str = "INSERT OR REPLACE INTO facts(name, value) VALUES('clock', ?1)";
-
-/// The clock of one server.
+/// The clock that the stored times of a boot follow: of one server, or of several whose clocks agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Timeline {
     /// Where its count since the boot began; `None`: nobody knows.
     origin: Option<String>,
     /// The time of the boot by its clock.
     boot: i64,
-    /// When it started.
+    /// When the first server of the boot started: what was stored since is by this clock, put right where it was not.
     start: Millis,
-    /// How far the wall's clock had been set forward when it was noted.
+    /// How far the wall's clock had been set forward when it was noted, since the last of the servers started.
     ahead: i64,
 }
 
 impl Timeline {
-    pub fn of(clock: &Clock) -> Self {
+    fn of(clock: &Clock) -> Self {
         Self {
             origin: origin(),
             boot: clock.boot(),
@@ -42,9 +40,13 @@ impl Timeline {
         clock.ahead().abs_diff(self.ahead) < STEP_MS
     }
 
+    fn is_of_the_boot_of(&self, other: &Self) -> bool {
+        self.origin.is_some() && self.origin == other.origin
+    }
+
     /// What is to be added to times of `self` to have them by `next`.
     fn shift_to(&self, next: &Self) -> i64 {
-        if self.origin.is_some() && self.origin == next.origin {
+        if self.is_of_the_boot_of(next) {
             next.boot - self.boot
         } else {
             self.ahead
@@ -52,7 +54,7 @@ impl Timeline {
     }
 
     /// As it is stored.
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let origin = self.origin.as_deref().unwrap_or("-");
         format!("{origin} {} {} {}", self.boot, self.start, self.ahead)
     }
@@ -69,34 +71,85 @@ impl Timeline {
     }
 }
 
-/// Have the times of the last server by the clock of this one. Once: its own clock is noted with them.
-///
-/// Times of unfinished requests, and of what ended under the last server; what ended before was by another clock.
-pub(super) fn take_over(connection: &mut Connection, clock: &Clock) -> rusqlite::Result<()> {
+/// Note that what is written from now on is by this clock, within the writer's transaction. `again`: this server noted
+/// it before, and the wall's clock was set since.
+pub(super) fn note(
+    connection: &Connection,
+    clock: &Clock,
+    again: bool,
+) -> rusqlite::Result<Timeline> {
+    let mut this = Timeline::of(clock);
+    if let Some(last) = noted(connection)?
+        && (again || last.is_of_the_boot_of(&this))
+    {
+        // They agree, or `take_over` had them agree.
+        (this.boot, this.start) = (last.boot, last.start);
+    } else {
+        keep_waits(connection)?;
+    }
+    write(connection, &this)?;
+    Ok(this)
+}
+
+fn noted(connection: &Connection) -> rusqlite::Result<Option<Timeline>> {
     let noted = "SELECT value FROM facts WHERE name = 'clock'";
     let noted: Option<Option<String>> = connection
         .query_row(noted, [], |row| row.get(0))
         .optional()?;
-    let Some(last) = noted.flatten().as_deref().and_then(Timeline::parse) else {
+    Ok(noted.flatten().as_deref().and_then(Timeline::parse))
+}
+
+fn write(connection: &Connection, timeline: &Timeline) -> rusqlite::Result<()> {
+    let note = "INSERT OR REPLACE INTO facts(name, value) VALUES('clock', ?1)";
+    connection.execute(note, [timeline.text()]).map(drop)
+}
+
+/// No clock of a later boot is that of what waits now.
+fn keep_waits(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM waits", [])?;
+    let kept = "INSERT INTO waits(id, wake_at) SELECT id, wake_at FROM requests \
+        WHERE ended_at IS NULL AND wake_at IS NOT NULL";
+    connection.execute(kept, []).map(drop)
+}
+
+/// Have the times of the last server by the clock of this one. Once: its own clock is noted with them.
+///
+/// Times since the noted clock's start, and those to wait for that were stored since; what was stored before was by
+/// another clock.
+pub(super) fn take_over(connection: &mut Connection, clock: &Clock) -> rusqlite::Result<()> {
+    let Some(last) = noted(connection)? else {
         return Ok(());
     };
-    let this = Timeline::of(clock);
+    let mut this = Timeline::of(clock);
     let shift = last.shift_to(&this);
     if shift.unsigned_abs() < STEP_MS {
         return Ok(());
     }
+    let since = last.start.cast_signed();
+    let mut until = i64::MAX;
+    let rebooted = !last.is_of_the_boot_of(&this);
+    if !rebooted {
+        // Now by the noted clock: what is later was stored under an earlier boot.
+        until = this.start.cast_signed() - shift + STEP_MS.cast_signed();
+        let first = last.start.saturating_add_signed(shift);
+        this.start = this.start.min(first);
+    }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute(
-        "UPDATE requests SET wake_at = max(wake_at + ?1, 0), accepted_at = max(accepted_at + ?1, 0), \
-         claimed_at = max(claimed_at + ?1, 0) WHERE ended_at IS NULL",
+        "UPDATE requests SET wake_at = max(wake_at + ?1, 0) WHERE ended_at IS NULL AND NOT EXISTS \
+         (SELECT 1 FROM waits w WHERE w.id = requests.id AND w.wake_at = requests.wake_at)",
         [shift],
     )?;
-    transaction.execute(
-        "UPDATE requests SET ended_at = max(ended_at + ?1, 0), accepted_at = max(accepted_at + ?1, 0), \
-         claimed_at = max(claimed_at + ?1, 0) WHERE ended_at >= ?2",
-        params![shift, last.start.cast_signed()],
-    )?;
-    transaction.execute(NOTE, [this.text()])?;
+    for time in ["accepted_at", "claimed_at", "ended_at"] {
+        let sql = format!(
+            "UPDATE requests SET {time} = max({time} + ?1, 0) WHERE {time} BETWEEN ?2 AND ?3"
+        );
+        transaction.execute(&sql, params![shift, since, until])?;
+    }
+    if rebooted {
+        keep_waits(&transaction)?;
+    }
+    write(&transaction, &this)?;
     transaction.commit()
 }
 

@@ -1,9 +1,7 @@
 //! The thread that writes: batches, their commits, and what happens when one fails.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +20,8 @@ use super::results::{self, Unfiled};
 use super::schema;
 use super::shrink;
 use super::statements::Statements;
-use super::timeline::Timeline;
+use super::timeline::{self, Timeline};
+use crate::file_id::FileId;
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Op;
@@ -64,8 +63,9 @@ struct Failed {
 pub(super) struct Writer {
     config: Arc<StoreConfig>,
     journal: Arc<Journal>,
-    /// The database's file, to see that it was not removed.
-    file: Option<File>,
+    /// The database's file, to see that it was not removed. Not open: the close of any descriptor of it drops the locks
+    /// that `SQLite` has on it in this process.
+    file: Option<FileId>,
     inbox: Arc<Inbox<Message>>,
     reads: Arc<Inbox<reading::Message>>,
     answers: Arc<Queue<Answer>>,
@@ -90,7 +90,8 @@ impl Writer {
         answers: Arc<Queue<Answer>>,
         filed: Arc<results::Filed>,
     ) -> Self {
-        let file = File::open(config.directory.join(DATABASE)).ok();
+        let found = config.directory.join(DATABASE).metadata();
+        let file = found.ok().as_ref().map(FileId::of);
         Self {
             config,
             journal,
@@ -188,14 +189,8 @@ impl Writer {
     ) -> Result<(), Failed> {
         self.look_at_file()?;
         self.write_files()?;
-        let clock = &self.config.clock;
-        let known = self
-            .noted
-            .as_ref()
-            .is_some_and(|noted| noted.is_like(clock));
-        let timeline = (!known).then(|| Timeline::of(clock));
-        let deleted = match self.transact(statements, timeline.as_ref()) {
-            Ok(deleted) => deleted,
+        let (deleted, noted) = match self.transact(connection, statements) {
+            Ok(changed) => changed,
             Err(mut failed) => {
                 // Where the transaction is over already, there is nothing to roll back.
                 if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
@@ -204,7 +199,7 @@ impl Writer {
                 return Err(failed);
             }
         };
-        self.noted = timeline.or(self.noted.take());
+        self.noted = noted.or(self.noted.take());
         self.logged = true;
         self.doubtful.clear();
         for op in &self.batch.ops {
@@ -235,46 +230,59 @@ impl Writer {
 
     /// `SQLite` writes on into a file that was removed, and all of it would be gone with this process.
     fn look_at_file(&self) -> Result<(), Failed> {
-        let found = self.file.as_ref().and_then(|file| file.metadata().ok());
-        if found.is_none_or(|found| found.nlink() > 0) {
-            return Ok(());
-        }
-        let directory = self.config.directory.display();
+        let database = self.config.directory.join(DATABASE);
+        let found = database.metadata().map(|found| FileId::of(&found));
+        let (what, permanent) = match found {
+            Ok(found) if Some(found) == self.file => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                (format!("cannot be looked at: {error}"), false)
+            }
+            _ => ("was removed while the server runs".into(), true),
+        };
+        let database = database.display();
         Err(Failed {
             why: format!(
-                "the state directory {directory} was removed while the server runs; stop the server and start it again"
+                "the state directory's {database} {what}; stop the server and start it again"
             ),
-            permanent: true,
+            permanent,
             broken: false,
             doubtful: false,
         })
     }
 
-    /// Make one transaction of the batch; which requests it removed.
+    /// Make one transaction of the batch; which requests it removed, and what it noted of the clock.
     fn transact(
         &self,
+        connection: &Connection,
         statements: &mut Statements<'_>,
-        timeline: Option<&Timeline>,
-    ) -> Result<Vec<RequestId>, Failed> {
+    ) -> Result<(Vec<RequestId>, Option<Timeline>), Failed> {
         statements.begin.execute([])?;
-        let deleted = self.change(statements, timeline)?;
+        let noted = self.note_clock(connection, statements)?;
+        let deleted = self.change(statements)?;
         let committed = statements.commit.execute([]);
         committed.map_err(|error| Failed {
             doubtful: true,
             ..Failed::from(error)
         })?;
-        Ok(deleted)
+        Ok((deleted, noted))
     }
 
-    fn change(
+    /// Where the database does not say it: this boot, and by which clock this server's times are.
+    fn note_clock(
         &self,
+        connection: &Connection,
         statements: &mut Statements<'_>,
-        timeline: Option<&Timeline>,
-    ) -> rusqlite::Result<Vec<RequestId>> {
-        if let Some(timeline) = timeline {
-            statements.note_boot(boot_id().as_deref())?;
-            statements.note_clock(&timeline.text())?;
+    ) -> rusqlite::Result<Option<Timeline>> {
+        let clock = &self.config.clock;
+        let noted = self.noted.as_ref();
+        if noted.is_some_and(|noted| noted.is_like(clock)) {
+            return Ok(None);
         }
+        statements.note_boot(boot_id().as_deref())?;
+        timeline::note(connection, clock, noted.is_some()).map(Some)
+    }
+
+    fn change(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
         for &id in &self.doubtful {
             statements.withdraw(id)?;
         }
@@ -525,7 +533,7 @@ mod tests {
         let mut statements = Statements::prepare(&connection).unwrap();
         // The disk has it, and the sync said that it failed.
         writer.batch.ops = vec![accept(1), accept(2)];
-        writer.transact(&mut statements, None).unwrap();
+        writer.transact(&connection, &mut statements).unwrap();
         writer.refuse(&Failed {
             doubtful: true,
             ..failed(ffi::SQLITE_IOERR_FSYNC)

@@ -7,6 +7,8 @@ use forebay_executor::id::RequestId;
 use forebay_executor::op::{Op, Restored};
 use forebay_executor::request::{Failure, Millis, Request, Status};
 
+use super::event::Learnt;
+
 pub struct Row {
     pub request: Arc<Request>,
     pub status: Status,
@@ -27,6 +29,8 @@ pub struct Disk {
     given: VecDeque<Op>,
     answers: VecDeque<Answer>,
     pub is_full: bool,
+    /// Peaks that were stored, by name and code.
+    pub learnt: Vec<Learnt>,
 }
 
 impl Disk {
@@ -122,7 +126,14 @@ impl Disk {
                 row.status = ending.status;
                 row.attempts = ending.attempts;
             }
-            Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => {}
+            Op::Peak { name, code, bytes } => {
+                let mut all = self.learnt.iter_mut();
+                match all.find(|(one, of, _)| *one == name && *of == code) {
+                    Some((_, _, peaks)) => peaks.push(bytes),
+                    None => self.learnt.push((name, code, vec![bytes])),
+                }
+            }
+            Op::Fired { .. } | Op::Paused { .. } => {}
         }
     }
 

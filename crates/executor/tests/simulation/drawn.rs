@@ -8,6 +8,8 @@ use super::chance::Chance;
 use super::workers::AHEAD;
 
 pub const GB: u64 = 1_000_000_000;
+/// Memory is drawn in these, and times in tens of milliseconds, so that limits are met exactly now and then.
+pub const UNIT: u64 = GB / 32;
 
 pub fn policy(chance: &mut Chance) -> Policy {
     Policy {
@@ -15,6 +17,10 @@ pub fn policy(chance: &mut Chance) -> Policy {
         cores_milli: 1_000 + 1_000 * u32::try_from(chance.below(3)).unwrap_or(0),
         cpu_factor_max: 4,
         memory_limit: chance.one_in(2).then_some(GB),
+        memory_free_fraction: 1.0 / 32.0,
+        guard_fraction: 31.0 / 32.0,
+        worker_bytes: UNIT,
+        short_unknown_bytes: 2 * UNIT,
         workers_max: 3 + u32::try_from(chance.below(8)).unwrap_or(0),
         guaranteed: *chance.pick(&[[0, 0, 0], [1, 1, 0], [1, 2, 1]]),
         burst: !chance.one_in(4),
@@ -27,7 +33,10 @@ pub fn policy(chance: &mut Chance) -> Policy {
         terminate_ms: 100,
         start_backoff_ms: 10,
         start_backoff_max_ms: 1_000,
-        queued_max: 60,
+        queued_max: *chance.pick(&[12, 30, 60]),
+        result_bytes_max: *chance.pick(&[10, u64::MAX]),
+        worker_growth_max_bytes: *chance.pick(&[2 * UNIT, 8 * UNIT]),
+        deaths_max: 1 + u32::try_from(chance.below(3)).unwrap_or(0),
         overtaken_ms_max: 1_000,
         low_resource: chance.one_in(4),
         seed: chance.below(1 << 40),
@@ -43,7 +52,6 @@ pub fn options(chance: &mut Chance, now: Millis, submitted: u64, newest: &[Reque
         idempotent: chance.one_in(6),
         backoff_ms: 20,
         backoff_max_ms: 500,
-        key_at_once: 1 + u32::try_from(chance.below(2)).unwrap_or(0),
         cpu_milli: *chance.pick(&[500, 1_000, 4_000]),
         ..Options::default()
     };
@@ -54,22 +62,26 @@ pub fn options(chance: &mut Chance, now: Millis, submitted: u64, newest: &[Reque
         options.retries = 1 + u32::try_from(chance.below(5)).unwrap_or(0);
     }
     if chance.one_in(3) {
-        options.timeout_ms = Some(50 + chance.below(500));
+        options.timeout_ms = Some(50 + 10 * chance.below(50));
     }
     if chance.one_in(5) {
-        options.key = Some((*chance.pick(&["x", "y"])).into());
+        let (key, at_once) = *chance.pick(&[("x", 1), ("y", 2), ("z", 0)]);
+        (options.key, options.key_at_once) = (Some(key.into()), at_once);
     }
     if chance.one_in(3) {
-        options.memory_bytes = Some(chance.below(GB / 2));
+        options.memory_bytes = Some(UNIT * chance.below(16));
     }
     if chance.one_in(8) {
-        options.not_before = Some(now + chance.below(300));
+        options.not_before = Some(now + 10 * chance.below(30));
     }
     if chance.one_in(20) {
         options.idempotency = Some(format!("key {}", submitted / 30).into());
     }
     if chance.one_in(6) && !newest.is_empty() {
         options.after = vec![*chance.pick(newest), *chance.pick(newest)];
+        if chance.one_in(20) {
+            options.after.push(RequestId(7)); // nobody has it
+        }
     }
     options
 }

@@ -4,6 +4,8 @@ use forebay_executor::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Options, Outcome, Status};
 use forebay_executor::store::{Answer, PruneRule, Pruned, Question, Reader, StoreConfig};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use crate::given::{self, Directory, Driven, accept, blob, claim, end, end_with, request};
 
@@ -116,9 +118,11 @@ fn the_disk_has_back_what_a_prune_freed_in_the_database() {
     driven.commit((1..=COUNT).map(large).collect());
     driven.commit((1..=COUNT).map(end).collect());
     assert_eq!(pruned(&mut driven, PruneRule::default()).count, COUNT);
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     // Written back from the log, a step at a time, while nobody writes.
-    let taken = || std::fs::metadata(directory.path().join("requests.db")).map(|file| file.len());
+    let database = directory.path().join("requests.db");
+    let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).expect("inotify");
+    inotify::add_watch(&changes, &database, WatchFlags::MODIFY).expect("watched");
+    let taken = || std::fs::metadata(&database).map(|file| file.len());
     let kept = COUNT * BYTES as u64 / 2;
     let mut largest = 0;
     loop {
@@ -127,9 +131,14 @@ fn the_disk_has_back_what_a_prune_freed_in_the_database() {
         if largest > kept && bytes < kept {
             break;
         }
-        let now = std::time::Instant::now();
-        assert!(now < deadline, "{bytes} bytes, at most {largest}");
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        let timeout = Timespec {
+            tv_sec: 60,
+            tv_nsec: 0,
+        };
+        let mut watched = [PollFd::new(&changes, PollFlags::IN)];
+        let ready = poll(&mut watched, Some(&timeout)).expect("poll");
+        assert_eq!(ready, 1, "{bytes} bytes, at most {largest}");
+        while rustix::io::read(&changes, &mut [0; 4_096]).is_ok() {}
     }
 }
 

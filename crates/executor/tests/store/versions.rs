@@ -5,7 +5,7 @@ use forebay_executor::request::Status;
 use forebay_executor::store::{Store, StoreConfig, VERSION};
 use rusqlite::Connection;
 
-use crate::given::{Directory, Driven};
+use crate::given::{Directory, Driven, accept, end};
 
 #[test]
 fn a_database_of_version_1_is_read_by_this_one() {
@@ -44,6 +44,32 @@ fn a_database_of_version_1_is_read_by_this_one() {
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .expect("a version");
     assert_eq!(version, VERSION);
+}
+
+#[test]
+fn a_server_that_starts_writes_nothing_into_a_database_that_it_finds_in_order() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    driven.commit(vec![accept(1), end(1)]);
+    driven.store.close();
+    let path = directory.path().join("requests.db");
+    for auto_vacuum in ["INCREMENTAL", "NONE"] {
+        // As an earlier version made it, the second time.
+        let database = Connection::open(&path).expect("opens");
+        database
+            .execute_batch(&format!(
+                "PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = {auto_vacuum}; VACUUM; \
+                 PRAGMA journal_mode = WAL;"
+            ))
+            .expect("made anew");
+        drop(database);
+        let before = std::fs::read(&path).expect("read");
+        let (driven, _) = Driven::open(directory.path());
+        let log = std::fs::metadata(directory.path().join("requests.db-wal")).expect("a log");
+        assert_eq!(log.len(), 0, "{auto_vacuum}");
+        driven.store.close();
+        assert_eq!(std::fs::read(&path).expect("read"), before, "{auto_vacuum}");
+    }
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! What is committed comes back: to a new server, and to who asks.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::sync::Arc;
 
 use forebay_executor::id::RequestId;
 use forebay_executor::op::Op;
 use forebay_executor::request::{Death, Failure, Lane, Options, Outcome, Status};
-use forebay_executor::store::{Answer, Fetched, Payload, Question, StoreConfig, Value};
+use forebay_executor::store::{Answer, Fetched, Payload, Question, Reader, StoreConfig, Value};
 
 use crate::given::{self, Directory, Driven, accept, blob, claim, end, end_with, request};
 
@@ -327,6 +328,59 @@ fn only_its_owner_may_look_into_the_state_directory() {
         "journal",
     ] {
         assert_eq!(mode(file), 0o600, "{file}");
+    }
+}
+
+/// Whether this process holds a lock of the kernel's on a file.
+fn is_locked(path: &Path) -> bool {
+    let inode = std::fs::metadata(path).expect("there").ino().to_string();
+    let process = std::process::id().to_string();
+    let locks = std::fs::read_to_string("/proc/locks").expect("the kernel's locks");
+    locks.lines().any(|lock| {
+        let words: Vec<_> = lock.split_whitespace().collect();
+        let file = words.get(5).and_then(|file| file.rsplit(':').next());
+        words.get(1) == Some(&"POSIX") && words.get(4) == Some(&&*process) && file == Some(&inode)
+    })
+}
+
+#[test]
+fn a_store_that_is_closed_leaves_a_reader_of_its_process_its_lock() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    driven.commit(vec![accept(1)]);
+    let reader = Reader::open(directory.path()).expect("opens");
+    let rows = reader.query("SELECT id FROM requests", &[], 9);
+    assert_eq!(rows.expect("rows").len(), 1);
+    let database = directory.path().join("requests.db");
+    assert!(is_locked(&database));
+    driven.store.close();
+    assert!(is_locked(&database), "another process takes the log away");
+    drop(reader);
+    assert!(!is_locked(&database));
+}
+
+#[test]
+fn nothing_is_told_committed_that_another_database_lies_in_front_of() {
+    for replaced in [false, true] {
+        let directory = Directory::new();
+        let (mut driven, _) = Driven::open(directory.path());
+        driven.commit(vec![accept(1)]);
+        let database = directory.path().join("requests.db");
+        std::fs::rename(&database, directory.path().join("moved.db")).expect("moved");
+        if replaced {
+            std::fs::write(&database, b"").expect("another");
+        }
+        driven.store.write(vec![accept(2)]);
+        match driven.answer() {
+            Answer::NotCommitted { why, permanent, .. } => {
+                assert!(
+                    why.contains("requests.db") && why.contains("start it again"),
+                    "{why}"
+                );
+                assert!(permanent);
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }
 

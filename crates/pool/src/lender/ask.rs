@@ -128,7 +128,7 @@ impl Lender {
             .get(&slot)
             .filter(|service| !service.retiring)
         else {
-            self.pool.discard(handle, Cause::Discarded)?;
+            self.pool.discard(handle, Cause::Returned)?; // drained
             self.ledger.forget(slot);
             return Ok(false);
         };

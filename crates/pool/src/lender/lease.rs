@@ -21,7 +21,7 @@ impl Lender {
                 let reset_ms = (owed != 0).then_some(self.config.reset_ms);
                 self.pool.release(handle, reset_ms)?;
             }
-            None => self.end_service(handle)?,
+            None => self.end_service(handle, Cause::Returned)?, // drained while it was lent
         }
         self.unpark(program)
     }
@@ -47,10 +47,14 @@ impl Lender {
         self.unpark(program)
     }
 
-    /// A program has a service ended.
-    pub(super) fn discard(&mut self, program: Program, handle: Handle) -> Result<()> {
+    /// A program has a service ended, for a cause that is its to tell.
+    pub(super) fn discard(&mut self, program: Program, handle: Handle, cause: Cause) -> Result<()> {
+        let cause = match cause {
+            Cause::Returned | Cause::ResetFailed => cause,
+            _ => Cause::Discarded,
+        };
         if self.ledger.give_up(program, handle, now_ms()) {
-            self.end_service(handle)?;
+            self.end_service(handle, cause)?;
             self.unpark(program)?;
         }
         Ok(())
@@ -64,9 +68,9 @@ impl Lender {
         }
     }
 
-    fn end_service(&mut self, handle: Handle) -> Result<()> {
+    fn end_service(&mut self, handle: Handle, cause: Cause) -> Result<()> {
         self.ledger.forget(handle.slot);
-        self.pool.discard(handle, Cause::Discarded)
+        self.pool.discard(handle, cause)
     }
 
     /// A program gives a question up; what it was granted meanwhile goes on.
@@ -100,7 +104,7 @@ impl Lender {
         let generation = lease.generation;
         session.seen.retain(|&seen| seen != slot);
         // Whether it owed an answer is not known any more, since the program was to read it.
-        self.discard(program, Handle { slot, generation })
+        self.discard(program, Handle { slot, generation }, Cause::Discarded)
     }
 
     /// A program is gone: what it held is ended, what it waited for goes to others.
@@ -117,7 +121,7 @@ impl Lender {
         }
         for (slot, lease) in session.leases {
             let generation = lease.generation;
-            let _ = self.end_service(Handle { slot, generation });
+            let _ = self.end_service(Handle { slot, generation }, Cause::Discarded);
         }
     }
 

@@ -16,6 +16,7 @@ mod lease;
 pub mod ledger;
 pub mod place;
 mod tell;
+mod watchman;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroI32;
@@ -42,6 +43,7 @@ use crate::wire::Handle;
 use crate::wire::shared::{Reply, Request, Ticket};
 use ledger::{Ledger, Program, Session};
 use place::Place;
+use watchman::Watchman;
 
 /// What a lender allows, and how long.
 #[derive(Clone, Copy, Debug)]
@@ -69,12 +71,14 @@ pub struct Config {
 }
 
 /// Why [`Lender::run`] came back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// A service is to be started and no keeper runs: start one, attach it, come back.
     Keeper,
     /// The descriptor that was given is readable.
     Woken,
+    /// A person should read this; then come back.
+    News(String),
 }
 
 /// Who is told of an end that has not come yet.
@@ -136,6 +140,7 @@ pub struct Lender {
     deaf_until: Option<Instant>,
     /// A service may have ended while nobody held it.
     unsettled: bool,
+    watchman: Watchman,
 }
 
 impl Lender {
@@ -164,6 +169,7 @@ impl Lender {
             described: Vec::new(),
             deaf_until: None,
             unsettled: false,
+            watchman: Watchman::default(),
         };
         lender.watch(&lender.place.socket, LISTENER)?;
         lender.watch(lender.pool.watch()?, POOL)?;
@@ -198,6 +204,7 @@ impl Lender {
             if self.deaf_until.is_some_and(|until| Instant::now() >= until) {
                 self.hear_again();
             }
+            let news = self.look_after_place();
             let (mut woken, mut told) = (false, false);
             for event in &events {
                 match event.data.u64() {
@@ -221,6 +228,9 @@ impl Lender {
             self.catch_up(told)?;
             if woken {
                 return Ok(Turn::Woken);
+            }
+            if let Some(text) = news {
+                return Ok(Turn::News(text));
             }
         }
     }
@@ -272,8 +282,9 @@ impl Lender {
             .filter_map(|asked| asked.hurry_ms);
         let hurry_ms = hurries.min().map(|at| at.saturating_sub(now_ms()));
         let deaf = self.deaf_until.map(remaining_ms);
-        let limit = hurry_ms.into_iter().chain(deaf).min().map(wait_of);
-        epoll::wait(&self.poller, spare_capacity(events), limit.as_ref()).map(drop)
+        let look = remaining_ms(self.watchman.due);
+        let limit = hurry_ms.into_iter().chain(deaf).fold(look, u64::min);
+        epoll::wait(&self.poller, spare_capacity(events), Some(&wait_of(limit))).map(drop)
     }
 
     fn watch(&self, descriptor: impl AsFd, data: u64) -> Result<()> {

@@ -46,26 +46,43 @@ impl Place {
     /// # Errors
     /// `Place` where the directory is not this user's alone, or another process listens there; the message names it.
     pub fn take(path: &Path) -> Result<Self> {
-        let address = address(path)?;
         own_directory(path, true)?;
         let lock = lock(path)?;
         remove_stale(path)?;
-        let socket = packet_socket(SocketFlags::NONBLOCK)?;
-        bind(&socket, &address).map_err(Error::system("bind"))?;
-        let file = path.symlink_metadata().map_err(|source| Error::System {
-            what: "stat the socket of the shared pool",
-            source,
-        })?;
-        let place = Self {
+        let (socket, file) = listening(path)?;
+        Ok(Self {
             socket,
             path: path.to_owned(),
-            file: identity(&file),
+            file,
             owner: process::epoch(),
             lock,
-        };
-        chmod(path, Mode::RUSR | Mode::WUSR).map_err(Error::system("chmod"))?;
-        listen(&place.socket, BACKLOG).map_err(Error::system("listen"))?;
-        Ok(place)
+        })
+    }
+
+    /// Whether the socket's file was removed. Where another lies in its place, that is somebody else's affair.
+    pub fn is_gone(&self) -> bool {
+        self.path.symlink_metadata().is_err()
+    }
+
+    /// Listen there again, with a new socket. On failure the old one stays.
+    ///
+    /// # Errors
+    /// Those of [`Self::take`].
+    pub fn take_again(&mut self) -> Result<()> {
+        own_directory(&self.path, true)?;
+        let held = self.lock.metadata().map(|held| identity(&held));
+        let named = lock_name(&self.path).symlink_metadata();
+        let kept = held.is_ok_and(|held| named.is_ok_and(|named| identity(&named) == held));
+        if !kept {
+            self.lock = lock(&self.path)?; // it was removed too
+        }
+        (self.socket, self.file) = listening(&self.path)?;
+        Ok(())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A program of this user that wants to connect; others, and who left meanwhile, are turned away.
@@ -100,6 +117,26 @@ impl Drop for Place {
             remove_own(&lock_name(&self.path), identity(&held));
         }
     }
+}
+
+/// A socket that listens at `path`, for this user alone, and its file.
+fn listening(path: &Path) -> Result<(OwnedFd, Identity)> {
+    let address = address(path)?;
+    let socket = packet_socket(SocketFlags::NONBLOCK)?;
+    bind(&socket, &address).map_err(Error::system("bind"))?;
+    let file = path.symlink_metadata().map_err(|source| Error::System {
+        what: "stat the socket of the shared pool",
+        source,
+    })?;
+    let file = identity(&file);
+    let heard = chmod(path, Mode::RUSR | Mode::WUSR)
+        .map_err(Error::system("chmod"))
+        .and_then(|()| listen(&socket, BACKLOG).map_err(Error::system("listen")));
+    if let Err(error) = heard {
+        remove_own(path, file);
+        return Err(error);
+    }
+    Ok((socket, file))
 }
 
 /// Connect to the lender at `path`, which must be this user's.

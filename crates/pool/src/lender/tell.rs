@@ -21,7 +21,7 @@ impl Lender {
             Request::Leave { ticket } => self.leave(program, ticket),
             Request::Lend { ticket, handle } => self.lend_started(program, ticket, handle),
             Request::Abandon { handle, owed, met } => self.abandon(program, handle, owed, met),
-            Request::Discard { handle } => self.discard(program, handle),
+            Request::Discard { handle, cause } => self.discard(program, handle, cause),
             Request::Overdue { handle } => self.end_overdue(program, handle),
             Request::Death { ticket, handle } => self.look(program, ticket, handle, Pending::Death),
             Request::Output { ticket, handle } => {
@@ -163,7 +163,7 @@ impl Lender {
                 .is_none_or(|service| service.retiring);
             if retiring {
                 self.ledger.forget(handle.slot);
-                self.pool.discard(handle, Cause::Discarded)?;
+                self.pool.discard(handle, Cause::Returned)?;
                 ended += 1;
             } else {
                 kept.push(handle);

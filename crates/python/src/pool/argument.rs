@@ -1,6 +1,7 @@
 //! What both kinds of pools are given by Python, as the core takes it.
 
 use forebay_pool::confine::Limits;
+use forebay_pool::death::Cause;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -22,6 +23,14 @@ pub fn limits_of(limits: Option<PyLimits>) -> Limits {
         processes,
         advisory,
         stateful,
+    }
+}
+
+/// Why a service is ended that was lent.
+pub fn discard_cause(name: &str) -> Cause {
+    match name {
+        "returned" => Cause::Returned,
+        name => Cause::from_name(name).unwrap_or(Cause::Discarded),
     }
 }
 

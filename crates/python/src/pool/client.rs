@@ -11,7 +11,7 @@ use forebay_pool::wire::{Deadlines, Handle, Launch};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::argument::{Pairs, PyLimits, limits_of, milliseconds};
+use super::argument::{Pairs, PyLimits, discard_cause, limits_of, milliseconds};
 use super::handle::PyHandle;
 use super::wake_queue::WakeQueue;
 use crate::error;
@@ -270,11 +270,9 @@ impl PyPool {
 
     #[pyo3(signature = (handle, cause="discarded"))]
     fn discard(&self, handle: &PyHandle, cause: &str) -> PyResult<()> {
-        let cause = match cause {
-            "returned" => Cause::Returned,
-            name => Cause::from_name(name).unwrap_or(Cause::Discarded),
-        };
-        self.0.discard(handle.0, cause).map_err(error::pool)
+        self.0
+            .discard(handle.0, discard_cause(cause))
+            .map_err(error::pool)
     }
 
     /// End a service whose holder keeps the lease: a call took longer than its limits allow.

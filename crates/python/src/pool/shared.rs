@@ -15,7 +15,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use super::argument::{Pairs, PyLimits, limits_of, milliseconds};
+use super::argument::{Pairs, PyLimits, discard_cause, limits_of, milliseconds};
 use super::handle::PyHandle;
 use super::wake_queue::WakeQueue;
 use crate::error;
@@ -78,10 +78,16 @@ impl Lender {
         Ok(Self(Mutex::new(Some(lender))))
     }
 
-    /// Serve without the GIL until a keeper is wanted (true) or `wake` is readable (false).
-    fn run(&self, py: Python<'_>) -> PyResult<bool> {
-        let turn = py.detach(|| self.with(CoreLender::run));
-        Ok(turn.map_err(error::pool)? == Turn::Keeper)
+    /// Serve without the GIL until a keeper is wanted (True), `wake` is readable (False), or a person is to read something.
+    fn run<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match py
+            .detach(|| self.with(CoreLender::run))
+            .map_err(error::pool)?
+        {
+            Turn::Keeper => true.into_bound_py_any(py),
+            Turn::Woken => false.into_bound_py_any(py),
+            Turn::News(text) => text.into_bound_py_any(py),
+        }
     }
 
     fn handover(&self) -> PyResult<Option<(RawFd, RawFd, RawFd)>> {
@@ -217,9 +223,10 @@ impl Borrower {
         self.say(&Request::Abandon { handle, owed, met })
     }
 
-    fn discard(&self, handle: &PyHandle) -> PyResult<()> {
-        let handle = handle.0;
-        self.say(&Request::Discard { handle })
+    #[pyo3(signature = (handle, cause="discarded"))]
+    fn discard(&self, handle: &PyHandle, cause: &str) -> PyResult<()> {
+        let (handle, cause) = (handle.0, discard_cause(cause));
+        self.say(&Request::Discard { handle, cause })
     }
 
     fn end_overdue(&self, handle: &PyHandle) -> PyResult<()> {

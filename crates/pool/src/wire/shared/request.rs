@@ -1,6 +1,7 @@
 //! What a program asks of the lender.
 
 use super::{Handle, Kind, Ticket};
+use crate::death::Cause;
 use crate::error::Result;
 use crate::wire::field::{Reader, UNKNOWN, Writer};
 
@@ -36,8 +37,8 @@ pub enum Request {
         owed: u64,
         met: bool,
     },
-    /// Have a service ended.
-    Discard { handle: Handle },
+    /// Have a service ended: in order with `Returned`, at once with every other cause.
+    Discard { handle: Handle, cause: Cause },
     /// Have a service ended whose holder keeps the lease: a call took longer than its limits allow.
     Overdue { handle: Handle },
 }
@@ -74,7 +75,7 @@ impl Request {
                 let writer = writer.u8(12).handle(*handle).u64(*owed);
                 writer.u8(u8::from(*met))
             }
-            Self::Discard { handle } => writer.u8(13).handle(*handle),
+            Self::Discard { handle, cause } => writer.u8(13).handle(*handle).u8(cause.code()),
             Self::Overdue { handle } => writer.u8(14).handle(*handle),
         }
         .0
@@ -99,7 +100,10 @@ impl Request {
                     owed: reader.u64()?,
                     met: reader.flag()?,
                 },
-                13 => Self::Discard { handle },
+                13 => Self::Discard {
+                    handle,
+                    cause: Cause::from_code(reader.u8()?)?,
+                },
                 14 => Self::Overdue { handle },
                 _ => return Err(UNKNOWN),
             }

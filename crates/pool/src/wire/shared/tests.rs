@@ -46,7 +46,10 @@ pub(crate) fn requests() -> Vec<Request> {
         Request::Leave { ticket },
         Request::Release { handle, owed },
         Request::Abandon { handle, owed, met },
-        Request::Discard { handle },
+        Request::Discard {
+            handle,
+            cause: Cause::Returned,
+        },
         Request::Overdue { handle },
     ]
 }

@@ -1,0 +1,20 @@
+//! Which file a path stands for.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+
+/// A file, whatever its name is by now. No other has it as long as it is there or open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
+}
