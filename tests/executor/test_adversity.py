@@ -126,6 +126,38 @@ def test_sockets_that_were_removed_are_made_again(serving: Serving) -> None:
         assert pool.stats()["pid"] == serving.pid
 
 
+def test_a_notice_that_cannot_be_written_again_ends_no_server(serving: Serving) -> None:
+    """What ran was lost with the server, for a file that only says where it is."""
+    place = Path(serving.socket)
+    with serving.caller() as caller:
+        id = caller.submit("sleep", seconds=1.0)
+        (notice,) = (file for file in place.parent.iterdir() if file.suffix == ".json")
+        notice.with_suffix(f".{serving.pid}.new").mkdir()
+        place.unlink()
+        assert str(notice) in serving.hear("warning")["text"]
+        assert caller.wait(id) is not None
+    with serving.caller() as caller:
+        assert caller.run("add", a=1) == 3
+
+
+def test_a_server_that_drains_is_not_announced_again(tmp_path: Path) -> None:
+    """Commands went to a server that refuses them, instead of starting the next one."""
+    note = tmp_path / "note"
+    with Serving(tmp_path, APP, workers_max=2) as serving, serving.caller() as caller:
+        place = Path(serving.socket)
+        id = caller.submit("mark", path=str(note), seconds=3.0)
+        until(note.exists)
+        os.kill(serving.pid, signal.SIGTERM)
+        serving.hear("draining")
+        for _ in range(2):  # with the second one, the first one is known to have been noticed
+            place.unlink()
+            until(place.exists, 30)
+        assert caller.ask("info")["draining"] is True
+        assert not [file for file in place.parent.iterdir() if file.suffix == ".json"]
+        assert isinstance(caller.wait(id), int)
+        serving.ended()
+
+
 @pytest.mark.parametrize("which", ["fb template", "fb keeper"])
 def test_a_stopped_template_or_keeper_holds_up_no_worker(serving: Serving, which: str) -> None:
     """A debugger, or a suspended machine's leftover, stopped what only starts workers."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from forebay.executor import AsyncClient, Client
+from forebay.errors import DeadlineError, LimitError
+from forebay.executor import AsyncClient, Client, Request
 from tests.executor.serving import Serving, until
 
 APP = """
@@ -19,6 +24,12 @@ app = forebay.App("fat")
 def fat(n: int, mark: int = 0) -> bytes:
     return mark.to_bytes(4, "big") * (n // 4)
 """
+FLEETING: dict[str, Any] = {
+    "synchronous": "normal",
+    "workers_max": 2,
+    "retention_every_ms": 100,
+}
+"""A server that looks often for what is to go."""
 SERVER_BYTES_MAX = 180_000_000
 """At its peak: 32 MiB of results on their way to the disk, 16 MiB to each client, and itself."""
 
@@ -84,3 +95,128 @@ def test_a_loop_that_asks_for_all_at_once_gets_all(serving: Serving) -> None:
 
     assert asyncio.run(all_at_once()) == [mark.to_bytes(4, "big") for mark in range(len(ids))]
     assert peak_bytes(serving.pid) < SERVER_BYTES_MAX
+
+
+def unread(serving: Serving, client: Client, other: Client, count: int = 75) -> list[Request]:
+    """Requests with results of 900 kB that have ended, were not read, and were passed by.
+
+    The retention is known to have looked at them: what was read after they had ended has gone.
+    """
+    handles = [client.submit("fat", n=900_000, mark=mark) for mark in range(count)]
+    ids = [handle.id for handle in handles]
+    until(lambda: succeeded(other) == count, 50, every=0.1)
+    mark = other.submit("fat", n=900_000)
+    mark.result(timeout=20)
+    looked = {mark.id, ids[0]}
+    until(lambda: looked - {row["id"] for row in other.list(limit=1_000)}, 20, every=0.1)
+    return handles
+
+
+def kept(client: Client, handles: list[Request]) -> int:
+    """How many of these the server still has."""
+    ids = {handle.id for handle in handles}
+    return len(ids & {row["id"] for row in client.list(limit=1_000)})
+
+
+def test_results_that_a_live_client_has_not_read_are_not_pruned(tmp_path: Path) -> None:
+    """A program that read its results after a minute lost the oldest of those above 1 GB."""
+    with (
+        Serving(tmp_path, APP, **FLEETING, retention_bytes=20_000_000) as serving,
+        Client(f"unix://{serving.socket}") as client,
+        Client(f"unix://{serving.socket}") as other,
+    ):
+        handles = unread(serving, client, other)
+        assert [handle.result(timeout=20)[:4] for handle in handles] == [
+            mark.to_bytes(4, "big") for mark in range(len(handles))
+        ]
+        # What was read is nobody's any more, and goes as ever.
+        until(lambda: kept(other, handles) < 25, 20, every=0.1)
+
+
+def test_results_in_files_that_a_live_client_has_not_read_are_not_pruned(tmp_path: Path) -> None:
+    """A result in a file was lost as well: it is opened when it is wanted, and not before."""
+    with (
+        Serving(
+            tmp_path, APP, **FLEETING, retention_bytes=20_000_000, result_max=100_000
+        ) as serving,
+        Client(f"unix://{serving.socket}") as client,
+        Client(f"unix://{serving.socket}") as other,
+    ):
+        handles = unread(serving, client, other)
+        assert [handle.result(timeout=20)[:4] for handle in handles] == [
+            mark.to_bytes(4, "big") for mark in range(len(handles))
+        ]
+        until(lambda: kept(other, handles) < 25, 20, every=0.1)
+
+
+def test_unread_results_of_a_client_that_left_are_pruned(tmp_path: Path) -> None:
+    """Otherwise each program that ended early would leave its results above the limit for good."""
+    with (
+        Serving(tmp_path, APP, **FLEETING, retention_bytes=20_000_000) as serving,
+        Client(f"unix://{serving.socket}") as other,
+    ):
+        with Client(f"unix://{serving.socket}") as client:
+            handles = unread(serving, client, other)
+            assert kept(other, handles) >= 25  # the others lie in its connection
+        until(lambda: kept(other, handles) < 25, 20, every=0.1)
+
+
+def test_a_client_that_leaves_with_results_unread_leaves_nothing(tmp_path: Path) -> None:
+    """Each one kept its place among `clients_max` and 16 MiB of answers until the server ended."""
+    with (
+        Serving(tmp_path, APP, **FLEETING) as serving,
+        Client(f"unix://{serving.socket}") as other,
+    ):
+        leaving = Client(f"unix://{serving.socket}")
+        handles = [leaving.submit("fat", n=900_000) for _ in range(40)]
+        until(lambda: succeeded(other) == len(handles), 50, every=0.1)
+        running = descriptors(serving.pid)
+        leaving._links.close()  # as a program that is killed does
+        until(lambda: descriptors(serving.pid) < running, 20, every=0.1)
+
+
+def descriptors(pid: int) -> int:
+    """How many a process has."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def test_an_unread_result_that_was_pruned_is_told_by_its_limit(tmp_path: Path) -> None:
+    """`unknown request` for one that had succeeded said neither why nor what to set."""
+    with (
+        Serving(tmp_path, APP, **FLEETING, retention_bytes=2_000_000) as serving,
+        Client(f"unix://{serving.socket}") as client,
+        Client(f"unix://{serving.socket}") as other,
+    ):
+        handles = unread(serving, client, other)
+        until(lambda: kept(other, handles) < 20, 20, every=0.1)
+        told = [handle.exception(timeout=20) for handle in handles]
+        lost = [error for error in told if error is not None]
+        assert lost
+        for error in lost:
+            assert isinstance(error, LimitError)
+            assert "retention_bytes" in str(error)
+        lost_first = next(mark for mark, error in enumerate(told) if error is not None)
+        assert handles[lost_first].status() == "succeeded"
+
+
+def test_the_time_to_wait_counts_for_both_questions(tmp_path: Path) -> None:
+    """`result(timeout=1)` took half a minute where the server told the end and then no more."""
+    with (
+        Serving(tmp_path, APP, **FLEETING) as serving,
+        Client(f"unix://{serving.socket}") as client,
+        Client(f"unix://{serving.socket}") as other,
+    ):
+        handles = [client.submit("fat", n=900_000, mark=mark) for mark in range(40)]
+        until(lambda: succeeded(other) == len(handles), 50, every=0.1)
+        client.info()  # what comes before its answer has come: all ends
+        last = handles[-1]
+        os.kill(serving.pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            with pytest.raises(DeadlineError, match="the result of request"):
+                last.result(timeout=0.5)
+            assert time.monotonic() - began < client.timeout / 2
+            assert client.wait([last], timeout=0.1) == ([last], [])
+        finally:
+            os.kill(serving.pid, signal.SIGCONT)
+        assert last.result(timeout=20)[:4] == (39).to_bytes(4, "big")

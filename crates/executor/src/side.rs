@@ -13,9 +13,11 @@ pub(crate) mod fuzzing;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use forebay_wake::peer::peer_of;
+use forebay_wake::process;
 use rustix::fs::{FileType, Mode, OFlags, chmod, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
 use rustix::net::{
@@ -23,7 +25,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
     listen, recvmsg, sendmsg, socket_with,
 };
-use rustix::process::{getpid, getuid};
+use rustix::process::getuid;
 
 use crate::error::{Error, Result};
 use crate::id::RequestId;
@@ -36,12 +38,15 @@ const DESCRIPTORS_MAX: usize = 4;
 const INTERRUPT: u8 = 1;
 const RECALL: u8 = 2;
 
-/// Where workers connect their side sockets. Its file goes when it is dropped, except in a forked child.
+/// Where workers connect their side sockets. Its own file goes when it is dropped, except in a forked child.
 #[derive(Debug)]
 pub struct SideDoor {
     socket: OwnedFd,
     path: PathBuf,
-    owner: rustix::process::Pid,
+    /// Its device and inode: somebody else's may have the name by now.
+    file: (u64, u64),
+    /// The process that made it; a forked child has another number.
+    owner: u64,
 }
 
 impl SideDoor {
@@ -62,10 +67,13 @@ impl SideDoor {
             .map_err(Error::system("socket"))?;
         let what = |call: &str| format!("{call} {}", path.display());
         bind(&socket, &address).map_err(Error::system(what("bind")))?;
+        let made = path.symlink_metadata();
+        let made = made.map_err(Error::system(what("stat")))?;
         let door = Self {
             socket,
             path: path.to_owned(),
-            owner: getpid(),
+            file: (made.dev(), made.ino()),
+            owner: process::epoch(),
         };
         chmod(path, Mode::RUSR | Mode::WUSR).map_err(Error::system(what("chmod")))?;
         listen(&door.socket, SIDE_BACKLOG).map_err(Error::system(what("listen")))?;
@@ -112,7 +120,9 @@ impl AsFd for SideDoor {
 
 impl Drop for SideDoor {
     fn drop(&mut self) {
-        if getpid() == self.owner {
+        let named = self.path.symlink_metadata();
+        let ours = named.is_ok_and(|named| (named.dev(), named.ino()) == self.file);
+        if ours && process::epoch() == self.owner {
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -238,3 +238,15 @@ fn the_file_is_private_replaced_when_stale_and_gone_at_the_end() {
     assert!(matches!(SideDoor::bind(&path), Err(Error::Config(_))));
     std::fs::remove_file(&path).expect("remove");
 }
+
+#[test]
+fn a_door_that_goes_leaves_the_file_of_its_successor() {
+    let path = path();
+    let first = SideDoor::bind(&path).expect("bind");
+    std::fs::remove_file(&path).expect("as those who clean /tmp do");
+    let second = SideDoor::bind(&path).expect("bind");
+    drop(first);
+    assert!(path.exists(), "the successor's workers find no door");
+    drop(second);
+    assert!(!path.exists());
+}

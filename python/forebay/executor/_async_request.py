@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError, RemoteError
+from forebay.errors import (
+    BrokenError,
+    ConfigError,
+    DeadlineError,
+    Error,
+    LimitError,
+    ProtocolError,
+    RemoteError,
+)
 from forebay.executor._follow import Progress, item_of
 from forebay.executor._parts import decode_result
+from forebay.executor._request import TAKEN_S
 from forebay.executor._result_file import file_of
 from forebay.executor._wire import message
 from forebay.executor._wire_errors import failure_error
@@ -134,14 +145,22 @@ class AsyncRequest:
         if self._status is not None:
             return
         frame = message("wait", (self.id,))
+        until = None if timeout is None else time.monotonic() + timeout
         try:
             _, _, status, payload = await self._client._send(frame, timeout, repeatable=True)
             if type(payload) is list:
                 path, size = payload
                 payload = await asyncio.to_thread(file_of, path, size, self.id)
+                if payload is not None:
+                    await self._tell_taken()
             if payload is None:
                 frame = message("wait", (self.id, True))
-                _, _, status, payload = await self._client._send(frame, timeout, repeatable=True)
+                try:
+                    left = None if until is None else max(0.0, until - time.monotonic())
+                    _, _, status, payload = await self._client._send(frame, left, repeatable=True)
+                except (ConfigError, LimitError) as gone:
+                    self._error, self._status = gone, status
+                    return
         except DeadlineError:
             raise DeadlineError(
                 f"request {self.id} has not ended within {timeout:g} s; it goes on: await it again,"
@@ -156,3 +175,10 @@ class AsyncRequest:
         else:
             self._error = failure_error(self.id, payload)
         self._status = status
+
+    async def _tell_taken(self) -> None:
+        """As of `Request`."""
+        channel = self._client._links.current
+        if channel is not None:
+            with contextlib.suppress(Error):
+                await channel.acall_frame(message("taken", (self.id,)), TAKEN_S)

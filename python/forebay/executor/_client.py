@@ -181,8 +181,8 @@ class Client:
         for request in requests:
             try:
                 request.exception(None if until is None else max(0.0, until - time.monotonic()))
-            except DeadlineError:
-                others.append(request)
+            except DeadlineError:  # what has ended may still lack its result
+                (others if request._told is None else ended).append(request)
             else:
                 ended.append(request)
         return ended, others

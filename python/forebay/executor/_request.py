@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from forebay.errors import BrokenError, ConfigError, DeadlineError, Error, RemoteError
+from forebay.errors import (
+    BrokenError,
+    DeadlineError,
+    Error,
+    RemoteError,
+)
 from forebay.executor._follow import Progress, events, log_bytes, text_of
 from forebay.executor._parts import decode_result
 from forebay.executor._result_file import file_of
@@ -16,7 +23,10 @@ if TYPE_CHECKING:
     from forebay.executor._client import Client
     from forebay.executor._outstanding import Sent
 
-__all__ = ["Request"]
+__all__ = ["TAKEN_S", "Request"]
+
+TAKEN_S: Final = 1.0
+"""A server that does not confirm in time that a result was read keeps its file for longer."""
 
 _UNSET: Any = object()
 
@@ -39,6 +49,7 @@ class Request:
         "_id",
         "_sent",
         "_status",
+        "_told",
         "_type",
         "_value",
         "name",
@@ -52,6 +63,7 @@ class Request:
         self._id = id_
         self._type = type_
         self._status: str | None = None
+        self._told: str | None = None  # its end, where the result is still to come
         self._value: Any = _UNSET
         self._error: Error | None = None
         self.name = name
@@ -83,6 +95,8 @@ class Request:
             DiedError: its worker died: `.cause`, `.exit_code`, `.signal`, `.peak_bytes`, ...
             CancelledError: it was cancelled.
             ConfigError, LimitError: it was refused, and never accepted.
+            LimitError: it succeeded, and its result was removed before it was read; it names
+                `retention_bytes`.
             BrokenError: the server is gone and did not come back within the client's time.
 
         A server that is started again meanwhile goes on with it, and so does this.
@@ -141,6 +155,7 @@ class Request:
         """
         self._client.retry([self.id])
         self._sent, self._status, self._error, self._value = None, None, None, _UNSET
+        self._told = None
 
     def logs(self, *, follow: bool = True, offset: int = 0) -> Iterator[str]:
         """What it wrote to stdout and stderr, as it is written.
@@ -174,43 +189,56 @@ class Request:
 
     def _wait(self, timeout: float | None) -> None:
         """Learn its end; raises where it is not known whether it has one."""
-        sent = self._sent
-        outstanding = self._client._outstanding
-        if sent is None:
-            frame = message("wait", (self.id,))
-            channel = self._client._channel()
-            sent = outstanding.send(channel, frame, 0, repeatable=True, id_=self._id)
-            self._sent = sent
-        try:
-            answer = outstanding.finish(sent, timeout)
-        except DeadlineError:
-            called = sent.id or self.name
-            raise DeadlineError(
-                f"request {called} has not ended within {timeout:g} s; it goes on: wait again, or"
-                " cancel() it",
-                timeout=timeout,
-            ) from None
-        try:
-            _, self._id, status, payload = value_of(answer, sent.channel.name)
-        except Error as refused:
-            self._error = refused
-            maybe = isinstance(refused, BrokenError) and refused.delivered != "no"
-            self._status = "unknown" if maybe else "refused"
+        until = None if timeout is None else time.monotonic() + timeout
+        while self._status is None:
+            sent = self._sent
+            if sent is None:
+                sent = self._sent = self._ask(whole=False)
+            left = None if until is None else max(0.0, until - time.monotonic())
+            try:
+                answer = self._client._outstanding.finish(sent, left)
+            except DeadlineError:
+                raise self._late(sent, timeout) from None
+            self._sent = None
+            try:
+                _, self._id, status, payload = value_of(answer, sent.channel.name)
+            except Error as refused:
+                maybe = isinstance(refused, BrokenError) and refused.delivered != "no"
+                self._error = refused
+                # One that ended well was pruned meanwhile.
+                self._status = self._told or ("unknown" if maybe else "refused")
+            else:
+                self._learn(status, payload)
+
+    def _ask(self, *, whole: bool) -> Sent:
+        """Send the question for its end; `whole`: with the result, wherever that lies."""
+        frame = message("wait", (self._id, True) if whole else (self._id,))
+        channel = self._client._channel()
+        return self._client._outstanding.send(channel, frame, 0, repeatable=True, id_=self._id)
+
+    def _late(self, sent: Sent, timeout: float | None) -> DeadlineError:
+        called = sent.id or self.name
+        if self._told is not None:
+            text = f"the result of request {called} has not come within {timeout:g} s; ask again"
         else:
-            self._learn(status, payload)
-        self._sent = None
+            text = (
+                f"request {called} has not ended within {timeout:g} s; it goes on: wait again, or"
+                " cancel() it"
+            )
+        return DeadlineError(text, timeout=timeout)
 
     def _learn(self, status: str, payload: Any) -> None:
+        """Take its end in, or ask for the result where that did not come with it."""
         assert self._id is not None  # it stands beside the status
         if type(payload) is list:
             path, size = payload
             payload = file_of(path, size, self._id)
+            if payload is not None:
+                self._tell_taken()
         if payload is None:
-            try:
-                _, status, payload = self._client.ask("wait", self._id, True)
-            except ConfigError as gone:  # pruned meanwhile
-                self._error, self._status = gone, status
-                return
+            self._told = status
+            self._sent = self._ask(whole=True)
+            return
         if status == "succeeded":
             try:
                 self._value = decode_result(payload, self._type, self.name)
@@ -219,3 +247,10 @@ class Request:
         else:
             self._error = failure_error(self._id, payload)
         self._status = status
+
+    def _tell_taken(self) -> None:
+        """Let the server remove the file of the result; it stays longer where this is lost."""
+        channel = self._client._links.current
+        if channel is not None:
+            with contextlib.suppress(Error):
+                channel.call("taken", (self._id,), timeout=TAKEN_S)

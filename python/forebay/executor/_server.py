@@ -279,7 +279,7 @@ class Server:
                 self._tell_ready()
             if self._rebound.is_set() and self._notice is not None:
                 self._rebound.clear()
-                self._renew_notice()
+                self._tell_again()
             if self._asked_to_stop:
                 self._begin_end(dispatcher)
             if self._over.is_set():
@@ -294,6 +294,18 @@ class Server:
     def _tell_ready(self) -> None:
         self._renew_notice()
         self._report("ready", self.facts())
+
+    def _tell_again(self) -> None:
+        """The sockets are new: say so, unless nobody is to come any more."""
+        if self._draining:
+            return
+        try:
+            self._renew_notice()
+        except OSError as error:
+            self.warned(
+                f"{self.places.notice} cannot be written again: {error}; commands find the server"
+                f" by its socket alone, unix://{self.places.socket}"
+            )
 
     def _renew_notice(self) -> None:
         """Say where it serves; the file may have been removed with the sockets."""

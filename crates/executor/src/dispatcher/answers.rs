@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::dispatcher::clients::Open;
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::limit::ANSWER_BYTES_SMALL;
+use crate::dispatcher::limit::{ANSWER_BYTES_SMALL, UNREAD_RESULTS_PER_CLIENT_MAX};
 use crate::dispatcher::poll::Place;
 use crate::dispatcher::waiting::{For, Waiter};
 use crate::error::Refusal;
@@ -34,6 +34,20 @@ impl Driver {
         }
     }
 
+    /// The end of a request goes to the disk, where its result stays until those who wait have it.
+    pub fn spare_ended(&mut self, id: RequestId, outcome: &Outcome) {
+        let told_apart = match outcome {
+            Outcome::InFile(_) => true,
+            Outcome::Succeeded(result) => result.len() > ANSWER_BYTES_SMALL,
+            Outcome::Failed(_) | Outcome::Cancelled => false,
+        };
+        if told_apart {
+            for client in self.waiting.for_end(id) {
+                self.spare(client, id);
+            }
+        }
+    }
+
     /// The end of a request is on disk.
     pub fn tell_ended(&mut self, id: RequestId, ending: &Arc<Ending>) {
         for waiter in self.waiting.ended(id) {
@@ -43,7 +57,10 @@ impl Driver {
                     Outcome::Succeeded(result) if !self.sends(waiter.client, result.len()) => {
                         plain(message::ended_without(id, ending.status))
                     }
-                    _ => message::ended(id, ending),
+                    _ => {
+                        self.taken(waiter.client, id);
+                        message::ended(id, ending)
+                    }
                 },
                 For::Cancelled => plain(message::cancelled("now")),
                 For::Accepted => plain(message::accepted(id)),
@@ -66,9 +83,39 @@ impl Driver {
         message::in_file(id, status, &path.unwrap_or_default(), bytes)
     }
 
+    /// A client may have to come for a result: it stays meanwhile.
+    pub fn spare(&mut self, client: Place, id: RequestId) {
+        let (Some(keeping), Some(client)) = (&self.keeping, self.clients.get_mut(client)) else {
+            return;
+        };
+        let (unread, all) = (&mut client.unread, keeping.store.unread());
+        if unread.contains(&id) {
+            return;
+        }
+        let added = unread.len() < UNREAD_RESULTS_PER_CLIENT_MAX && all.add(id);
+        // Where there is no room, its oldest makes some: the oldest go first in any case.
+        let oldest = if added { None } else { unread.pop_first() };
+        if let Some(oldest) = oldest {
+            all.remove(oldest);
+        }
+        if added || (oldest.is_some() && all.add(id)) {
+            unread.insert(id);
+        }
+    }
+
+    /// A client has a result, or there is none.
+    pub fn taken(&mut self, client: Place, id: RequestId) {
+        if let (Some(keeping), Some(client)) = (&self.keeping, self.clients.get_mut(client))
+            && client.unread.remove(&id)
+        {
+            keeping.store.unread().remove(id);
+        }
+    }
+
     /// A submission could not be written.
     pub fn tell_refused(&mut self, id: RequestId, refusal: &Refusal) {
         for waiter in self.waiting.ended(id) {
+            self.taken(waiter.client, id);
             self.refuse(waiter.client, waiter.call, refusal);
         }
     }
@@ -86,6 +133,10 @@ impl Driver {
         let Some(client) = self.clients.dismiss(&self.poll, place) else {
             return;
         };
+        if let Some(keeping) = &self.keeping {
+            let unread = keeping.store.unread();
+            client.unread.iter().for_each(|id| unread.remove(*id));
+        }
         for (call, open) in client.open {
             self.give_up(place, call, open);
         }

@@ -110,6 +110,11 @@ impl Driver {
             Call::Accepted { token } => self.find_token(token, waiter(For::Accepted)),
             Call::Wait { id, whole: false } => self.wait(id, waiter(For::End), Question::Ending),
             Call::Wait { id, whole: true } => self.wait(id, waiter(For::End), Question::Whole),
+            Call::Taken { id } => {
+                self.taken(client, id);
+                self.answer(client, call, plain(message::answered(None)));
+                Ok(())
+            }
             Call::Cancel { id } => self.cancel(id, waiter(For::Cancelled)),
             Call::Other { method, arguments } => self.ask_server(client, call, method, arguments),
             Call::Logs { id, offset, follow } => {
@@ -215,6 +220,7 @@ impl Driver {
     }
 
     fn wait(&mut self, id: RequestId, waiter: Waiter, question: Question) -> Result<(), Refusal> {
+        self.spare(waiter.client, id); // it may end, and go, before it is told
         if self.machine.standing(id).is_some() {
             self.wait_for(id, waiter);
             return Ok(());

@@ -1,6 +1,6 @@
 //! The connections of clients: accepted, read in turns, written once a turn.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -55,12 +55,16 @@ pub struct Client {
     longest: usize,
     /// It is refused for want of this, and has to leave by then.
     refused: Option<(Lack, Instant)>,
-    /// Questions to the store that are not answered.
+    /// Questions to the store that it has not answered, whether or not somebody waits still.
     fetching: usize,
     /// And those that are not asked yet.
     later: VecDeque<(u64, RequestId, Question)>,
+    /// Of these, those that were given up: half of them at most.
+    dead: usize,
     /// Calls that are not answered.
     pub open: ByNumber<u64, Open>,
+    /// Requests that it was told of without their results, and has not come for.
+    pub unread: BTreeSet<RequestId>,
     /// Submissions that are not answered, by the token that the client chose.
     pub tokens: HashMap<u64, RequestId>,
 }
@@ -307,8 +311,17 @@ impl Clients {
                 client.fetching += 1;
                 return Some((call, id, question));
             }
+            client.dead = client.dead.saturating_sub(1);
         }
         None
+    }
+
+    /// The store has answered a question of a client.
+    pub fn fetched(&mut self, place: Place) {
+        if let Some(client) = self.seats.get_mut(place) {
+            client.fetching -= 1;
+        }
+        self.touch(place); // for its next one
     }
 
     /// Answer a call, if its client is there. What is said leaves at the end of the turn.
@@ -363,7 +376,7 @@ impl Clients {
         }
     }
 
-    /// Hand what waits to the kernel, once for each client; those that take too little.
+    /// Hand what waits to the kernel, once for each client; those that take too little, or have gone.
     pub fn flush(&mut self, poll: &Poll) -> Vec<Place> {
         let mut behind = Vec::new();
         for place in std::mem::take(&mut self.touched) {
@@ -372,7 +385,8 @@ impl Clients {
             };
             client.touched = false;
             drop(client.connection.flush());
-            if client.behind {
+            // Where writing has found it broken, nothing of it is watched any more.
+            if client.behind || client.connection.is_over() {
                 behind.push(place);
                 continue;
             }
@@ -421,7 +435,9 @@ impl Clients {
             refused: None,
             fetching: 0,
             later: VecDeque::new(),
+            dead: 0,
             open: ByNumber::default(),
+            unread: BTreeSet::new(),
             tokens: HashMap::new(),
         });
         let client = self.seats.get_mut(place)?;
@@ -462,8 +478,14 @@ impl Client {
     /// A call is answered, or was given up.
     pub fn close(&mut self, call: u64) -> Option<Open> {
         let open = self.open.remove(&call)?;
-        if open == Open::Fetching {
-            self.fetching -= 1;
+        if open == Open::Later {
+            self.dead += 1;
+            if 2 * self.dead > self.later.len() {
+                let open = &self.open;
+                self.later
+                    .retain(|(call, ..)| open.get(call) == Some(&Open::Later));
+                self.dead = 0;
+            }
         }
         if let Open::Request(id, Some(token)) = open
             && self.tokens.get(&token) == Some(&id)
@@ -482,5 +504,71 @@ impl Client {
         if poll.watch(socket, source, self.watched, wanted).is_ok() {
             self.watched = wanted;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// A client, and its end, which has to stay.
+    fn seated(clients: &mut Clients) -> (Place, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let poll = Poll::new().expect("a poll");
+        let place = clients.seat(&poll, ours.into(), None).expect("a place");
+        (place, theirs)
+    }
+
+    fn ask(clients: &mut Clients, place: Place, call: u64) {
+        clients.fetch_later(place, call, RequestId(7), Question::Whole);
+    }
+
+    fn give_up(clients: &mut Clients, place: Place, call: u64) {
+        clients.get_mut(place).expect("a client").close(call);
+    }
+
+    #[test]
+    fn questions_that_were_given_up_take_no_memory() {
+        let mut clients = Clients::default();
+        let (place, _theirs) = seated(&mut clients);
+        let most = CLIENT_FETCHES_MAX as u64;
+        for call in 0..most + 2 {
+            ask(&mut clients, place, call);
+        }
+        while clients.next_fetch(place).is_some() {}
+        for call in 100..100_000 {
+            ask(&mut clients, place, call);
+            give_up(&mut clients, place, call);
+            let waiting = clients.get_mut(place).expect("a client").later.len();
+            assert!(waiting <= 4, "{waiting} questions wait, and two are wanted");
+        }
+        // The two that are wanted are still asked, in their order.
+        for call in most..most + 2 {
+            clients.fetched(place);
+            let next = clients.next_fetch(place).expect("a question");
+            assert_eq!(next.0, call);
+        }
+        clients.fetched(place);
+        assert!(clients.next_fetch(place).is_none());
+    }
+
+    #[test]
+    fn who_gives_up_its_questions_has_no_more_of_them_at_the_store() {
+        let mut clients = Clients::default();
+        let (place, _theirs) = seated(&mut clients);
+        for call in 0..100 {
+            ask(&mut clients, place, call);
+        }
+        let mut asked = 0;
+        while let Some((call, ..)) = clients.next_fetch(place) {
+            give_up(&mut clients, place, call);
+            asked += 1;
+        }
+        assert_eq!(asked, CLIENT_FETCHES_MAX);
+        clients.fetched(place);
+        assert!(clients.next_fetch(place).is_some());
+        assert!(clients.next_fetch(place).is_none());
     }
 }

@@ -18,6 +18,8 @@ pub const CALLS_PER_CLIENT_MAX: usize = 65_536;
 pub const CLIENT_RESULTS_BYTES_MAX: usize = 16 << 20;
 /// Answers from the disk that are on their way to one client; further questions wait until it has taken some.
 pub const CLIENT_FETCHES_MAX: usize = 8;
+/// Results that one client was told of without them: the retention spares them, and of more the newest.
+pub const UNREAD_RESULTS_PER_CLIENT_MAX: usize = 65_536;
 /// Other answers that one client has not taken, in bytes; with the next one its connection ends, and its requests go
 /// on (`client_outbox_bytes_max`).
 pub const CLIENT_OUTBOX_BYTES_MAX: usize = 64 << 20;

@@ -32,8 +32,8 @@ pub struct Seat {
 /// All of them, and the door.
 pub struct Sides {
     door: Option<SideDoor>,
-    /// No descriptor was left: the door is closed until then.
     made: Option<Made>,
+    /// No descriptor was left: the door is closed until then.
     resumes: Option<Instant>,
     seats: Seats<Seat>,
     /// Those who have not said yet who they are.

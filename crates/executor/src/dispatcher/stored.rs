@@ -8,7 +8,7 @@ use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::message;
 use crate::request::{Failure, Outcome, Status};
-use crate::store::{Answer, Fetched, Payload, PruneRule, Pruned, Question};
+use crate::store::{Answer, Fetched, Payload, PruneRule, Pruned, Question, UNREAD_RETENTION_TIMES};
 
 const NO_STORE: &str = "requests are kept nowhere: the server has no state directory";
 
@@ -90,7 +90,10 @@ impl Driver {
             return;
         };
         match asker {
-            Asker::End(waiter) => self.tell_found(id, waiter, found),
+            Asker::End(waiter) => {
+                self.clients.fetched(waiter.client);
+                self.tell_found(id, waiter, found);
+            }
             Asker::Cancel(waiter) => match found {
                 Fetched::Ending(_) => {
                     let ended = plain(message::cancelled("ended"));
@@ -112,6 +115,9 @@ impl Driver {
     fn tell_found(&mut self, id: RequestId, waiter: Waiter, found: Fetched) {
         match found {
             Fetched::Ending(ending) => {
+                if !matches!(ending.payload, Payload::File(_)) {
+                    self.taken(waiter.client, id); // of a file it says so itself
+                }
                 let told = match ending.payload {
                     Payload::Result(result) => message::stood(id, ending.status, result),
                     Payload::File(bytes) => self.in_file(id, ending.status, bytes),
@@ -125,7 +131,20 @@ impl Driver {
                 let refusal = unreadable(id, &why);
                 self.refuse(waiter.client, waiter.call, &refusal);
             }
-            _ => self.refuse(waiter.client, waiter.call, &unknown(id)),
+            _ => {
+                let refusal = self.missing(id);
+                self.taken(waiter.client, id);
+                self.refuse(waiter.client, waiter.call, &refusal);
+            }
+        }
+    }
+
+    /// Why a request is not there, as far as that is known.
+    fn missing(&self, id: RequestId) -> Refusal {
+        let store = self.keeping.as_ref().map(|keeping| &keeping.store);
+        match store.filter(|store| store.unread().is_lost(id)) {
+            Some(store) => pruned_unread(id, store.config().retention_bytes),
+            None => unknown(id),
         }
     }
 
@@ -219,6 +238,21 @@ impl Driver {
 pub fn unknown(id: RequestId) -> Refusal {
     let next = "see `forebay ps --all`; ended requests are pruned after a while";
     Refusal::unknown("request", &id.to_string(), next)
+}
+
+/// There was too much that nobody has read.
+fn pruned_unread(id: RequestId, retention_bytes: u64) -> Refusal {
+    Refusal {
+        code: "limit",
+        message: format!(
+            "the result of request {id} was removed before it was read: retention_bytes is {retention_bytes}, and with \
+             unread results the server's directory may take {UNREAD_RETENTION_TIMES} times as much"
+        ),
+        object: id.to_string(),
+        limit: "retention_bytes".into(),
+        value: String::new(),
+        next: "raise executor.retention_bytes, or read results earlier, and submit it again".into(),
+    }
 }
 
 fn unreadable(id: RequestId, why: &str) -> Refusal {

@@ -47,6 +47,13 @@ impl Waiting {
             .collect()
     }
 
+    /// The clients that wait for its end.
+    pub fn for_end(&self, id: RequestId) -> Vec<Place> {
+        let waiters = self.requests.get(&id).into_iter().flatten();
+        let waiters = waiters.filter(|waiter| waiter.wants == For::End);
+        waiters.map(|waiter| waiter.client).collect()
+    }
+
     /// The request has ended, or was refused: all who waited.
     pub fn ended(&mut self, id: RequestId) -> Vec<Waiter> {
         self.requests.remove(&id).unwrap_or_default()

@@ -30,6 +30,10 @@ pub enum Call<'a> {
         /// With its result, also where that lies in a file.
         whole: bool,
     },
+    /// The result of this request was read from its file.
+    Taken {
+        id: RequestId,
+    },
     Cancel {
         id: RequestId,
     },
@@ -65,6 +69,9 @@ impl<'a> Call<'a> {
                 id: id(&mut reader)?,
                 whole: count > 1 && reader.boolean()?,
             },
+            ("taken", 1) => Self::Taken {
+                id: id(&mut reader)?,
+            },
             ("cancel", 1) => Self::Cancel {
                 id: id(&mut reader)?,
             },
@@ -72,7 +79,10 @@ impl<'a> Call<'a> {
             ("events", 1) => Self::Events {
                 id: id(&mut reader)?,
             },
-            ("submit" | "run" | "accepted" | "wait" | "cancel" | "logs" | "events", _) => {
+            (
+                "submit" | "run" | "accepted" | "wait" | "taken" | "cancel" | "logs" | "events",
+                _,
+            ) => {
                 return Err(reader.malformed("another number of arguments than the method has"));
             }
             _ => return other(head, method),

@@ -42,6 +42,7 @@ mod schema;
 mod shrink;
 mod statements;
 mod timeline;
+mod unread;
 mod writer;
 
 use std::path::PathBuf;
@@ -55,9 +56,11 @@ pub use error::{Result, StoreError};
 pub use fetch::{Fetched, Payload, Question, StoredEnding};
 pub use prune::{PruneRule, Pruned};
 pub use reader::{Reader, Value};
+pub use reading::UNREAD_RETENTION_TIMES;
 pub use recovery::{Keyed, Learnt, Recovery};
 pub use row::Row;
 pub use schema::VERSION;
+pub use unread::Unread;
 
 use crate::id::RequestId;
 use crate::journal::Journal;
@@ -108,6 +111,7 @@ pub struct Store {
     reads: Arc<Inbox<reading::Message>>,
     answers: Arc<Queue<Answer>>,
     journal: Arc<Journal>,
+    unread: Arc<Unread>,
     config: Arc<StoreConfig>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -151,6 +155,7 @@ impl Store {
             filed,
             recovery.rebooted,
         );
+        let unread = Arc::clone(reading.unread());
         let threads = vec![
             inbox::thread("forebay-store", move || writing.run(connection))?,
             inbox::thread("forebay-reader", move || reading.run())?,
@@ -160,6 +165,7 @@ impl Store {
             reads,
             answers,
             journal,
+            unread,
             config,
             threads,
         };
@@ -213,6 +219,11 @@ impl Store {
     /// The journal: `note` a run before its worker hears of it; the writer clears it after the claim's commit.
     pub fn journal(&self) -> &Arc<Journal> {
         &self.journal
+    }
+
+    /// Results that somebody still wants: the retention spares them, as long as they are not far too many.
+    pub fn unread(&self) -> &Unread {
+        &self.unread
     }
 
     /// What it was opened with.

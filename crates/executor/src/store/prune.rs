@@ -57,6 +57,8 @@ pub(super) struct Plan {
     kept_bytes_max: Option<u64>,
     /// Stop when so much is freed: of `kept_bytes_max`, once it was measured what there is.
     goal_bytes: Option<u64>,
+    /// Leave what a client has not read.
+    pub spares_unread: bool,
     /// Who wants to know.
     pub ticket: Option<u64>,
     pub pruned: Pruned,
@@ -80,6 +82,7 @@ impl Plan {
             cursor: 0,
             kept_bytes_max: None,
             goal_bytes: None,
+            spares_unread: ticket.is_none(), // a person may want them gone
             ticket,
             pruned: Pruned::default(),
             finished: false,
@@ -103,15 +106,24 @@ impl Plan {
         }
     }
 
+    /// The same, and what clients have not read is no better than the rest.
+    pub fn by_bytes_of_all(bytes: u64) -> Self {
+        Self {
+            spares_unread: false,
+            ..Self::by_bytes(bytes)
+        }
+    }
+
     pub fn is_dry(&self) -> bool {
         self.rule.dry_run
     }
 
-    /// The next requests that are to go; none: it is done.
+    /// The next requests that are to go; none: it is done. Those that are spared stay.
     pub fn step(
         &mut self,
         connection: &Connection,
         config: &StoreConfig,
+        spared: impl Fn(RequestId) -> bool,
     ) -> rusqlite::Result<Vec<Candidate>> {
         let directory = &*config.directory;
         if let Some(limit) = self.kept_bytes_max.take() {
@@ -127,6 +139,9 @@ impl Plan {
             };
             let mut room = goal - self.pruned.bytes;
             found.retain_mut(|candidate| {
+                if spared(candidate.id) {
+                    return false;
+                }
                 candidate.bytes += ROW_BYTES + log_bytes(directory, candidate.id);
                 let wanted = room > 0;
                 room = room.saturating_sub(candidate.bytes);

@@ -15,6 +15,7 @@ use super::inbox::{Inbox, Seen};
 use super::prune::{Candidate, Plan, PruneRule};
 use super::reader::Reader;
 use super::results::Unfiled;
+use super::unread::Unread;
 use super::{results, writer};
 use crate::id::RequestId;
 use crate::request::Ending;
@@ -24,6 +25,10 @@ const GRACE: Duration = Duration::from_secs(60);
 
 /// The clock of a machine that has booted may be wrong for so long; what is too old by it stays (`boot_grace`).
 const BOOT_GRACE: Duration = Duration::from_secs(3_600);
+
+/// Results that clients have not read may make the directory so many times as large as it should be
+/// (`unread_retention_times`): beyond that, the oldest of them go too, whoever wants them.
+pub const UNREAD_RETENTION_TIMES: u64 = 4;
 
 /// What the reading thread is given.
 #[derive(Debug)]
@@ -60,6 +65,7 @@ pub(super) struct Reading {
     writes: Arc<Inbox<writer::Message>>,
     answers: Arc<Queue<Answer>>,
     filed: Arc<results::Filed>,
+    unread: Arc<Unread>,
     /// The first is the one that is followed.
     plans: VecDeque<Plan>,
     /// What the writer was asked to remove.
@@ -97,6 +103,7 @@ impl Reading {
             writes,
             answers,
             filed,
+            unread: Arc::default(),
             plans: VecDeque::new(),
             asked: HashMap::new(),
             spared: VecDeque::new(),
@@ -104,6 +111,11 @@ impl Reading {
             ages_from: Instant::now() + grace,
             orphans: Some(orphans),
         }
+    }
+
+    /// The results that the retention spares.
+    pub fn unread(&self) -> &Arc<Unread> {
+        &self.unread
     }
 
     /// Read until the inbox is closed and empty.
@@ -181,8 +193,17 @@ impl Reading {
 
     /// Have the writer remove the next of the first plan; plans that are done make room for the next.
     fn follow(&mut self) {
+        let now = Instant::now();
+        while self.spared.front().is_some_and(|(at, _)| now - *at > GRACE) {
+            self.spared.pop_front();
+        }
         while let Some(plan) = self.plans.front_mut() {
-            let found = match plan.step(&self.connection, &self.config) {
+            let (read, unread) = (&self.spared, plan.spares_unread.then_some(&self.unread));
+            let spared = |id| {
+                read.iter().any(|(_, one)| *one == id)
+                    || unread.is_some_and(|unread| unread.has(id))
+            };
+            let found = match plan.step(&self.connection, &self.config, spared) {
                 Ok(found) => found,
                 Err(error) => {
                     self.end_plan(Some(format!("cannot look for ended requests: {error}")));
@@ -198,16 +219,7 @@ impl Reading {
                 plan.pruned.bytes += found.iter().map(|found| found.bytes).sum::<u64>();
                 continue;
             }
-            let now = Instant::now();
-            while self.spared.front().is_some_and(|(at, _)| now - *at > GRACE) {
-                self.spared.pop_front();
-            }
-            let spared = |id| self.spared.iter().any(|(_, one)| *one == id);
-            let ids = found.iter().map(|found| found.id).filter(|id| !spared(*id));
-            let ids: Vec<RequestId> = ids.collect();
-            if ids.is_empty() {
-                continue;
-            }
+            let ids = found.iter().map(|found| found.id).collect();
             self.asked = found.into_iter().map(|found| (found.id, found)).collect();
             self.writes.push(writer::Message::Delete(ids));
             return;
@@ -226,6 +238,9 @@ impl Reading {
                 results::log(&self.config.directory, *id),
             ] {
                 remove(path);
+            }
+            if plan.ticket.is_none() {
+                self.unread.lose(*id);
             }
             if let Some(candidate) = self.asked.get(id) {
                 plan.pruned.count += 1;
@@ -265,6 +280,12 @@ impl Reading {
             self.plans.push_back(Plan::by_age(before));
         }
         self.plans.push_back(Plan::by_bytes(config.retention_bytes));
+        if !self.unread.is_empty() {
+            let most = config
+                .retention_bytes
+                .saturating_mul(UNREAD_RETENTION_TIMES);
+            self.plans.push_back(Plan::by_bytes_of_all(most));
+        }
         self.follow();
     }
 
