@@ -127,7 +127,8 @@ mod tests {
         send(&theirs, b"the last word", &[], SendFlags::empty()).expect("sent");
         drop(theirs);
         let mut receiver = Receiver::default();
-        let mut next = || receiver.receive(&ours, RecvFlags::DONTWAIT);
+        // Blocking: a child that another test is starting has the other end until it executes.
+        let mut next = || receiver.receive(&ours, RecvFlags::empty());
         let heard = next().expect("heard").expect("it was sent");
         assert_eq!(heard.bytes, b"the last word");
         let end = next().expect("heard").expect("the end of file");
