@@ -35,6 +35,7 @@ CONSTANTS = {
     "client_results_bytes_max",
     "client_outbox_bytes_max",
     "clients_max",
+    "unread_results_max",
     "ahead",
     "ahead_ms_max",
 }

@@ -205,7 +205,7 @@ def services_of(keeper: int) -> list[int]:
     """Processes of services, whether the keeper knows them or not."""
     found = []
     for pid in children(keeper):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if Path(f"/proc/{pid}/comm").read_text() == "fb service\n":
                 found.append(pid)
     return found

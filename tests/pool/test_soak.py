@@ -277,5 +277,6 @@ def test_no_death_makes_a_wrong_answer_or_leaves_anything(
     assert not clients.wrong(), report
     assert "Traceback" not in clients.said
     assert clients.leases() >= LEASES
-    assert clients.outcomes["ok"] > LEASES / 2, report
+    # The storms strike four pools where each client has its own, and one where it is lent.
+    assert clients.outcomes["ok"] > LEASES / (4 if shared else 2), report
     assert all_struck(made), report
