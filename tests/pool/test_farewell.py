@@ -166,6 +166,7 @@ def test_a_service_of_a_shared_pool_that_serves_one_lease_ends_in_order(
     with forebay.SharedPool(lending.path) as pool:
         with pool.acquire(service.spec(str(file))) as leaver:
             leaver.register()
+            leaver.spawn()  # the keeper is told of what a call registered after its answer
         assert eventually(lambda: notes(file) == ["atexit"])
         assert eventually(lambda: pool.stats()["deaths"] == {"discarded": 1})
 
