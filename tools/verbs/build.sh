@@ -12,6 +12,7 @@ main() {
     mkdir -p "$verbs_cache"
     exec 9>"$verbs_cache/lock" # one build at a time: the second finds it done
     flock 9
+    rm -rf "$verbs_cache"/build.*/ # of builds that were killed: with the lock nobody builds
     if [ ! -x "$verbs_place/linux" ]; then
         "$verbs_tools/check.sh" build
         echo "==> building a User-Mode Linux kernel, once: six to fifteen minutes; the log: $verbs_cache/build.log" >&2
