@@ -69,7 +69,7 @@ test: test-packages  ## run every test: Rust, loom, Python, and RDMA verbs where
 	$(MAKE) test-verbs-if-built || status=1; \
 	exit $$status
 
-test-verbs:  ## real RDMA verbs over Soft-RoCE in User-Mode Linux (builds its kernel once: six to fifteen minutes)
+test-verbs:  ## RDMA verbs over Soft-RoCE, and limits, in User-Mode Linux (builds it once: six to fifteen minutes)
 	@bash tools/debian_packages.sh $(VERBS_PACKAGES)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	@CARGO='$(CARGO)' PYTHON='$(BIN)/python' bash tools/verbs/test.sh always

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Run a command as root of a User-Mode Linux guest that has the RDMA device rxe0 and control groups of version 2, over
-# the host's files, which it sees read-only with memory on top. Gives back the command's output and exit code; 125 where the guest died or took too long.
+# the host's files, which it sees read-only with memory on top. Gives back the command's output and exit code; 125 where
+# the guest died or took too long.
 # usage: run.sh [-m MIB] [-t SECONDS] -- COMMAND [ARGUMENT...]
 # The guest starts in the caller's folder with the caller's FOREBAY_* variables. Needs no root; see check.sh.
 set -uo pipefail
@@ -50,7 +51,9 @@ INIT
 write_guest() {
     {
         echo 'ip link set lo up'
-        echo 'mount -t cgroup2 cgroup2 /sys/fs/cgroup'
+        echo 'mount -t cgroup2 cgroup2 /sys/fs/cgroup || exit 125'
+        # As systemd leaves them: on for the root's children.
+        echo 'echo +memory +cpu +pids >/sys/fs/cgroup/cgroup.subtree_control || exit 125'
         echo 'ip link add rdma0 type dummy; ip addr add 10.78.0.1/24 dev rdma0; ip link set rdma0 mtu 9000 up'
         echo 'rdma link add rxe0 type rxe netdev rdma0 || exit 125'
         echo 'ulimit -l unlimited'

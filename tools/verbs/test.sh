@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Run the tests of RDMA verbs in the guest: test.sh always builds the guest's kernel first where it is not there, and
-# fails with the reason where this machine cannot run them; test.sh if-built says the reason and ends well.
+# Run the tests of RDMA verbs in the guest, and those of limits, which want control groups of version 2 that may be
+# written: test.sh always builds the guest's kernel first where it is not there, and fails with the reason where this
+# machine cannot run them; test.sh if-built says the reason and ends well.
 set -euo pipefail
 
 main() {
@@ -23,20 +24,34 @@ main() {
     "$verbs_tools/run.sh" -t 120 -- "$program" --ignored --nocapture --test-threads 1 || code=$?
     wait $! || code=$?
     cat "$told"
+    limit_tests || code=$?
     echo "==> verbs: $SECONDS s from the guests' start to their end"
     exit "$code"
 }
 
 # TensorServer and TensorClient, each in a process, where the package and its tests' packages are installed.
 python_tests() {
-    local python=${PYTHON:-.venv/bin/python}
+    in_guest -t 120 -- tests/tensor/test_verbs.py
+}
+
+# Services and servers that reach their limits: most hosts have no controllers for them in a tree of version 2.
+limit_tests() {
+    in_guest -m 3072 -t 400 -- --timeout 120 tests/pool/test_limits.py tests/executor/test_oom.py \
+        tests/executor/test_server_memory.py
+}
+
+# in_guest GUEST_OPTION... -- PYTEST_ARGUMENT...
+in_guest() {
+    local python=${PYTHON:-.venv/bin/python} options=()
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    shift
     if ! "$python" -c 'import forebay._core, numpy, pytest' 2>/dev/null; then
-        echo "==> verbs from Python are not tested: $python has not the package, numpy and pytest (make test-python installs them)"
+        echo "==> not tested: $*; $python has not the package, numpy and pytest (make test-python installs them)"
         return 0
     fi
     # Plugins that these tests do not use take a second to load there.
-    "$verbs_tools/run.sh" -t 120 -- env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$python" -B -m pytest --quiet \
-        -p pytest_timeout -p no:cacheprovider tests/tensor/test_verbs.py
+    "$verbs_tools/run.sh" "${options[@]}" -- env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$python" -B -m pytest --quiet \
+        -p pytest_timeout -p no:cacheprovider "$@"
 }
 
 # 77 stands for a machine that cannot, whose reason has been told.
