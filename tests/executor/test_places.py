@@ -259,6 +259,15 @@ class TestNotice:
         assert newest() is None
         assert not path.exists()
 
+    def test_what_a_server_killed_while_it_wrote_its_notice_left_goes_with_the_next(self) -> None:
+        """Else each such kill would leave a file in the runtime directory for ever."""
+        make_private(runtime_root())
+        write(runtime_root() / "app.4242.new", '{"schema"')
+        write(runtime_root() / "other.4243.new")
+        notice = Notice(runtime_root() / "app.json", told())
+        assert os.listdir(runtime_root()) == ["app.json"]
+        notice.close()
+
     def test_the_notice_of_a_restarted_server_stays(self) -> None:
         """Whoever removes the last one's must not take the new one's: it is found by it alone."""
         make_private(runtime_root())

@@ -217,11 +217,13 @@ class Notice:
     def __init__(self, path: Path, running: Running) -> None:
         self._path = path
         fresh = path.with_suffix(f".{os.getpid()}.new")
-        self._file: IO[str] = open(fresh, "w")  # noqa: SIM115 - the lock is the descriptor's
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        json.dump({"schema": 1, **asdict(running)}, self._file)
-        self._file.flush()
         with _turn(path.parent):
+            for left in path.parent.glob("*.*.new"):  # in turn: whoever wrote it was killed
+                left.unlink(missing_ok=True)
+            self._file: IO[str] = open(fresh, "w")  # noqa: SIM115 - the lock is the descriptor's
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            json.dump({"schema": 1, **asdict(running)}, self._file)
+            self._file.flush()
             os.rename(fresh, path)
 
     def close(self) -> None:
