@@ -63,7 +63,8 @@ def kept_for_good() -> None:
         connection = _core.Connection(ours.detach())
         call = connection.begin(0, b"", None, 0)
         with contextlib.suppress(DeadlineError):
-            connection.settle(call, 0, 0.001)
+            # Long enough that the thread comes to sleep: who is late makes no descriptor.
+            connection.settle(call, 0, 0.1)
         connection.close()
     gc.freeze()  # what was imported stays: collections in tests need not go through it
 
