@@ -21,6 +21,9 @@ VERBS_PACKAGES := bc xz-utils iproute2 libibverbs1 ibverbs-providers
 # Most tests wait for other processes, or for time, more than they compute.
 TEST_PROCESSES := 2
 
+# Of tests that may take minutes: stacks of healthy ones are noise, and faulthandler dies of threads that run meanwhile.
+LONG := --quiet -o faulthandler_timeout=0
+
 # Before the commands of Rust's tests, such as "nice", where they run beside Python's.
 NICE :=
 
@@ -83,19 +86,19 @@ lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 soak:  ## 20,000 leases while everything that can die is killed or stopped, and long searches (ten minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_SOAK_LEASES=20000 FOREBAY_GCC_SEQUENCES=200 FOREBAY_GCC_SEEDS=3 FOREBAY_GCC_PROGRAMS=8 FOREBAY_DIRECT_BATCHES=50 \
-		$(BIN)/python -m pytest --quiet tests/pool/test_soak.py tests/gcc_tuning/test_pooled.py \
+		$(BIN)/python -m pytest $(LONG) tests/pool/test_soak.py tests/gcc_tuning/test_pooled.py \
 		tests/blockio/test_allocations.py
 
 chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record files; 20 overruns (eight minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_CHAOS_KILLS=100 FOREBAY_CHAOS_OVERRUNS=20 FOREBAY_RECORD_KILLS=34 \
-		$(BIN)/python -m pytest --quiet tests/executor/test_chaos.py \
+		$(BIN)/python -m pytest $(LONG) tests/executor/test_chaos.py \
 		tests/executor/test_chaos_memory.py tests/blockio/test_record_crash.py
 
 fuzz:  ## ten million mutated inputs for every decoder that strangers reach (some hours; FOREBAY_MUTATIONS says how many)
 	$(CARGO) run --release $(FUZZ) --bin mutate
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
-	FOREBAY_MUTATIONS=$(or $(FOREBAY_MUTATIONS),10000000) $(BIN)/python -m pytest --quiet --capture=no -k mutated \
+	FOREBAY_MUTATIONS=$(or $(FOREBAY_MUTATIONS),10000000) $(BIN)/python -m pytest $(LONG) --timeout 0 --capture=no -k mutated \
 		$(wildcard tests/*/test_codec.py) tests/blockio/test_record_mutation.py
 
 sanitize:  ## miri, AddressSanitizer and ThreadSanitizer over the crates (an hour; needs rustup, or valgrind)
