@@ -57,7 +57,7 @@ def test_mutated_commits_count_only_where_their_checksum_is_right() -> None:
     blocks = [commits.encode(commits.Commit(sequence, 10 * sequence)) for sequence in (0, 1, 2, 7)]
 
     def change(chance: random.Random, block: bytes, others: list[bytes]) -> bytes:
-        copy = mutated(chance, block[:24], [other[:24] for other in others])[:24]
+        copy = mutated(chance, block[:24], [other[:24] for other in others])[:24] or b"\0"
         half = (copy + checksum(copy)).ljust(HALF_BYTES, b"\0")
         return half + chance.choice([half, block[HALF_BYTES:], chance.choice(others)[HALF_BYTES:]])
 
