@@ -89,6 +89,11 @@ fn limits_that_cannot_be_are_refused_by_name() {
         ..good
     };
     assert!(Requester::<()>::new(largest, Instant::now()).is_ok());
+}
+
+#[test]
+fn a_server_grants_no_more_and_no_less_than_its_clients_may_ask_for() {
+    let most = 1 << 40;
     for (slots, grant_bytes) in [(0, 1), (1025, 1), (1, 0), (1, most + 1)] {
         let limits = ShardLimits {
             slots,

@@ -365,7 +365,7 @@ impl World {
                 }
             }
             Canceled::Detached => job.ended(None),
-            Canceled::Gone => {}
+            Canceled::Gone => assert_eq!(job.ends, 1, "a job that goes on is canceled"),
         }
     }
 
