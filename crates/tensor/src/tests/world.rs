@@ -365,7 +365,11 @@ impl World {
                 }
             }
             Canceled::Detached => job.ended(None),
-            Canceled::Gone => assert_eq!(job.ends, 1, "a job that goes on is canceled"),
+            Canceled::Gone => {
+                let client = job.client;
+                self.take_ends(client);
+                assert_eq!(self.jobs[number].ends, 1, "a job that goes on is canceled");
+            }
         }
     }
 
