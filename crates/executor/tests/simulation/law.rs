@@ -1,6 +1,6 @@
 //! What must hold after every step; numbers as in `docs/concepts/executor.md`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use forebay_executor::action::Action;
 use forebay_executor::id::RequestId;
@@ -27,56 +27,6 @@ pub struct Law {
     lives: HashMap<RequestId, Life>,
     taken: u64,
     promised: u64,
-}
-
-/// Who waits for a place of their name, and who was told of one.
-#[derive(Default)]
-struct Names {
-    /// One that waits though fewer run than may, by its name.
-    waiting: HashMap<Box<str>, RequestId>,
-    /// Names of which one has only its turn, a worker or room to wait for.
-    told: HashSet<Box<str>>,
-}
-
-impl Names {
-    fn note(&mut self, machine: &Machine, id: RequestId, reason: &str) {
-        let Some(request) = machine.request(id) else {
-            return;
-        };
-        let Some(reason) = reason.strip_prefix("waiting: ") else {
-            return;
-        };
-        let name = Box::from(&*request.submission.name);
-        let mut words = reason.split(' ');
-        let counts = (words.next(), words.next(), words.next());
-        if reason.ends_with(" run at once") {
-            if let (Some(running), Some("of"), Some(limit)) = counts {
-                let number = |text: &str| text.parse::<u32>().unwrap_or(0);
-                if number(running) < number(limit) {
-                    self.waiting.insert(name, id);
-                }
-            }
-        } else if !reason.starts_with("its time")
-            && !reason.contains(" places of key ")
-            && !reason.ends_with(" it comes after")
-        {
-            self.told.insert(name);
-        }
-    }
-
-    /// A place of a name that is free is somebody's who waits for nothing but a worker.
-    fn held(self) -> Verdict {
-        let lost = self
-            .waiting
-            .iter()
-            .find(|(name, _)| !self.told.contains(*name));
-        match lost {
-            Some((name, id)) => Err(format!(
-                "8: {id} waits for a place of {name}, one is free, and nobody was told of it"
-            )),
-            None => Ok(()),
-        }
-    }
 }
 
 type Verdict = Result<(), String>;
@@ -201,12 +151,10 @@ impl Law {
         if figures.held.is_some() {
             return Ok(());
         }
-        let mut names = Names::default();
         for id in waiting {
             let Some(why) = machine.why(now, *id) else {
                 continue;
             };
-            names.note(machine, *id, &why.reason);
             let nobody = "waiting: for one of 0 workers of its lane, 0 more start";
             hold(why.reason != nobody, || {
                 format!("7: {id} waits, and no worker of its lane is there or starts")
@@ -215,7 +163,7 @@ impl Law {
                 format!("8: {id} waits without a reason")
             })?;
         }
-        names.held()
+        Ok(())
     }
 
     /// What was admitted fits, or runs alone; what was measured meanwhile is the guard's.
