@@ -137,3 +137,22 @@ fn who_waits_for_room_does_not_keep_kept_services_from_their_own() {
         Some(Grant::Take { slot: taken, .. }) if taken == slot
     ));
 }
+
+#[test]
+fn the_end_of_one_shared_service_leaves_the_others_to_be_joined() {
+    let mut machine = Machine::new(3, 3);
+    machine.share(0, 2);
+    let mut actions = Vec::new();
+    let [ended, other] = [1, 2].map(|ticket| match machine.ask(ticket, 0, &mut actions) {
+        Some(Grant::Start { slot }) => slot,
+        grant => panic!("room, but {grant:?}"),
+    });
+    for slot in [ended, other] {
+        machine.open(slot, &mut actions);
+    }
+    assert!(!machine.part(ended, false, &mut actions), "its only lease");
+    machine.release(ended, true, &mut actions);
+    let joined = machine.ask(3, 0, &mut actions);
+    assert_eq!(joined, Some(Grant::Join { slot: other }));
+    assert_eq!(actions, []);
+}
