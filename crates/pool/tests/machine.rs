@@ -156,3 +156,18 @@ fn the_end_of_one_shared_service_leaves_the_others_to_be_joined() {
     assert_eq!(joined, Some(Grant::Join { slot: other }));
     assert_eq!(actions, []);
 }
+
+#[test]
+fn a_key_is_refilled_up_to_what_it_is_to_have_and_no_further() {
+    let mut machine = Machine::new(4, 4);
+    let mut actions = Vec::new();
+    let first = machine.refill(0, 2).expect("it has none");
+    machine.release(first, true, &mut actions);
+    let second = machine.refill(0, 2).expect("it has one that is idle");
+    machine.release(second, false, &mut actions);
+    assert_eq!(machine.refill(0, 2), None, "one idle, and one that settles");
+    machine.readable(second, &mut actions);
+    assert_eq!(machine.refill(0, 2), None, "two are idle");
+    assert!(machine.refill(1, 2).is_some(), "another key has none");
+    assert_eq!(actions, []);
+}
