@@ -1,11 +1,15 @@
-"""What a thread that nobody restarts tells the log of an error that must not end it."""
+"""What a thread that nobody restarts does about an error that must not end it."""
 
 from __future__ import annotations
 
 import contextlib
 from logging import Logger
+from typing import Final
 
-__all__ = ["report"]
+__all__ = ["RETRY_S", "report"]
+
+RETRY_S: Final = 0.1
+"""How long a thread that cannot even wait, as without memory, lets others go on."""
 
 
 def report(log: Logger, error: BaseException, message: str, *args: object) -> None:

@@ -198,6 +198,7 @@ def test_a_client_that_takes_no_answers_is_told_ends_without_results(
     assert msgpack.decode(greedy.call(0, last, None, 20.0, 0))[0] == 1, "calls are taken in order"
     dispatcher.hold(None)
     assert caller.run("echo", {"value": 2}) == ("succeeded", 2)
+    assert caller.wait(id)[0] == "succeeded", "it has ended before the other client reads"
     told = [msgpack.decode(greedy.settle(call, 0, 20.0)) for call in calls]
     assert {(kind, status) for kind, _, status, _ in told} == {(0, "succeeded")}
     with_results = sum(len(payload) for *_, payload in told if payload is not None)

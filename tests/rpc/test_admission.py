@@ -502,7 +502,7 @@ def test_a_full_queue_of_a_unix_socket_holds_nobody_up(run: Run, tmp_path: Path)
         first.connect(str(tmp_path / "s"))
 
         async def work() -> None:
-            connecting = asyncio.create_task(rpc.aconnect(url, timeout=0.2))
+            connecting = asyncio.create_task(rpc.aconnect(url, timeout=1.0))
             turns = 0
             while not connecting.done():
                 await asyncio.sleep(0.005)

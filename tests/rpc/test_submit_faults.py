@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import pytest
 from forebay import rpc
 from forebay._core import Connection
 from forebay.errors import BrokenError, ClosedError, DeadlineError
-from forebay.rpc import Channel
+from forebay.rpc import Channel, _lot, _patience, _submission
 from forebay.rpc._reader import reader
 
 from .conftest import ROOT, Service, descriptors, wait_for
@@ -248,6 +248,47 @@ def test_a_call_that_no_thread_can_send_again_ends() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "RuntimeError can't start new thread\nBrokenError\n"
+
+
+def test_the_thread_that_sends_again_outlives_a_moment_without_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call that is sent again later needs it, and nobody starts it anew."""
+    failures = iter([MemoryError, MemoryError])
+    with rpc.Client(f"unix://{tmp_path}/nobody", timeout=0.3) as client:
+        again = client._again
+        go_on = again._next
+
+        def fail_first() -> Any:
+            for failure in failures:
+                raise failure
+            return go_on()
+
+        monkeypatch.setattr(again, "_next", fail_first)
+        patience = _patience.Patience(client._target, None)
+        late = _submission.Submission(client._threads, again, ("echo", (1,), None), patience)
+        again.add(late, 0.0)
+        assert isinstance(late.future.exception(20), BrokenError)
+
+
+def test_a_call_whose_place_is_lost_ends_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Giving back a connection may fail for want of memory; its caller still waits."""
+    ended: Future[int] = Future()
+    ended.set_result(7)
+    with rpc.Client(f"unix://{tmp_path}/nobody", timeout=0.3) as client:
+        patience = _patience.Patience(client._target, None)
+        call = ("echo", (1,), None)
+        late = _submission.Submission(client._threads, client._again, call, patience)
+
+        def refuse(place: _lot.Place) -> None:
+            raise MemoryError(place)
+
+        monkeypatch.setattr(client._threads, "put", refuse)
+        with pytest.raises(MemoryError):
+            late._on_sent_end(_lot.Place(None, 1), ended)  # type: ignore[arg-type]
+        assert late.future.result(0) == 7
 
 
 @contextlib.contextmanager

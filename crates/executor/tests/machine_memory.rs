@@ -318,6 +318,29 @@ fn the_guard_ends_the_youngest_burst_worker_that_outgrew_its_estimate() {
     assert_eq!(ids.len(), 4);
 }
 
+/// A worker that is killed gives its memory back soon; one that does not is no shelter for the others.
+#[test]
+fn the_guard_goes_on_half_a_second_after_a_worker_that_does_not_end() {
+    let mut rig = rig(policy());
+    for _ in 0..2 {
+        rig.submit("Long", hint(60));
+    }
+    rig.start_and_dispatch();
+    for slot in [0, 1] {
+        rig.machine.measured(rig.now, slot, 370 * MB);
+    }
+    let mut expelled = Vec::new();
+    for (after_ms, so_far) in [(0, &[1][..]), (499, &[1]), (500, &[1, 0])] {
+        let now = rig.now + after_ms;
+        rig.machine.machine_measured(now, 745 * MB, 0.0);
+        expelled.extend(rig.take().into_iter().filter_map(|action| match action {
+            Action::Expel { slot, .. } => Some(slot),
+            _ => None,
+        }));
+        assert_eq!(expelled, so_far, "after {after_ms} ms");
+    }
+}
+
 #[test]
 fn the_death_by_the_guard_is_told_with_its_figures() {
     let mut rig = rig(policy());

@@ -268,6 +268,24 @@ fn a_delay_of_before_the_boot_follows_the_walls_clock_until_it_is_right() {
     assert_eq!(rig.machine.next_tick(), Some(40));
 }
 
+/// The server alone began anew: the clock that the delay was written by goes on.
+#[test]
+fn a_delay_of_this_boot_is_a_length_whatever_the_walls_clock_is_set_to() {
+    let mut rig = rig();
+    let restored = Restored {
+        wake_at: Some(1_000),
+        rebooted: false,
+        ..left(5, Status::Queued, 0, Options::default())
+    };
+    rig.machine
+        .restore(10, vec![restored], &[], &[], RequestId(5));
+    assert_eq!(rig.machine.next_tick(), Some(1_000));
+    for wall in [8 * 86_400_000, 0] {
+        rig.machine.set_wall(10, wall);
+        assert_eq!(rig.machine.next_tick(), Some(1_000));
+    }
+}
+
 #[test]
 fn a_back_off_of_this_boot_is_a_length_also_where_the_delay_before_it_was_of_another() {
     let mut rig = rig();

@@ -137,3 +137,37 @@ fn who_waits_for_room_does_not_keep_kept_services_from_their_own() {
         Some(Grant::Take { slot: taken, .. }) if taken == slot
     ));
 }
+
+#[test]
+fn the_end_of_one_shared_service_leaves_the_others_to_be_joined() {
+    let mut machine = Machine::new(3, 3);
+    machine.share(0, 2);
+    let mut actions = Vec::new();
+    let [ended, other] = [1, 2].map(|ticket| match machine.ask(ticket, 0, &mut actions) {
+        Some(Grant::Start { slot }) => slot,
+        grant => panic!("room, but {grant:?}"),
+    });
+    for slot in [ended, other] {
+        machine.open(slot, &mut actions);
+    }
+    assert!(!machine.part(ended, false, &mut actions), "its only lease");
+    machine.release(ended, true, &mut actions);
+    let joined = machine.ask(3, 0, &mut actions);
+    assert_eq!(joined, Some(Grant::Join { slot: other }));
+    assert_eq!(actions, []);
+}
+
+#[test]
+fn a_key_is_refilled_up_to_what_it_is_to_have_and_no_further() {
+    let mut machine = Machine::new(4, 4);
+    let mut actions = Vec::new();
+    let first = machine.refill(0, 2).expect("it has none");
+    machine.release(first, true, &mut actions);
+    let second = machine.refill(0, 2).expect("it has one that is idle");
+    machine.release(second, false, &mut actions);
+    assert_eq!(machine.refill(0, 2), None, "one idle, and one that settles");
+    machine.readable(second, &mut actions);
+    assert_eq!(machine.refill(0, 2), None, "two are idle");
+    assert!(machine.refill(1, 2).is_some(), "another key has none");
+    assert_eq!(actions, []);
+}

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use forebay_memory::Lease;
+use forebay_wake::readiness;
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
@@ -152,17 +154,11 @@ impl Stream for Arc<OwnedFd> {
     }
 
     fn hung_up(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
         use rustix::net::{AddressFamily, sockopt::socket_domain};
         // TCP tells the end of one direction alone, also where the peer has closed both; our ends close no single one.
         let local = socket_domain(self).is_ok_and(|family| family == AddressFamily::UNIX);
         let gone = PollFlags::HUP | PollFlags::ERR;
         let gone = if local { gone } else { gone | PollFlags::RDHUP };
-        let mut fds = [PollFd::new(self, gone)];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(gone)
+        readiness(self, gone).intersects(gone)
     }
 }

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use forebay_memory::Lease;
+use forebay_wake::readiness;
+use rustix::event::PollFlags;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::lending::local::Local;
@@ -93,17 +95,8 @@ impl Wire {
 
     /// Whether the descriptor that a loop watches has an error, which a set of descriptors never has.
     pub fn has_error(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        if matches!(self, Self::Shared(_)) {
-            return false;
-        }
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let mut watched = [PollFd::new(self.socket(), PollFlags::empty())];
-        let polled = poll(&mut watched, Some(&now));
-        polled.is_ok() && watched[0].revents().contains(PollFlags::ERR)
+        let alone = !matches!(self, Self::Shared(_));
+        alone && readiness(self.socket(), PollFlags::empty()).contains(PollFlags::ERR)
     }
 
     /// What a thread sleeps on.

@@ -1,5 +1,5 @@
 //! A completion queue with one eventfd: how Rust threads reach an event loop. Beside it, what several drivers ask of
-//! the kernel: [`peer`] and [`process`].
+//! the kernel: [`peer`], [`process`] and [`readiness()`].
 //!
 //! Rust threads finish operations; one consumer, usually an event loop, wants to know.
 //! Waking it once for each operation costs a system call and a task switch each time.
@@ -53,9 +53,11 @@ mod error;
 pub mod peer;
 pub mod process;
 mod queue;
+mod readiness;
 mod signal;
 mod sync;
 mod sys;
 
 pub use error::{Error, Refused};
 pub use queue::Queue;
+pub use readiness::readiness;

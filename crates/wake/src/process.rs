@@ -3,8 +3,12 @@
 //! The kernel wipes a page for us when the process forks (`MADV_WIPEONFORK`), by whatever call it does so:
 //! `pthread_atfork` would miss a raw `clone`, and `getpid` costs a system call and repeats in a new PID namespace.
 //! The page holds the *epoch*: how many forks deep this process is, as far as anybody asked. A wiped page means one more.
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::event::PollFlags;
+
+use crate::readiness::readiness;
 use crate::sys;
 
 /// The last epoch given out; a child inherits a copy, so its own epochs are higher than all of its ancestors'.
@@ -42,6 +46,11 @@ pub fn id() -> u32 {
         .as_raw_nonzero()
         .get()
         .unsigned_abs()
+}
+
+/// Whether the process of a pidfd has ended.
+pub fn has_ended(pidfd: impl AsFd) -> bool {
+    readiness(pidfd, PollFlags::IN).contains(PollFlags::IN)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from forebay.errors import (
 )
 from forebay.executor._follow import Progress, item_of
 from forebay.executor._parts import decode_result
-from forebay.executor._request import TAKEN_S
 from forebay.executor._result_file import file_of
 from forebay.executor._wire import message
 from forebay.executor._wire_errors import failure_error
@@ -152,7 +150,7 @@ class AsyncRequest:
                 path, size = payload
                 payload = await asyncio.to_thread(file_of, path, size, self.id)
                 if payload is not None:
-                    await self._tell_taken()
+                    self._client._links.tell_taken(self.id)
             if payload is None:
                 frame = message("wait", (self.id, True))
                 try:
@@ -175,10 +173,3 @@ class AsyncRequest:
         else:
             self._error = failure_error(self.id, payload)
         self._status = status
-
-    async def _tell_taken(self) -> None:
-        """As of `Request`."""
-        channel = self._client._links.current
-        if channel is not None:
-            with contextlib.suppress(Error):
-                await channel.acall_frame(message("taken", (self.id,)), TAKEN_S)

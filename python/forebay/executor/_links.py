@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -10,9 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from forebay._core import Connection, connect_unix
-from forebay.errors import BrokenError, ClosedError
+from forebay.errors import BrokenError, ClosedError, Error
 from forebay.executor._peer import check_server
-from forebay.executor._wire import Answers
+from forebay.executor._wire import Answers, message
 from forebay.rpc._connect import socket_path
 
 __all__ = ["Links"]
@@ -96,6 +97,13 @@ class Links:
                     self._closing.wait(pause)
                 else:
                     return self.current
+
+    def tell_taken(self, id_: str) -> None:
+        """Let the server remove the file of a result that was read; an untold one keeps it."""
+        channel = self.current
+        if channel is not None:
+            with contextlib.suppress(Error):
+                channel.tell(message("taken", (id_,)))
 
     @property
     def closed(self) -> bool:

@@ -100,12 +100,14 @@ def decode_result(blob: Any, type: Any, name: str) -> Any:
     Raises:
         RemoteError: it is not what the annotation says; also a TypeError.
     """
-    from msgspec import DecodeError
-
     try:
         return decode(blob, type)
-    except DecodeError as error:  # ValidationError too
-        raise result_error(name, error) from None
+    except Exception as error:
+        from msgspec import DecodeError  # here, as each result would pay for it above
+
+        if isinstance(error, DecodeError):  # ValidationError too
+            raise result_error(name, error) from None
+        raise
 
 
 def array_beside(payload: memoryview) -> Any:

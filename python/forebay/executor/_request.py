@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from forebay.errors import (
-    BrokenError,
-    DeadlineError,
-    Error,
-    RemoteError,
-)
+from forebay.errors import BrokenError, DeadlineError, Error, RemoteError
 from forebay.executor._follow import Progress, events, log_bytes, text_of
 from forebay.executor._parts import decode_result
 from forebay.executor._result_file import file_of
@@ -23,10 +17,7 @@ if TYPE_CHECKING:
     from forebay.executor._client import Client
     from forebay.executor._outstanding import Sent
 
-__all__ = ["TAKEN_S", "Request"]
-
-TAKEN_S: Final = 1.0
-"""A server that does not confirm in time that a result was read keeps its file for longer."""
+__all__ = ["Request"]
 
 _UNSET: Any = object()
 
@@ -234,7 +225,7 @@ class Request:
             path, size = payload
             payload = file_of(path, size, self._id)
             if payload is not None:
-                self._tell_taken()
+                self._client._links.tell_taken(self._id)
         if payload is None:
             self._told = status
             self._sent = self._ask(whole=True)
@@ -247,10 +238,3 @@ class Request:
         else:
             self._error = failure_error(self._id, payload)
         self._status = status
-
-    def _tell_taken(self) -> None:
-        """Let the server remove the file of the result; it stays longer where this is lost."""
-        channel = self._client._links.current
-        if channel is not None:
-            with contextlib.suppress(Error):
-                channel.call("taken", (self._id,), timeout=TAKEN_S)

@@ -109,6 +109,13 @@ class Answers(Channel):
             connection.drain()
         return call
 
+    def tell(self, frame: Message) -> None:
+        """Send a call that has no answer; it never waits.
+
+        What the kernel does not take at once goes out with whoever waits next.
+        """
+        self._connection.start(MSGPACK, frame[0], frame[1], None, 0, True)
+
     def settle(self, call: int, timeout: float | None) -> Any:
         """Wait for the answer to a call that was sent; past the timeout the call goes on.
 

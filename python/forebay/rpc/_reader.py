@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay import _forks
 from forebay._core import Connection
-from forebay._report import report
+from forebay._report import RETRY_S, report
 from forebay.errors import BrokenError, Error
 from forebay.rpc._unanswered import no_reply
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["Submitted", "reader"]
 
 _log = logging.getLogger(__name__)
-_RETRY_S: Final = 0.1
-"""How long a reader that cannot even wait, as without memory, lets others go on."""
 
 
 class Submitted:
@@ -304,7 +302,7 @@ class _Reader:
                 self._turn()  # apart, so that no local of it keeps a channel while it waits
             except BaseException as error:  # the thread is everybody's, and nobody restarts it
                 report(_log, error, "the reader of submitted calls goes on after")
-                time.sleep(_RETRY_S)
+                time.sleep(RETRY_S)
 
     def _turn(self) -> None:
         for descriptor, _ in self._epoll.poll(self._until_timer()):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from forebay import _forks
-from forebay._report import report
+from forebay._report import RETRY_S, report
 from forebay.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -79,11 +79,21 @@ class Again:
             self._changed.notify()
 
     def _run(self) -> None:
-        while (submission := self._next()) is not None:
+        more = True
+        while more:
             try:
-                submission.send_again()
+                more = self._turn()
             except BaseException as error:  # a callback's of the caller, see `_reader`
-                report(_log, error, "a submitted call ended, and its callback raised")
+                report(_log, error, "the thread that sends submitted calls again goes on after")
+                time.sleep(RETRY_S)
+
+    def _turn(self) -> bool:
+        """Wait for the next one and send it; False if there is none."""
+        submission = self._next()
+        if submission is None:
+            return False
+        submission.send_again()
+        return True
 
     def _next(self) -> Submission | None:
         """The next one when its time has come; None if there is none, and the thread is to end."""
@@ -168,7 +178,13 @@ class Submission:
         return None
 
     def _on_sent_end(self, place: Place, sent: Future[Any]) -> None:
-        self._channels.put(place)
+        try:
+            self._channels.put(place)
+        finally:  # the caller waits for its future, whatever becomes of the place
+            self._tell(sent)
+
+    def _tell(self, sent: Future[Any]) -> None:
+        """Give the caller what became of it, or send it again."""
         if sent.cancelled():
             return
         error = sent.exception()

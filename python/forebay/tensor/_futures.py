@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay import _core, _forks
-from forebay._report import report
+from forebay._report import RETRY_S, report
 from forebay.errors import ClosedError
 from forebay.tensor._outcome import cancel, raise_failure
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["Futures", "TensorFuture", "enter", "tickets"]
 
 _log = logging.getLogger(__name__)
-_RETRY_S: Final = 0.1
-"""How long a thread that cannot even wait, as without memory, lets others go on."""
 tickets: Final = itertools.count(1)
 """Names of parts of calls, of all clients."""
 
@@ -146,7 +144,7 @@ class Futures:
             except BaseException as error:
                 self._lost = True
                 report(_log, error, "the thread of tensor futures goes on after")
-                time.sleep(_RETRY_S)
+                time.sleep(RETRY_S)
 
     def _turn(self) -> bool:
         """Complete what is heard of; False once the port is closed and no future is open."""

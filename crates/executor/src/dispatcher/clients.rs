@@ -15,7 +15,7 @@ use crate::dispatcher::limit::{
     ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX,
     CLIENT_RESULTS_BYTES_MAX, CLIENTS_MAX, REFUSED_ANSWERED_MS, REFUSED_MAX, REFUSED_MS,
 };
-use crate::dispatcher::place::{Found, Made};
+use crate::dispatcher::place::Made;
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
 use crate::dispatcher::refused::{Count, Lack};
 use crate::dispatcher::seats::Seats;
@@ -114,21 +114,11 @@ impl Clients {
 
     /// Make the socket again where it was removed; what became of that.
     pub fn look_after(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
-        let mut made = self.made.take()?;
-        if made.look() != Found::Nothing {
-            self.made = Some(made);
-            return None;
-        }
+        let gone = self.made.take_if(|made| made.is_gone())?;
         drop(self.set_accepting(poll, false));
         self.listener = None; // its lock is that of the new one
-        match self.listen(poll, made.path()) {
-            Ok(()) => Some(Ok(())),
-            Err(error) => {
-                let said = made.lament(&error.to_string());
-                self.made = Some(made);
-                said.map(Err)
-            }
-        }
+        let attempt = self.listen(poll, gone.path());
+        gone.remade(attempt, &mut self.made)
     }
 
     /// Accept nobody any more.

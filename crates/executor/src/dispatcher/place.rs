@@ -1,34 +1,23 @@
 //! A socket's file, which somebody else may remove.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::file_id::FileId;
+use crate::error::Result;
 
-/// A file as it was made: its path, and which one it is.
+/// A socket that listens at a path.
 #[derive(Debug)]
 pub struct Made {
     path: PathBuf,
-    file: Option<FileId>,
     /// That it is gone and cannot be made again was said.
     said: bool,
 }
 
-/// What became of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// It is there.
-    Ours,
-    Nothing,
-    /// Somebody else's lies in its place.
-    Another,
-}
-
 impl Made {
-    /// The file that was made at `path` now.
+    /// The socket that listens at `path` now.
     pub fn at(path: &Path) -> Self {
         Self {
             path: path.into(),
-            file: which(path),
             said: false,
         }
     }
@@ -37,25 +26,28 @@ impl Made {
         &self.path
     }
 
-    /// Look whether it is still there.
-    pub fn look(&self) -> Found {
-        match which(&self.path) {
-            None => Found::Nothing,
-            found if found == self.file => Found::Ours,
-            Some(_) => Found::Another,
-        }
+    /// Whether nothing is there any more; what somebody else has put there is theirs.
+    pub fn is_gone(&self) -> bool {
+        let found = self.path.symlink_metadata();
+        found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
-    /// Once: that it is gone for good.
-    pub fn lament(&mut self, why: &str) -> Option<String> {
+    /// What to say of an attempt to make it again. One that failed goes back to `made`, to be tried again; that is
+    /// said once.
+    pub fn remade(
+        mut self,
+        attempt: Result<()>,
+        made: &mut Option<Self>,
+    ) -> Option<std::result::Result<(), String>> {
+        let Err(why) = attempt else {
+            return Some(Ok(()));
+        };
         let path = self.path.display();
-        (!std::mem::replace(&mut self.said, true)).then(|| {
-            format!("the socket {path} was removed and cannot be made again: {why}; start the server again")
-        })
+        let text = format!(
+            "the socket {path} was removed and cannot be made again: {why}; start the server again"
+        );
+        let first = !std::mem::replace(&mut self.said, true);
+        *made = Some(self);
+        first.then_some(Err(text))
     }
-}
-
-fn which(path: &Path) -> Option<FileId> {
-    let found = path.symlink_metadata().ok()?;
-    Some(FileId::of(&found))
 }

@@ -11,7 +11,7 @@ use crate::dispatcher::limit::{
     ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORD_TURNS_AT_END,
     RECORDS_A_TURN, SIDES_MAX,
 };
-use crate::dispatcher::place::{Found, Made};
+use crate::dispatcher::place::Made;
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
 use crate::dispatcher::seats::Seats;
 use crate::dispatcher::workers::Worker;
@@ -69,20 +69,10 @@ impl Sides {
 
     /// Make the socket again where it was removed; what became of that.
     pub fn look_after(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
-        let mut made = self.made.take()?;
-        if made.look() != Found::Nothing {
-            self.made = Some(made);
-            return None;
-        }
+        let gone = self.made.take_if(|made| made.is_gone())?;
         self.door = None;
-        match self.listen(poll, made.path()) {
-            Ok(()) => Some(Ok(())),
-            Err(error) => {
-                let said = made.lament(&error.to_string());
-                self.made = Some(made);
-                said.map(Err)
-            }
-        }
+        let attempt = self.listen(poll, gone.path());
+        gone.remade(attempt, &mut self.made)
     }
 
     fn open(&mut self, poll: &Poll, path: &Path) -> Result<()> {

@@ -351,6 +351,12 @@ impl<K> Requester<K> {
         (taken.len(), self.flying.iter().map(|(_, at)| at.cost).sum())
     }
 
+    /// Slots that are free, and bytes of the grant that are left.
+    #[cfg(test)]
+    pub(crate) fn left_with_peer(&self) -> (usize, u64) {
+        (self.free_slots.len(), self.grant_left)
+    }
+
     fn job(&self, index: u32) -> &Job<K> {
         self.jobs
             .get(index)

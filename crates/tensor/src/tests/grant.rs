@@ -1,7 +1,7 @@
 //! What two honest ends have with each other: messages for a pull, bytes for a request, answers that wait for the grant.
 use super::world::World;
 use crate::wire::{REQUEST_BYTES, RESPONSE_BYTES, RequestHeader, ResponseHeader};
-use crate::{End, Limits, Outcome};
+use crate::{End, Limits, Operation, Outcome};
 
 fn world(limits: Limits) -> World {
     let mut world = World::new(3, limits);
@@ -111,7 +111,10 @@ fn messages_of(pulls: u64) -> (Vec<(usize, usize)>, usize) {
     let up = requests(world.clients[0].up.make_contiguous());
     let received = world.shard_receives(0, usize::MAX);
     received.expect("it keeps to the protocol");
-    while world.shard_sends(0, usize::MAX) > 0 {}
+    while world.shard_sends(0, usize::MAX) > 0 {
+        let bytes = world.clients[0].down.len();
+        assert!(bytes < 1 << 20, "the same bytes go out without end");
+    }
     let down = responses(world.clients[0].down.make_contiguous()).len();
     world.drain();
     assert!(
@@ -194,7 +197,175 @@ fn a_refusal_beside_a_large_answer_is_received_at_once() {
         let received = world.client_receives(0, usize::MAX);
         received.expect("it keeps to the protocol");
         world.take_ends(0);
+        assert!(calls <= 2, "{calls} calls for a header and its text");
     }
-    assert!(calls <= 2, "{calls} calls for a header and its text");
     world.drain();
+}
+
+/// The entries of the requests that so many jobs make, each of one row of 16 bytes, where a piece has 64.
+fn entries_of(jobs: u64, operation: Option<Operation>, as_slice: bool) -> Vec<usize> {
+    let mut world = world(Limits {
+        piece_bytes: 64,
+        ..Limits::default()
+    });
+    for row in 0..jobs {
+        let asked = world.submit(0, 0, vec![row], operation, as_slice);
+        asked.expect("it is inside");
+    }
+    world.client_sends(0, usize::MAX);
+    let sent = requests(world.clients[0].up.make_contiguous());
+    world.drain();
+    assert_eq!(world.clients[0].requester.outstanding(), 0);
+    sent.into_iter().map(|(_, entries)| entries).collect()
+}
+
+/// What a request carries behind its entries is bounded, so that one does not keep the others waiting.
+#[test]
+fn row_numbers_and_values_travel_together_up_to_the_size_of_a_piece() {
+    let set = Some(Operation::Set);
+    assert_eq!(entries_of(10, None, true), [10], "nothing follows");
+    assert_eq!(entries_of(10, None, false), [8, 2], "8 bytes each");
+    assert_eq!(entries_of(10, set, true), [4, 4, 2], "16 bytes each");
+    assert_eq!(entries_of(5, set, false), [2, 2, 1], "24 bytes each");
+}
+
+/// A piece has as many rows as its bytes allow, and a pull as many pieces as it takes.
+#[test]
+fn a_pull_goes_in_as_few_pieces_as_its_limit_allows() {
+    for (rows, pieces) in [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)] {
+        let mut world = world(Limits {
+            piece_bytes: 64,
+            ..Limits::default()
+        });
+        let asked = world.submit(0, 0, (0..rows).collect(), None, true);
+        asked.expect("it is inside");
+        world.client_sends(0, usize::MAX);
+        assert_eq!(world.clients[0].requester.outstanding(), pieces);
+        world.drain();
+        let row_bytes = world.models[0].row_bytes;
+        let came = world.jobs[0].memory_in_order(row_bytes);
+        assert_eq!(came, world.models[0].history[&0][..came.len()]);
+    }
+}
+
+/// A connection with one slot, one entry in each request, and pieces of one row.
+fn narrow() -> World {
+    world(Limits {
+        slots: 1,
+        piece_bytes: 16,
+        entries_max: 1,
+        ..Limits::default()
+    })
+}
+
+/// Answer requests until a job has ended; returns how many that took.
+fn answers_until(world: &mut World, job: usize) -> usize {
+    for answers in 1..100 {
+        world.client_sends(0, usize::MAX);
+        let received = world.shard_receives(0, usize::MAX);
+        received.expect("it keeps to the protocol");
+        world.shard_sends(0, usize::MAX);
+        let received = world.client_receives(0, usize::MAX);
+        received.expect("it keeps to the protocol");
+        world.take_ends(0);
+        if world.jobs[job].ends > 0 {
+            return answers;
+        }
+    }
+    panic!("it does not end");
+}
+
+#[test]
+fn a_short_pull_does_not_wait_until_a_long_one_is_over() {
+    let mut world = narrow();
+    let long = world.submit(0, 0, (0..20).collect(), None, true);
+    let long = long.expect("it is inside");
+    let short = world.submit(0, 0, vec![40], None, true);
+    let short = short.expect("it is inside");
+    assert_eq!(answers_until(&mut world, short), 2);
+    assert_eq!(answers_until(&mut world, long), 19);
+}
+
+#[test]
+fn a_short_push_waits_until_a_long_one_before_it_is_over() {
+    let mut world = narrow();
+    let set = Some(Operation::Set);
+    let long = world.submit(0, 0, (0..20).collect(), set, true);
+    let long = long.expect("it is inside");
+    let short = world.submit(0, 0, vec![19], set, true);
+    let short = short.expect("it is inside");
+    assert_eq!(answers_until(&mut world, long), 20);
+    assert_eq!(answers_until(&mut world, short), 1);
+    let row_bytes = world.models[0].row_bytes;
+    let version = &world.models[0].history[&21][19 * row_bytes..][..row_bytes];
+    assert_eq!(version, world.jobs[short].memory_in_order(row_bytes));
+}
+
+/// Below 16 KiB a copy costs less than a system call for each answer.
+#[test]
+fn small_answers_are_received_together_and_a_large_one_in_its_place() {
+    let mut world = world(Limits::default());
+    world.publish("wide", 4, 4096);
+    for row in 0..100 {
+        let asked = world.submit(0, 0, vec![row % 64], None, true);
+        asked.expect("it is inside");
+    }
+    assert_eq!(answers_until(&mut world, 99), 1);
+    assert!(world.jobs.iter().all(|job| job.ends == 1));
+    let large = world.submit(0, 1, vec![2], None, true);
+    let large = large.expect("it is inside");
+    world.client_sends(0, usize::MAX);
+    let spans = world.clients[0].requester.incoming();
+    let offered = spans.map(|span| span.bytes());
+    assert_eq!(
+        offered,
+        [RESPONSE_BYTES, 0],
+        "no byte of its rows is copied"
+    );
+    let received = world.shard_receives(0, usize::MAX);
+    received.expect("it keeps to the protocol");
+    world.shard_sends(0, usize::MAX);
+    let received = world.client_receives(0, usize::MAX);
+    received.expect("it keeps to the protocol");
+    let [first, second] = world.clients[0].requester.incoming();
+    assert_eq!((first.bytes(), second.bytes()), (16 << 10, RESPONSE_BYTES));
+    world.drain();
+    assert_eq!(world.jobs[large].ends, 1);
+}
+
+/// Names that wait for the grant are no reason to write, and nor is a pull without a slot.
+#[test]
+fn a_client_wants_to_write_when_it_can_and_not_before() {
+    let mut world = world(Limits {
+        slots: 2,
+        grant_bytes: 256,
+        ..Limits::default()
+    });
+    let wants = |world: &World| world.clients[0].requester.wants_write();
+    assert!(!wants(&world), "nothing waits");
+    world.look_up(0, &["a"]).expect("it can be a name");
+    assert!(wants(&world));
+    world.client_sends(0, usize::MAX);
+    let pulled = world.submit(0, 0, vec![1], None, true);
+    pulled.expect("it is inside");
+    assert!(!wants(&world), "the grant is taken by the names");
+    let pushed = world.submit(0, 0, vec![1], Some(Operation::Set), true);
+    pushed.expect("it is inside");
+    assert!(!wants(&world), "it comes behind the pull");
+    world.drain();
+    for rows in [0..16, 16..20] {
+        let pulled = world.submit(0, 0, rows.collect(), None, true);
+        pulled.expect("it is inside");
+        world.client_sends(0, usize::MAX);
+    }
+    assert!(!wants(&world), "the grant is taken by the first");
+    world.drain();
+    for _ in 0..3 {
+        let pushed = world.submit(0, 0, vec![1], Some(Operation::Set), true);
+        pushed.expect("it is inside");
+        world.client_sends(0, usize::MAX);
+    }
+    assert!(!wants(&world), "both slots are taken");
+    world.drain();
+    assert!(world.jobs.iter().all(|job| job.ends == 1));
 }

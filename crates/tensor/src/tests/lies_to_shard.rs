@@ -56,6 +56,7 @@ impl Server {
     fn answers(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         loop {
+            assert!(bytes.len() < 1 << 20, "the same bytes go out without end");
             let mut spans = [Span::EMPTY; 4];
             let count = self.shard.outgoing(self.peer, &mut spans);
             let before = bytes.len();
@@ -197,6 +198,90 @@ fn a_length_that_the_entries_do_not_make_is_a_lie() {
         bytes: 24,
     };
     assert_lie(&short.encode(), "where 48 to 112 may");
+    // Of a push the grant bounds row numbers and values each; beside them is one number of a single row.
+    let header = |kind, entries, bytes| RequestHeader {
+        kind,
+        entries,
+        slot: 0,
+        bytes,
+    };
+    let push = |entries, bytes| header(Kind::Push(Operation::Set), entries, bytes).encode();
+    assert_lie(&push(1, 161), "161 bytes follow, where 24 to 160 may");
+    assert_lie(&push(2, 47), "47 bytes follow, where 48 to 184 may");
+    for bytes in [7, 9] {
+        let cancel = header(Kind::Cancel, 2, bytes).encode();
+        assert_lie(&cancel, "bytes follow, where 8 to 8 may");
+    }
+    assert_lie(&header(Kind::Names, 1, 3).encode(), "where 4 to 65796 may");
+    assert_lie(
+        &header(Kind::Names, 1, 65_797).encode(),
+        "where 4 to 65796 may",
+    );
+    for (bytes, kind) in [(88, Kind::Pull), (160, Kind::Push(Operation::Set))] {
+        let mut server = Server::new();
+        let longest = header(kind, 1, bytes).encode();
+        server.feed(&longest).expect("so many may follow");
+    }
+}
+
+/// The size of its rows is not known any more, so nobody can tell where its values end.
+#[test]
+fn a_push_to_a_tensor_that_is_forgotten_is_a_lie_that_says_what_to_do() {
+    let limits = ShardLimits {
+        tensors_max: 65,
+        ..ShardLimits::default()
+    };
+    let mut shard = Shard::new(limits).expect("the limits can be");
+    let mut memory = [0; 8];
+    let mut publish = |shard: &mut Shard<()>, name: &str, bytes: u32| {
+        let description = Description {
+            dtype: Dtype {
+                number: Number::Opaque,
+                item_bytes: bytes,
+                text: "V".into(),
+            },
+            shape: vec![1],
+        };
+        let span = Span::of(&mut memory[..bytes as usize]);
+        let published = shard.publish(name, description, span, ());
+        published.expect("it can be published")
+    };
+    for number in 0..65 {
+        publish(&mut shard, &number.to_string(), 4);
+    }
+    for number in 0..65 {
+        shard.drop_tensor(&number.to_string()).expect("it is there");
+    }
+    let again = publish(&mut shard, "again", 8);
+    assert_eq!((again.id, again.generation), (0, 2));
+    let now = Instant::now();
+    let peer = shard.connect(2, now).expect("it is the first");
+    let old = Entry {
+        first: 0,
+        rows: 1,
+        ..entry()
+    };
+    let pull = request(Kind::Pull, 0, &[old], &[]);
+    shard.feed(peer, &pull, now).expect("it may be late");
+    let mut spans = [Span::EMPTY; 4];
+    let count = shard.outgoing(peer, &mut spans);
+    let mut answer = Vec::new();
+    spans[..count]
+        .iter()
+        .for_each(|span| span.append_to(&mut answer));
+    let answer = ResponseHeader::decode(&answer).expect("it answers well");
+    assert_eq!((answer.status, answer.version), (Status::Stale, 2));
+    let push = request(Kind::Push(Operation::Set), 1, &[old], &[1; 4]);
+    let error = shard
+        .feed(peer, &push, now)
+        .expect_err("its end is not known");
+    let text = error.to_string();
+    for words in [
+        "a push to generation 1 of tensor 0",
+        "look its name up again",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
 }
 
 #[test]

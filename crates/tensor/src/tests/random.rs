@@ -1,9 +1,10 @@
 //! Whatever happens on the way, each job ends once, with the rows of one version or an error that says why not.
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::counted;
 use super::world::{ITEM_BYTES, Job, Model, UNTOUCHED, World};
-use crate::{Class, Error, Limits, Operation, Outcome};
+use crate::{Class, Error, Limits, Meaning, Operation, Outcome, Unknown};
 
 /// Worlds of each kind; each takes a few hundred steps.
 const SEEDS: u64 = 150;
@@ -43,11 +44,20 @@ fn submit(world: &mut World) {
         .expect("it is inside");
 }
 
+/// Look up some names, of which "a", "b" and "c" always mean something.
+fn look_up(world: &mut World, client: usize) {
+    let names = ["a", "b", "c", "ab", "ac", "z"];
+    let count = 1 + world.dice.below(4);
+    let asked: Vec<&str> = (0..count).map(|_| names[world.dice.below(6)]).collect();
+    world.look_up(client, &asked).expect("they can be names");
+}
+
 fn act(world: &mut World) {
     counted::step();
     let client = world.dice.below(world.clients.len());
     let some = 1 + world.dice.below(200);
     match world.dice.below(20) {
+        0 if world.dice.once_in(2) => look_up(world, client),
         0..=4 => submit(world),
         5..=7 => drop(world.client_sends(client, some)),
         8..=10 => drop(
@@ -128,6 +138,12 @@ fn check_limits(world: &World, client: usize) {
         bytes <= world.limits.grant_bytes,
         "more bytes are asked for than were granted"
     );
+    let (slots_left, bytes_left) = world.clients[client].requester.left_with_peer();
+    assert_eq!(
+        (slots + slots_left, bytes + bytes_left),
+        (world.limits.slots as usize, world.limits.grant_bytes),
+        "what is taken and what is left are not what was granted"
+    );
 }
 
 /// The rows that a push of this job makes of those before it.
@@ -182,7 +198,48 @@ fn check_moved(job: &Job, model: &Model, version: u64, limits: &Limits) {
     }
 }
 
-fn check(job: &Job, model: &Model, limits: &Limits) {
+/// A name means what it meant at a moment between the question and its answer.
+fn check_names(job: &Job, models: &[Model], meanings: &[Result<Meaning, Unknown>]) {
+    assert_eq!(job.names.len(), meanings.len());
+    let mut unknown = 0;
+    for (name, meaning) in job.names.iter().zip(meanings) {
+        let of_name = |model: &&Model| model.name == *name;
+        let before = models[..job.models_before].iter().filter(of_name).count();
+        let mut possible = models.iter().filter(of_name).skip(before.saturating_sub(1));
+        match meaning {
+            Ok(meaning) => {
+                let model = possible.find(|model| model.key == meaning.key);
+                let model = model.expect("one that had the name since it was asked for");
+                assert!(Some(meaning.version) <= model.history.keys().last().copied());
+                let (rows, row_bytes) = (model.rows as u64, model.row_bytes as u64);
+                assert_eq!((meaning.rows(), meaning.row_bytes()), (rows, row_bytes));
+            }
+            Err(found) => {
+                assert_eq!(before, 0, "{name} means something");
+                unknown += 1;
+                let is_near = unknown <= 2 && name != "z";
+                assert_eq!(!found.nearest.is_empty(), is_near, "near {name}");
+            }
+        }
+    }
+}
+
+/// Pushes of a client to one tensor are applied in the order in which they were submitted.
+fn check_order(world: &World) {
+    let mut last = BTreeMap::new();
+    for job in &world.jobs {
+        if let Some(Ok(Outcome::Moved { version })) = job.result
+            && job.operation.is_some()
+            && !job.rows.is_empty()
+        {
+            let before = last.insert((job.client, job.model), version).unwrap_or(0);
+            assert!(before < version, "a push went before an earlier one");
+        }
+    }
+}
+
+fn check(job: &Job, models: &[Model], limits: &Limits) {
+    let model = &models[job.model];
     let ended = (job.ends, job.keeper_back);
     assert_eq!(ended, (1, true), "a job has no end");
     assert_eq!(
@@ -192,7 +249,7 @@ fn check(job: &Job, model: &Model, limits: &Limits) {
     );
     match &job.result {
         Some(Ok(Outcome::Moved { version })) => check_moved(job, model, *version, limits),
-        Some(Ok(Outcome::Names(_))) => panic!("no name was looked up"),
+        Some(Ok(Outcome::Names(meanings))) => check_names(job, models, meanings),
         Some(Err(error)) => assert!(
             error.class() == Class::Broken || (error.class() == Class::Stale && !model.is_live),
             "{error}"
@@ -218,8 +275,9 @@ fn run(seed: u64, byte_by_byte: bool) -> (u32, u32) {
     }
     world.drain();
     for job in &world.jobs {
-        check(job, &world.models[job.model], &world.limits);
+        check(job, &world.models, &world.limits);
     }
+    check_order(&world);
     for client in &world.clients {
         let waiting = client.requester.waiting();
         assert_eq!(waiting, 0, "jobs wait though nothing moves");

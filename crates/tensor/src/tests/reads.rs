@@ -96,6 +96,37 @@ impl Server {
         fed.expect("it keeps to the protocol");
     }
 
+    /// Pull rows of the file by their numbers.
+    fn pull_numbered(&mut self, peer: PeerId, slot: u32, rows: &[u64], tag: u32) {
+        let entry = Entry {
+            tensor: 1,
+            indexed: true,
+            generation: 1,
+            first: 0,
+            rows: u32::try_from(rows.len()).expect("few"),
+            tag,
+        };
+        let header = RequestHeader {
+            kind: Kind::Pull,
+            entries: 1,
+            slot,
+            bytes: 24 + 8 * rows.len() as u64,
+        };
+        let mut bytes = [&header.encode()[..], &entry.encode()].concat();
+        bytes.extend(rows.iter().flat_map(|row| row.to_le_bytes()));
+        let fed = self.shard.feed(peer, &bytes, self.now);
+        fed.expect("it keeps to the protocol");
+    }
+
+    /// The file, and the rows that follow each other in it, which a read takes.
+    fn runs(&self, read: ReadId) -> Vec<(u32, u64, u64)> {
+        let mut runs = Vec::new();
+        self.shard.each_run(read, |filed, run| {
+            runs.push((filed.number, run.first, run.rows));
+        });
+        runs
+    }
+
     fn cancel(&mut self, peer: PeerId, slot: u32, tag: u32) {
         let header = RequestHeader {
             kind: Kind::Cancel,
@@ -126,6 +157,7 @@ impl Server {
     fn sent(&mut self, peer: PeerId) -> Vec<Sent> {
         let mut bytes = Vec::new();
         loop {
+            assert!(bytes.len() < 1 << 20, "the same bytes go out without end");
             let mut spans = [Span::EMPTY; 8];
             let count = self.shard.outgoing(peer, &mut spans);
             let before = bytes.len();
@@ -375,4 +407,69 @@ fn a_peer_that_waits_for_a_disk_is_not_silent() {
     );
     let late = server.now + Duration::from_secs(6);
     assert!(server.shard.expire(peer, late).is_err(), "it takes nothing");
+}
+
+/// The driver reads what it is shown: other rows would go out as those that were asked for.
+#[test]
+fn a_read_takes_the_rows_that_were_asked_for_in_their_order() {
+    let mut server = Server::new();
+    let peer = server.connect();
+    assert!(!server.shard.has_reads());
+    server.pull(peer, 0, &[(1, 3, 10)]);
+    server.pull_numbered(peer, 1, &[9, 4, 5, 9], 11);
+    assert!(server.shard.has_reads());
+    let expected = [
+        (peer, 10, vec![(FILE, 1, 3)], 3),
+        (peer, 11, vec![(FILE, 9, 1), (FILE, 4, 2), (FILE, 9, 1)], 4),
+    ];
+    for (number, (whose, tag, runs, rows)) in (0..).zip(expected) {
+        if number == 1 {
+            assert!(server.shard.next_read().is_none(), "it has its share");
+            assert!(server.shard.has_reads(), "it waits for it");
+            assert_eq!(server.let_go().len(), 1);
+        }
+        let (read, room) = server.next();
+        assert_eq!((read.peer(), server.runs(read)), (whose, runs));
+        assert_eq!(room.runs, server.runs(read).len());
+        assert_eq!(room.rows_bytes, rows * ROW_BYTES);
+        assert!(room.bytes >= room.rows_bytes && server.shard.is_wanted(read));
+        assert!(server.read((read, room), number));
+        assert_eq!(server.runs(read), [], "it was read");
+        let whole = sent(Status::Ok, tag, true, rows * ROW_BYTES);
+        assert_eq!(server.sent(peer), [whole]);
+    }
+    assert!(server.shard.next_read().is_none());
+    assert!(!server.shard.has_reads());
+}
+
+#[test]
+fn a_read_of_a_peer_that_is_gone_takes_nothing() {
+    let mut server = Server::new();
+    let gone = server.connect();
+    server.pull(gone, 0, &[(1, 3, 10)]);
+    let (read, _) = server.next();
+    server.shard.disconnect(gone);
+    let peer = server.connect();
+    assert_eq!(peer.index(), gone.index());
+    server.pull(peer, 0, &[(1, 2, 10)]);
+    assert_eq!(server.runs(read), []);
+    assert!(!server.shard.is_wanted(read));
+    server.shard.give_up(read);
+    let (own, _) = server.next();
+    assert_eq!(server.runs(own), [(FILE, 1, 2)]);
+}
+
+/// Only one that the memory has no room for at any time is refused.
+#[test]
+fn a_pull_above_the_staging_memory_is_refused_by_its_name() {
+    let mut server = Server::new();
+    let memory = server.shard.staging_bytes();
+    assert_eq!(memory, 16 * (ROW_BYTES as u64 + 32));
+    let peer = server.connect();
+    let rows = u32::try_from(memory).expect("small") / 4096;
+    server.pull(peer, 0, &[(1, rows, 10)]);
+    assert_eq!(server.next().1.rows_bytes, rows as usize * ROW_BYTES);
+    server.pull(peer, 1, &[(1, rows + 1, 11)]);
+    let refused = server.sent(peer);
+    assert_eq!((refused[0].status, refused[0].last), (Status::Limit, true));
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use super::world::World;
 use crate::verbs::Source;
-use crate::{Error, Key, Limits, Operation};
+use crate::{Board, Error, Key, Limits, Missed, Operation, Span};
 
 const ROWS: usize = 8;
 
@@ -69,4 +69,30 @@ fn rows_that_lie_in_no_block_are_elsewhere_and_others_are_refused() {
         world.shard.rows(key, 0, 1),
         Err(Error::Stale { current: 0, .. })
     ));
+}
+
+/// Who maps the board reads rows of one version without asking, those of tensors from before it too.
+#[test]
+fn a_board_says_of_which_version_each_tensor_is() {
+    let mut words = [0; 8];
+    let memory = Span::of_words(&mut words);
+    let (mut world, _) = world();
+    world.write(0, 0, 1);
+    let seen = Board::new(memory).expect("words are aligned");
+    world
+        .shard
+        .attach(Board::new(memory).expect("words are aligned"));
+    world.publish("b", ROWS, 1);
+    let keys = [0, 1].map(|model| world.models[model].key);
+    let versions = || keys.map(|key| seen.read(key, || {}));
+    assert_eq!(versions(), [Ok(1), Ok(0)]);
+    world.write(1, 2, 3);
+    assert_eq!(versions(), [Ok(1), Ok(1)]);
+    let pushed = world.submit(0, 0, vec![7], Some(Operation::Add), true);
+    pushed.expect("it is inside");
+    world.drain();
+    assert_eq!(versions(), [Ok(2), Ok(1)]);
+    world.shard.drop_tensor("b").expect("it is there");
+    world.drop_model("b");
+    assert_eq!(versions(), [Ok(2), Err(Missed::Stale(0))]);
 }

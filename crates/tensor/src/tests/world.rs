@@ -1,5 +1,5 @@
 //! A shard and its clients over streams that carry as many bytes at a time as the dice say.
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Dice;
@@ -12,6 +12,8 @@ use crate::{
 /// What fills memory that nothing was put into.
 pub(crate) const UNTOUCHED: u8 = 0xee;
 pub(crate) const ITEM_BYTES: usize = 4;
+/// Turns of all peers after which nothing moves any more.
+const ROUNDS_MAX: u32 = 1000;
 
 /// A tensor's key, and what it held at each version.
 pub(crate) struct Model {
@@ -40,6 +42,9 @@ pub(crate) struct Job {
     pub(crate) result: Option<Result<Outcome, Error>>,
     /// The memory when it was the caller's again.
     pub(crate) after: Option<Vec<u8>>,
+    /// What is looked up, where rows are not moved, and how many models there were then.
+    pub(crate) names: Vec<String>,
+    pub(crate) models_before: usize,
 }
 
 pub(crate) struct Client {
@@ -60,6 +65,8 @@ pub(crate) struct World {
     /// Each byte reaches the shard on its own, so that every version is seen.
     pub(crate) byte_by_byte: bool,
     pub(crate) retired: Vec<usize>,
+    /// The tickets that each connection gave out.
+    tickets: HashSet<(PeerId, u64)>,
 }
 
 impl World {
@@ -79,6 +86,7 @@ impl World {
             limits,
             byte_by_byte: true,
             retired: Vec::new(),
+            tickets: HashSet::new(),
         }
     }
 
@@ -179,28 +187,41 @@ impl World {
         };
         let words = |numbers: &[u64]| numbers.iter().flat_map(|n| n.to_ne_bytes()).collect();
         let mut job = Job {
-            client,
-            ticket: None,
-            model,
             words: words(&rows),
             place_words: words(places.as_deref().unwrap_or_default()),
             rows,
             places,
             operation,
             memory,
-            ends: 0,
-            keeper_back: false,
-            result: None,
-            after: None,
+            ..Job::new(client, model)
         };
-        let ticket = self.ask(&mut job, as_slice);
-        let number = self.jobs.len();
-        match ticket {
-            Ok(ticket) => job.ticket = Some(ticket),
-            Err(error) => return Err(error),
-        }
+        let ticket = self.ask(&mut job, as_slice)?;
+        Ok(self.submitted(job, ticket))
+    }
+
+    /// Submit a look-up of names.
+    pub(crate) fn look_up(&mut self, client: usize, names: &[&str]) -> Result<usize, Error> {
+        let keeper = self.jobs.len();
+        let requester = &mut self.clients[client].requester;
+        let ticket = requester.look_up(names, keeper).map_err(|refused| {
+            assert_eq!(refused.keeper, keeper);
+            refused.error
+        })?;
+        let job = Job {
+            names: names.iter().map(|&name| name.into()).collect(),
+            models_before: self.models.len(),
+            ..Job::new(client, 0)
+        };
+        Ok(self.submitted(job, ticket))
+    }
+
+    fn submitted(&mut self, mut job: Job, ticket: Ticket) -> usize {
+        let connection = self.clients[job.client].peer;
+        let is_new = self.tickets.insert((connection, ticket.number()));
+        assert!(is_new, "a ticket names one job for ever");
+        job.ticket = Some(ticket);
         self.jobs.push(job);
-        Ok(number)
+        self.jobs.len() - 1
     }
 
     fn ask(&mut self, job: &mut Job, as_slice: bool) -> Result<Ticket, Error> {
@@ -257,7 +278,9 @@ impl World {
     pub(crate) fn client_sends(&mut self, client: usize, limit: usize) -> usize {
         let at = &mut self.clients[client];
         let mut spans = [Span::EMPTY; 5];
+        let wants = at.requester.wants_write();
         let count = at.requester.outgoing(&mut spans);
+        assert_eq!(wants, count > 0, "whether a client has something to send");
         let taken = take(&spans[..count], limit, &mut at.up);
         at.requester.sent(taken, self.now);
         taken
@@ -279,7 +302,11 @@ impl World {
     pub(crate) fn shard_sends(&mut self, client: usize, limit: usize) -> usize {
         let at = &mut self.clients[client];
         let mut spans = [Span::EMPTY; 5];
+        let wants = self.shard.wants_write(at.peer);
+        let owed = self.shard.is_owed(at.peer);
+        assert_eq!(wants, owed, "no row is to be read from a file");
         let count = self.shard.outgoing(at.peer, &mut spans);
+        assert_eq!(wants, count > 0, "whether a shard has something to send");
         let taken = take(&spans[..count], limit, &mut at.down);
         self.shard.sent(at.peer, taken, self.now);
         taken
@@ -338,13 +365,18 @@ impl World {
                 }
             }
             Canceled::Detached => job.ended(None),
-            Canceled::Gone => {}
+            Canceled::Gone => {
+                let client = job.client;
+                self.take_ends(client);
+                assert_eq!(self.jobs[number].ends, 1, "a job that goes on is canceled");
+            }
         }
     }
 
     /// Move all bytes until nothing moves any more.
     pub(crate) fn drain(&mut self) {
-        loop {
+        for round in 0.. {
+            assert!(round < ROUNDS_MAX, "bytes move without end");
             let mut moved = 0;
             for client in 0..self.clients.len() {
                 moved += self.client_sends(client, usize::MAX);
@@ -376,6 +408,26 @@ impl Limits {
 }
 
 impl Job {
+    fn new(client: usize, model: usize) -> Self {
+        Self {
+            client,
+            ticket: None,
+            model,
+            rows: Vec::new(),
+            places: None,
+            operation: None,
+            memory: Vec::new(),
+            words: Vec::new(),
+            place_words: Vec::new(),
+            ends: 0,
+            keeper_back: false,
+            result: None,
+            after: None,
+            names: Vec::new(),
+            models_before: 0,
+        }
+    }
+
     fn ended(&mut self, result: Option<Result<Outcome, Error>>) {
         self.ends += 1;
         assert_eq!(self.ends, 1, "a job ends once");

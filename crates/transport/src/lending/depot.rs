@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_memory::{Backing, Config, Lease, Region};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use forebay_wake::process::has_ended;
 
 use crate::lending::board;
 use crate::limit::{LEND_CHUNK_BYTES, LEND_REGION_BYTES_MAX, LENT_BYTES_MAX};
@@ -172,15 +172,6 @@ pub fn sweep_lent() {
     if let Some(depot) = depot {
         depot.sweep();
     }
-}
-
-fn has_ended(process: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(process, PollFlags::IN)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use forebay_memory::Lease;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use forebay_wake::process::has_ended;
 
 use crate::shm::ledger::Ticket;
 use crate::shm::theirs::Theirs;
@@ -27,7 +27,7 @@ impl Ward {
         let peer = &self.peer;
         self.loans
             .retain(|(ticket, _)| peer.returned(ticket.place) != ticket.generation);
-        !self.loans.is_empty() && !has_ended(peer)
+        !self.loans.is_empty() && !has_ended(&peer.process)
     }
 }
 
@@ -50,13 +50,4 @@ pub fn sweep() -> bool {
 
 fn lock() -> std::sync::MutexGuard<'static, Vec<Ward>> {
     WARDS.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn has_ended(peer: &Theirs) -> bool {
-    let mut polled = [PollFd::new(&peer.process, PollFlags::IN)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }

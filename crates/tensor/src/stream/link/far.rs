@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use forebay_memory::Lease;
 use forebay_transport::Wire;
 use forebay_transport::wire::Socket;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use forebay_wake::readiness;
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use crate::error::Error;
@@ -226,12 +227,7 @@ impl<M> Far<M> {
 
     /// Whether the server's side of the lifeline is closed.
     fn has_ended(&self) -> bool {
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let mut watched = [PollFd::new(&self.lifeline, PollFlags::RDHUP)];
-        poll(&mut watched, Some(&now)).is_ok_and(|found| found > 0)
+        !readiness(&self.lifeline, PollFlags::RDHUP).is_empty()
     }
 
     /// Look after the server's silence; by when to look again.

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_transport::Wire;
+use forebay_wake::readiness;
+use rustix::event::PollFlags;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::reactor::Reactor;
 use super::seats::{Occupant, Place};
@@ -77,12 +78,7 @@ impl Verbs {
 
 /// Whether the peer has closed its end of a lifeline; what it says there is nobody's business.
 pub(super) fn has_ended(lifeline: &Wire) -> bool {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let mut watched = [PollFd::new(lifeline.socket(), PollFlags::RDHUP)];
-    poll(&mut watched, Some(&now)).is_ok_and(|found| found > 0)
+    !readiness(lifeline.socket(), PollFlags::RDHUP).is_empty()
 }
 
 fn lock(crew: &Mutex<Crew>) -> MutexGuard<'_, Crew> {
