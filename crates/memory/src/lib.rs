@@ -94,4 +94,5 @@ pub use reference::Reference;
 pub use region::Region;
 pub use registrar::{ChunkMemory, Registrar};
 pub use stats::Stats;
+pub use sys::copy;
 pub use window::Window;

@@ -1,5 +1,7 @@
 //! Mapping memory and raw bytes: all the `unsafe` of the crate.
 #![allow(unsafe_code)]
+mod copy;
+
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
@@ -8,6 +10,8 @@ use std::sync::Arc;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::lease::Block;
+
+pub use copy::copy;
 
 /// A chunk's memory, mapped shared until this is dropped; by its owner writable.
 #[derive(Debug)]

@@ -116,7 +116,9 @@ impl Span {
     pub(crate) fn copy_from(&self, source: Self) {
         assert!(source.bytes <= self.bytes, "more than there is room for");
         // SAFETY: both are valid as their makers promised, and the assertion bounds the copy; they may overlap.
-        unsafe { ptr::copy(source.address.as_ptr(), self.address.as_ptr(), source.bytes) };
+        unsafe {
+            forebay_memory::copy(source.address.as_ptr(), self.address.as_ptr(), source.bytes);
+        }
     }
 
     /// Append a copy of all of it.
@@ -125,7 +127,7 @@ impl Span {
         // SAFETY: readable as its maker promised; the room was reserved, and is nobody else's.
         unsafe {
             let end = buffer.as_mut_ptr().add(buffer.len());
-            ptr::copy_nonoverlapping(self.address.as_ptr(), end, self.bytes);
+            forebay_memory::copy(self.address.as_ptr(), end, self.bytes);
             buffer.set_len(buffer.len() + self.bytes);
         }
     }

@@ -3,7 +3,6 @@
 //! Many small arrays are read often; each numpy assignment costs more than the bytes that it moves.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_pass_by_value)] // signatures that PyO3 asks for
-use std::ptr;
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -82,7 +81,7 @@ impl Target {
         unsafe {
             let source = window.core.as_ptr().add(from);
             let target = self.0.buf_ptr().cast::<u8>().add(to);
-            ptr::copy_nonoverlapping(source, target, bytes);
+            forebay_memory::copy(source, target, bytes);
         }
     }
 }
