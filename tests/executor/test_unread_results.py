@@ -49,10 +49,14 @@ def peak_bytes(pid: int) -> int:
     raise AssertionError("no VmHWM")
 
 
-def succeeded(client: Client) -> int:
-    """Requests that have ended well, as the server counts."""
-    count: int = client.info()["figures"]["succeeded"]
-    return count
+def all_succeed(client: Client, count: int) -> None:
+    """Wait until so many requests have ended well, as the server counts."""
+    for _ in range(500):
+        figures = client.info()["figures"]
+        if figures["succeeded"] == count:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"of {count} requests these have ended: {figures}")
 
 
 @pytest.mark.parametrize(
@@ -63,10 +67,22 @@ def test_results_that_lay_unread_come_all_the_same(serving: Serving, count: int,
     url = f"unix://{serving.socket}"
     with Client(url) as client, Client(url) as other:
         handles = [client.submit("fat", n=size, mark=mark) for mark in range(count)]
-        until(lambda: succeeded(other) == count, 50, every=0.1)
+        all_succeed(other, count)
         for mark, handle in enumerate(handles):
             assert handle.result(timeout=20)[:4] == mark.to_bytes(4, "big")
         assert peak_bytes(serving.pid) < SERVER_BYTES_MAX
+
+
+def test_what_is_submitted_behind_unread_results_runs(serving: Serving) -> None:
+    """A program that read nothing for a while found that half of what it submitted had not begun."""
+    url = f"unix://{serving.socket}"
+    with Client(url) as client, Client(url) as other:
+        handles = [client.submit("fat", n=900_000, mark=mark) for mark in range(10)]
+        all_succeed(other, len(handles))
+        handles.append(client.submit("fat", n=900_000, mark=len(handles)))
+        all_succeed(other, len(handles))
+        for mark, handle in enumerate(handles):
+            assert handle.result(timeout=20)[:4] == mark.to_bytes(4, "big")
 
 
 def test_results_of_submit_many_come_however_late_they_are_read(serving: Serving) -> None:
@@ -75,7 +91,7 @@ def test_results_of_submit_many_come_however_late_they_are_read(serving: Serving
     with Client(url) as client, Client(url) as other:
         calls = [{"n": 500_000, "mark": mark} for mark in range(160)]
         handles = client.submit_many("fat", calls)
-        until(lambda: succeeded(other) == len(calls), 50, every=0.1)
+        all_succeed(other, len(calls))
         found = [handle.result(timeout=20)[:4] for handle in handles]
         assert found == [mark.to_bytes(4, "big") for mark in range(len(calls))]
 
@@ -86,7 +102,7 @@ def test_a_loop_that_asks_for_all_at_once_gets_all(serving: Serving) -> None:
     with Client(url) as client:
         handles = [client.submit("fat", n=900_000, mark=mark) for mark in range(100)]
         ids = [handle.id for handle in handles]
-        until(lambda: succeeded(client) == len(ids), 50, every=0.1)
+        all_succeed(client, len(ids))
 
     async def all_at_once() -> list[bytes]:
         async with AsyncClient(url) as client:
@@ -104,7 +120,7 @@ def unread(serving: Serving, client: Client, other: Client, count: int = 75) -> 
     """
     handles = [client.submit("fat", n=900_000, mark=mark) for mark in range(count)]
     ids = [handle.id for handle in handles]
-    until(lambda: succeeded(other) == count, 50, every=0.1)
+    all_succeed(other, count)
     mark = other.submit("fat", n=900_000)
     mark.result(timeout=20)
     looked = {mark.id, ids[0]}
@@ -169,7 +185,7 @@ def test_a_client_that_leaves_with_results_unread_leaves_nothing(tmp_path: Path)
     ):
         leaving = Client(f"unix://{serving.socket}")
         handles = [leaving.submit("fat", n=900_000) for _ in range(40)]
-        until(lambda: succeeded(other) == len(handles), 50, every=0.1)
+        all_succeed(other, len(handles))
         running = descriptors(serving.pid)
         leaving._links.close()  # as a program that is killed does
         until(lambda: descriptors(serving.pid) < running, 20, every=0.1)
@@ -207,7 +223,7 @@ def test_the_time_to_wait_counts_for_both_questions(tmp_path: Path) -> None:
         Client(f"unix://{serving.socket}") as other,
     ):
         handles = [client.submit("fat", n=900_000, mark=mark) for mark in range(40)]
-        until(lambda: succeeded(other) == len(handles), 50, every=0.1)
+        all_succeed(other, len(handles))
         client.info()  # what comes before its answer has come: all ends
         last = handles[-1]
         os.kill(serving.pid, signal.SIGSTOP)

@@ -301,7 +301,7 @@ def test_a_server_that_closes_is_found_out_at_once(tmp_path: Path) -> None:
     """Its memory goes back to its arena, so that nobody may read it from then on."""
     arena = Arena("64MiB")
     url = f"unix://{tmp_path}/server.sock"
-    with TensorClient(url) as client:
+    with TensorClient(url, connect_timeout=0.5) as client:
         for fill in range(5):
             with TensorServer({"table": TABLE + fill}, url, arena=arena):
                 assert same(client.pull("table", 3), TABLE[3] + fill)

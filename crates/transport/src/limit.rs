@@ -171,6 +171,8 @@ pub struct Limits {
     pub inbox_bytes_max: usize,
     pub outbox_bytes_high: usize,
     pub outbox_bytes_low: usize,
+    /// Bytes of answers that a caller has not taken; above them a server reads no more of its calls.
+    pub answers_bytes_max: usize,
     /// Above this a message is refused; of messages alone.
     pub outbox_bytes_max: usize,
 }
@@ -193,6 +195,7 @@ impl Default for Limits {
             inbox_bytes_max: INBOX_BYTES_MAX,
             outbox_bytes_high: OUTBOX_BYTES_HIGH,
             outbox_bytes_low: OUTBOX_BYTES_LOW,
+            answers_bytes_max: OUTBOX_BYTES_HIGH,
             outbox_bytes_max: OUTBOX_BYTES_MAX,
         }
     }

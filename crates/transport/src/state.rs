@@ -452,7 +452,7 @@ impl<S: Stream> State<S> {
         self.paused = bytes >= if self.paused { limit / 2 } else { limit };
         // The caller of a stream may leave it while it takes nothing more: that is to be read.
         let answers_wait = self.role == Role::Server
-            && self.outbox.bytes() > self.limits.outbox_bytes_high
+            && self.outbox.bytes() > self.limits.answers_bytes_max
             && self.credits.is_empty();
         !self.paused && !answers_wait && !self.refusals_are_many()
     }

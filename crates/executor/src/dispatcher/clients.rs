@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay_transport::limit::Limits;
 use forebay_transport::unix::{Listener, peer_uid};
 use forebay_transport::{Call, Codec, Connection, Head, Options, Payload, Role};
 use rustix::process::geteuid;
@@ -407,7 +408,13 @@ impl Clients {
         if uid != geteuid().as_raw() {
             return None;
         }
+        // A program may submit for long before it reads its first result: it is read until it is behind.
+        let limits = Limits {
+            answers_bytes_max: CLIENT_OUTBOX_BYTES_MAX,
+            ..Limits::default()
+        };
         let options = Options {
+            limits,
             lends: false, // a result may outlive the request whose memory it would be
             ..Options::new(Role::Server, "a client")
         };

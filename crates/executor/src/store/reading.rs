@@ -219,6 +219,12 @@ impl Reading {
                 plan.pruned.bytes += found.iter().map(|found| found.bytes).sum::<u64>();
                 continue;
             }
+            if plan.ticket.is_none() {
+                // Before the rows go: whoever then finds none is told why.
+                for found in &found {
+                    self.unread.lose(found.id);
+                }
+            }
             let ids = found.iter().map(|found| found.id).collect();
             self.asked = found.into_iter().map(|found| (found.id, found)).collect();
             self.writes.push(writer::Message::Delete(ids));
@@ -238,9 +244,6 @@ impl Reading {
                 results::log(&self.config.directory, *id),
             ] {
                 remove(path);
-            }
-            if plan.ticket.is_none() {
-                self.unread.lose(*id);
             }
             if let Some(candidate) = self.asked.get(id) {
                 plan.pruned.count += 1;

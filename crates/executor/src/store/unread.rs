@@ -23,7 +23,7 @@ struct Counts {
 struct Result {
     /// Those that have not read it.
     clients: u32,
-    /// It was removed all the same.
+    /// It is removed all the same.
     lost: bool,
 }
 
@@ -52,13 +52,13 @@ impl Unread {
         counts.total -= 1;
     }
 
-    /// Whether a client may be told why it is not there any more.
+    /// Of a result that is not there any more: whether a client may be told why.
     pub fn is_lost(&self, id: RequestId) -> bool {
         let counts = self.lock();
         counts.results.get(&id).is_some_and(|result| result.lost)
     }
 
-    /// The retention has removed one after all.
+    /// The retention removes one after all.
     pub(super) fn lose(&self, id: RequestId) {
         if let Some(result) = self.lock().results.get_mut(&id) {
             result.lost = true;
