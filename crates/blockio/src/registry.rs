@@ -191,7 +191,7 @@ fn refusal(error: &io::Error, bytes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
     use forebay_memory::{Config, Lease, Region, Registrar};
 
@@ -206,15 +206,19 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    /// Held by one test at a time: what all of them pin counts against one limit, which is often 8 MiB.
+    static PINNING: Mutex<()> = Mutex::new(());
+
     /// `None` where the kernel forbids rings or locked memory: then there is nothing to register with.
-    fn registered() -> Option<(Region, Arc<Registry>)> {
+    fn registered() -> Option<(MutexGuard<'static, ()>, Region, Arc<Registry>)> {
+        let alone = PINNING.lock().unwrap_or_else(PoisonError::into_inner);
         let registry = Arc::new(Registry::new().ok()?);
         let config = Config::new("registered", 4 * MIB).chunk_bytes(2 * MIB);
         let region = Region::new(config).expect("a region");
         let registrar: Arc<dyn Registrar> = registry.clone();
         region.attach(registrar).expect("attached");
         drop(region.allocate(1).expect("room"));
-        (registry.bytes() > 0).then_some((region, registry))
+        (registry.bytes() > 0).then_some((alone, region, registry))
     }
 
     fn place(registry: &Registry, seen: u64, block: &Lease) -> Option<u16> {
@@ -223,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_is_registered_comes_and_goes_with_the_chunks_of_a_region() {
-        let Some((region, registry)) = registered() else {
+        let Some((_alone, region, registry)) = registered() else {
             return;
         };
         let block = region.allocate(2 << 20).expect("room");
@@ -240,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_ring_that_fell_behind_is_given_no_place() {
-        let Some((region, registry)) = registered() else {
+        let Some((_alone, region, registry)) = registered() else {
             return;
         };
         let block = region.allocate(4096).expect("room");
@@ -265,7 +269,7 @@ mod tests {
     #[test]
     fn reads_go_to_the_memory_that_is_there_after_chunks_came_and_went() {
         const BYTES: usize = 64 << 10;
-        let Some((region, _)) = registered() else {
+        let Some((_alone, region, _)) = registered() else {
             return;
         };
         let queue = BlockQueue::new(crate::Config::default()).expect("limits that can be");
@@ -296,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_registry_outlives_its_queue_only_as_long_as_the_memory_that_it_knows() {
-        let Some((region, registry)) = registered() else {
+        let Some((_alone, region, registry)) = registered() else {
             return;
         };
         let watched = Arc::downgrade(&registry);
