@@ -74,7 +74,7 @@ def test_results_that_lay_unread_come_all_the_same(serving: Serving, count: int,
 
 
 def test_what_is_submitted_behind_unread_results_runs(serving: Serving) -> None:
-    """A program that read nothing for a while found that half of what it submitted had not begun."""
+    """A program that read nothing for a while found that half of it had not begun."""
     url = f"unix://{serving.socket}"
     with Client(url) as client, Client(url) as other:
         handles = [client.submit("fat", n=900_000, mark=mark) for mark in range(10)]
