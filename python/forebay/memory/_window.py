@@ -45,6 +45,8 @@ def open_window(pidfd: int, pid: int, descriptor: int) -> Window:
     try:
         ours = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
     except PermissionError as error:
+        if has_ended(pidfd):  # its files are nobody's then, and closed to all but root
+            raise BrokenError(f"process {pid} has ended", delivered="no") from error
         raise ConfigError(
             f"process {pid} cannot be looked into: {error.strerror}; it must be of the same user"
             " and dumpable"
