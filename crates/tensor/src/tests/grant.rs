@@ -28,11 +28,7 @@ fn answers_to_names_wait_for_the_grant() {
         assert_eq!(requester.outstanding_with_peer(), (1, 256));
         assert_eq!(requester.waiting(), waiting);
         assert!(!requester.wants_write(), "it has to wait");
-        let received = world.shard_receives(0, usize::MAX);
-        received.expect("it keeps to the protocol");
-        world.shard_sends(0, usize::MAX);
-        let received = world.client_receives(0, usize::MAX);
-        received.expect("it keeps to the protocol");
+        world.answer(0);
         let end = world.clients[0].requester.take_end();
         let Some(End::Over { keeper, result, .. }) = end else {
             panic!("it has not ended: {end:?}");
@@ -53,12 +49,7 @@ fn two_unknown_names_of_a_request_are_told_their_nearest() {
     let names = ["aa", "ab", "a", "ac"];
     let asked = world.clients[0].requester.look_up(&names, 7);
     asked.expect("they can be names");
-    world.client_sends(0, usize::MAX);
-    let received = world.shard_receives(0, usize::MAX);
-    received.expect("it keeps to the protocol");
-    world.shard_sends(0, usize::MAX);
-    let received = world.client_receives(0, usize::MAX);
-    received.expect("it keeps to the protocol");
+    world.exchange(0);
     let end = world.clients[0].requester.take_end();
     let Some(End::Over {
         result: Ok(Outcome::Names(meanings)),
@@ -261,12 +252,7 @@ fn narrow() -> World {
 /// Answer requests until a job has ended; returns how many that took.
 fn answers_until(world: &mut World, job: usize) -> usize {
     for answers in 1..100 {
-        world.client_sends(0, usize::MAX);
-        let received = world.shard_receives(0, usize::MAX);
-        received.expect("it keeps to the protocol");
-        world.shard_sends(0, usize::MAX);
-        let received = world.client_receives(0, usize::MAX);
-        received.expect("it keeps to the protocol");
+        world.exchange(0);
         world.take_ends(0);
         if world.jobs[job].ends > 0 {
             return answers;
@@ -322,11 +308,7 @@ fn small_answers_are_received_together_and_a_large_one_in_its_place() {
         [RESPONSE_BYTES, 0],
         "no byte of its rows is copied"
     );
-    let received = world.shard_receives(0, usize::MAX);
-    received.expect("it keeps to the protocol");
-    world.shard_sends(0, usize::MAX);
-    let received = world.client_receives(0, usize::MAX);
-    received.expect("it keeps to the protocol");
+    world.answer(0);
     let [first, second] = world.clients[0].requester.incoming();
     assert_eq!((first.bytes(), second.bytes()), (16 << 10, RESPONSE_BYTES));
     world.drain();

@@ -18,6 +18,13 @@ fn at(begun: Instant, seconds: f64) -> Instant {
     begun + Duration::from_secs_f64(seconds)
 }
 
+/// Pull a row, as far as the request is with the kernel.
+fn ask(world: &mut World) {
+    let pulled = world.submit(0, 0, vec![1], None, true);
+    pulled.expect("it is inside");
+    world.client_sends(0, usize::MAX);
+}
+
 fn expire(world: &mut World) -> Result<Option<Instant>, Error> {
     let now = world.now;
     world.clients[0].requester.expire(now)
@@ -52,9 +59,7 @@ fn a_request_that_is_taken_whole_is_no_sign_of_life() {
     let begun = world.now;
     for seconds in [0.0, 2.0, 4.0] {
         world.now = at(begun, seconds);
-        let pulled = world.submit(0, 0, vec![1], None, true);
-        pulled.expect("it is inside");
-        world.client_sends(0, usize::MAX);
+        ask(&mut world);
     }
     world.now = at(begun, 5.0);
     assert!(is_silent(&mut world));
@@ -64,9 +69,7 @@ fn a_request_that_is_taken_whole_is_no_sign_of_life() {
 fn to_receive_nothing_is_no_sign_of_life() {
     let mut world = world();
     let begun = world.now;
-    let pulled = world.submit(0, 0, vec![1], None, true);
-    pulled.expect("it is inside");
-    world.client_sends(0, usize::MAX);
+    ask(&mut world);
     world.now = at(begun, 4.0);
     assert_eq!(world.client_receives(0, usize::MAX), Ok(0));
     world.now = at(begun, 5.0);
@@ -129,9 +132,7 @@ fn a_peer_that_is_gone_has_nothing_whoever_comes_after_it() {
     world.shard.disconnect(gone);
     world.clients[0] = world.connect();
     assert_eq!(world.clients[0].peer.index(), gone.index());
-    let pulled = world.submit(0, 0, vec![1], None, true);
-    pulled.expect("it is inside");
-    world.client_sends(0, usize::MAX);
+    ask(&mut world);
     let received = world.shard_receives(0, usize::MAX);
     received.expect("it keeps to the protocol");
     let late = at(world.now, 60.0);

@@ -323,6 +323,20 @@ impl World {
         Ok(count)
     }
 
+    /// Have all that a client has to send reach the shard, and all its answers the client; the bytes that moved.
+    pub(crate) fn exchange(&mut self, client: usize) -> usize {
+        self.client_sends(client, usize::MAX) + self.answer(client)
+    }
+
+    /// Have what was sent reach the shard, and its answers the client; the bytes that moved.
+    pub(crate) fn answer(&mut self, client: usize) -> usize {
+        let asked = self.shard_receives(client, usize::MAX);
+        let asked = asked.expect("the client keeps to the protocol");
+        let answered = self.shard_sends(client, usize::MAX);
+        let received = self.client_receives(client, usize::MAX);
+        asked + answered + received.expect("the shard keeps to the protocol")
+    }
+
     /// Take the ends of a client's jobs.
     pub(crate) fn take_ends(&mut self, client: usize) {
         while let Some(end) = self.clients[client].requester.take_end() {
@@ -379,14 +393,7 @@ impl World {
             assert!(round < ROUNDS_MAX, "bytes move without end");
             let mut moved = 0;
             for client in 0..self.clients.len() {
-                moved += self.client_sends(client, usize::MAX);
-                moved += self
-                    .shard_receives(client, usize::MAX)
-                    .expect("both keep to the protocol");
-                moved += self.shard_sends(client, usize::MAX);
-                moved += self
-                    .client_receives(client, usize::MAX)
-                    .expect("both keep to the protocol");
+                moved += self.exchange(client);
                 self.take_ends(client);
             }
             if moved == 0 {
