@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -263,12 +264,23 @@ def proportional_bytes(pid: int) -> int:
     raise AssertionError("no Pss")
 
 
-def until(found: Any, timeout: float = 20.0, *, every: float = 0.01) -> Any:
-    """What `found` returns once it is true; for what nobody can be told of."""
+def until(
+    found: Any, timeout: float = 20.0, *, every: float = 0.01, why: Callable[[], Any] | None = None
+) -> Any:
+    """What `found` returns once it is true; for what nobody can be told of.
+
+    Args:
+        found: is asked again and again.
+        timeout: seconds.
+        every: seconds between two questions.
+        why: what the failure shows.
+    """
     deadline = time.monotonic() + timeout
     while True:
         value = found()
         if value:
             return value
-        assert time.monotonic() < deadline, "it has not come in time"
+        if time.monotonic() >= deadline:
+            shown = f": {why()}" if why else ""
+            raise AssertionError(f"it has not come in time{shown}")
         time.sleep(every)

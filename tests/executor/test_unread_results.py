@@ -51,12 +51,12 @@ def peak_bytes(pid: int) -> int:
 
 def all_succeed(client: Client, count: int) -> None:
     """Wait until so many requests have ended well, as the server counts."""
-    for _ in range(500):
-        figures = client.info()["figures"]
-        if figures["succeeded"] == count:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"of {count} requests these have ended: {figures}")
+
+    def figures() -> dict[str, Any]:
+        told: dict[str, Any] = client.info()["figures"]
+        return told
+
+    until(lambda: figures()["succeeded"] == count, 50, every=0.1, why=figures)
 
 
 @pytest.mark.parametrize(
