@@ -21,7 +21,7 @@ VERBS_PACKAGES := bc xz-utils iproute2 libibverbs1 ibverbs-providers
 # Most tests wait for other processes, or for time, more than they compute.
 TEST_PROCESSES := 2
 
-# Of tests that may take minutes: stacks of healthy ones are noise, and faulthandler dies of threads that run meanwhile.
+# Of tests that may take minutes: the stacks of those that are well are no news.
 LONG := --quiet -o faulthandler_timeout=0
 
 # Before the commands of Rust's tests, such as "nice", where they run beside Python's.

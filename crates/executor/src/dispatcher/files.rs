@@ -52,10 +52,9 @@ impl Files {
         if self.watched.is_empty() {
             return Ok(());
         }
-        let inotify =
-            inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(Error::system(
-                "watch source files: inotify_init1 (fs.inotify.max_user_instances limits a user's)",
-            ))?;
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(
+            Error::system("watch source files: inotify_init1 (fs.inotify.max_user_instances)"),
+        )?;
         for path in &self.watched {
             for name in names_of(path) {
                 self.names.entry(name).or_default().push(path.clone());
