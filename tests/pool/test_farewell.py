@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import textwrap
 import time
 from pathlib import Path
@@ -169,6 +172,25 @@ def test_a_service_of_a_shared_pool_that_serves_one_lease_ends_in_order(
             leaver.spawn()  # the keeper is told of what a call registered after its answer
         assert eventually(lambda: notes(file) == ["atexit"])
         assert eventually(lambda: pool.stats()["deaths"] == {"discarded": 1})
+
+
+def test_a_service_that_is_given_back_ends_when_a_slow_lender_hears_of_it(
+    lending: Lending, tmp_path: Path
+) -> None:
+    """Before that, its end looks like its own, and what it started is killed with it."""
+    file = tmp_path / "notes"
+    with forebay.SharedPool(lending.path) as pool:
+        with pool.acquire(OneLease.spec(str(file))) as leaver:
+            leaver.register()
+            pidfd = os.pidfd_open(leaver.lease.pid)
+            lending.stop()
+        try:
+            assert select.select([pidfd], [], [], 0.3) == ([], [], [])
+        finally:
+            lending.send(signal.SIGCONT)
+            os.close(pidfd)
+        assert eventually(lambda: pool.stats()["deaths"] == {"discarded": 1})
+        assert notes(file) == ["atexit"]
 
 
 def test_a_service_of_a_shared_pool_whose_lease_went_wrong_is_killed(

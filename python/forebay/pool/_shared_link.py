@@ -192,7 +192,10 @@ class Link:
         with contextlib.suppress(BrokenError, ClosedError):  # it ended with the lender
             self.core.discard(record.handle, cause)
         self._forget(record)
-        record.close()
+        if cause == "returned":
+            record.part()  # it ends by the lender's word: by ours it could before the lender hears
+        else:
+            record.close()
 
     def abandon(self, record: SharedRecord) -> None:
         """Leave a start that is under way to whoever comes next, this program or another."""

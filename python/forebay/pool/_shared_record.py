@@ -139,8 +139,9 @@ class SharedProgramRecord(ProgramRecord):
         return int(not self.answered()), True
 
     def part(self) -> None:
-        """Close this program's duplicate; the service is not told."""
+        """Close this program's duplicate, and its clients; the service is not told."""
         self._link.close()
+        self.close()
 
 
 SharedRecord = SharedPythonRecord | SharedProgramRecord
