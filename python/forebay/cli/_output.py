@@ -5,7 +5,6 @@ A stream may be closed, and take no letters beyond ASCII; what it cannot take is
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import re
@@ -99,10 +98,13 @@ def note(text: str) -> None:
 
 def murmur(text: str, *, is_log: bool = False) -> None:
     """Print a piece of what is no result; where it cannot be written it is lost."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError):
-            sys.stderr.write(harmless(text, sys.stderr, is_log=is_log))
-            sys.stderr.flush()
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(harmless(text, sys.stderr, is_log=is_log))
+        sys.stderr.flush()
+    except OSError:
+        sys.stderr = None  # as of stdout: it would end with code 120
 
 
 def say_json(members: dict[str, Any]) -> None:
