@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 PROTOCOL = "2025-06-18"
-FILES_MAX = 60
+FILES_MAX = 80
 
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
