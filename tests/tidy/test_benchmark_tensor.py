@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,6 +24,8 @@ from benchmarks.transport_processes import REPLY_TIMEOUT_S
 from tests.tidy.tree import ROOT
 
 SIZE = 64
+PINNED_BYTES = 1 << 30
+"""More than the programs of these tests register."""
 
 PULLS = """
 from benchmarks import processes, {module}
@@ -107,6 +111,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
     found = programs()
     if tensor_programs.TRAFFIC not in found:
         pytest.skip("not built: cargo build --release -p forebay-tensor --examples")
+    locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if os.geteuid() != 0 and locked != resource.RLIM_INFINITY and locked < PINNED_BYTES:
+        pytest.skip(f"an ordinary user may lock {locked} bytes here; it takes root")
     monkeypatch.setenv(tensor_programs.VARIABLE, json.dumps(found))
 
 

@@ -1,7 +1,7 @@
 //! The memory of tensors and destinations, and its registration: once for a chunk, or for each transfer.
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use forebay_memory::{ChunkMemory, Config, Lease, Region, Registrar};
 use forebay_tensor::Span;
@@ -61,18 +61,15 @@ impl Rings {
 struct Chunks {
     ring: Mutex<Ring>,
     count: AtomicU32,
-    has_failed: AtomicBool,
+    failure: OnceLock<(usize, io::Error)>,
 }
 
 impl Registrar for Chunks {
     fn added(&self, chunk: &ChunkMemory) {
         let place = self.count.fetch_add(1, Ordering::Relaxed);
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        if ring
-            .update(place, Some((chunk.start, chunk.bytes)))
-            .is_err()
-        {
-            self.has_failed.store(true, Ordering::Relaxed);
+        if let Err(error) = ring.update(place, Some((chunk.start, chunk.bytes))) {
+            let _ = self.failure.set((chunk.bytes, error)); // the first one says enough
         }
     }
 
@@ -119,7 +116,7 @@ impl Memory {
         let chunks = Arc::new(Chunks {
             ring: Mutex::new(Ring::new(CHUNKS)?),
             count: AtomicU32::new(0),
-            has_failed: AtomicBool::new(false),
+            failure: OnceLock::new(),
         });
         let mut config = Config::new("traffic", bytes as u64);
         if registration == Registration::Grown {
@@ -183,8 +180,11 @@ impl Memory {
     ///
     /// A chunk was not, so that what was measured is something else.
     pub fn registrations(&self) -> io::Result<u64> {
-        if self.chunks.has_failed.load(Ordering::Relaxed) {
-            return Err(io::Error::other("a chunk of the arena was not registered"));
+        if let Some((bytes, error)) = self.chunks.failure.get() {
+            return Err(io::Error::other(format!(
+                "a chunk of the arena, {bytes} bytes, was not registered: {error}; \
+                 raise RLIMIT_MEMLOCK (ulimit -l), or run this as root"
+            )));
         }
         Ok(self.rings.count + u64::from(self.chunks.count.load(Ordering::Relaxed)))
     }
