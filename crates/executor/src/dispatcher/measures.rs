@@ -41,7 +41,8 @@ impl Measures {
 }
 
 impl Driver {
-    /// Workers first: the machine's memory is judged with what they are known to have.
+    /// Workers first: the machine's memory is judged with what they are known to have. Where one of them ended after
+    /// the machine was measured, the reading holds what it had, and nobody else is to end for it: a newer one follows.
     pub fn take_readings(&mut self) {
         let measures = &mut self.measures;
         // It is closed by nobody while this thread lives.
@@ -63,7 +64,9 @@ impl Driver {
                 Reading::Machine {
                     resident_bytes,
                     pressure,
-                } => machine = Some((resident_bytes, pressure)),
+                    gone,
+                } if measures.gauge.is_current(gone) => machine = Some((resident_bytes, pressure)),
+                Reading::Machine { .. } => {}
             }
         }
         if let Some((resident, pressure)) = machine {

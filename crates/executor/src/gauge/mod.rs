@@ -11,7 +11,7 @@ mod pressure;
 mod process;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -42,6 +42,8 @@ pub enum Reading {
         resident_bytes: u64,
         /// The part of the last ten seconds in which something stalled for memory, 0.0 to 1.0; 0 where nobody knows.
         pressure: f32,
+        /// How many workers had been told to be gone when it was measured: one that ended since then is still in it.
+        gone: u64,
     },
 }
 
@@ -71,6 +73,8 @@ struct Shared {
     was_busy: AtomicBool,
     /// The thread measures often.
     fast: AtomicBool,
+    /// Workers that are gone.
+    gone: AtomicU64,
 }
 
 impl Gauge {
@@ -85,6 +89,7 @@ impl Gauge {
             busy: AtomicBool::new(false),
             was_busy: AtomicBool::new(false),
             fast: AtomicBool::new(false),
+            gone: AtomicU64::new(0),
         });
         let theirs = Arc::clone(&shared);
         let thread = Builder::new()
@@ -109,6 +114,12 @@ impl Gauge {
     /// The worker of this place is gone.
     pub fn unwatch(&self, slot: Slot) {
         self.shared.lock().workers.remove(&slot);
+        self.shared.gone.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether no worker is gone since there were so many.
+    pub fn is_current(&self, gone: u64) -> bool {
+        self.shared.gone.load(Ordering::Relaxed) == gone
     }
 
     /// Measure this one now, ahead of its turn.
@@ -197,7 +208,7 @@ fn run(shared: &Shared, memory: &Memory, readings: &Queue<Reading>) {
         round
             .known
             .retain(|slot, _| workers.iter().any(|(watched, _)| watched == slot));
-        round.tell(&workers, memory, readings);
+        round.tell(&workers, shared, memory, readings);
         let pause = shared.pause(began.elapsed(), &mut last_busy);
         let (until, slow) = (Instant::now() + pause, !shared.fast.load(Ordering::Relaxed));
         loop {
@@ -207,7 +218,7 @@ fn run(shared: &Shared, memory: &Memory, readings: &Queue<Reading>) {
             if wanted.is_empty() {
                 break;
             }
-            round.tell(&wanted, memory, readings);
+            round.tell(&wanted, shared, memory, readings);
         }
     }
 }
@@ -221,7 +232,14 @@ struct Round {
 
 impl Round {
     /// The workers first: what they grow meanwhile is then in the machine's memory, rather than in neither.
-    fn tell(&mut self, workers: &[(Slot, i32)], memory: &Memory, readings: &Queue<Reading>) {
+    fn tell(
+        &mut self,
+        workers: &[(Slot, i32)],
+        shared: &Shared,
+        memory: &Memory,
+        readings: &Queue<Reading>,
+    ) {
+        let gone = shared.gone.load(Ordering::Acquire);
         for &(slot, pid) in workers {
             // One that is gone has no reading: its death is told elsewhere.
             let Some(private_bytes) = private_bytes(pid) else {
@@ -239,6 +257,7 @@ impl Round {
         let _ = readings.push(Reading::Machine {
             resident_bytes: machine.resident_bytes,
             pressure: machine.pressure,
+            gone,
         });
     }
 }

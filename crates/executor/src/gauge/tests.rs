@@ -357,6 +357,24 @@ fn a_watched_worker_is_seen_growing_and_a_dead_one_is_not_seen() {
 }
 
 #[test]
+fn a_reading_from_before_a_worker_was_gone_is_not_current() {
+    let readings = Arc::new(Queue::new(READINGS_MAX).expect("a queue"));
+    let gauge = Gauge::start(Memory::find(&Host::default()), Arc::clone(&readings));
+    let gauge = gauge.expect("a thread");
+    let of_machine = |found| match found {
+        Reading::Machine { gone, .. } => Some(gone),
+        Reading::Worker { .. } => None,
+    };
+    gauge.pace(true);
+    let before = reading(&readings, of_machine);
+    assert!(gauge.is_current(before));
+    gauge.unwatch(3);
+    assert!(!gauge.is_current(before));
+    let newer = |found| of_machine(found).filter(|&gone| gauge.is_current(gone));
+    reading(&readings, newer);
+}
+
+#[test]
 fn the_pace_follows_what_runs_and_what_measuring_costs() {
     let shared = Shared {
         orders: Mutex::default(),
@@ -364,6 +382,7 @@ fn the_pace_follows_what_runs_and_what_measuring_costs() {
         busy: AtomicBool::new(true),
         was_busy: AtomicBool::new(false),
         fast: AtomicBool::new(false),
+        gone: AtomicU64::new(0),
     };
     let idle = Duration::from_millis(GAUGE_IDLE_MS);
     let long_ago = || {
