@@ -30,7 +30,7 @@ if __name__ == "__main__":
         print(echo.ping())
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first builds the wheel
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ use registry::Registry;
 
 /// How long the last processes may take to die before the keeper gives up on them.
 const END_MS: u64 = 5_000;
-/// Longest time between two looks at what is left of them.
-const END_LOOK_MS: u64 = 50;
+/// Longest time between two looks at what is left of them: nothing wakes the keeper when an orphan ends.
+const END_LOOK_MS: u64 = 5;
 
 /// What a keeper is started with.
 #[derive(Debug)]
