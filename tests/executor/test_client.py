@@ -337,13 +337,16 @@ def test_ends_that_nobody_has_asked_for_are_asked_for_later(
     assert requests[-1].id == "000000000060"
 
 
-def test_an_interrupt_as_the_answer_comes_loses_nothing(client: Client) -> None:
+@pytest.mark.parametrize("point", ["settle returns", "value_of is called", "decode_result returns"])
+def test_an_interrupt_as_the_answer_comes_loses_nothing(client: Client, point: str) -> None:
     """Ctrl-C between the arrival of a result and its return: the next `result()` has it."""
     request = client.submit("echo", index=3)
     struck = []
 
     def strike(frame: Any, event: str, argument: Any) -> None:
-        if event == "c_return" and argument.__name__ == "settle" and not struck:
+        name = argument.__name__ if event.startswith("c_") else frame.f_code.co_name
+        happens = "is called" if event.endswith("call") else "returns"
+        if f"{name} {happens}" == point and not struck:
             struck.append(event)
             raise KeyboardInterrupt
 

@@ -157,6 +157,23 @@ def test_a_result_that_is_pruned_before_it_is_opened_is_told_as_that(client: Cli
     assert isinstance(request.exception(), ConfigError)
 
 
+def test_a_result_that_cannot_be_read_now_is_asked_for_again(
+    serving: Serving, client: Client
+) -> None:
+    """A disk that failed once took the result for good from the handle that asked then."""
+    request = client.submit("numbers", count=SOME)
+    until(lambda: client.get(request.id).status() == "succeeded")
+    (file,) = files_of(serving)
+    kept = file.rename(serving.file.parent / "kept")
+    file.mkdir()
+    for _ in range(2):
+        with pytest.raises(BrokenError, match="cannot be read"):
+            request.result(timeout=20)
+    file.rmdir()
+    kept.rename(file)
+    assert len(request.result(timeout=20)) == SOME
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [

@@ -190,16 +190,15 @@ class Request:
                 answer = self._client._outstanding.finish(sent, left)
             except DeadlineError:
                 raise self._late(sent, timeout) from None
-            self._sent = None
             try:
                 _, self._id, status, payload = value_of(answer, sent.channel.name)
             except Error as refused:
-                maybe = isinstance(refused, BrokenError) and refused.delivered != "no"
-                self._error = refused
-                # One that ended well was pruned meanwhile.
-                self._status = self._told or ("unknown" if maybe else "refused")
+                self._refuse(sent, refused)
             else:
-                self._learn(status, payload)
+                self._learn(sent, status, payload)
+            # Last: until here a Ctrl-C leaves the answer to the next call.
+            if self._sent is sent:
+                self._sent = None
 
     def _ask(self, *, whole: bool) -> Sent:
         """Send the question for its end; `whole`: with the result, wherever that lies."""
@@ -218,17 +217,26 @@ class Request:
             )
         return DeadlineError(text, timeout=timeout)
 
-    def _learn(self, status: str, payload: Any) -> None:
+    def _refuse(self, sent: Sent, refused: Error) -> None:
+        """Take in why it has no end, or why its result cannot be had."""
+        if self._told is not None and isinstance(refused, BrokenError):
+            self._sent = None  # the result may be there: the next call asks again
+            raise refused
+        maybe = isinstance(refused, BrokenError) and refused.delivered != "no"
+        self._error = refused
+        # One that ended well was pruned meanwhile.
+        self._status = self._told or ("unknown" if maybe else "refused")
+
+    def _learn(self, sent: Sent, status: str, payload: Any) -> None:
         """Take its end in, or ask for the result where that did not come with it."""
         assert self._id is not None  # it stands beside the status
-        if type(payload) is list:
-            path, size = payload
-            payload = file_of(path, size, self._id)
-            if payload is not None:
-                self._client._links.tell_taken(self._id)
+        file = payload if type(payload) is list else None
+        if file is not None:
+            payload = file_of(*file, self._id)
         if payload is None:
             self._told = status
-            self._sent = self._ask(whole=True)
+            if self._sent is sent:  # else another thread has asked
+                self._sent = self._ask(whole=True)
             return
         if status == "succeeded":
             try:
@@ -238,3 +246,5 @@ class Request:
         else:
             self._error = failure_error(self._id, payload)
         self._status = status
+        if file is not None:
+            self._client._links.tell_taken(self._id)
