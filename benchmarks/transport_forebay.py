@@ -15,7 +15,7 @@ from benchmarks.transport_side import Handler, Link, Stream, event_loop
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-TAKEN_MAX = 1_000
+TAKEN_MAX = 250  # two such lists live at a time: fewer than make CPython look for cycles
 
 
 class Side:

@@ -38,6 +38,8 @@ use crate::sys::descriptor;
 /// What is ready, and what is watched.
 const READABLE: u8 = 1;
 const WRITABLE: u8 = 2;
+/// Messages that are taken under one lock.
+const TAKEN_AT_ONCE: usize = 64;
 
 thread_local! {
     static HERE: u8 = const { 0 };
@@ -464,12 +466,18 @@ impl MessageConnection {
 
     fn take_many(&self, py: Python<'_>, count: usize) -> PyResult<Option<Py<PyAny>>> {
         let list = PyList::empty(py);
+        let mut taken = Vec::new();
         while list.len() < count {
-            match self.core.take() {
-                Ok(Some(message)) => list.append(message_to_python(py, message)?)?,
-                Ok(None) => break,
-                Err(_) if !list.is_empty() => break, // the next one tells
-                Err(error) => return Err(transport_error(py, &error, None)),
+            let most = TAKEN_AT_ONCE.min(count - list.len());
+            let outcome = self.core.take_many(most, &mut taken);
+            let is_all = taken.len() < most;
+            for message in taken.drain(..) {
+                list.append(message_to_python(py, message)?)?;
+            }
+            match outcome {
+                Err(error) if list.is_empty() => return Err(transport_error(py, &error, None)),
+                _ if is_all => break, // an error is told by the next one
+                _ => {}
             }
         }
         Ok((!list.is_empty()).then(|| list.into_any().unbind()))

@@ -346,6 +346,20 @@ impl Messages {
         self.take_from(&mut state)
     }
 
+    /// Take messages that are there, behind those in `taken` until it has `count`.
+    ///
+    /// # Errors
+    /// As [`Self::take`]; what came before is in `taken`.
+    pub fn take_many(&self, count: usize, taken: &mut Vec<Message>) -> Result<()> {
+        let mut state = self.lock()?;
+        while taken.len() < count
+            && let Some(message) = self.take_from(&mut state)?
+        {
+            taken.push(message);
+        }
+        Ok(())
+    }
+
     fn take_from(&self, state: &mut Guard<'_>) -> Result<Option<Message>> {
         if state.waiting().0 == 0 && self.allocator.is_none() {
             state.receive_between_turns();
