@@ -5,14 +5,15 @@
 //! (`CLOEXEC`); a child that goes on as it is calls [`let_go`]. The numbers stay taken, by `/dev/null`, because the
 //! child has copies of the objects that would close them.
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{Mode, OFlags, open};
 
+use crate::sys::per_process::PerProcess;
 use crate::sys::{descriptor, process};
 
-static LISTED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+static LISTED: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::empty();
 
 /// A descriptor that a child lets go of, while this lives: until its owner closes it.
 #[derive(Debug)]
@@ -43,30 +44,72 @@ impl Drop for Listed {
 /// In a forked child: stop listening with what is its parent's. Nothing is done where a thread of the parent was opening
 /// or closing one at the fork, as nobody can tell then which there are.
 pub fn let_go() {
-    let Ok(mut listed) = LISTED.try_lock() else {
-        return;
-    };
-    if listed.is_empty() {
-        return;
-    }
-    let Ok(null) = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+    let Some(Ok(mut listed)) = LISTED.inherited().map(Mutex::try_lock) else {
         return;
     };
     for number in listed.drain(..) {
-        descriptor::replace(number, &null);
+        let null = null().or_else(|_| {
+            descriptor::vacate(number); // no other one is free
+            null()
+        });
+        match null {
+            Ok(null) if null.as_raw_fd() == number => _ = null.into_raw_fd(), // its owner's
+            Ok(null) => descriptor::replace(number, null),
+            Err(_) => return,
+        }
     }
 }
 
+fn null() -> rustix::io::Result<OwnedFd> {
+    open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
 fn lock() -> MutexGuard<'static, Vec<RawFd>> {
-    LISTED.lock().unwrap_or_else(PoisonError::into_inner)
+    LISTED.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
+    use rustix::process::{Resource, Rlimit, setrlimit};
+
     use super::*;
     use crate::sys::process::in_child;
+
+    fn is_null(descriptor: impl AsFd) -> bool {
+        rustix::fs::fstat(descriptor).is_ok_and(|found| found.st_rdev != 0)
+    }
+
+    #[test]
+    fn a_child_without_free_descriptors_lets_go_of_them_all() {
+        let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a listener"));
+        let listed = listeners.each_ref().map(Listed::new);
+        assert!(in_child(|| {
+            let mut taken = Vec::new();
+            let none = Rlimit {
+                current: Some(64),
+                maximum: Some(64),
+            };
+            setrlimit(Resource::Nofile, none).expect("a lower one is allowed");
+            while let Ok(one) = null() {
+                taken.push(one);
+            }
+            let_go();
+            null().is_err() && listeners.iter().all(is_null)
+        }));
+        drop(listed);
+    }
+
+    #[test]
+    fn a_child_lists_its_own_whatever_its_parent_did() {
+        let _locked = lock();
+        assert!(in_child(|| {
+            let_go();
+            drop(Listed::new(TcpListener::bind("127.0.0.1:0").expect("one")));
+            lock().is_empty()
+        }));
+    }
 
     #[test]
     fn a_child_listens_no_more_and_its_parent_goes_on() {
@@ -75,8 +118,7 @@ mod tests {
         let listed = Listed::new(&listener);
         assert!(in_child(|| {
             let_go();
-            let is_null = rustix::fs::fstat(&listener).is_ok_and(|found| found.st_rdev != 0);
-            is_null && lock().is_empty()
+            is_null(&listener)
         }));
         drop(TcpStream::connect(address).expect("the parent listens"));
         drop(listed);

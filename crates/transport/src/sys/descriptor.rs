@@ -24,6 +24,12 @@ pub fn replace(number: RawFd, with: impl AsFd) {
     let _ = dup3(with, &mut replaced, DupFlags::CLOEXEC); // refused, it stays as it is
 }
 
+/// Close a number that its owner goes on to own: what is opened next has to take its place.
+pub fn vacate(number: RawFd) {
+    // SAFETY: a number of this process. Its owner closes what takes its place in its stead.
+    drop(unsafe { OwnedFd::from_raw_fd(number) });
+}
+
 /// Receive what is there, with its descriptors, which are closed on exec; whether some of these were lost.
 pub fn receive<'a>(
     socket: BorrowedFd<'_>,

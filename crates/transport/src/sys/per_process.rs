@@ -21,6 +21,15 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         Self(AtomicPtr::new(std::ptr::null_mut()))
     }
 
+    /// That of the process from which this one was forked, as it was then; `None` in a process that has its own.
+    pub fn inherited(&'static self) -> Option<&'static T> {
+        // SAFETY: as below.
+        let found = unsafe { self.0.load(Ordering::Acquire).as_ref() };
+        found
+            .filter(|owned| owned.owner != process::current())
+            .map(|owned| &owned.value)
+    }
+
     /// That of this process.
     pub fn get(&'static self) -> &'static T {
         let here = process::current();
