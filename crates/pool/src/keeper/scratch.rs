@@ -119,7 +119,10 @@ impl Drop for Directory {
 }
 
 fn make(path: &Path) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)
+    DirBuilder::new().mode(0o700).create(path).map_err(|error| {
+        let told = format!("{}: {error}", path.display());
+        io::Error::new(error.kind(), told)
+    })
 }
 
 impl Drop for Scratch {
@@ -180,6 +183,15 @@ mod tests {
     use rustix::fs::{FileType, mknodat};
 
     use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let refused = make(Path::new("/proc/forebay")).expect_err("nobody can");
+        assert!(
+            refused.to_string().starts_with("/proc/forebay: "),
+            "{refused}"
+        );
+    }
 
     #[test]
     fn a_sweep_takes_dead_keepers_directories_and_nothing_else() {
