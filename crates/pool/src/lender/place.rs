@@ -4,7 +4,7 @@
 //! socket whose lock is free was left behind by a killed lender and is replaced.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -61,7 +61,8 @@ impl Place {
 
     /// Whether the socket's file was removed. Where another lies in its place, that is somebody else's affair.
     pub fn is_gone(&self) -> bool {
-        self.path.symlink_metadata().is_err()
+        let found = self.path.symlink_metadata();
+        found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
     /// Listen there again, with a new socket. On failure the old one stays.
