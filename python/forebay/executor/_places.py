@@ -221,10 +221,16 @@ class Notice:
             for left in path.parent.glob("*.*.new"):  # in turn: whoever wrote it was killed
                 left.unlink(missing_ok=True)
             self._file: IO[str] = open(fresh, "w")  # noqa: SIM115 - the lock is the descriptor's
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            json.dump({"schema": 1, **asdict(running)}, self._file)
-            self._file.flush()
-            os.rename(fresh, path)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+                json.dump({"schema": 1, **asdict(running)}, self._file)
+                self._file.flush()
+                os.rename(fresh, path)
+            except OSError:
+                fresh.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # what could not be written is tried again
+                    self._file.close()
+                raise
 
     def close(self) -> None:
         """Take it back; idempotent."""

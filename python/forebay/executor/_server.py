@@ -308,8 +308,10 @@ class Server:
             )
 
     def _renew_notice(self) -> None:
-        """Say where it serves; the file may have been removed with the sockets."""
-        self._take_notice_back()
+        """Say where it serves; the file may have been removed with the sockets.
+
+        Where the new one cannot be written, the old one stays.
+        """
         places, target = self.places, self._target
         attribute = f":{target.attribute}" if target.attribute else ""
         told = Running(
@@ -320,7 +322,9 @@ class Server:
             socket=str(places.socket),
             state=str(places.state),
         )
-        self._notice = Notice(places.notice, told)
+        before, self._notice = self._notice, Notice(places.notice, told)
+        if before is not None:
+            before.close()
 
     def _take_notice_back(self) -> None:
         if self._notice is not None:
