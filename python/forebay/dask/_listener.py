@@ -24,7 +24,7 @@ from forebay.dask._comm import Comm, TLSComm, UnixComm, handshake_timeout
 from forebay.dask._connector import connection_over, found_out
 from forebay.dask._security import server_tls
 from forebay.dask._socket import bind, is_loopback, name_of, name_of_unix, tune
-from forebay.errors import Error
+from forebay.errors import ConfigError, Error
 from forebay.transport import Tls
 from forebay.transport._accept import Acceptor, Door, TcpDoor
 
@@ -130,12 +130,22 @@ class Listener(BaseListener, RequireEncryptionMixin):
         sockets = bind(*parse_host_port(self._address, self._default_port))
         # The names of both families have the same port; more machines reach the older one.
         sockets.sort(key=lambda one: one.family != socket.AF_INET)
+        try:
+            # Dask loads what it is sent. Certificates say who may connect where there are some.
+            doors: list[Door] = [
+                TcpDoor(listening, tune, own=self._tls is None and is_loopback(listening))
+                for listening in sockets
+            ]
+        except ConfigError as error:
+            for listening in sockets:
+                listening.close()
+            raise ConfigError(
+                f"{self.prefix}{self._address}: the kernel does not say whose a connection over the"
+                " loopback interface is, and Dask runs what it is sent: use forebay+tls:// or"
+                " forebay+unix://"
+            ) from error
         self._bound = sockets[0].getsockname()
-        # Dask loads what it is sent. Certificates say who may connect where there are some.
-        return [
-            TcpDoor(listening, tune, own=self._tls is None and is_loopback(listening))
-            for listening in sockets
-        ]
+        return doors
 
     def _names(self, connected: socket.socket) -> tuple[str, str]:
         """What to call the two ends of a connection."""
