@@ -103,6 +103,8 @@ def murmur(text: str, *, is_log: bool = False) -> None:
     try:
         sys.stderr.write(harmless(text, sys.stderr, is_log=is_log))
         sys.stderr.flush()
+    except BlockingIOError:
+        pass  # full for now: whoever reads it shares it with others that do not block
     except OSError:
         sys.stderr = None  # as of stdout: it would end with code 120
 

@@ -87,7 +87,10 @@ def log(options: argparse.Namespace) -> None:
 
         class Told(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
-                note(self.format(record))
+                try:
+                    note(self.format(record))
+                except Exception:
+                    self.handleError(record)  # whose text does not fit its arguments
 
         level = logging.DEBUG if options.verbose > 1 else logging.INFO
         form = "%(levelname)s %(name)s: %(message)s"
