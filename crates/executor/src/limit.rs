@@ -27,6 +27,12 @@ pub const SIDE_BACKLOG: i32 = 128;
 ///
 /// Workers return faster than a disk writes: without it, a thousand results of a megabyte were all in memory.
 pub const RESULTS_WRITING_BYTES_MAX: usize = 32 << 20;
+/// Results that clients have not read may make the directory so many times as large as it should be: beyond that, the
+/// oldest of them go too, whoever wants them.
+pub const UNREAD_RETENTION_TIMES: u64 = 4;
+/// Unread results that the retention spares at once, each counted for every client that has not read it: about 50 bytes
+/// each, here and with the client, so 13 MiB.
+pub const UNREAD_RESULTS_MAX: usize = 1 << 18;
 /// Output that is kept of one request: head and tail (`log_bytes_max`).
 pub const LOG_BYTES_MAX: u64 = 10_000_000;
 /// How much of its beginning; a constant of the file format, because that is where the marker stands.

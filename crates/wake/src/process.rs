@@ -17,7 +17,9 @@ static EPOCHS: AtomicU64 = AtomicU64::new(0);
 /// A number that differs between a process and everything it was forked from, to tell whose something is.
 ///
 /// Whoever makes what a forked child must not touch keeps the number, and compares it before each use.
-/// [`number`] is for messages about it. Cost: two loads, no system call; where the kernel has no page to wipe, it is the process id by a system call.
+/// [`number`] is for messages about it. Where the kernel has no page to wipe, it is the process id.
+///
+/// Cost: two loads, no system call; without that page, one.
 pub fn epoch() -> u64 {
     let Some(mark) = sys::wiped_on_fork() else {
         return u64::from(id()); // no memory for a page: the slower answer

@@ -232,7 +232,8 @@ class Request:
         assert self._id is not None  # it stands beside the status
         file = payload if type(payload) is list else None
         if file is not None:
-            payload = file_of(*file, self._id)
+            path, size = file
+            payload = file_of(path, size, self._id)
         if payload is None:
             self._told = status
             if self._sent is sent:  # else another thread has asked

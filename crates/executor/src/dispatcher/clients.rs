@@ -14,7 +14,8 @@ use rustix::process::geteuid;
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{
     ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX,
-    CLIENT_RESULTS_BYTES_MAX, CLIENTS_MAX, REFUSED_ANSWERED_MS, REFUSED_MAX, REFUSED_MS,
+    CLIENT_RESULTS_BYTES_MAX, CLIENT_UNREAD_BYTES_MAX, CLIENTS_MAX, REFUSED_ANSWERED_MS,
+    REFUSED_MAX, REFUSED_MS,
 };
 use crate::dispatcher::place::Made;
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
@@ -352,7 +353,7 @@ impl Clients {
     /// Hand what waits to the kernel now.
     pub fn flush_now(&mut self, place: Place) {
         if let Some(client) = self.seats.get_mut(place) {
-            // A connection that broke is found over when it is read.
+            // A connection that broke is found over at the end of the turn.
             drop(client.connection.flush());
         }
         self.touch(place);
@@ -408,9 +409,9 @@ impl Clients {
         if uid != geteuid().as_raw() {
             return None;
         }
-        // A program may submit for long before it reads its first result: it is read until it is behind.
+        // A program may submit for long before it reads its first result; it waits before it is parted with.
         let limits = Limits {
-            answers_bytes_max: CLIENT_OUTBOX_BYTES_MAX,
+            answers_bytes_max: CLIENT_UNREAD_BYTES_MAX,
             ..Limits::default()
         };
         let options = Options {

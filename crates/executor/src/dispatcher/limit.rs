@@ -1,5 +1,7 @@
 //! What the dispatcher holds at most, with the reasons.
 
+use crate::limit::UNREAD_RESULTS_MAX;
+
 /// Connections of clients; who comes then is answered by a refusal (`clients_max`). Each holds a descriptor and about
 /// 2 KiB.
 pub const CLIENTS_MAX: usize = 1_024;
@@ -20,10 +22,14 @@ pub const CLIENT_RESULTS_BYTES_MAX: usize = 16 << 20;
 pub const CLIENT_FETCHES_MAX: usize = 8;
 /// Results that one client was told of without them: the retention spares them, and of more the newest.
 pub const UNREAD_RESULTS_PER_CLIENT_MAX: usize = 65_536;
+const _: () = assert!(UNREAD_RESULTS_PER_CLIENT_MAX <= UNREAD_RESULTS_MAX);
+/// Answers that one client has not taken, in bytes, above which nothing more is read from it.
+pub const CLIENT_UNREAD_BYTES_MAX: usize = 32 << 20;
 /// Other answers that one client has not taken, in bytes; with the next one its connection ends, and its requests go
 /// on (`client_outbox_bytes_max`).
 pub const CLIENT_OUTBOX_BYTES_MAX: usize = 64 << 20;
-const _: () = assert!(CLIENT_RESULTS_BYTES_MAX < CLIENT_OUTBOX_BYTES_MAX);
+const _: () = assert!(CLIENT_RESULTS_BYTES_MAX < CLIENT_UNREAD_BYTES_MAX);
+const _: () = assert!(CLIENT_UNREAD_BYTES_MAX < CLIENT_OUTBOX_BYTES_MAX);
 /// A result that is told with its end however much its client has not taken: as long as what is told without it.
 pub const ANSWER_BYTES_SMALL: usize = 256;
 /// Calls of one client in one turn, so that nobody keeps the workers waiting: about 100 us.

@@ -6,9 +6,10 @@ use crate::dispatcher::keeping::{Asker, Held, Late, Told};
 use crate::dispatcher::waiting::Waiter;
 use crate::error::Refusal;
 use crate::id::RequestId;
+use crate::limit::UNREAD_RETENTION_TIMES;
 use crate::message;
 use crate::request::{Failure, Outcome, Status};
-use crate::store::{Answer, Fetched, Payload, PruneRule, Pruned, Question, UNREAD_RETENTION_TIMES};
+use crate::store::{Answer, Fetched, Payload, PruneRule, Pruned, Question};
 
 const NO_STORE: &str = "requests are kept nowhere: the server has no state directory";
 

@@ -56,7 +56,6 @@ pub use error::{Result, StoreError};
 pub use fetch::{Fetched, Payload, Question, StoredEnding};
 pub use prune::{PruneRule, Pruned};
 pub use reader::{Reader, Value};
-pub use reading::UNREAD_RETENTION_TIMES;
 pub use recovery::{Keyed, Learnt, Recovery};
 pub use row::Row;
 pub use schema::VERSION;

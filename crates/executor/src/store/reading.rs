@@ -18,6 +18,7 @@ use super::results::Unfiled;
 use super::unread::Unread;
 use super::{results, writer};
 use crate::id::RequestId;
+use crate::limit::UNREAD_RETENTION_TIMES;
 use crate::request::Ending;
 
 /// A request whose row was read stays for so long: whoever read it may retry it (`prune_grace`).
@@ -25,10 +26,6 @@ const GRACE: Duration = Duration::from_secs(60);
 
 /// The clock of a machine that has booted may be wrong for so long; what is too old by it stays (`boot_grace`).
 const BOOT_GRACE: Duration = Duration::from_secs(3_600);
-
-/// Results that clients have not read may make the directory so many times as large as it should be
-/// (`unread_retention_times`): beyond that, the oldest of them go too, whoever wants them.
-pub const UNREAD_RETENTION_TIMES: u64 = 4;
 
 /// What the reading thread is given.
 #[derive(Debug)]

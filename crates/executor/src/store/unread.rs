@@ -4,10 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::id::RequestId;
-
-/// So many are spared at once, each once for every client that has not read it (`unread_results_max`): about 50 bytes
-/// each, here and with the client, so 13 MiB.
-const UNREAD_RESULTS_MAX: usize = 1 << 18;
+use crate::limit::UNREAD_RESULTS_MAX;
 
 /// Which they are. Clients come and go in one thread, and another one decides what goes.
 #[derive(Debug, Default)]
