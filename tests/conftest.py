@@ -24,6 +24,9 @@ from tests.skip_list import SkipList
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+PACKAGES = {"cc": "gcc", "unshare": "util-linux"}
+"""Debian packages that are not called what their program is."""
+
 # A shell that starts the tests in the background ignores Ctrl-C for them, and for every child.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -46,7 +49,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
         for program in marker.args:
             if shutil.which(program) is None:
-                pytest.skip(f"{program} is not installed; to have it: APT=1 make test")
+                package = PACKAGES.get(program, program)
+                pytest.skip(f"{program} is not installed; to have it: apt-get install {package}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -50,6 +50,7 @@ miri() {
 
 address() {
 	echo '==> address: every test of every crate; left out: the million steps of the simulation, which has no unsafe code.'
+	echo '    crates/python has no tests in Rust: its buffers are tested from Python, whose allocator no sanitizer follows.'
 	echo '    Leaks are not looked for: memory that a kernel or a device may still write is leaked on purpose.'
 	local -x RUSTFLAGS='-Zsanitizer=address' ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 	step 'address' "$CARGO" +nightly test --locked --no-fail-fast "${FEATURES[@]}" --target "$TARGET" \
@@ -57,7 +58,8 @@ address() {
 }
 
 thread() {
-	echo '==> thread: the tests in which threads meet; left out: everything else, and C libraries, which are not built anew.'
+	echo '==> thread: the tests in which threads meet; left out: everything else, C libraries, which are not built anew, and'
+	echo '    the executor, whose threads meet in queues of forebay-wake and in SQLite.'
 	components rust-src || return
 	mkdir -p target
 	# Callers may name one place of their memory for two reads, and tests do: what the kernel writes there is theirs.

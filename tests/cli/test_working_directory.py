@@ -134,7 +134,7 @@ def test_doctor_of_a_service_account_below_a_closed_home(tmp_path: Path) -> None
 def test_without_proc_the_reason_is_told(tmp_path: Path) -> None:
     """Some sandboxes have none; what then fails is a fork, deep in a template."""
     if shutil.which("unshare") is None:
-        pytest.skip("unshare is not installed; to have it: APT=1 make test")
+        pytest.skip("unshare is not installed; to have it: apt-get install util-linux")
     (tmp_path / "kept.py").write_text(
         "import forebay\nclass Kept(forebay.Service):\n    def ping(self): return 1\n"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 import subprocess
 import time
@@ -34,7 +33,7 @@ def scheduled() -> None:
     pass
 """
 
-pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler for the moved clock")
+pytestmark = pytest.mark.needs("cc")  # for the moved clock
 
 
 class WallClock:

@@ -31,7 +31,7 @@ def test_that_is_skipped(): pass
 @pytest.mark.parametrize("processes", ["0", "2"])
 @pytest.mark.parametrize(
     ("reason", "code"),
-    [("the moon is full", 1), ("gcc is not installed; to have it: APT=1 make test", 0)],
+    [("the moon is full", 1), ("gcc is not installed; to have it: apt-get install gcc", 0)],
 )
 def test_an_unlisted_reason_fails_the_run(
     tmp_path: Path, reason: str, code: int, processes: str
