@@ -1,7 +1,8 @@
 """SIGKILL of a client, fifty times: what it had started is gone within 50 ms.
 
 Time in which something waited for a processor is not counted, as the kernel tells it: who has to
-end waits among the others then. But on no machine, however busy, has a survivor more than a second.
+end waits among the others then. But half of the trials keep the time by the clock alone, and on no
+machine, however busy, has a survivor more than a second.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import statistics
 import time
 from pathlib import Path
 
@@ -24,7 +26,8 @@ GONE_MS_MAX = 1000
 
 def stalled_ms() -> float:
     """For how long something has waited for a processor until now, or has had it taken away."""
-    some = Path("/proc/pressure/cpu").read_text().split("total=")[1].split()[0]
+    pressure = Path("/proc/pressure/cpu")  # not in every kernel
+    some = pressure.read_text().split("total=")[1].split()[0] if pressure.exists() else 0
     stolen = Path("/proc/stat").read_text().split()[8]  # of "cpu", in all
     ticks = os.sysconf("SC_CLK_TCK") * (os.cpu_count() or 1)
     return int(some) / 1e3 + int(stolen) * 1e3 / ticks
@@ -53,6 +56,7 @@ def survivors(pidfds: dict[int, int]) -> list[int]:
 def test_nobody_survives_a_killed_client_fifty_times(tmp_path: Path) -> None:
     """Three services with a child each: one as usual, one ignores SIGTERM, one is stopped."""
     late: list[str] = []
+    times: list[float] = []
     for trial in range(TRIALS):
         scratch = tmp_path / str(trial)
         scratch.mkdir()
@@ -64,6 +68,7 @@ def test_nobody_survives_a_killed_client_fifty_times(tmp_path: Path) -> None:
                 left = survivors(pidfds)
                 took = (time.monotonic() - began) * 1000
                 counted = took - (stalled_ms() - stalled)
+                times.append(took)
                 if left or counted > GONE_MS:
                     late.append(
                         f"trial {trial}: {took:.0f} ms, {counted:.0f} counted; {left} alive"
@@ -74,3 +79,4 @@ def test_nobody_survives_a_killed_client_fifty_times(tmp_path: Path) -> None:
             killed.expect_nothing_left()
             assert not any(map(alive, killed.owned))
     assert late == []
+    assert statistics.median(times) <= GONE_MS
