@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forebay.errors import ConfigError
 
-__all__ = ["make_private", "runtime_root", "temporary_root"]
+__all__ = ["make_private", "open_private", "runtime_root", "temporary_root"]
 
 
 def runtime_root() -> Path:
@@ -23,6 +23,11 @@ def temporary_root() -> Path:
     return Path("/tmp") / f"forebay-{os.geteuid()}"
 
 
+def open_private(path: str, flags: int) -> int:
+    """An `opener` of files that nobody else may read or write, whatever the umask is."""
+    return os.open(path, flags, 0o600)
+
+
 def make_private(directory: Path) -> None:
     """Make a directory for this user alone (0700), or check that it is one.
 
@@ -30,9 +35,11 @@ def make_private(directory: Path) -> None:
         ConfigError: it is another user's, open to others, or no directory.
     """
     try:
-        os.makedirs(directory.parent, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(directory, 0o700)
+        # Its parents too: who may write to one can put something else in its place.
+        missing = [one for one in (directory, *directory.parents) if not os.path.lexists(one)]
+        for one in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(one, 0o700)
         found = os.lstat(directory)
     except OSError as error:
         raise ConfigError(

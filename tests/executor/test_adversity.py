@@ -7,8 +7,11 @@ import resource
 import shutil
 import signal
 import socket
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,14 +69,32 @@ def test_a_client_above_clients_max_is_told_so(serving: Serving) -> None:
     _, its_hard = resource.prlimit(serving.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(serving.pid, resource.RLIMIT_NOFILE, (min(4096, its_hard), its_hard))
     crowd: list[socket.socket] = []
+    url = f"unix://{serving.socket}"
+    with Client(url, timeout=20) as early:
+        known = early.submit("add", a=1).id
+    asks: list[Callable[[Client], Any]] = [
+        lambda late: late.run("add", a=1),
+        lambda late: late.ask("info"),
+        lambda late: late.get(known).result(timeout=20),
+    ]
     try:
         for _ in range(1_024):
             crowd.append(socket.socket(socket.AF_UNIX))
             crowd[-1].connect(serving.socket)
-        url = f"unix://{serving.socket}"
-        with Client(url, timeout=20) as late, pytest.raises(LimitError) as caught:
-            late.run("add", a=1)
-        assert caught.value.limit == "clients_max"
+        for ask in asks:
+            with Client(url, timeout=20) as late, pytest.raises(LimitError) as caught:
+                ask(late)
+            assert caught.value.limit == "clients_max"
+        status = subprocess.run(
+            [sys.executable, "-m", "forebay.cli", "status", "--timeout", "20s"],
+            env=serving.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert status.returncode == 5, status.stderr
+        assert "clients_max" in status.stderr
         assert "clients_max (1024)" in serving.hear("warning")["text"]
     finally:
         for one in crowd:
@@ -82,7 +103,7 @@ def test_a_client_above_clients_max_is_told_so(serving: Serving) -> None:
 
     def served() -> bool:
         try:
-            with Client(f"unix://{serving.socket}", timeout=20) as again:
+            with Client(url, timeout=20) as again:
                 return bool(again.run("add", a=1) == 3)
         except LimitError:
             return False

@@ -140,8 +140,9 @@ class App:
         """Make a function a request, which stays callable and importable as it was.
 
         Without options it is written `@app.request`.
-        Its parameters and its result are data: JSON types, bytes, datetime, dataclasses, msgspec
-        structs, numpy arrays. A parameter annotated with `forebay.Context` gets that of the run.
+        Its parameters and its result are data: JSON types, bytes, datetime (one with an offset
+        arrives in UTC), dataclasses, msgspec structs, numpy arrays. A parameter annotated with
+        `forebay.Context` gets that of the run.
 
         Args:
             name: under which it is submitted; default: the function's.

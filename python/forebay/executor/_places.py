@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from forebay._runtime_place import make_private, runtime_root
+from forebay._runtime_place import make_private, open_private, runtime_root
 from forebay._working_directory import working_directory
 from forebay.errors import BusyError, ConfigError
 from forebay.executor._target import Target
@@ -142,7 +142,9 @@ class StateLock:
         make_private(state)
         # Kept open for as long as this object lives: the lock is the descriptor's.
         try:
-            self._file: IO[str] = open(state / "lock", "a+")  # noqa: SIM115
+            self._file: IO[str] = open(  # noqa: SIM115
+                state / "lock", "a+", opener=open_private
+            )
         except OSError as error:
             raise ConfigError(
                 f"the state directory {state} cannot be written: {error.strerror}; make room, or "
@@ -220,7 +222,8 @@ class Notice:
         with _turn(path.parent):
             for left in path.parent.glob("*.*.new"):  # in turn: whoever wrote it was killed
                 left.unlink(missing_ok=True)
-            self._file: IO[str] = open(fresh, "w")  # noqa: SIM115 - the lock is the descriptor's
+            # Kept open: the lock is the descriptor's.
+            self._file: IO[str] = open(fresh, "w", opener=open_private)  # noqa: SIM115
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX)
                 json.dump({"schema": 1, **asdict(running)}, self._file)

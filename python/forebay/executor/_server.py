@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay._runtime_place import make_private
+from forebay._runtime_place import make_private, open_private
 from forebay.config import ExecutorConfig, PoolConfig
 from forebay.errors import ConfigError, Error, InternalError
 from forebay.executor._admin import Admin
@@ -416,7 +416,8 @@ class Server:
         path = self.places.manifest
         fresh = path.with_suffix(".new")
         try:
-            fresh.write_bytes(text)
+            with open(fresh, "wb", opener=open_private) as file:
+                file.write(text)
             os.replace(fresh, path)
         except OSError as error:
             _log.warning("%s cannot be written: %s", path, error)

@@ -129,8 +129,8 @@ class AsyncConnection(_Ends):
         recv: `await recv()` gives the next message, see `Message`. Cancellation loses nothing.
             Raises BrokenError once the peer has closed and everything was taken, ProtocolError,
             ClosedError; BusyError while another task waits.
-        recv_many: `await recv_many(count)` gives a list of those that are there, at least one. Up to
-            300 at a time CPython frees them before it looks for cycles among them (`gc`).
+        recv_many: `await recv_many(count)` gives a list of those that are there, at least one. With
+            up to 300 at a time CPython frees them before it looks for cycles among them (`gc`).
         local_address: of this end, as a URL.
         peer_address: of the other one.
 
