@@ -15,9 +15,13 @@ def _command() -> list[str]:
     return alone if os.geteuid() == 0 else [*alone, "--user", "--map-current-user"]
 
 
-def unshared(command: list[str]) -> list[str]:
-    """The same command, whose process sees none outside of its namespace, and is 1 in it."""
-    return [*_command(), *command]
+def unshared(command: list[str], *, proc: bool = False) -> list[str]:
+    """The same command, whose process sees none outside of its namespace, and is 1 in it.
+
+    With `proc` it has a /proc of its own, as in a container.
+    """
+    mounts = ["--mount-proc"] if proc else []
+    return [*_command(), *mounts, *command]
 
 
 def _refused() -> bool:
