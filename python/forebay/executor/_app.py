@@ -140,9 +140,8 @@ class App:
         """Make a function a request, which stays callable and importable as it was.
 
         Without options it is written `@app.request`.
-        Its parameters and its result are data: JSON types, bytes, datetime (one with an offset
-        arrives in UTC), dataclasses, msgspec structs, numpy arrays. A parameter annotated with
-        `forebay.Context` gets that of the run.
+        Parameters and result are data: JSON types, bytes, datetime (an aware one arrives in UTC),
+        dataclasses, msgspec structs, numpy arrays; a `forebay.Context` is that of the run.
 
         Args:
             name: under which it is submitted; default: the function's.
