@@ -1,9 +1,9 @@
 //! The device of this process, opened once, and what it knows of the process's memory.
 use std::collections::HashSet;
-use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_memory::{Backing, Config, Lease, Region, Registrar};
+use forebay_transport::PerProcess;
 
 use super::discovery::{Adapter, Found};
 use super::registry::Registry;
@@ -24,8 +24,8 @@ pub struct Device {
     attached: Mutex<HashSet<u64>>,
 }
 
-/// The device that was opened, and by which process.
-static OPENED: Mutex<Option<(u64, Arc<Device>)>> = Mutex::new(None);
+/// The device that was opened.
+static OPENED: PerProcess<Mutex<Option<Arc<Device>>>> = PerProcess::empty();
 
 impl Device {
     /// The first device that can be used, opened by the first call and kept for the process.
@@ -36,15 +36,12 @@ impl Device {
     ///
     /// Why there is none, in words for people.
     pub fn get() -> Result<Arc<Self>, String> {
-        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-        let epoch = forebay_memory::epoch();
-        if let Some((of, device)) = &*opened
-            && *of == epoch
-        {
+        let mut opened = OPENED.get().lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = &*opened {
             return Ok(Arc::clone(device));
         }
         let device = Arc::new(Self::open()?);
-        mem::forget(opened.replace((epoch, Arc::clone(&device)))); // a parent's, if there was one
+        *opened = Some(Arc::clone(&device));
         Ok(device)
     }
 
