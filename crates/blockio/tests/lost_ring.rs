@@ -5,7 +5,9 @@ mod engine;
 mod sys;
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use engine::{Engine, Folder, await_into, pattern, read, special};
 use forebay_blockio::{Error, Files, Mode};
@@ -24,6 +26,20 @@ fn rings() -> HashSet<i32> {
     rings.collect()
 }
 
+/// Wait until the I/O thread sleeps in `io_uring_enter(2)`, whose number is 426 everywhere.
+fn await_sleep() {
+    let until = Instant::now() + Duration::from_secs(20);
+    let sleeps = |task: DirEntry| {
+        let call = fs::read_to_string(task.path().join("syscall"));
+        call.is_ok_and(|call| call.starts_with("426 "))
+    };
+    let tasks = || fs::read_dir("/proc/self/task").expect("every Linux has it");
+    while !tasks().flatten().any(sleeps) {
+        assert!(Instant::now() < until, "the I/O thread does not sleep");
+        sleep(Duration::from_millis(1));
+    }
+}
+
 /// Whoever waits for a read is told, what the kernel may still write is never used again, and further batches are refused.
 #[test]
 fn what_was_in_flight_fails_and_keeps_its_memory() {
@@ -40,10 +56,11 @@ fn what_was_in_flight_fails_and_keeps_its_memory() {
     );
     // What was handed over later has ended, so the kernel has it.
     engine.run(after.batch(Files::One(file.clone()), false));
+    await_sleep();
     for ring in rings().difference(&before) {
         put_over(*ring, &null);
     }
-    // The thread waits with the ring that it had; what comes now wakes it.
+    // The thread sleeps with the ring that it had; what comes now wakes it.
     let second = engine.submit(after.batch(Files::One(file.clone()), false), after.keeper());
     let mut finished = Vec::new();
     await_into(&engine.done, 2, &mut finished);
