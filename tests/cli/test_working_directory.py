@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,10 +35,12 @@ COMMANDS = (
 
 
 @pytest.fixture(autouse=True)
-def nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever runs on this machine is no part of these tests."""
-    for variable in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "FOREBAY_STATE_DIR"):
-        monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever runs on this machine is no part of these tests; a socket's path is short."""
+    with tempfile.TemporaryDirectory(prefix="fb-", dir="/tmp") as directory:
+        for variable in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "FOREBAY_STATE_DIR"):
+            monkeypatch.setenv(variable, f"{directory}/{variable.lower()}")
+        yield
 
 
 @pytest.fixture

@@ -125,13 +125,12 @@ def test_commands_in_a_directory_that_cannot_be_read(
     """A service account's own directory may be closed to it."""
     closed = tmp_path / "closed"
     closed.mkdir()
-    here = os.open(closed, os.O_RDONLY)
-    closed.chmod(0)
+    program = [sys.executable, "-m", "forebay.cli"]
+    close = 'cd "$0" && chmod 0 . && exec "$@"'
     try:
         told = subprocess.run(
-            [sys.executable, "-m", "forebay.cli", command, "--json"],
+            ["/bin/sh", "-c", close, closed, *program, command, "--json"],
             env=serving.environment,
-            preexec_fn=lambda: os.fchdir(here),
             capture_output=True,
             text=True,
             timeout=60,
@@ -139,5 +138,4 @@ def test_commands_in_a_directory_that_cannot_be_read(
         )
     finally:
         closed.chmod(0o700)
-        os.close(here)
     assert (told.returncode, told.stderr) == (0, "")
