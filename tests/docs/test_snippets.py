@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,19 +61,26 @@ def test_a_program_of_the_docs_runs(program: Program, tmp_path: Path) -> None:
     """A newcomer who copies a program into a file gets what the page says, process ids apart."""
     script = tmp_path / "program.py"
     script.write_text(program.source)
-    with subprocess.Popen(
-        [sys.executable, script],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-            "FOREBAY_STATE_DIR": str(tmp_path / "state"),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    # Some look for what is left in the directory of temporary files, where other tests have theirs.
+    with (
+        tempfile.TemporaryDirectory(prefix="fb-", dir="/tmp") as temporary,
+        subprocess.Popen(
+            [sys.executable, script],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(
+                    filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+                ),
+                "FOREBAY_STATE_DIR": str(tmp_path / "state"),
+                "TMPDIR": temporary,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
         try:
             written, complaints = process.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
