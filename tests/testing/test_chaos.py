@@ -214,6 +214,17 @@ def test_nothing_left_names_a_descriptor_and_a_file(tmp_path: Path) -> None:
     assert f"file {tmp_path}/forgotten" in str(caught.value)
 
 
+def test_nothing_left_counts_no_directory_of_another_program() -> None:
+    """Two programs that test beside each other share the directory of temporary files."""
+    with chaos.nothing_left(timeout=0.0):
+        theirs = tempfile.mkdtemp(prefix="forebay-executor-1-")
+    os.rmdir(theirs)
+    with pytest.raises(AssertionError) as caught, chaos.nothing_left(timeout=0.0):
+        ours = tempfile.mkdtemp(prefix=f"forebay-executor-{os.getpid()}-")
+    os.rmdir(ours)
+    assert ours in str(caught.value)
+
+
 def leave_an_orphan(orphans: list[int]) -> None:
     """Leave a process that has lost its parent, where that is looked for."""
     script = 'sleep 3600 >/dev/null 2>&1 & echo "$!"'

@@ -129,7 +129,7 @@ def start(
         memory_bytes: what one call needs at most, if that is known.
         uses_max: calls after which a worker is replaced.
     """
-    folder = tempfile.mkdtemp(prefix="forebay-")
+    folder = tempfile.mkdtemp(prefix=f"forebay-executor-{os.getpid()}-")
     side, output = os.path.join(folder, "side"), os.path.join(folder, "output")
     told = manifest(CALL)
     dispatcher = _core.Dispatcher(_settings(side, max_workers, uses_max))

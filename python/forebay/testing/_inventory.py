@@ -23,6 +23,7 @@ MARK = "FOREBAY_TESTING_MARK"
 
 SHARED_MEMORY = Path("/dev/shm")
 NAMED = re.compile(r"\.?forebay(?!-keeper-)")
+MADE_BY = re.compile(r"forebay-executor-(\d+)-")
 POLL_S = 0.01
 
 Inventory = dict[str, str]
@@ -154,7 +155,16 @@ def _files(places: list[Path]) -> Inventory:
     found = [path for folder in places for path in _listed(folder)]
     for folder in (Path(tempfile.gettempdir()), SHARED_MEMORY):
         found += [path for path in _listed(folder) if NAMED.match(path.name)]
+    found = [path for path in found if not _is_another_programs(path.name)]
     return {f"file {path}": "new" for path in found}
+
+
+def _is_another_programs(name: str) -> bool:
+    """Whether a process that lives, and is none of ours, has a directory of this name."""
+    made = MADE_BY.match(name)
+    if made is None or not os.path.exists(f"/proc/{made[1]}"):
+        return False
+    return int(made[1]) not in {os.getpid(), *_process.descendants(os.getpid())}
 
 
 def _listed(folder: Path) -> list[Path]:
