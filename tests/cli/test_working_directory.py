@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -135,10 +134,9 @@ def test_doctor_of_a_service_account_below_a_closed_home(tmp_path: Path) -> None
 
 
 @needs_root
+@pytest.mark.needs("unshare")
 def test_without_proc_the_reason_is_told(tmp_path: Path) -> None:
     """Some sandboxes have none; what then fails is a fork, deep in a template."""
-    if shutil.which("unshare") is None:
-        pytest.skip("unshare is not installed; to have it: apt-get install util-linux")
     (tmp_path / "kept.py").write_text(
         "import forebay\nclass Kept(forebay.Service):\n    def ping(self): return 1\n"
     )

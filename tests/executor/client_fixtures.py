@@ -1,4 +1,4 @@
-"""Fixtures of a small server and a client of it."""
+"""Fixtures of a server and a client of it: a small one, or one of the application of a module."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from forebay.executor._client import Client
+from tests.executor.serving import Serving
 from tests.executor.small_server import SmallServer
 
 
@@ -25,4 +26,18 @@ def server() -> Iterator[SmallServer]:
 def client(server: SmallServer) -> Iterator[Client]:
     """A client of it."""
     with Client(server.url, timeout=20.0) as client:
+        yield client
+
+
+@pytest.fixture
+def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serving]:
+    """A server of the application whose source is the module's `APP`."""
+    with Serving(tmp_path, request.module.APP) as serving:
+        yield serving
+
+
+@pytest.fixture(name="client")
+def client_of_serving(serving: Serving) -> Iterator[Client]:
+    """A client of it."""
+    with Client(f"unix://{serving.socket}", timeout=20.0) as client:
         yield client

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +14,10 @@ import pytest
 
 from forebay.errors import RemoteError
 from forebay.executor._client import Client
+from tests.executor.client_fixtures import client_of_serving, serving
 from tests.executor.serving import Serving
+
+__all__ = ["client_of_serving", "serving"]
 
 APP = """
 import sys
@@ -45,20 +47,6 @@ def interrupted() -> None:
 def moment(at: datetime) -> datetime:
     return at
 """
-
-
-@pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Serving]:
-    """A server of the application."""
-    with Serving(tmp_path, APP) as serving:
-        yield serving
-
-
-@pytest.fixture
-def client(serving: Serving) -> Iterator[Client]:
-    """A client of it."""
-    with Client(f"unix://{serving.socket}", timeout=20.0) as client:
-        yield client
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +19,16 @@ from forebay.executor import _result_file
 from forebay.executor._async_client import AsyncClient
 from forebay.executor._client import Client
 from forebay.executor._parts import decode
+from tests.executor.client_fixtures import client_of_serving, serving
 from tests.executor.serving import Serving, until
+
+__all__ = ["client_of_serving", "serving"]
 
 APP = (Path(__file__).parent / "large_app.py").read_text()
 COUNT = 8_000_000
 """Numbers of 64 MB."""
 SOME = 250_000
 """Numbers of 2 MB."""
-
-
-@pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Serving]:
-    """A server of the application."""
-    with Serving(tmp_path, APP) as serving:
-        yield serving
-
-
-@pytest.fixture
-def client(serving: Serving) -> Iterator[Client]:
-    """A client of it."""
-    with Client(f"unix://{serving.socket}", timeout=20.0) as client:
-        yield client
 
 
 def files_of(serving: Serving) -> list[Path]:

@@ -26,7 +26,7 @@ from forebay.dask._security import server_tls
 from forebay.dask._socket import bind, is_loopback, name_of, name_of_unix, tune
 from forebay.errors import ConfigError, Error
 from forebay.transport import Tls
-from forebay.transport._accept import Acceptor, Door, TcpDoor
+from forebay.transport._accept import Acceptor, Door, tcp_doors
 
 __all__ = ["Listener", "TLSListener", "UnixListener"]
 
@@ -132,13 +132,8 @@ class Listener(BaseListener, RequireEncryptionMixin):
         sockets.sort(key=lambda one: one.family != socket.AF_INET)
         try:
             # Dask loads what it is sent. Certificates say who may connect where there are some.
-            doors: list[Door] = [
-                TcpDoor(listening, tune, own=self._tls is None and is_loopback(listening))
-                for listening in sockets
-            ]
+            doors = tcp_doors(sockets, tune, own=lambda one: self._tls is None and is_loopback(one))
         except ConfigError as error:
-            for listening in sockets:
-                listening.close()
             raise ConfigError(
                 f"{self.prefix}{self._address}: the kernel does not say whose a connection over the"
                 " loopback interface is, and Dask runs what it is sent: use forebay+tls:// or"

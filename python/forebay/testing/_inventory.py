@@ -42,9 +42,9 @@ def nothing_left(
 
     Args:
         folders: where nothing new may stay, whatever its name. In the temporary directory and in
-            /dev/shm it is what carries Forebay's name, but for the directories of keepers: a keeper
-            that lives is counted as a process, and the directory of one that was killed goes when
-            the next one starts.
+            /dev/shm it is what carries Forebay's name, but for the directories of other programs'
+            executors, and of keepers: a keeper that lives is counted as a process, and the
+            directory of one that was killed goes when the next one starts.
         timeout: seconds that something may take to go; what is told to end ends a moment later.
 
     Raises:
@@ -154,8 +154,8 @@ def _processes(mark: str) -> Inventory:
 def _files(places: list[Path]) -> Inventory:
     found = [path for folder in places for path in _listed(folder)]
     for folder in (Path(tempfile.gettempdir()), SHARED_MEMORY):
-        found += [path for path in _listed(folder) if NAMED.match(path.name)]
-    found = [path for path in found if not _is_another_programs(path.name)]
+        named = [path for path in _listed(folder) if NAMED.match(path.name)]
+        found += [path for path in named if not _is_another_programs(path.name)]
     return {f"file {path}": "new" for path in found}
 
 

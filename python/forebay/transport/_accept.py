@@ -18,7 +18,7 @@ from forebay.errors import BrokenError, ConfigError
 from forebay.transport._address import PATH_SCHEMES, Address
 from forebay.transport._socket import bind_all, name_of, resolve, tune
 
-__all__ = ["Acceptor", "Door", "TcpDoor", "open_doors"]
+__all__ = ["Acceptor", "Door", "TcpDoor", "open_doors", "tcp_doors"]
 
 ACCEPTS_A_TURN = 64
 UNMET_MAX = 256
@@ -122,8 +122,27 @@ async def open_doors(address: Address, *, own: bool) -> tuple[str, list[Door]]:
     found = await resolve(loop, address.host, address.port, passive=True)
     sockets = bind_all(found, address.port)
     url = name_of(address.scheme, sockets[0].getsockname())
+    return url, tcp_doors(sockets, own=lambda _: own)
+
+
+def tcp_doors(
+    sockets: list[socket.socket],
+    prepare: Callable[[socket.socket], None] = tune,
+    *,
+    own: Callable[[socket.socket], bool],
+) -> list[Door]:
+    """A `TcpDoor` of each listening socket; where one is refused, all of them are closed.
+
+    Args:
+        sockets: the doors' from here on.
+        prepare: as of `TcpDoor`.
+        own: whether only this user may connect to one.
+
+    Raises:
+        ConfigError: as of `TcpDoor`.
+    """
     try:
-        return url, [TcpDoor(listening, own=own) for listening in sockets]
+        return [TcpDoor(listening, prepare, own=own(listening)) for listening in sockets]
     except ConfigError:
         for listening in sockets:
             listening.close()
