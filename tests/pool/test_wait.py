@@ -203,7 +203,7 @@ def test_a_slow_start_blocks_no_other_kind() -> None:
                 worst = max(worst, time.monotonic() - began)
                 assert echo.echo(1) == 1
         slow.result()
-    assert worst < 0.5, "two seconds is what the start takes"
+    assert worst < 0.05
 
 
 def start_slow(pool: forebay.ServicePool, seconds: float, timeout: float = 30.0) -> int:
@@ -234,7 +234,9 @@ def test_an_abandoned_start_holds_nobody_else_up() -> None:
             start_slow(pool, 1.0, timeout=0.1)
         slow = executor.submit(start_slow, pool, 1.0)
         assert waiting(pool, 1)
+        began = time.monotonic()
         with pool.acquire(Echo) as echo:
+            assert time.monotonic() - began < 0.1
             assert echo.echo(1) == 1
             assert not slow.done()
         slow.result()

@@ -87,11 +87,13 @@ mod tests {
         let listed = listeners.each_ref().map(Listed::new);
         assert!(in_child(|| {
             let mut taken = Vec::new();
-            let none = Rlimit {
-                current: Some(64),
-                maximum: Some(64),
+            let highest = listeners.iter().map(AsRawFd::as_raw_fd).max();
+            let most = highest.map(|number| u64::from(number.unsigned_abs()) + 1);
+            let as_now = Rlimit {
+                current: most,
+                maximum: most,
             };
-            setrlimit(Resource::Nofile, none).expect("a lower one is allowed");
+            setrlimit(Resource::Nofile, as_now).expect("a lower one is allowed");
             while let Ok(one) = null() {
                 taken.push(one);
             }
@@ -118,7 +120,7 @@ mod tests {
         let listed = Listed::new(&listener);
         assert!(in_child(|| {
             let_go();
-            is_null(&listener)
+            is_null(&listener) && lock().is_empty()
         }));
         drop(TcpStream::connect(address).expect("the parent listens"));
         drop(listed);
