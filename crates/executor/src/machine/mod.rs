@@ -286,7 +286,8 @@ impl Machine {
     fn status(entry: &entry::Entry) -> Status {
         match &entry.place {
             Place::Running(_) => Status::Running,
-            Place::Ending(ending) => ending.status,
+            // Nothing has ended before the disk has it.
+            Place::Ending(_) if entry.attempts > 0 => Status::Running,
             _ => Status::Queued,
         }
     }

@@ -36,6 +36,7 @@ mod prune;
 mod reader;
 mod reading;
 mod recovery;
+mod reserve;
 mod results;
 mod row;
 mod schema;

@@ -16,6 +16,7 @@ use super::fold::{Step, fold};
 use super::inbox::{Inbox, Seen};
 use super::reading;
 use super::recovery::boot_id;
+use super::reserve::Reserve;
 use super::results::{self, Unfiled};
 use super::schema;
 use super::shrink;
@@ -51,11 +52,22 @@ struct Batch {
 #[derive(Debug)]
 struct Failed {
     why: String,
-    permanent: bool,
+    until: Until,
     /// The connection is of no use any more.
     broken: bool,
     /// The disk may have it all the same.
     doubtful: bool,
+}
+
+/// When what failed may work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    /// There is room on the disk.
+    Room,
+    /// The next time, or later.
+    Later,
+    /// A person did something.
+    Mended,
 }
 
 /// The thread's state.
@@ -70,6 +82,7 @@ pub(super) struct Writer {
     reads: Arc<Inbox<reading::Message>>,
     answers: Arc<Queue<Answer>>,
     filed: Arc<results::Filed>,
+    reserve: Reserve,
     /// Taken from the inbox and not dealt with yet.
     taken: VecDeque<Message>,
     batch: Batch,
@@ -92,6 +105,7 @@ impl Writer {
     ) -> Self {
         let found = config.directory.join(DATABASE).metadata();
         let file = found.ok().as_ref().map(FileId::of);
+        let reserve = Reserve::of(&config.directory);
         Self {
             config,
             journal,
@@ -100,6 +114,7 @@ impl Writer {
             reads,
             answers,
             filed,
+            reserve,
             taken: VecDeque::new(),
             batch: Batch::default(),
             doubtful: Vec::new(),
@@ -126,6 +141,7 @@ impl Writer {
                 Err(error) => self.refuse(&Failed::from(error)),
             }
         }
+        self.reserve.spend();
         if let Some(connection) = connection {
             checkpoint(&connection, "TRUNCATE");
         }
@@ -188,17 +204,22 @@ impl Writer {
         statements: &mut Statements<'_>,
     ) -> Result<(), Failed> {
         self.look_at_file()?;
+        let submits = self.batch.ops.iter().any(|op| matches!(op, Op::Accept(_)));
+        if submits {
+            let held = self.reserve.hold();
+            held.map_err(|error| without_reserve(&error))?;
+        }
         self.write_files()?;
-        let (deleted, noted) = match self.transact(connection, statements) {
-            Ok(changed) => changed,
-            Err(mut failed) => {
-                // Where the transaction is over already, there is nothing to roll back.
-                if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
-                    failed.broken = true;
-                }
-                return Err(failed);
-            }
-        };
+        let mut changed = self.transact(connection, statements);
+        if let Err(failed) = &changed
+            && failed.until == Until::Room
+            && !failed.broken
+            && !submits
+            && self.reserve.spend()
+        {
+            changed = self.transact(connection, statements);
+        }
+        let (deleted, noted) = changed?;
         self.noted = noted.or(self.noted.take());
         self.logged = true;
         self.doubtful.clear();
@@ -232,19 +253,19 @@ impl Writer {
     fn look_at_file(&self) -> Result<(), Failed> {
         let database = self.config.directory.join(DATABASE);
         let found = database.metadata().map(|found| FileId::of(&found));
-        let (what, permanent) = match found {
+        let (what, until) = match found {
             Ok(found) if Some(found) == self.file => return Ok(()),
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                (format!("cannot be looked at: {error}"), false)
+                (format!("cannot be looked at: {error}"), Until::Later)
             }
-            _ => ("was removed while the server runs".into(), true),
+            _ => ("was removed while the server runs".into(), Until::Mended),
         };
         let database = database.display();
         Err(Failed {
             why: format!(
                 "the state directory's {database} {what}; stop the server and start it again"
             ),
-            permanent,
+            until,
             broken: false,
             doubtful: false,
         })
@@ -252,6 +273,20 @@ impl Writer {
 
     /// Make one transaction of the batch; which requests it removed, and what it noted of the clock.
     fn transact(
+        &self,
+        connection: &Connection,
+        statements: &mut Statements<'_>,
+    ) -> Result<(Vec<RequestId>, Option<Timeline>), Failed> {
+        self.steps(connection, statements).map_err(|mut failed| {
+            // Where the transaction is over already, there is nothing to roll back.
+            if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
+                failed.broken = true;
+            }
+            failed
+        })
+    }
+
+    fn steps(
         &self,
         connection: &Connection,
         statements: &mut Statements<'_>,
@@ -357,7 +392,7 @@ impl Writer {
             self.tell(Answer::NotCommitted {
                 count,
                 why: failed.why.clone(),
-                permanent: failed.permanent,
+                permanent: failed.until == Until::Mended,
             });
         }
         if !self.batch.deletes.is_empty() {
@@ -380,6 +415,19 @@ fn checkpoint(connection: &Connection, mode: &str) {
     let _ = connection.query_row(&sql, [], |_| Ok(()));
 }
 
+/// A submission would take the last of the disk.
+fn without_reserve(error: &io::Error) -> Failed {
+    Failed {
+        why: format!(
+            "the store cannot keep room for the ends of what was accepted: {error}; \
+            free some of the disk of the state directory"
+        ),
+        until: Until::Room,
+        broken: false,
+        doubtful: false,
+    }
+}
+
 impl From<rusqlite::Error> for Failed {
     fn from(error: rusqlite::Error) -> Self {
         let code = error.sqlite_error_code();
@@ -396,23 +444,24 @@ impl From<rusqlite::Error> for Failed {
             }
             _ => "look at the disk and at the kernel's log",
         };
-        let permanent = matches!(
-            code,
+        let until = match code {
+            Some(ErrorCode::DiskFull) => Until::Room,
             Some(
                 ErrorCode::ReadOnly
-                    | ErrorCode::PermissionDenied
-                    | ErrorCode::CannotOpen
-                    | ErrorCode::DatabaseCorrupt
-                    | ErrorCode::NotADatabase
-            )
-        );
+                | ErrorCode::PermissionDenied
+                | ErrorCode::CannotOpen
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase,
+            ) => Until::Mended,
+            _ => Until::Later,
+        };
         let goes_on = matches!(
             code,
             Some(ErrorCode::DiskFull | ErrorCode::ConstraintViolation | ErrorCode::DatabaseBusy)
         );
         Self {
             why: format!("the store cannot write: {error}; {next}"),
-            permanent,
+            until,
             broken: !goes_on,
             doubtful: false,
         }
@@ -421,15 +470,15 @@ impl From<rusqlite::Error> for Failed {
 
 impl From<io::Error> for Failed {
     fn from(error: io::Error) -> Self {
-        let permanent = matches!(
-            error.kind(),
-            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
-        );
+        let until = match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Until::Mended,
+            _ => Until::Later,
+        };
         Self {
             why: format!(
                 "the store cannot write a result's file: {error}; free some of the disk, or make it writable"
             ),
-            permanent,
+            until,
             broken: false,
             doubtful: false,
         }
@@ -442,7 +491,7 @@ impl From<StoreError> for Failed {
             StoreError::Database { source, .. } => Self::from(source),
             other => Self {
                 why: other.to_string(),
-                permanent: true,
+                until: Until::Mended,
                 broken: true,
                 doubtful: false,
             },
@@ -469,7 +518,7 @@ mod tests {
             ffi::SQLITE_NOTADB,
             ffi::SQLITE_CANTOPEN,
         ] {
-            assert!(failed(code).permanent, "{code}");
+            assert_eq!(failed(code).until, Until::Mended, "{code}");
         }
         for code in [
             ffi::SQLITE_FULL,
@@ -477,7 +526,7 @@ mod tests {
             ffi::SQLITE_IOERR_FSYNC,
             ffi::SQLITE_BUSY,
         ] {
-            assert!(!failed(code).permanent, "{code}");
+            assert_ne!(failed(code).until, Until::Mended, "{code}");
         }
     }
 

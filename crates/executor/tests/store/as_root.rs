@@ -7,7 +7,7 @@ use std::process::Command;
 
 use forebay_executor::op::Op;
 use forebay_executor::request::{Options, Outcome, Status};
-use forebay_executor::store::{Answer, Store, StoreConfig};
+use forebay_executor::store::{Answer, PruneRule, Store, StoreConfig};
 
 use crate::given::{Directory, Driven, accept, blob, claim, end, end_with, request};
 
@@ -23,10 +23,10 @@ impl<'a> Mount<'a> {
     }
 
     /// An ext4 on a loop device, which can be made to fail.
-    fn disk(image: &Path, at: &'a Path) -> Self {
+    fn disk(image: &Path, at: &'a Path, bytes: u64) -> Self {
         std::fs::File::create(image)
             .expect("made")
-            .set_len(16 << 20)
+            .set_len(bytes)
             .expect("sized");
         std::fs::create_dir_all(at).expect("a directory");
         let made = Command::new("mkfs.ext4").arg("-q").arg(image).status();
@@ -125,6 +125,69 @@ fn a_full_disk_refuses_by_name_and_goes_on_when_there_is_room() {
 
 #[test]
 #[ignore = "mounts a file system, which needs root: sudo make test"]
+fn what_was_accepted_ends_on_a_full_disk_and_a_prune_makes_room() {
+    let directory = Directory::new();
+    let _mount = Mount::new(directory.path(), "32m");
+    fill_and_prune(directory.path());
+}
+
+#[test]
+#[ignore = "mounts a file system, which needs root: sudo make test"]
+fn what_was_accepted_ends_on_a_full_ext4() {
+    let directory = Directory::new();
+    let (image, at) = (
+        directory.path().join("image"),
+        directory.path().join("mount"),
+    );
+    let _mount = Mount::disk(&image, &at, 32 << 20);
+    fill_and_prune(&at);
+}
+
+fn fill_and_prune(state: &Path) {
+    let (mut driven, _) = Driven::open(state);
+    driven.commit((1..=40).map(large).collect());
+    driven.commit((1..=20).flat_map(|id| [claim(id, 1), end(id)]).collect());
+    // Another program takes all that is left.
+    let filler = state.join("filler");
+    let full = std::fs::write(&filler, vec![0; 64 << 20]).expect_err("larger than the disk");
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    let reserve = std::fs::metadata(state.join("reserve")).expect("held");
+    assert!(reserve.len() > 1 << 20, "{} bytes", reserve.len());
+
+    for id in 21..=40 {
+        driven.commit(vec![claim(id, 1)]);
+        driven.commit(vec![end(id)]);
+    }
+    driven.store.write(vec![large(50)]);
+    match driven.answer() {
+        Answer::NotCommitted {
+            count: 1,
+            why,
+            permanent: false,
+        } => {
+            assert!(
+                why.contains("the ends of what was accepted: No space left"),
+                "{why}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    driven.store.prune(PruneRule::default(), 5);
+    match driven.answer() {
+        Answer::Pruned { done, .. } => assert_eq!(done.expect("pruned").count, 40),
+        other => panic!("{other:?}"),
+    }
+
+    std::fs::remove_file(&filler).expect("removed");
+    driven.commit(vec![large(50)]);
+    driven.store.close();
+    assert!(!state.join("reserve").exists(), "it goes with the store");
+    let (_driven, recovery) = Driven::open(state);
+    assert_eq!(recovery.restored.len(), 1, "all others ended, and went");
+}
+
+#[test]
+#[ignore = "mounts a file system, which needs root: sudo make test"]
 fn a_result_that_has_no_room_leaves_its_request_unfinished() {
     let directory = Directory::new();
     let _mount = Mount::new(directory.path(), "4m");
@@ -177,7 +240,7 @@ fn a_disk_whose_syncs_fail_is_told_and_keeps_what_was_told_before() {
         directory.path().join("image"),
         directory.path().join("mount"),
     );
-    let disk = Mount::disk(&image, &at);
+    let disk = Mount::disk(&image, &at, 16 << 20);
     let state = at.join("state");
     let (mut driven, _) = Driven::open(&state);
     driven.commit(vec![accept(1), accept(2), claim(1, 1), end(1)]);

@@ -47,8 +47,9 @@ impl Model {
         }
         for (id, known) in &self.requests {
             let status = match known.place {
-                Place::Ending => known.ending.as_ref().map(|ending| ending.status),
                 Place::Running => Some(Status::Running),
+                // Nothing has ended before the disk has it.
+                Place::Ending if known.attempts > 0 => Some(Status::Running),
                 _ => Some(Status::Queued),
             };
             let why = machine.why(self.now, *id);
