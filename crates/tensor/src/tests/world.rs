@@ -22,7 +22,8 @@ pub(crate) struct Model {
     pub(crate) rows: usize,
     pub(crate) row_bytes: usize,
     pub(crate) history: BTreeMap<u64, Vec<u8>>,
-    memory: Box<[u8]>,
+    /// Not a box, which would be the only way to its bytes once it is moved: the shard has another.
+    memory: Vec<u8>,
     pub(crate) is_live: bool,
 }
 
@@ -104,7 +105,7 @@ impl World {
 
     pub(crate) fn publish(&mut self, name: &str, rows: usize, columns: usize) {
         let row_bytes = columns * ITEM_BYTES;
-        let mut memory: Box<[u8]> = (0..rows * row_bytes).map(|_| self.dice.byte()).collect();
+        let mut memory: Vec<u8> = (0..rows * row_bytes).map(|_| self.dice.byte()).collect();
         let description = Description {
             dtype: Dtype {
                 number: Number::Unsigned,
@@ -124,7 +125,7 @@ impl World {
             key,
             rows,
             row_bytes,
-            history: BTreeMap::from([(0, memory.to_vec())]),
+            history: BTreeMap::from([(0, memory.clone())]),
             memory,
             is_live: true,
         });
@@ -164,7 +165,7 @@ impl World {
             model
                 .history
                 .entry(meaning.version)
-                .or_insert_with(|| model.memory.to_vec());
+                .or_insert_with(|| model.memory.clone());
         }
     }
 
