@@ -32,6 +32,7 @@ The other settings are choices, which their pages explain in words.
 CONSTANTS = {
     "writing_bytes_max",
     "results_writing_bytes_max",
+    "reserve_bytes_max",
     "client_results_bytes_max",
     "client_outbox_bytes_max",
     "clients_max",
