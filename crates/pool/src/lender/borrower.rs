@@ -20,7 +20,6 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::look::Look;
 use super::place::{nobody, reach};
 use crate::channel::{self, Receiver};
 use crate::client::Wake;
@@ -72,7 +71,6 @@ pub struct Borrower {
     bell: OwnedFd,
     state: Mutex<State>,
     turn: Condvar,
-    look: Look,
 }
 
 impl Borrower {
@@ -100,7 +98,6 @@ impl Borrower {
             bell: bell.map_err(Error::system("eventfd"))?,
             state: Mutex::new(state),
             turn: Condvar::new(),
-            look: Look::new(),
         };
         let hello = borrower.ask(|ticket| Request::Hello {
             ticket,
@@ -160,7 +157,8 @@ impl Borrower {
     /// # Errors
     /// `Interrupted` where a signal arrived: run its handlers and wait again. `Gone`, `Closed`.
     pub fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<Option<Answer>> {
-        self.look.give_way();
+        // The lender may have this very core: it goes first.
+        rustix::thread::sched_yield();
         let mut state = self.enter()?;
         let look_until = Instant::now() + Duration::from_micros(SPIN_US);
         loop {
@@ -174,7 +172,7 @@ impl Borrower {
             }
             if now < look_until {
                 drop(state);
-                self.look.give_way();
+                rustix::thread::sched_yield();
                 state = self.lock();
                 continue;
             }

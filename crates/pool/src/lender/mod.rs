@@ -14,7 +14,6 @@ mod ask;
 pub mod borrower;
 mod lease;
 pub mod ledger;
-mod look;
 pub mod place;
 mod tell;
 mod watchman;
@@ -43,7 +42,6 @@ use crate::machine;
 use crate::wire::Handle;
 use crate::wire::shared::{Reply, Request, Ticket};
 use ledger::{Ledger, Program, Session};
-use look::Look;
 use place::Place;
 use watchman::Watchman;
 
@@ -143,7 +141,6 @@ pub struct Lender {
     /// A service may have ended while nobody held it.
     unsettled: bool,
     watchman: Watchman,
-    look: Look,
 }
 
 impl Lender {
@@ -173,7 +170,6 @@ impl Lender {
             deaf_until: None,
             unsettled: false,
             watchman: Watchman::default(),
-            look: Look::new(),
         };
         lender.watch(&lender.place.socket, LISTENER)?;
         lender.watch(lender.pool.watch()?, POOL)?;
@@ -240,11 +236,11 @@ impl Lender {
     }
 
     /// Look for a moment whether the program that spoke last goes on, before anything else is looked at. Who was
-    /// answered may wait on this very core, and is let run first where there is no other.
+    /// answered may wait on this very core, and is let run first.
     fn linger(&mut self, (program, mut last): (Program, Heard)) -> Result<()> {
         for _ in 0..TURN_MESSAGES {
             if last == Heard::Question {
-                self.look.give_way();
+                rustix::thread::sched_yield();
             }
             last = self.hear(program);
             if last == Heard::Nothing {
@@ -276,7 +272,7 @@ impl Lender {
                 if Instant::now() >= end {
                     break;
                 }
-                self.look.give_way();
+                rustix::thread::sched_yield();
             }
         }
         let hurries = self
