@@ -57,6 +57,8 @@ fn dispatcher(directory: &Path, change: impl FnOnce(&mut StoreConfig)) -> Dispat
         memory_limit: None,
         cores_milli: 4_000,
         durable: true,
+        // A worker is this process, which grows by what the other tests hold.
+        worker_growth_max_bytes: u64::MAX,
         ..Policy::default()
     };
     let mut store = StoreConfig::new(directory.join("state"));
