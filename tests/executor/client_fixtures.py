@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,17 @@ def client_of_serving(serving: Serving) -> Iterator[Client]:
     """A client of it."""
     with Client(f"unix://{serving.socket}", timeout=20.0) as client:
         yield client
+
+
+@contextmanager
+def small_disk(directory: Path, size: str) -> Iterator[Path]:
+    """The state directory of a server in `directory`, on a file system of this size of its own."""
+    state = directory / "state"
+    state.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(state)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        yield state
+    finally:
+        subprocess.run(["umount", str(state)], check=True)

@@ -13,7 +13,10 @@ import pytest
 
 from forebay.errors import BrokenError
 from forebay.executor._client import Client
+from tests.executor.client_fixtures import client_of_serving, serving, small_disk
 from tests.executor.serving import Serving, until
+
+__all__ = ["client_of_serving", "serving"]
 
 APP = """
 import time
@@ -30,21 +33,15 @@ def waiting(gate: str) -> str:
         time.sleep(0.01)
     return "returned"
 """
-SIZE = "16m"
 # What the log has room for already is accepted; then it has to grow.
 MANY = 10_000
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """The state directory, on a small file system of its own."""
-    state = tmp_path / "state"
-    state.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(state)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield state
-    subprocess.run(["umount", str(state)], check=True)
+    """Where the state directory is."""
+    with small_disk(tmp_path, "16m") as state:
+        yield state
 
 
 def fill(disk: Path) -> Path:
@@ -56,47 +53,43 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
-def test_what_was_accepted_ends_on_a_full_disk(disk: Path, tmp_path: Path) -> None:
+def test_what_was_accepted_ends_on_a_full_disk(
+    disk: Path, serving: Serving, client: Client
+) -> None:
     """Its result is told, a signal ends the server at once, and the next server has the end."""
-    gate = tmp_path / "gate"
-    with Serving(tmp_path, APP) as serving:
-        with Client(f"unix://{serving.socket}", timeout=20.0) as client:
-            first = client.submit("waiting", gate=str(gate))
-            until(lambda: first.status() == "running")
-            fill(disk)
-            held = [first.id]
-            with pytest.raises(BrokenError, match="free some of the disk of the state directory"):
-                held.extend(client.submit("waiting", gate=str(gate)).id for _ in range(MANY))
-            gate.touch()
-            assert {client.get(id_).result(timeout=20) for id_ in held} == {"returned"}
-        os.kill(serving.pid, signal.SIGTERM)
-        serving.ended(timeout=10)
-        with Client(f"unix://{serving.start().socket}", timeout=20.0) as client:
-            assert {client.get(id_).result(timeout=20) for id_ in held} == {"returned"}
+    gate = serving.file.parent / "gate"
+    first = client.submit("waiting", gate=str(gate))
+    until(lambda: first.status() == "running")
+    fill(disk)
+    held = [first.id]
+    with pytest.raises(BrokenError, match="free some of the disk of the state directory"):
+        held.extend(client.submit("waiting", gate=str(gate)).id for _ in range(MANY))
+    gate.touch()
+    assert {client.get(id_).result(timeout=20) for id_ in held} == {"returned"}
+    os.kill(serving.pid, signal.SIGTERM)
+    serving.ended(timeout=10)
+    with Client(f"unix://{serving.start().socket}", timeout=20.0) as another:
+        assert {another.get(id_).result(timeout=20) for id_ in held} == {"returned"}
 
 
-def test_a_prune_makes_room_on_a_full_disk(disk: Path, tmp_path: Path) -> None:
+def test_a_prune_makes_room_on_a_full_disk(disk: Path, serving: Serving, client: Client) -> None:
     """And submissions are taken again once there is some."""
-    (tmp_path / "gate").touch()
-    gate = str(tmp_path / "gate")
-    with (
-        Serving(tmp_path, APP) as serving,
-        Client(f"unix://{serving.socket}", timeout=20.0) as client,
-    ):
-        assert client.run("waiting", gate=gate) == "returned"
-        ballast = fill(disk)
-        prune = [sys.executable, "-m", "forebay.cli", "prune", "--all", "--app", str(serving.file)]
-        pruned = subprocess.run(
-            prune, env=serving.environment, capture_output=True, text=True, check=False
-        )
-        assert (pruned.returncode, pruned.stderr) == (0, "")
-        assert pruned.stdout.startswith("1 request")
-        ballast.unlink()
+    gate = serving.file.parent / "gate"
+    gate.touch()
+    assert client.run("waiting", gate=str(gate)) == "returned"
+    ballast = fill(disk)
+    prune = [sys.executable, "-m", "forebay.cli", "prune", "--all", "--app", str(serving.file)]
+    pruned = subprocess.run(
+        prune, env=serving.environment, capture_output=True, text=True, check=False
+    )
+    assert (pruned.returncode, pruned.stderr) == (0, "")
+    assert pruned.stdout.startswith("1 request")
+    ballast.unlink()
 
-        def is_taken() -> bool:
-            try:
-                return bool(client.run("waiting", gate=gate) == "returned")
-            except BrokenError:
-                return False
+    def is_taken() -> bool:
+        try:
+            return bool(client.run("waiting", gate=str(gate)) == "returned")
+        except BrokenError:
+            return False
 
-        until(is_taken)
+    until(is_taken)

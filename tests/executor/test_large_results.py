@@ -19,7 +19,7 @@ from forebay.executor import _result_file
 from forebay.executor._async_client import AsyncClient
 from forebay.executor._client import Client
 from forebay.executor._parts import decode
-from tests.executor.client_fixtures import client_of_serving, serving
+from tests.executor.client_fixtures import client_of_serving, serving, small_disk
 from tests.executor.serving import Serving, until
 
 __all__ = ["client_of_serving", "serving"]
@@ -203,22 +203,15 @@ def test_a_full_disk_fails_the_request_by_name(serving: Serving, client: Client)
 
 def test_a_disk_without_room_is_one_that_is_full(tmp_path: Path) -> None:
     """A small file system, as the kernel has it."""
-    state = tmp_path / "state"
-    state.mkdir()
-    size = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(state)]
-    if subprocess.run(size, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system needs root")
-    try:
-        with (
-            Serving(tmp_path, APP) as serving,
-            Client(f"unix://{serving.socket}", timeout=20.0) as client,
-        ):
-            with pytest.raises(OSError, match=f"file system {state}, .*No space left"):
-                client.run("numbers", count=COUNT)
-            assert files_of(serving) == []
-            assert len(client.run("numbers", count=SOME)) == SOME
-    finally:
-        subprocess.run(["umount", str(state)], check=True)
+    with (
+        small_disk(tmp_path, "6m") as state,
+        Serving(tmp_path, APP) as serving,
+        Client(f"unix://{serving.socket}", timeout=20.0) as client,
+    ):
+        with pytest.raises(OSError, match=f"file system {state}, .*No space left"):
+            client.run("numbers", count=COUNT)
+        assert files_of(serving) == []
+        assert len(client.run("numbers", count=SOME)) == SOME
 
 
 def test_who_does_not_see_the_file_is_sent_the_result(serving: Serving, client: Client) -> None:

@@ -70,6 +70,18 @@ enum Until {
     Mended,
 }
 
+impl Failed {
+    /// Before anything of the batch was given to the database.
+    fn before(why: String, until: Until) -> Self {
+        Self {
+            why,
+            until,
+            broken: false,
+            doubtful: false,
+        }
+    }
+}
+
 /// The thread's state.
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -261,14 +273,9 @@ impl Writer {
             _ => ("was removed while the server runs".into(), Until::Mended),
         };
         let database = database.display();
-        Err(Failed {
-            why: format!(
-                "the state directory's {database} {what}; stop the server and start it again"
-            ),
-            until,
-            broken: false,
-            doubtful: false,
-        })
+        let why =
+            format!("the state directory's {database} {what}; stop the server and start it again");
+        Err(Failed::before(why, until))
     }
 
     /// Make one transaction of the batch; which requests it removed, and what it noted of the clock.
@@ -417,15 +424,11 @@ fn checkpoint(connection: &Connection, mode: &str) {
 
 /// A submission would take the last of the disk.
 fn without_reserve(error: &io::Error) -> Failed {
-    Failed {
-        why: format!(
-            "the store cannot keep room for the ends of what was accepted: {error}; \
-            free some of the disk of the state directory"
-        ),
-        until: Until::Room,
-        broken: false,
-        doubtful: false,
-    }
+    let why = format!(
+        "the store cannot keep room for the ends of what was accepted: {error}; \
+        free some of the disk of the state directory"
+    );
+    Failed::before(why, Until::Room)
 }
 
 impl From<rusqlite::Error> for Failed {
@@ -474,14 +477,10 @@ impl From<io::Error> for Failed {
             io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Until::Mended,
             _ => Until::Later,
         };
-        Self {
-            why: format!(
-                "the store cannot write a result's file: {error}; free some of the disk, or make it writable"
-            ),
-            until,
-            broken: false,
-            doubtful: false,
-        }
+        let why = format!(
+            "the store cannot write a result's file: {error}; free some of the disk, or make it writable"
+        );
+        Self::before(why, until)
     }
 }
 

@@ -135,10 +135,7 @@ fn what_was_accepted_ends_on_a_full_disk_and_a_prune_makes_room() {
 #[ignore = "mounts a file system, which needs root: sudo make test"]
 fn what_was_accepted_ends_on_a_full_ext4() {
     let directory = Directory::new();
-    let (image, at) = (
-        directory.path().join("image"),
-        directory.path().join("mount"),
-    );
+    let [image, at] = ["image", "mount"].map(|name| directory.path().join(name));
     let _mount = Mount::disk(&image, &at, 32 << 20);
     fill_and_prune(&at);
 }
@@ -236,10 +233,7 @@ fn a_directory_that_may_not_be_written_is_refused_by_name() {
 #[ignore = "mounts a file system, which needs root: sudo make test"]
 fn a_disk_whose_syncs_fail_is_told_and_keeps_what_was_told_before() {
     let directory = Directory::new();
-    let (image, at) = (
-        directory.path().join("image"),
-        directory.path().join("mount"),
-    );
+    let [image, at] = ["image", "mount"].map(|name| directory.path().join(name));
     let disk = Mount::disk(&image, &at, 16 << 20);
     let state = at.join("state");
     let (mut driven, _) = Driven::open(&state);
