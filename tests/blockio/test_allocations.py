@@ -12,6 +12,7 @@ import pytest
 
 from tests.blockio import allocating
 from tests.blockio.blocks import content
+from tests.preloaded import compiled
 
 RUN_S = 50 + 4 * allocating.DIRECT_BATCHES
 """A deadline for one program; 100,000 direct reads take a loaded disk minutes."""
@@ -36,10 +37,7 @@ Counted = list[tuple[int, int, int]]
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compile the counters."""
-    library = tmp_path_factory.mktemp("counting") / "counting.so"
-    command = ["gcc", "-O2", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"]
-    subprocess.run(command, check=True, timeout=60)
-    return library
+    return compiled(SOURCE, tmp_path_factory.mktemp("counting"))
 
 
 def count(counting: Path, path: Path, face: str, engine: str, cached: str) -> Counted:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.executor.serving import Serving, until
+from tests.preloaded import compiled
 
 SHIM = Path(__file__).parent / "wall_clock.c"
 DAY_S = 86_400
@@ -33,16 +33,14 @@ def scheduled() -> None:
     pass
 """
 
-pytestmark = pytest.mark.needs("cc")  # for the moved clock
+pytestmark = pytest.mark.needs("gcc")  # for the moved clock
 
 
 class WallClock:
     """The wall clock of the processes that run under it; a test sets it."""
 
     def __init__(self, directory: Path) -> None:
-        self.library = directory / "wall_clock.so"
-        command = ["cc", "-O1", "-shared", "-fPIC", "-o", str(self.library), str(SHIM), "-ldl"]
-        subprocess.run(command, check=True)
+        self.library = compiled(SHIM, directory)
         self.file = directory / "shift"
         self.set(0)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.pool.programs import ROOT, write
+from tests.preloaded import compiled
 
 STEPPED = r"""
     #define _GNU_SOURCE
@@ -99,10 +100,7 @@ PROGRAM = """
 @pytest.mark.needs("gcc")
 def test_a_step_of_the_clock_ends_no_wait_early_and_no_service(tmp_path: Path) -> None:
     """NTP that moves a clock by a day must neither fail every waiting acquire nor stop the pool."""
-    library = tmp_path / "stepped.so"
-    source = write(tmp_path / "stepped.c", STEPPED)
-    command = ["gcc", "-shared", "-fPIC", "-o", str(library), str(source)]
-    subprocess.run(command, check=True, timeout=50)
+    library = compiled(write(tmp_path / "stepped.c", STEPPED), tmp_path)
     program = write(tmp_path / "program.py", PROGRAM)
     step = tmp_path / "step"
     ended = subprocess.run(
