@@ -93,7 +93,8 @@ fn memory_that_is_registered_for_a_transfer_gets_the_same_rows() {
 
 #[test]
 #[ignore = "needs an RDMA device: make test-verbs"]
-fn a_thousand_pulls_in_sixteen_slots_register_nothing() {
+fn ten_thousand_pulls_in_sixteen_slots_register_nothing() {
+    const PULLS: usize = 10_000;
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
     let (mut puller, answerer) = both(&requester, &owner, 16, Registering::Once);
     let mut catalog = Catalog::default();
@@ -109,8 +110,8 @@ fn a_thousand_pulls_in_sixteen_slots_register_nothing() {
         owner.registry.registrations(),
     ];
     let (mut posted, mut ended, mut arrivals) = (0_usize, 0, Vec::new());
-    while ended < 1000 {
-        while posted < 1000 && puller.has_free_slot() {
+    while ended < PULLS {
+        while posted < PULLS && puller.has_free_slot() {
             // Slots come to other blocks now and then, so their windows move.
             let (block, row) = (&blocks[posted / 100 % 4], posted * 37 % 500);
             let into = (block, row * 256, 1024);
