@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socketserver
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from forebay.errors import CancelledError, ConfigError, DeadlineError, LimitError
+from forebay.errors import BrokenError, CancelledError, ConfigError, DeadlineError, LimitError
 from forebay.executor._async_client import AsyncClient
 from forebay.executor._options import Submit
 from tests.executor.client_fixtures import server
@@ -160,3 +164,31 @@ def test_one_with_an_idempotency_key_is_sent_again(play: Play, server: SmallServ
         assert len(await client.list()) == 1
 
     play(test)
+
+
+class HangsUp(socketserver.BaseRequestHandler):
+    """Answers nothing, and closes."""
+
+    def handle(self) -> None:
+        time.sleep(0.3)
+
+
+def test_a_timeout_is_one_however_often_the_connection_breaks(run: Run, tmp_path: Path) -> None:
+    """Each new connection had the whole time again, and so the call never ended."""
+    path = tmp_path / "s"
+
+    async def main() -> None:
+        async with AsyncClient(f"unix://{path}", timeout=1.0) as client:
+            began = time.monotonic()
+            with pytest.raises((BrokenError, DeadlineError)):
+                await client.ask("info")
+            assert 0.9 < time.monotonic() - began < 5
+
+    with socketserver.UnixStreamServer(str(path), HangsUp) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            run(main())
+        finally:
+            server.shutdown()
+            thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -197,8 +198,8 @@ class AsyncClient:
 
     async def ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
         """Call a method of the server; arguments and errors as of `Client.ask`."""
-        timeout = self.timeout if timeout is None else timeout
-        values = await self._send(message(method, args), timeout, repeatable=method not in ONCE)
+        until = time.monotonic() + (self.timeout if timeout is None else timeout)
+        values = await self._send(message(method, args), until, repeatable=method not in ONCE)
         return returned(values)
 
     async def stop(self, drain: float | None = None) -> None:
@@ -223,16 +224,24 @@ class AsyncClient:
     async def _send(
         self,
         frame: Message,
-        timeout: float | None,
+        until: float | None,
         *,
         repeatable: bool,
         application: str | None = None,
     ) -> Values:
-        """Send a call until a server answers it; the values of the answer."""
+        """Send a call until a server answers it; the values of the answer.
+
+        Args:
+            frame: the call.
+            until: on the monotonic clock, when it is given up; None: never.
+            repeatable: whether it may be sent again where a server may have had it.
+            application: whose server it is, where nothing else says that.
+        """
         channel = await self._channel(application)
         while True:
+            left = None if until is None else max(0.0, until - time.monotonic())
             try:
-                told = await channel.acall_frame(frame, timeout)
+                told = await channel.acall_frame(frame, left)
             except ProtocolError:
                 raise
             except ClosedError:
@@ -242,7 +251,7 @@ class AsyncClient:
             except BrokenError as error:
                 if not channel.broken or not (repeatable or error.delivered == "no"):
                     raise
-                channel = await self._again(channel)
+                channel = await self._again(channel, until)
             else:
                 return value_of(told, channel.name)
 
@@ -253,10 +262,10 @@ class AsyncClient:
                 channel = await asyncio.to_thread(self._links.get, application)
         return channel
 
-    async def _again(self, broken: Answers) -> Answers:
+    async def _again(self, broken: Answers, until: float | None = None) -> Answers:
         broken.close()  # here, because its callbacks are this loop's
         async with self._connecting:
-            return await asyncio.to_thread(self._links.again, broken)
+            return await asyncio.to_thread(self._links.again, broken, until)
 
     async def _learn_names(self, name: str) -> None:
         if name not in self._parameters:

@@ -145,7 +145,7 @@ class AsyncRequest:
         frame = message("wait", (self.id,))
         until = None if timeout is None else time.monotonic() + timeout
         try:
-            _, _, status, payload = await self._client._send(frame, timeout, repeatable=True)
+            _, _, status, payload = await self._client._send(frame, until, repeatable=True)
             if type(payload) is list:
                 path, size = payload
                 payload = await asyncio.to_thread(file_of, path, size, self.id)
@@ -154,8 +154,7 @@ class AsyncRequest:
             if payload is None:
                 frame = message("wait", (self.id, True))
                 try:
-                    left = None if until is None else max(0.0, until - time.monotonic())
-                    _, _, status, payload = await self._client._send(frame, left, repeatable=True)
+                    _, _, status, payload = await self._client._send(frame, until, repeatable=True)
                 except (ConfigError, LimitError) as gone:
                     self._error, self._status = gone, status
                     return
