@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -19,8 +20,51 @@ from forebay.errors import LimitError
 from forebay.executor import Client
 from forebay.pool import SharedPool
 from tests.executor.serving import RefusedError, Serving, descendants, until
+from tests.other_user import needs_root
 
 APP = (Path(__file__).parent / "server_app.py").read_text()
+SHARED_MEMORY_APP = """
+from pathlib import Path
+
+import numpy as np
+
+import forebay
+
+app = forebay.App("shared_memory")
+
+
+class Numbers(forebay.Service):
+    def some(self, count: int):
+        return np.arange(count)
+
+
+@app.request()
+def refused() -> str:
+    try:
+        Path("/dev/shm/own").write_bytes(bytes(4096))
+    except OSError as error:
+        return error.strerror
+    return "taken"
+
+
+@app.request()
+def numbers(count: int):
+    return np.arange(count)
+
+
+@app.request()
+def in_arena(ctx: forebay.Context, count: int) -> int:
+    array = np.frombuffer(ctx.arena.allocate(8 * count), np.int64)
+    array[:] = range(count)
+    return int(array.sum())
+
+
+@app.request()
+def leased(ctx: forebay.Context, count: int) -> int:
+    with ctx.acquire(Numbers) as lent:
+        return int(lent.some(count).sum())
+"""
+SOME = 1 << 20
 
 
 @pytest.fixture
@@ -48,6 +92,7 @@ def test_who_comes_when_no_descriptor_is_left_is_told_so(serving: Serving) -> No
             assert "RLIMIT_NOFILE" in told
             assert "ulimit -n" in told
             assert first.run("add", a=2) == 4, "who was there is served"
+            assert first.list(), "and may look"
         finally:
             for client in clients:
                 client.close()
@@ -193,6 +238,23 @@ def test_a_stopped_template_or_keeper_holds_up_no_worker(serving: Serving, which
         finally:
             os.kill(processes[which], signal.SIGCONT)
         assert all(caller.wait(id) for id in more)
+
+
+@needs_root
+@pytest.mark.needs("unshare")
+def test_a_full_dev_shm_disturbs_nobody(tmp_path: Path) -> None:
+    """Results by reference, arenas and leases lie in memory files, which it does not limit."""
+    serving = Serving(tmp_path, SHARED_MEMORY_APP, workers_max=2)
+    full = (
+        "mount -t tmpfs -o size=4k tmpfs /dev/shm && "
+        'head -c 4096 /dev/zero >/dev/shm/full && exec "$@"'
+    )
+    serving.program = ["unshare", "--mount", "sh", "-c", full, "sh", *serving.program]
+    with serving, Client(f"unix://{serving.socket}", timeout=20) as client:
+        assert client.run("refused") == os.strerror(errno.ENOSPC)
+        assert client.run("numbers", count=SOME).sum() == sum(range(SOME))
+        assert client.run("in_arena", count=SOME) == sum(range(SOME))
+        assert client.run("leased", count=SOME) == sum(range(SOME))
 
 
 def _name(pid: int) -> str:

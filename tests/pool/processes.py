@@ -1,10 +1,13 @@
-"""What the tests of the pool see of processes: who lives, and whose child it is."""
+"""What the tests of the pool see of processes: who lives, whose child it is, what it can open."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -52,3 +55,22 @@ def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
             return False
         os.sched_yield()
     return True
+
+
+@contextlib.contextmanager
+def open_files_limited(room: int | None = None) -> Iterator[Callable[[int], None]]:
+    """This process can open so many more files and no others; what it yields sets a number, too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def limit(room: int) -> None:
+        taken = set(map(int, os.listdir("/proc/self/fd")[:-1]))
+        free = (number for number in range(hard) if number not in taken)
+        highest = next(itertools.islice(free, room, None))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
+
+    try:
+        if room is not None:
+            limit(room)
+        yield limit
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

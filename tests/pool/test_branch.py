@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
 import signal
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import pytest
 
 import forebay
-from tests.pool.processes import alive, children, eventually, parent
+from tests.pool.processes import alive, children, eventually, open_files_limited, parent
 from tests.pool.services import Barren, Costly, Tree
 
 
@@ -157,30 +154,17 @@ def test_a_service_that_is_stopped_is_not_waited_for_longer_than_asked(
 
 
 def test_more_copies_than_the_socket_holds_orders(pool: forebay.ServicePool) -> None:
-    with pool.acquire(Tree) as tree:
+    with open_files_limited(1300), pool.acquire(Tree) as tree:  # each copy takes four
         tree.step(1)
         with tree.lease.fork(300, timeout=60) as copies:
             assert [copied.step(2) for copied in copies] == [[1, 2]] * 300
             assert len({copied.lease.pid for copied in copies}) == 300
 
 
-@contextlib.contextmanager
-def free_descriptors(count: int) -> Iterator[None]:
-    """No more than `count` others can be opened."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = set(map(int, os.listdir("/proc/self/fd")))
-    free = (number for number in range(soft) if number not in taken)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (next(islice(free, count, None)), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def test_a_service_that_was_half_copied_is_not_lent_on(pool: forebay.ServicePool) -> None:
     with pool.acquire(Tree) as tree:
         pid = tree.lease.pid
-        with free_descriptors(12), pytest.raises(forebay.LimitError), tree.lease.fork(20):
+        with open_files_limited(12), pytest.raises(forebay.LimitError), tree.lease.fork(20):
             pass
         assert tree.step(1) == [1], "its holder may go on"
     assert eventually(lambda: not alive(pid))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import resource
 import subprocess
@@ -14,7 +13,7 @@ import pytest
 
 import forebay
 from tests.pool.limited import Hog
-from tests.pool.processes import parent
+from tests.pool.processes import open_files_limited, parent
 from tests.pool.programs import ROOT
 from tests.pool.services import Echo, Once
 
@@ -22,25 +21,18 @@ from tests.pool.services import Echo, Once
 @pytest.fixture
 def few_descriptors() -> Iterator[Callable[[int], None]]:
     """Sets this process's limit so that it can open so many more files."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-
-    def limit(room: int) -> None:
-        taken = set(map(int, os.listdir("/proc/self/fd")[:-1]))
-        free = (number for number in range(before[0]) if number not in taken)
-        highest = list(itertools.islice(free, room + 1))[-1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, before[1]))
-
-    yield limit
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    with open_files_limited() as limit:
+        yield limit
 
 
+@pytest.mark.parametrize("room", [0, 1])
 def test_a_client_without_descriptors_is_told_the_limit(
-    pool: forebay.ServicePool, few_descriptors: Callable[[int], None]
+    pool: forebay.ServicePool, few_descriptors: Callable[[int], None], room: int
 ) -> None:
     """The message names the limit and what to do; later the same pool works."""
     with pool.acquire(Echo):
         pass
-    few_descriptors(1)
+    few_descriptors(room)
     with (
         pytest.raises(forebay.LimitError, match=r"all \d+ descriptors of this process.*ulimit -n"),
         pool.acquire(Hog),
@@ -58,7 +50,7 @@ def test_a_client_that_cannot_watch_its_service_is_told(
     with pool.acquire(Echo):
         pass
     told = []
-    for room in range(1, 8):
+    for room in range(8):
         few_descriptors(room)
         try:
             with pool.acquire(Once, timeout=10) as once:

@@ -8,6 +8,7 @@ use forebay_pool::Error as Pool;
 use forebay_tensor::stream::Error as Stream;
 use forebay_tensor::{Class, Error as Tensor};
 use forebay_transport::{Delivered, Error as Transport};
+use forebay_wake::Error as Wake;
 use pyo3::exceptions::{PyInterruptedError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -187,8 +188,15 @@ pub(crate) fn tensor(peer: &str, error: &Tensor) -> PyErr {
 }
 
 /// The exception for an error of a completion queue.
-pub(crate) fn wake(error: forebay_wake::Error) -> PyErr {
-    internal(error.to_string())
+pub(crate) fn wake(error: Wake) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Wake::Descriptor { source } => {
+            PyOSError::new_err((source.raw_os_error().unwrap_or(0), message))
+        }
+        // A limit of ours, and a queue that is drained after its end.
+        _ => internal(message),
+    }
 }
 
 fn internal(message: String) -> PyErr {

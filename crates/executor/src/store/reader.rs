@@ -33,6 +33,10 @@ impl Reader {
         connection
             .busy_timeout(std::time::Duration::from_secs(5))
             .map_err(failed(what))?;
+        // SQLite opens the log and its index with the first query: not when no descriptor is left.
+        connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+            .map_err(failed(what))?;
         Ok(Self(Mutex::new(connection)))
     }
 

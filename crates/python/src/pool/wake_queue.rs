@@ -22,7 +22,13 @@ impl WakeQueue {
     fn new() -> PyResult<Self> {
         Queue::new(WAKES_MAX)
             .map(|queue| Self(Arc::new(queue)))
-            .map_err(error::wake)
+            .map_err(|error| match error {
+                forebay_wake::Error::Descriptor { source } => {
+                    let what = "eventfd";
+                    error::pool(forebay_pool::Error::System { what, source })
+                }
+                other => error::wake(other),
+            })
     }
 
     fn fileno(&self) -> RawFd {
