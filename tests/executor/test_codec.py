@@ -160,6 +160,9 @@ def results() -> list[Input]:
     made = [b"".join(_parts.Encoder().encode(value)) for value in values]
     big = 1 << 28
     made += [extension("u1", [big], big), extension("u1", [big], -big, code=2)]
+    for shape, begins in [([big], 1 << 63), ([1 << 63], 0), ([-1], 0)]:
+        head = extension("<f8", shape, begins, code=2)
+        made.append(b"\xc1fb1" + len(head).to_bytes(8, "little") + head + bytes(64))
     made.append(b"\xc1fb1" + (1 << 40).to_bytes(8, "little") + bytes(64))
     return [(blob, []) for blob in made]
 

@@ -123,8 +123,10 @@ def array_beside(payload: memoryview) -> Any:
     name, shape, begins = msgpack.decode(payload)
     start = _START.size + _head_bytes(whole)
     start += len(_padding(start)) + begins
-    array = numpy.frombuffer(whole, dtype_of(name), math.prod(shape), start)
-    return array.reshape(shape)
+    dtype, count = dtype_of(name), math.prod(shape)
+    if not 0 <= count * dtype.itemsize <= len(whole) - start:
+        raise ValueError(f"an array of {count} times {name} at byte {start} of {len(whole)}")
+    return numpy.frombuffer(whole, dtype, count, start).reshape(shape)
 
 
 def _head_bytes(whole: Any) -> int:
