@@ -104,6 +104,21 @@ def test_a_directory_that_can_only_be_inherited(
 
 
 @needs_root
+def test_a_target_in_a_closed_folder_is_refused_by_name(tmp_path: Path) -> None:
+    """Whoever may not look there is told that, not shown a traceback."""
+    app = tmp_path / "closed" / "app.py"
+    app.parent.mkdir(mode=0o700)
+    app.write_text("")
+
+    def told() -> str:
+        with pytest.raises(ConfigError) as caught:
+            parse_target(f"{app}:work")
+        return str(caught.value)
+
+    assert f"{app} lies in a folder that is closed to this user" in as_nobody(told)
+
+
+@needs_root
 def test_doctor_of_a_service_account_below_a_closed_home(tmp_path: Path) -> None:
     """The command that is to say what is wrong must not be what is wrong."""
     inner = tmp_path / "closed" / "inner"

@@ -66,7 +66,14 @@ def parse_target(text: str, *, directory: str | os.PathLike[str] | None = None) 
 
 
 def _of_file(text: str, path: Path, attribute: str | None) -> Target:
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except PermissionError:
+        raise ConfigError(
+            f"target {text!r}: {path} lies in a folder that is closed to this user; "
+            "open it to others (chmod o+x), or run this as its owner"
+        ) from None
+    if not found:
         raise ConfigError(f"target {text!r}: there is no file {path}; check the path")
     # The name under which its own package imports it, so that it is there once only.
     names, directory = [path.stem], path.parent
