@@ -6,6 +6,8 @@ A patch begins with three lines, then a unified diff follows:
     # Test: the command that is to fail
     # Steps: within how many steps of the model or simulation
 
+Where the seed decides which of several laws finds it, all are named, with "; " between.
+
     python -m tools.planted [MACHINE | PATCH]...
 """
 
@@ -35,7 +37,7 @@ class Patch:
     """One planted bug: which machine it is in, and what has to find it."""
 
     path: Path
-    law: str
+    laws: tuple[str, ...]
     test: str
     steps: int
 
@@ -52,6 +54,7 @@ class Verdict:
     patch: Patch
     caught: bool
     text: str
+    law: str = ""
 
 
 def read(path: Path) -> Patch:
@@ -64,7 +67,7 @@ def read(path: Path) -> Patch:
             raise ValueError(f"{path}: line {line!r} should begin with {start!r}")
         values.append(line.removeprefix(start).strip())
     law, test, steps = values
-    return Patch(path, law, test, int(steps))
+    return Patch(path, tuple(law.split("; ")), test, int(steps))
 
 
 def chosen(names: list[str]) -> list[Patch]:
@@ -80,7 +83,9 @@ def environment(tree: Path) -> dict[str, str]:
     """The environment of a test in the copy, whose Python package is the copy's."""
     built = scratch_tree.build_environment()
     path = f"{ROOT / '.venv' / 'bin'}{os.pathsep}{built['PATH']}"
-    return {**built, "PATH": path, "PYTHONPATH": str(tree / "python")}
+    # More than a test has by itself: `Steps` says when a rare bug counts as missed.
+    cases = {"PROPTEST_CASES": "1000"}
+    return {**built, **cases, "PATH": path, "PYTHONPATH": str(tree / "python")}
 
 
 def run(command: str, tree: Path) -> tuple[int, str]:
@@ -108,14 +113,15 @@ def judge(patch: Patch, status: int, output: str) -> Verdict:
         return Verdict(patch, False, "the test passed")
     if "error: could not compile" in output:
         return Verdict(patch, False, "it does not compile")
-    if patch.law not in output:
+    law = next((law for law in patch.laws if law in output), None)
+    if law is None:
         return Verdict(patch, False, f"another law found it: {last_lines(output)}")
     found = FOUND.search(output)
     if found is None:
         return Verdict(patch, False, "the test does not say after how many steps it failed")
     if int(found[1]) > patch.steps:
         return Verdict(patch, False, f"found only after {found[1]} steps")
-    return Verdict(patch, True, found[1])
+    return Verdict(patch, True, found[1], law)
 
 
 def last_lines(output: str) -> str:
@@ -156,7 +162,8 @@ def table(verdicts: list[Verdict]) -> str:
     for one in verdicts:
         caught = "yes" if one.caught else "NO"
         patch = one.patch
-        row = f"{patch.machine} | {caught} | {patch.path.stem} | {patch.law} | {one.text}"
+        law = one.law or "; ".join(patch.laws)
+        row = f"{patch.machine} | {caught} | {patch.path.stem} | {law} | {one.text}"
         rows.append(f"| {row} |")
     return "\n".join(rows)
 

@@ -19,7 +19,7 @@ LEAST = 5
 def test_a_planted_bug_applies_and_says_what_finds_it(path):
     """Who changes a machine learns at once that a proof of its model is out of date."""
     patch = planted.read(path)
-    assert patch.law
+    assert all(patch.laws)
     assert patch.steps > 0
     assert patch.test.startswith(("cargo test --locked ", "python -m pytest "))
     checked = subprocess.run(
