@@ -370,8 +370,10 @@ class TensorShard:
         verbs: Arena | None = None,
         verbs_needed: bool = False,
         own: bool = False,
+        open: bool = True,
     ) -> Self: ...
     incarnation: Final[int]
+    def open(self) -> None: ...
     def publish(
         self, name: str, dtype: str, kind: str, item_bytes: int, shape: Sequence[int], memory: Any
     ) -> tuple[int, int]: ...

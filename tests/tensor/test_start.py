@@ -6,14 +6,15 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from forebay.errors import BrokenError, ClosedError
-from forebay.tensor import TensorClient
+from forebay.tensor import Tensor, TensorClient, TensorServer
 from tests.tensor.contents import same
 from tests.tensor.faces import FACES, face_of
 from tests.tensor.shards import PATIENCE_S, ServerProcess, until
@@ -44,6 +45,24 @@ def test_a_client_waits_for_a_server_that_starts(url: str, face_name: str) -> No
             assert same(pulled.result(PATIENCE_S), np.full((10, 4), 3.0, "f4"))
         finally:
             process.kill()
+
+
+def test_who_comes_while_a_server_is_made_finds_all_its_tensors(url: str) -> None:
+    """It listened before it had them, and a client in between heard that it has none."""
+    with (
+        TensorClient(url, connect_timeout=PATIENCE_S) as client,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        pulled: list[Future[Any]] = []
+
+        class Slow(dict[str, Tensor]):
+            def items(self) -> Any:
+                pulled.append(thread.submit(client.pull, "small", timeout=PATIENCE_S))
+                assert not wait(pulled, timeout=0.3).done
+                return super().items()
+
+        with TensorServer(Slow(small=Tensor((10, 4), initial=3.0)), url):
+            assert same(pulled[0].result(PATIENCE_S), np.full((10, 4), 3.0, "f4"))
 
 
 @pytest.mark.parametrize("face_name", FACES)

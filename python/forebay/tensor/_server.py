@@ -123,11 +123,13 @@ class TensorServer(Service):
             verbs=None if config.fabric == "stream" else lying,
             verbs_needed=config.fabric == "verbs",
             own=own,
+            open=False,
         )
         self._table = Table(self._core, lying, shard, shards)
         try:
             for name, tensor in (tensors or {}).items():
                 self._table.publish(name, tensor)
+            self._core.open()  # whoever came before finds all of them
         except BaseException:
             self.close()
             raise

@@ -145,7 +145,12 @@ fn time_that_runs_out_ends_the_batch_alone() {
 
 #[test]
 fn what_was_received_is_answered_by_a_server_that_closes() {
-    let (server, address) = server();
+    let [_, (address, listening)] = places();
+    let options = Options {
+        grace: Duration::from_secs(20),
+        ..Options::default()
+    };
+    let server = server_at(listening, options);
     let link = link(&address);
     let (handle, content) = publish(&server, "tensor", 4, 1 << 20);
     let (out, work) = handle.slice(0, 4);

@@ -44,6 +44,15 @@ impl<K: Send> Reactor<K> {
         }
     }
 
+    /// Accept from now on, if that was asked for since the last time.
+    pub(super) fn open(&mut self) {
+        let closing = self.common.closing.load(Ordering::Acquire);
+        let asked = !closing && self.common.opening.swap(false, Ordering::AcqRel);
+        if asked && self.set_accepting(true).is_err() {
+            self.clock.rest(Instant::now());
+        }
+    }
+
     pub(super) fn set_accepting(&mut self, accepting: bool) -> Result<(), Errno> {
         if self.accepting == accepting {
             return Ok(());

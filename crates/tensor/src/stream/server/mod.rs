@@ -57,8 +57,12 @@ pub struct Entrance {
 pub struct Options {
     /// Of its tensors and peers.
     pub limits: ShardLimits,
+    /// Whether clients are let in at once; else from [`Server::open`] on, and until then they wait.
+    pub open: bool,
     /// In which a client must have said what it wants.
     pub handshake: Duration,
+    /// For how long a server that closes goes on sending what was asked for.
+    pub grace: Duration,
     /// Words to every client, at most 64 KiB.
     pub note: Vec<u8>,
     /// What errors call the server.
@@ -73,7 +77,9 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             limits: ShardLimits::default(),
+            open: true,
             handshake: Duration::from_secs(5),
+            grace: Duration::from_millis(500),
             note: Vec::new(),
             name: "the server".to_owned(),
             shared_memory: true,
@@ -102,6 +108,8 @@ impl<K> Orders<K> {
 struct Common<K> {
     tally: Tally,
     closing: AtomicBool,
+    /// Clients are to be let in from now on.
+    opening: AtomicBool,
     /// None once the thread takes no more of them: its descriptor is closed with the server, whoever keeps that.
     orders: Mutex<Option<Orders<K>>>,
     panicked: AtomicBool,
@@ -156,6 +164,7 @@ impl<K: Send + 'static> Server<K> {
         let common = Arc::new(Common {
             tally: Tally::default(),
             closing: AtomicBool::new(false),
+            opening: AtomicBool::new(options.open),
             orders: Mutex::new(Some(Orders {
                 commands: Vec::new(),
                 wake: wake.map_err(Error::system("eventfd"))?,
@@ -316,10 +325,19 @@ impl<K: Send + 'static> Server<K> {
 }
 
 impl<K> Server<K> {
+    /// Let clients in, where [`Options::open`] did not; does not wait.
+    pub fn open(&self) {
+        self.tell(&self.common.opening);
+    }
+
     /// Begin to close: nobody is accepted, what was received is answered, for a moment. Idempotent; does not wait.
     pub fn stop(&self) {
+        self.tell(&self.common.closing);
+    }
+
+    fn tell(&self, wish: &AtomicBool) {
         if self.epoch == forebay_memory::epoch() {
-            self.common.closing.store(true, Ordering::Release);
+            wish.store(true, Ordering::Release);
             if let Some(orders) = &*self.common.orders() {
                 orders.ring();
             }

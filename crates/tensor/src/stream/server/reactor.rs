@@ -124,7 +124,7 @@ impl<K: Send> Reactor<K> {
             .clone()
             .map(|device| Verbs::new(device, &mut shard));
         let announced = show(&mut shard, &options, incarnation, &common.tally);
-        let mut reactor = Self {
+        Ok(Self {
             epoll,
             ways: ways.collect(),
             accepting: false,
@@ -145,15 +145,14 @@ impl<K: Send> Reactor<K> {
             places: Vec::new(),
             ready: Vec::new(),
             look: Look::default(),
-        };
-        reactor.set_accepting(true)?;
-        Ok(reactor)
+        })
     }
 
     /// Serve until the owner closes.
     pub(super) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         while !self.is_done() {
+            self.open();
             let at_once =
                 !self.again.is_empty() || self.files.is_due(&self.shard) || self.answers_are_due();
             if self.sleep(at_once, &mut events).is_err() {

@@ -15,8 +15,6 @@ use crate::stream::port::NOW;
 
 /// For how long nobody is accepted once no descriptor was left.
 const REST: Duration = Duration::from_millis(100);
-/// For how long a server that closes goes on sending what was asked for.
-const GRACE: Duration = Duration::from_millis(500);
 
 /// When something is due.
 pub(super) struct Clock {
@@ -138,7 +136,7 @@ impl<K: Send> Reactor<K> {
         }
         let now = Instant::now();
         if self.clock.ends.is_none() {
-            self.clock.ends = Some(now + GRACE);
+            self.clock.ends = Some(now + self.options.grace);
             _ = self.set_accepting(false);
             for (place, _) in self.peers() {
                 self.touch(place); // from here on it is only sent to
