@@ -77,12 +77,20 @@ mod tests {
     use super::*;
     use crate::sys::process::in_child;
 
+    /// For one test at a time: what is listed is the process's, and a child that is made while another thread has
+    /// the list's lock lets go of nothing.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn is_null(descriptor: impl AsFd) -> bool {
         rustix::fs::fstat(descriptor).is_ok_and(|found| found.st_rdev != 0)
     }
 
     #[test]
     fn a_child_without_free_descriptors_lets_go_of_them_all() {
+        let _alone = alone();
         let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a listener"));
         let listed = listeners.each_ref().map(Listed::new);
         assert!(in_child(|| {
@@ -105,6 +113,7 @@ mod tests {
 
     #[test]
     fn a_child_lists_its_own_whatever_its_parent_did() {
+        let _alone = alone();
         let _locked = lock();
         assert!(in_child(|| {
             let_go();
@@ -115,6 +124,7 @@ mod tests {
 
     #[test]
     fn a_child_listens_no_more_and_its_parent_goes_on() {
+        let _alone = alone();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let address = listener.local_addr().expect("an address");
         let listed = Listed::new(&listener);

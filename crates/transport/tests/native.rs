@@ -21,7 +21,7 @@ fn server(options: Options) -> (Server, SocketAddr) {
 
 fn quick() -> Options {
     Options {
-        stall: Duration::from_millis(100),
+        stall: Duration::from_secs(2), // before that a client must have greeted
         ..Options::default()
     }
 }

@@ -42,6 +42,8 @@ pub struct StoreConfig {
     pub retention_every_ms: u64,
     /// Runs that may be noted in the journal at once.
     pub journal_entries: usize,
+    /// For how long a commit waits while another process has the database locked.
+    pub locked_ms_max: u64,
     /// By which all its times are; the one that who drives the store goes by.
     pub clock: Clock,
 }
@@ -59,6 +61,8 @@ impl StoreConfig {
             retention_every_ms: 60_000,
             // Half as many again as an asynchronous worker runs at once (`async_at_once`); 256 KiB.
             journal_entries: 16_384,
+            // Another process that writes is nobody's right; a reader's recovery may hold the lock for a moment.
+            locked_ms_max: 5_000,
             clock: Clock::new(),
         }
     }

@@ -33,7 +33,7 @@ impl Reader {
         connection
             .busy_timeout(std::time::Duration::from_secs(5))
             .map_err(failed(what))?;
-        // SQLite opens the log and its index with the first query: not when no descriptor is left.
+        // SQLite opens the log and its index with the first query: made here, while descriptors are free.
         connection
             .query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
             .map_err(failed(what))?;

@@ -18,8 +18,6 @@ const MIGRATIONS: [&str; 3] = [
 /// The version that this code reads and writes.
 #[allow(clippy::cast_possible_wrap)] // a handful
 pub const VERSION: i64 = MIGRATIONS.len() as i64;
-/// Another process that writes is nobody's right; a reader's recovery may hold the lock for a moment.
-const BUSY_MS: u64 = 5_000;
 /// Pages of the log, of 4 KiB, at which a commit writes them back at the latest; when idle, the writer does it sooner.
 /// A stream of 60,000 requests is as fast as with 8,000, within the noise, and slower with 1,000 (test `streaming`).
 const CHECKPOINT_PAGES: u32 = 2_000;
@@ -40,7 +38,7 @@ pub(super) fn open(config: &StoreConfig) -> Result<Connection> {
 }
 
 fn set_up(connection: &Connection, config: &StoreConfig) -> rusqlite::Result<()> {
-    connection.busy_timeout(std::time::Duration::from_millis(BUSY_MS))?;
+    connection.busy_timeout(std::time::Duration::from_millis(config.locked_ms_max))?;
     shrink::prepare(connection)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", config.synchronous.word())?;

@@ -84,7 +84,7 @@ fn a_port_has_its_batches_after_others_were_refused() {
         );
         begun.expect("begun")
     };
-    let late = start(1, Some(Duration::from_millis(500)));
+    let late = start(1, Some(Duration::from_secs(3)));
     let _waits = start(2, None);
     for ticket in 3..8 {
         assert!(start(ticket, None).is_done(), "no more may wait");
@@ -128,7 +128,7 @@ fn who_sleeps_on_a_socket_gets_its_answer_beside_others_that_look() {
 fn memory_that_was_given_up_comes_back_though_nobody_waits() {
     let (address, _stalled) = liar::silent();
     let link = link_with(&address, |limits| {
-        limits.liveness = Duration::from_millis(200);
+        limits.liveness = Duration::from_secs(2);
     });
     let (out, work) = liar::any_pull();
     let batch = begin(&link, vec![Arc::clone(&out)], vec![work]);

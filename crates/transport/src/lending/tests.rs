@@ -1,5 +1,6 @@
 //! Two ends in one process over a real socket.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::call::{Outcome, Taker};
@@ -15,6 +16,12 @@ use crate::sys::buffer::{Buffer, write_at};
 use crate::sys::process::in_child;
 use crate::unix;
 use crate::wire::Wire;
+
+/// For one test at a time: what they lend lies in the process's depot, where the place of one is free for the next.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(10)
@@ -104,6 +111,7 @@ fn is_lent(segments: &[Buffer]) -> Vec<bool> {
 
 #[test]
 fn from_the_second_time_on_long_segments_are_lent_in_both_directions() {
+    let _alone = alone();
     let (caller, server) = ends([true, true]);
     let both = (&caller, &server);
     let long = || vec![vec![1; LEND_BYTES_MIN]];
@@ -127,6 +135,7 @@ fn from_the_second_time_on_long_segments_are_lent_in_both_directions() {
 
 #[test]
 fn short_segments_follow_between_lent_ones_in_their_order() {
+    let _alone = alone();
     let (caller, server) = lending_ends();
     let sizes = [3, LEND_BYTES_MIN, LEND_BYTES_MIN - 1, LEND_BYTES_MIN + 1, 0];
     let made = || {
@@ -143,6 +152,7 @@ fn short_segments_follow_between_lent_ones_in_their_order() {
 
 #[test]
 fn a_dropped_segment_comes_back_and_its_place_is_used_again() {
+    let _alone = alone();
     let (caller, server) = lending_ends();
     let mut places = Vec::new();
     for _ in 0..3 {
@@ -159,6 +169,7 @@ fn a_dropped_segment_comes_back_and_its_place_is_used_again() {
 
 #[test]
 fn kept_segments_outlive_both_ends_and_are_not_written_meanwhile() {
+    let _alone = alone();
     let (caller, server) = lending_ends();
     let (kept, _) = exchange(
         (&caller, &server),
@@ -178,6 +189,7 @@ fn kept_segments_outlive_both_ends_and_are_not_written_meanwhile() {
 
 #[test]
 fn a_cancelled_call_gives_back_what_it_was_sent_with() {
+    let _alone = alone();
     let (caller, server) = lending_ends();
     let id = call(&caller, vec![vec![5; LEND_BYTES_MIN]]);
     caller.cancel(id).expect("open");
@@ -188,6 +200,7 @@ fn a_cancelled_call_gives_back_what_it_was_sent_with() {
 
 #[test]
 fn what_was_never_received_comes_back_when_the_receiver_closes() {
+    let _alone = alone();
     let (caller, server) = lending_ends();
     let depot = Depot::here().expect("a depot");
     let held = call(&caller, vec![vec![5; LEND_BYTES_MIN]]);
@@ -205,6 +218,7 @@ fn what_was_never_received_comes_back_when_the_receiver_closes() {
 
 #[test]
 fn what_a_receiver_writes_is_not_seen_in_the_next_segment() {
+    let _alone = alone();
     let (caller, server) = lending_ends();
     let (arguments, _) = exchange(
         (&caller, &server),
@@ -225,6 +239,7 @@ fn what_a_receiver_writes_is_not_seen_in_the_next_segment() {
 
 #[test]
 fn whoever_writes_much_gets_copies_for_a_while() {
+    let _alone = alone();
     let (caller, server) = lending_ends();
     let one = || vec![vec![5; LEND_BYTES_MIN]];
     let (arguments, _) = exchange((&caller, &server), one(), Vec::new());
@@ -246,6 +261,7 @@ fn whoever_writes_much_gets_copies_for_a_while() {
 
 #[test]
 fn above_its_limit_a_server_sends_bytes() {
+    let _alone = alone();
     let (caller, server) = lending_ends();
     let bytes = 16 << 20;
     let room = usize::try_from(LENT_BYTES_MAX).expect("fits") / bytes;
@@ -263,6 +279,7 @@ fn above_its_limit_a_server_sends_bytes() {
 
 #[test]
 fn a_child_is_not_held_up_by_a_thread_that_its_parent_has() {
+    let _alone = alone();
     let (caller, server) = lending_ends();
     let (_, results) = exchange(
         (&caller, &server),
@@ -284,6 +301,7 @@ fn a_child_is_not_held_up_by_a_thread_that_its_parent_has() {
 
 #[test]
 fn the_segments_of_one_frame_count_together() {
+    let _alone = alone();
     let (caller, server) = lending_ends();
     let bytes = 16 << 20;
     let room = usize::try_from(LENT_BYTES_MAX).expect("fits") / bytes;
@@ -296,6 +314,7 @@ fn the_segments_of_one_frame_count_together() {
 
 #[test]
 fn what_two_threads_put_aside_at_once_is_lent_within_the_limit() {
+    let _alone = alone();
     let (_caller, server) = lending_ends();
     let half = usize::try_from(LENT_BYTES_MAX).expect("fits") / 2;
     let segments = || -> Vec<Payload> { vec![Box::new(vec![3_u8; half]), Box::new(vec![3; half])] };
@@ -316,6 +335,7 @@ fn what_two_threads_put_aside_at_once_is_lent_within_the_limit() {
 
 #[test]
 fn a_caller_lends_a_longer_segment_alone() {
+    let _alone = alone();
     let (caller, server) = lending_ends();
     let bytes = usize::try_from(LENT_BYTES_MAX).expect("fits") + 1;
     let (alone, _) = exchange((&caller, &server), vec![vec![3; bytes]], Vec::new());
@@ -330,6 +350,7 @@ fn a_caller_lends_a_longer_segment_alone() {
 
 #[test]
 fn nothing_is_lent_where_either_end_does_not() {
+    let _alone = alone();
     for lends in [[true, false], [false, true], [false, false]] {
         let (caller, server) = ends(lends);
         let long = || vec![vec![1; LEND_BYTES_MIN]];
