@@ -137,6 +137,20 @@ impl Error {
     }
 }
 
+impl From<forebay_wake::Error> for Error {
+    fn from(error: forebay_wake::Error) -> Self {
+        match error {
+            forebay_wake::Error::Descriptor { source } => Self::System {
+                what: "eventfd",
+                source,
+            },
+            _ => Self::Malformed {
+                what: "no queue for wake-ups",
+            },
+        }
+    }
+}
+
 fn is_want(source: &io::Error) -> bool {
     let want = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
     source

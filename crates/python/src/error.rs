@@ -30,14 +30,13 @@ pub(crate) fn blockio(error: Blockio) -> PyErr {
         Blockio::Quarantine { value, limit } => raise("LimitError", message, |py| {
             [("limit", limit), ("value", value)].into_py_dict(py)
         }),
-        Blockio::System { source, .. } => {
+        Blockio::System { source, .. } | Blockio::Wake(Wake::Descriptor { source }) => {
             let cause = PyOSError::new_err((source.raw_os_error().unwrap_or(0), message.clone()));
             let broken = broken(message);
             Python::attach(|py| broken.set_cause(py, Some(cause)));
             broken
         }
         Blockio::Memory(error) => memory(error),
-        Blockio::Wake(error) => wake(error),
         // `Interrupted`, whose exception is the signal handler's own, and what a later version of the crate may add.
         _ => internal(message),
     }
@@ -183,18 +182,6 @@ pub(crate) fn tensor(peer: &str, error: &Tensor) -> PyErr {
         }
         (Class::Timeout, _) => plain("DeadlineError", message),
         // The enum may grow; an error without a class of its own is a fault of this file.
-        _ => internal(message),
-    }
-}
-
-/// The exception for an error of a completion queue.
-pub(crate) fn wake(error: Wake) -> PyErr {
-    let message = error.to_string();
-    match error {
-        Wake::Descriptor { source } => {
-            PyOSError::new_err((source.raw_os_error().unwrap_or(0), message))
-        }
-        // A limit of ours, and a queue that is drained after its end.
         _ => internal(message),
     }
 }

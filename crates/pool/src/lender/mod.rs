@@ -150,9 +150,7 @@ impl Lender {
         let place = Place::take(path)?;
         let poller =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("epoll_create1"))?;
-        let queue = Queue::new(WAKES_MAX).map_err(|_| Error::Malformed {
-            what: "no queue for wake-ups",
-        })?;
+        let queue = Queue::new(WAKES_MAX)?;
         let lender = Self {
             pool,
             config,

@@ -22,13 +22,7 @@ impl WakeQueue {
     fn new() -> PyResult<Self> {
         Queue::new(WAKES_MAX)
             .map(|queue| Self(Arc::new(queue)))
-            .map_err(|error| match error {
-                forebay_wake::Error::Descriptor { source } => {
-                    let what = "eventfd";
-                    error::pool(forebay_pool::Error::System { what, source })
-                }
-                other => error::wake(other),
-            })
+            .map_err(|error| error::pool(error.into()))
     }
 
     fn fileno(&self) -> RawFd {
@@ -37,7 +31,9 @@ impl WakeQueue {
 
     fn drain(&self) -> PyResult<Vec<Wake>> {
         let mut batch = Vec::new();
-        self.0.drain(&mut batch).map_err(error::wake)?;
+        self.0
+            .drain(&mut batch)
+            .map_err(|error| error::pool(error.into()))?;
         Ok(batch)
     }
 }
