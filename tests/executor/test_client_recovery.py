@@ -52,6 +52,22 @@ def test_a_thread_that_waits_follows_to_the_next_server(
     assert results == [{}]
 
 
+def test_a_time_that_ends_before_the_server_is_back_is_a_deadline(
+    server: SmallServer, client: Client
+) -> None:
+    """It was told as a server that is gone, and `wait` raised."""
+    request, other = client.submit("hold"), client.submit("hold")
+    assert request.id
+    assert other.id
+    server.kill()
+    with pytest.raises(DeadlineError, match=r"has not ended within 0.5 s"):
+        request.result(timeout=0.5)
+    assert client.wait([request, other], timeout=0.5) == ([], [request, other])
+    server.start()
+    client.ask("release")
+    assert [request.result(timeout=20), other.result(timeout=20)] == [{}, {}]
+
+
 def test_who_waits_need_not_have_asked_for_the_id(server: SmallServer, client: Client) -> None:
     """Whoever waits for long has made sure that the request is accepted."""
     request = client.submit("hold")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ClosedError, ProtocolError
+from forebay.errors import BrokenError, ClosedError, DeadlineError, ProtocolError
 from forebay.executor._async_request import AsyncRequest
 from forebay.executor._call import Target, application_of, bind, name_of, options_of, result_type
 from forebay.executor._ids import ID_CHARS
@@ -22,6 +23,7 @@ from forebay.executor._questions import (
     prune_rule,
 )
 from forebay.executor._wire import Message, message, returned, submission, value_of
+from forebay.rpc._unanswered import no_reply
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -198,8 +200,14 @@ class AsyncClient:
 
     async def ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
         """Call a method of the server; arguments and errors as of `Client.ask`."""
-        until = time.monotonic() + (self.timeout if timeout is None else timeout)
-        values = await self._send(message(method, args), until, repeatable=method not in ONCE)
+        timeout = self.timeout if timeout is None else timeout
+        until = time.monotonic() + timeout
+        try:
+            values = await self._send(message(method, args), until, repeatable=method not in ONCE)
+        except DeadlineError:
+            if self._links.current is None:
+                raise  # no server came up
+            raise no_reply(self._links.where, timeout) from None
         return returned(values)
 
     async def stop(self, drain: float | None = None) -> None:
@@ -237,7 +245,7 @@ class AsyncClient:
             repeatable: whether it may be sent again where a server may have had it.
             application: whose server it is, where nothing else says that.
         """
-        channel = await self._channel(application)
+        channel = await self._channel(application, until)
         while True:
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
@@ -247,7 +255,7 @@ class AsyncClient:
             except ClosedError:
                 if self._links.closed:
                     raise
-                channel = await self._channel()  # it was replaced before this was sent
+                channel = await self._channel(until=until)  # it was replaced before this was sent
             except BrokenError as error:
                 if not channel.broken or not (repeatable or error.delivered == "no"):
                     raise
@@ -255,17 +263,31 @@ class AsyncClient:
             else:
                 return value_of(told, channel.name)
 
-    async def _channel(self, application: str | None = None) -> Answers:
-        channel = self._links.current
-        if channel is None:
-            async with self._connecting:
-                channel = await asyncio.to_thread(self._links.get, application)
-        return channel
+    async def _channel(self, application: str | None = None, until: float | None = None) -> Answers:
+        if self._links.current is not None:
+            return self._links.current
+        end = self._links.end(until)
+        async with self._alone(end):
+            return await asyncio.to_thread(self._links.get, application, end)
 
     async def _again(self, broken: Answers, until: float | None = None) -> Answers:
         broken.close()  # here, because its callbacks are this loop's
-        async with self._connecting:
-            return await asyncio.to_thread(self._links.again, broken, until)
+        end = self._links.end(until)
+        async with self._alone(end):
+            return await asyncio.to_thread(self._links.again, broken, end)
+
+    @asynccontextmanager
+    async def _alone(self, end: float) -> AsyncIterator[None]:
+        """One task at a time tries to reach the server: a thread is enough for all of them."""
+        try:
+            async with asyncio.timeout(max(0.0, end - time.monotonic())):
+                await self._connecting.acquire()
+        except TimeoutError:
+            raise self._links.gone() from None
+        try:
+            yield
+        finally:
+            self._connecting.release()
 
     async def _learn_names(self, name: str) -> None:
         if name not in self._parameters:

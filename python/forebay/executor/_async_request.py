@@ -158,7 +158,10 @@ class AsyncRequest:
                 except (ConfigError, LimitError) as gone:
                     self._error, self._status = gone, status
                     return
-        except DeadlineError:
+        except (DeadlineError, BrokenError) as error:
+            early = until is None or time.monotonic() < until
+            if early and isinstance(error, BrokenError):
+                raise
             raise DeadlineError(
                 f"request {self.id} has not ended within {timeout:g} s; it goes on: await it again,"
                 " or cancel() it",

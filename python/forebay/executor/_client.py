@@ -22,6 +22,7 @@ from forebay.executor._questions import (
 )
 from forebay.executor._request import Request
 from forebay.executor._wire import Answers, returned, submission, value_of
+from forebay.rpc._unanswered import no_reply
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -238,9 +239,11 @@ class Client:
         timeout = self.timeout if timeout is None else timeout
         until = time.monotonic() + timeout
         while True:
-            channel = self._channel()
+            channel = self._links.current or self._links.get(until=until)
             try:
                 told = channel.call(method, args, timeout=max(0.0, until - time.monotonic()))
+            except DeadlineError:
+                raise no_reply(channel.name, timeout) from None
             except ProtocolError:
                 raise
             except BrokenError as error:

@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from forebay._core import Connection, connect_unix
@@ -50,21 +50,23 @@ class Links:
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
-    def get(self, application: str | None = None) -> Answers:
+    def get(self, application: str | None = None, until: float | None = None) -> Answers:
         """The connection, opened where there is none.
 
         Args:
             application: whose server it is, where nothing else says that.
+            until: as of `again`.
 
         Raises:
             BrokenError: no server runs, and none may be started. ConfigError: nothing says which
             one, or it is another user's. DeadlineError: it does not start in time. ClosedError.
         """
-        with self._lock:
+        end = self.end(until)
+        with self._alone(end):
             if self.current is None:
                 if self._url is None and self._app is None and application is not None:
                     self._app = application
-                self.current = self._open(self.timeout)
+                self.current = self._open(end)
             return self.current
 
     def again(self, broken: Answers, until: float | None = None) -> Answers:
@@ -77,10 +79,8 @@ class Links:
         Raises:
             BrokenError: no server came back in time. ClosedError.
         """
-        end = time.monotonic() + self.timeout
-        if until is not None:
-            end = min(end, until)
-        with self._lock:
+        end = self.end(until)
+        with self._alone(end):
             if self.current is not broken and self.current is not None:
                 return self.current
             # Not closed: other threads have yet to learn from it what became of their calls. Its
@@ -89,14 +89,26 @@ class Links:
             pauses = iter(PAUSE_S)
             while True:
                 try:
-                    self.current = self._open(max(0.1, end - time.monotonic()))
+                    self.current = self._open(end)
                 except BrokenError as error:
-                    pause = next(pauses, PAUSE_S[-1])
-                    if error.delivered != "no" or time.monotonic() + pause >= end:
+                    left = end - time.monotonic()
+                    if error.delivered != "no" or left <= 0:
                         raise
-                    self._closing.wait(pause)
+                    self._closing.wait(min(left, next(pauses, PAUSE_S[-1])))
                 else:
                     return self.current
+
+    def end(self, until: float | None) -> float:
+        """When an attempt that begins now is given up, on the monotonic clock."""
+        end = time.monotonic() + self.timeout
+        return end if until is None else min(end, until)
+
+    def gone(self) -> BrokenError:
+        """For who waited behind another's attempt until the end of his time."""
+        return BrokenError(
+            f"{self.where} is gone, and another call still tries to reach it; try again",
+            delivered="no",
+        )
 
     def tell_taken(self, id_: str) -> None:
         """Let the server remove the file of a result that was read; an untold one keeps it."""
@@ -118,7 +130,17 @@ class Links:
         if channel is not None:
             channel.close()
 
-    def _open(self, timeout: float) -> Answers:
+    @contextlib.contextmanager
+    def _alone(self, end: float) -> Iterator[None]:
+        if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
+            raise self.gone()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _open(self, end: float) -> Answers:
+        timeout = max(0.1, end - time.monotonic())  # the last attempt is one too
         if self._closing.is_set():
             raise ClosedError(
                 f"the client of {self.where} is closed; make another one, and find your requests"

@@ -188,7 +188,10 @@ class Request:
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
                 answer = self._client._outstanding.finish(sent, left)
-            except DeadlineError:
+            except (DeadlineError, BrokenError) as error:
+                early = until is None or time.monotonic() < until
+                if early and isinstance(error, BrokenError):
+                    raise
                 raise self._late(sent, timeout) from None
             try:
                 _, self._id, status, payload = value_of(answer, sent.channel.name)
