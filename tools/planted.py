@@ -84,7 +84,7 @@ def environment(tree: Path) -> dict[str, str]:
     built = scratch_tree.build_environment()
     path = f"{ROOT / '.venv' / 'bin'}{os.pathsep}{built['PATH']}"
     # More than a test has by itself: `Steps` says when a rare bug counts as missed.
-    cases = {"PROPTEST_CASES": "1000"}
+    cases = {"PROPTEST_CASES": "1000", "PROPTEST_DISABLE_FAILURE_PERSISTENCE": "true"}
     return {**built, **cases, "PATH": path, "PYTHONPATH": str(tree / "python")}
 
 
@@ -113,15 +113,15 @@ def judge(patch: Patch, status: int, output: str) -> Verdict:
         return Verdict(patch, False, "the test passed")
     if "error: could not compile" in output:
         return Verdict(patch, False, "it does not compile")
-    law = next((law for law in patch.laws if law in output), None)
-    if law is None:
+    told = {output.find(law): law for law in patch.laws if law in output}
+    if not told:
         return Verdict(patch, False, f"another law found it: {last_lines(output)}")
     found = FOUND.search(output)
     if found is None:
         return Verdict(patch, False, "the test does not say after how many steps it failed")
     if int(found[1]) > patch.steps:
         return Verdict(patch, False, f"found only after {found[1]} steps")
-    return Verdict(patch, True, found[1], law)
+    return Verdict(patch, True, found[1], told[min(told)])
 
 
 def last_lines(output: str) -> str:

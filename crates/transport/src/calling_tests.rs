@@ -322,7 +322,7 @@ impl World {
         assert_eq!(
             inbox.bytes(),
             inbox.queued() * (CALL_BYTES_MIN + 8),
-            "bytes that wait"
+            "bytes of calls that wait"
         );
         for (&id, model) in &self.calls {
             let runs = model.ran && !model.one_way && model.answered.is_none();
