@@ -104,18 +104,23 @@ def test_a_directory_that_can_only_be_inherited(
 
 
 @needs_root
-def test_a_target_in_a_closed_folder_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("folder_mode", "mode"), [(0o700, 0o644), (0o755, 0o600)])
+def test_a_target_that_the_user_may_not_read_is_refused_by_name(
+    tmp_path: Path, folder_mode: int, mode: int
+) -> None:
     """Whoever may not look there is told that, not shown a traceback."""
     app = tmp_path / "closed" / "app.py"
-    app.parent.mkdir(mode=0o700)
+    app.parent.mkdir()
     app.write_text("")
+    app.chmod(mode)
+    app.parent.chmod(folder_mode)
 
     def told() -> str:
         with pytest.raises(ConfigError) as caught:
             parse_target(f"{app}:work")
         return str(caught.value)
 
-    assert f"{app} lies in a folder that is closed to this user" in as_nobody(told)
+    assert f"this user may not read {app}" in as_nobody(told)
 
 
 @needs_root

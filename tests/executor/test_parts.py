@@ -92,7 +92,7 @@ def test_one_value_leaves_nothing_for_the_next():
 def test_what_is_broken_is_refused():
     """A file that was cut, and an array that refers to nothing."""
     parts = Encoder().encode(np.arange(LARGE))
-    with pytest.raises(ValueError, match=f"an array of {LARGE} times <i8 at byte"):
+    with pytest.raises(ValueError, match=f"{LARGE} elements of <i8 at byte"):
         decode(bytearray(b"".join(parts)[:-ALIGNMENT]))
     with pytest.raises(ValueError, match="beside"):
         _codec.decode(parts[1])

@@ -125,7 +125,9 @@ def array_beside(payload: memoryview) -> Any:
     start += len(_padding(start)) + begins
     dtype, count = dtype_of(name), math.prod(shape)
     if not 0 <= count * dtype.itemsize <= len(whole) - start:
-        raise ValueError(f"an array of {count} times {name} at byte {start} of {len(whole)}")
+        raise ValueError(
+            f"{count} elements of {name} at byte {start} do not fit in {len(whole)} bytes"
+        )
     return numpy.frombuffer(whole, dtype, count, start).reshape(shape)
 
 

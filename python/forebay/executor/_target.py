@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
@@ -49,7 +50,7 @@ def parse_target(text: str, *, directory: str | os.PathLike[str] | None = None) 
 
     Raises:
         ConfigError: there is no such file or module; the message says where it was looked for. Or
-            it is relative to a current directory that was removed.
+            it is relative to a current directory that was removed, or this user may not read it.
     """
     application, colon, attribute = text.partition(":")
     if not application or (colon and not attribute):
@@ -67,12 +68,17 @@ def parse_target(text: str, *, directory: str | os.PathLike[str] | None = None) 
 
 def _of_file(text: str, path: Path, attribute: str | None) -> Target:
     try:
-        found = path.is_file()
+        found = stat.S_ISREG(path.stat().st_mode)  # `is_file` may hide that a folder is closed
+        closed = found and not os.access(path, os.R_OK)
     except PermissionError:
+        found, closed = False, True
+    except (OSError, ValueError):
+        found = closed = False
+    if closed:
         raise ConfigError(
-            f"target {text!r}: {path} lies in a folder that is closed to this user; "
-            "open it to others (chmod o+x), or run this as its owner"
-        ) from None
+            f"target {text!r}: this user may not read {path}, or not enter a folder above it; "
+            "open them (chmod o+r, chmod o+x), or run this as their owner"
+        )
     if not found:
         raise ConfigError(f"target {text!r}: there is no file {path}; check the path")
     # The name under which its own package imports it, so that it is there once only.
