@@ -370,7 +370,6 @@ class TensorShard:
         verbs: Arena | None = None,
         verbs_needed: bool = False,
         own: bool = False,
-        open: bool = True,
     ) -> Self: ...
     incarnation: Final[int]
     def open(self) -> None: ...

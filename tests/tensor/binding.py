@@ -29,6 +29,7 @@ def shard_at(url: str, *, tls: Tls | None = None, token: bytes | None = None) ->
         descriptors.append(listening.detach())
     core: Any = None if tls is None else tls.core
     shard = TensorShard([(descriptors, path, core, token)], name=url)
+    shard.open()
     try:
         yield shard, url
     finally:

@@ -123,7 +123,6 @@ class TensorServer(Service):
             verbs=None if config.fabric == "stream" else lying,
             verbs_needed=config.fabric == "verbs",
             own=own,
-            open=False,
         )
         self._table = Table(self._core, lying, shard, shards)
         try:

@@ -67,7 +67,7 @@ impl TensorShard {
 
 #[pymethods]
 impl TensorShard {
-    /// Serve at the entrances, in a thread of its own.
+    /// Serve in a thread of its own; clients are let in from `open` on, and wait until then.
     ///
     /// Args:
     ///     entrances: where clients come in: descriptors of listening nonblocking sockets, which are given away, or a path
@@ -81,13 +81,12 @@ impl TensorShard {
     ///     note: words to every client, at most 64 KiB.
     ///     verbs: the arena that tensors lie in, to have clients pull them over RDMA verbs, where there is a device.
     ///     verbs_needed: refuse to start where there is none.
-    ///     open: let clients in at once; else they wait until `open` is called.
     ///
     /// Raises:
     ///     ConfigError, LimitError: a limit cannot be, or the note is too long.
     ///     BrokenError: no descriptor or thread is left.
     #[new]
-    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = None, shared_memory = true, verbs = None, verbs_needed = false, own = false, open = true))]
+    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = None, shared_memory = true, verbs = None, verbs_needed = false, own = false))]
     fn new(
         py: Python<'_>,
         entrances: Vec<Entered<'_>>,
@@ -104,7 +103,6 @@ impl TensorShard {
         verbs: Option<PyRef<'_, Arena>>,
         verbs_needed: bool,
         own: bool,
-        open: bool,
     ) -> PyResult<Self> {
         let name = name.unwrap_or_else(|| "the server".to_owned());
         let entrances: PyResult<Vec<_>> = entrances
@@ -125,7 +123,7 @@ impl TensorShard {
                 liveness: seconds(liveness)?,
                 staging_bytes,
             },
-            open,
+            open: false,
             handshake: seconds(handshake)?,
             note: note.unwrap_or_default(),
             name: name.clone(),
@@ -137,7 +135,7 @@ impl TensorShard {
         Ok(Self { server, name })
     }
 
-    /// Let clients in, where they were not from the start. Never waits.
+    /// Let clients in. Never waits; idempotent.
     fn open(&self) {
         self.server.open();
     }
