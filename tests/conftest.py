@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from forebay import _core
+from forebay._runtime_place import temporary_root
 from forebay.errors import DeadlineError
 from forebay.rpc._reader import reader
 from tests.leak_guard import Holdings
@@ -57,9 +58,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def kept_for_good() -> None:
     """Make what a process makes once and keeps, so that no test is blamed for it.
 
-    That is libuv's pipe for signals and its threads, the reader thread of submitted calls, and the
-    descriptor on which a thread sleeps while it waits for an answer.
+    That is libuv's pipe for signals and its threads, the reader thread of submitted calls, the
+    descriptor on which a thread sleeps while it waits for an answer, and this user's directory for
+    sockets.
     """
+    temporary_root().mkdir(mode=0o700, exist_ok=True)
     uvloop.run(_look_up())
     reader()
     ours, theirs = socket.socketpair()

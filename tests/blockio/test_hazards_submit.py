@@ -202,11 +202,12 @@ def _no_completions(path: str, pipe: str) -> None:
     queue = Queue(engine="ring")
     decide_enters(decide)
     signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # again: the read may not sleep yet
     out = bytearray(10)
     with BlockFile(pipe, mode="r+", queue=queue) as file:
         with pytest.raises(BrokenError, match="io_uring_enter"):
             file.read(0, out)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         refused = False
         assert queue.stats()["leaked_operations"] == 1
         assert queue.stats()["quarantined_batches"] == 0  # it will never be let go

@@ -55,7 +55,7 @@ def test_a_reason_is_told_when_it_lasts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The start of a worker takes milliseconds, and nobody wants to read of it."""
-    monkeypatch.setattr(_progress, "REASON_S", 0.01)
+    monkeypatch.setattr(_progress, "REASON_S", 0.5)
     shown = LineDisplay()
     with shown:
         shown.event("a", "tune", {"event": "reason", "reason": "waiting: for memory"})

@@ -24,18 +24,20 @@ def sleep(seconds: float = 1.0) -> int:
 
 
 @app.request()
-def mark(path: str, seconds: float = 0.0) -> int:
-    """Note this run in a file, then sleep."""
+def mark(path: str, seconds: float = 0.0, gate: str = "") -> int:
+    """Note this run in a file, then sleep, and wait for a file if one is named."""
     _note(path)
     time.sleep(seconds)
+    _wait_for(gate)
     return os.getpid()
 
 
 @app.request(retries=2, backoff="10ms")
-def persist(path: str, seconds: float = 0.0) -> int:
+def persist(path: str, seconds: float = 0.0, gate: str = "") -> int:
     """The same, and it may run again."""
     _note(path)
     time.sleep(seconds)
+    _wait_for(gate)
     return os.getpid()
 
 
@@ -43,6 +45,11 @@ def persist(path: str, seconds: float = 0.0) -> int:
 def leave(code: int) -> None:
     """End the worker."""
     os._exit(code)
+
+
+def _wait_for(gate: str) -> None:
+    while gate and not os.path.exists(gate):
+        time.sleep(0.01)
 
 
 def _note(path: str) -> None:

@@ -229,6 +229,7 @@ def test_a_stopped_template_or_keeper_holds_up_no_worker(serving: Serving, which
     """A debugger, or a suspended machine's leftover, stopped what only starts workers."""
     with serving.caller() as caller:
         assert caller.run("sleep", seconds=0.0)
+        assert caller.run("add", a=1) == 3, "a worker of short requests is there too"
         processes = {_name(pid): pid for pid in descendants(serving.pid)}
         os.kill(processes[which], signal.SIGSTOP)
         try:

@@ -38,7 +38,7 @@ def test_thousands_sleep_at_once(seat: Seat):
     started = time.monotonic()
     calls = [seat.begin("nap", {"seconds": 1.0}, id=id_of(n)) for n in range(1, 10_001)]
     assert {seat.settle(call) for call in calls} == {("ok", None)}
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 40  # one after another they take 10,000 s
 
 
 def test_output_is_attributed_to_the_request_that_prints(seat: Seat):

@@ -240,6 +240,7 @@ def test_requests_are_found_again(client: Client) -> None:
 def test_waiting_for_many_tells_who_has_ended(client: Client) -> None:
     """However they ended."""
     requests = [client.submit(name) for name in ("echo", "raise", "hold")]
+    assert client.wait(requests[:2], timeout=20) == (requests[:2], [])
     ended, others = client.wait(requests, timeout=0.2)
     assert ended == requests[:2]
     assert others == requests[2:]

@@ -85,6 +85,7 @@ def test_waiting_for_many_tells_who_has_ended(play: Play) -> None:
 
     async def test(client: AsyncClient) -> None:
         requests = [await client.submit(name) for name in ("echo", "raise", "hold")]
+        assert await client.wait(requests[:2]) == (requests[:2], [])
         assert await client.wait(requests, timeout=0.2) == (requests[:2], requests[2:])
         await client.ask("release")
         assert await client.wait(requests) == (requests, [])

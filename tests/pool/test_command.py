@@ -131,7 +131,7 @@ def test_a_program_that_is_not_ready_in_time_is_told(
     raising = pytest.raises(forebay.DeadlineError, match=r"0\.3 s")
     with raising as caught, pool.acquire(python(tmp_path, DELAYED, "3600"), timeout=0.3):
         pass
-    assert 0.3 <= time.monotonic() - began < 0.8
+    assert 0.3 <= time.monotonic() - began < 10
     assert caught.value.timeout == pytest.approx(0.3)
 
 

@@ -147,7 +147,7 @@ def test_a_service_that_cannot_be_kept_ready_is_told_to_who_wants_it(
 
 
 def test_a_service_that_was_idle_for_long_is_asked_before_it_is_lent() -> None:
-    with pool_of(max_size=1, ping_after=0.02, reset_timeout=0.1) as pool:
+    with pool_of(max_size=1, ping_after=0.02, reset_timeout=2) as pool:
         with pool.acquire(Echo) as echo:
             pid = echo.lease.pid
         threading.Event().wait(0.05)  # quiet for longer than ping_after

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -99,7 +100,7 @@ def test_a_full_pool_says_so() -> None:
         began = time.monotonic()
         with pytest.raises(forebay.DeadlineError) as caught, pool.acquire(Echo, timeout=0.1):
             pass
-        assert 0.1 <= time.monotonic() - began < 1
+        assert 0.1 <= time.monotonic() - began < 10
     message = str(caught.value)
     assert caught.value.timeout == pytest.approx(0.1)
     assert isinstance(caught.value, TimeoutError)
@@ -121,20 +122,23 @@ def test_a_timeout_of_nothing_takes_what_is_idle(timeout: float) -> None:
 
 def test_a_waiter_is_served_when_the_lease_ends() -> None:
     """The service goes from hand to hand without a poll in between."""
+    took = []
     with forebay.ServicePool(max_size=1) as pool, threads(1) as executor:
-        with held(pool) as (pid, end):
 
-            def take() -> tuple[int, float]:
-                with pool.acquire(Echo) as echo:
-                    return echo.lease.pid, time.monotonic()
+        def take() -> tuple[int, float]:
+            with pool.acquire(Echo) as echo:
+                return echo.lease.pid, time.monotonic()
 
-            pending = executor.submit(take)
-            assert waiting(pool, 1)
-            ended = time.monotonic()
-            end.set()
-            got, at = pending.result(timeout=10)
-        assert got == pid
-        assert at - ended < 0.1
+        for _ in range(5):
+            with held(pool) as (pid, end):
+                pending = executor.submit(take)
+                assert waiting(pool, 1)
+                ended = time.monotonic()
+                end.set()
+                got, at = pending.result(timeout=10)
+            assert got == pid
+            took.append(at - ended)
+    assert statistics.median(took) < 0.1
 
 
 def test_a_waiter_is_served_when_a_held_service_dies() -> None:
@@ -194,16 +198,17 @@ def test_a_slow_start_blocks_no_other_kind() -> None:
     with forebay.ServicePool(max_size=3) as pool, threads(1) as executor:
         with pool.acquire(Echo), pool.acquire(Slow.spec(0.0)):
             pass  # templates are up
-        slow = executor.submit(start_slow, pool, 2.0)
+        slow = executor.submit(start_slow, pool, 5.0)
         assert eventually(lambda: pool.stats()["starts"] == 3)
-        worst = 0.0
+        took = []
         while not slow.done():
             began = time.monotonic()
             with pool.acquire(Echo) as echo:
-                worst = max(worst, time.monotonic() - began)
+                took.append(time.monotonic() - began)
                 assert echo.echo(1) == 1
         slow.result()
-    assert worst < 0.05
+    assert statistics.median(took) < 0.01
+    assert max(took) < 2.5, "far less than the slow start"
 
 
 def start_slow(pool: forebay.ServicePool, seconds: float, timeout: float = 30.0) -> int:
@@ -218,10 +223,10 @@ def test_an_abandoned_start_serves_the_next_caller(max_size: int) -> None:
     with forebay.ServicePool(max_size=max_size) as pool:
         start_slow(pool, 0.0)  # so that the template is there
         with pytest.raises(forebay.DeadlineError):
-            start_slow(pool, 1.0, timeout=0.3)
+            start_slow(pool, 4.0, timeout=2.0)
         began = time.monotonic()
-        start_slow(pool, 1.0)
-        assert time.monotonic() - began < 0.95
+        start_slow(pool, 4.0)
+        assert time.monotonic() - began < 3.9
         assert pool.stats()["starts"] == 2
 
 
@@ -231,12 +236,12 @@ def test_an_abandoned_start_holds_nobody_else_up() -> None:
         with pool.acquire(Echo):
             pass
         with pytest.raises(forebay.DeadlineError):
-            start_slow(pool, 1.0, timeout=0.1)
-        slow = executor.submit(start_slow, pool, 1.0)
+            start_slow(pool, 5.0, timeout=0.1)
+        slow = executor.submit(start_slow, pool, 5.0)
         assert waiting(pool, 1)
         began = time.monotonic()
         with pool.acquire(Echo) as echo:
-            assert time.monotonic() - began < 0.1
+            assert time.monotonic() - began < 2.5, "far less than the slow start"
             assert echo.echo(1) == 1
             assert not slow.done()
         slow.result()
@@ -250,13 +255,13 @@ def test_cold_starts_overlap() -> None:
             pass  # the template is up
         began = time.monotonic()
         pids = set(executor.map(lambda _: hold_slow(pool, 4), range(4)))
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 5, "one after another they take eight seconds"
     assert len(pids) == 4
 
 
 def hold_slow(pool: forebay.ServicePool, count: int) -> int:
     """Acquire a slow service and hold it until so many are leased."""
-    with pool.acquire(Slow.spec(0.5)) as slow:
+    with pool.acquire(Slow.spec(2.0)) as slow:
         assert eventually(lambda: pool.stats()["leases"] >= count)
         return int(slow.lease.pid)
 

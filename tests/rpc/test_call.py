@@ -155,12 +155,14 @@ def test_a_signal_handler_that_returns_does_not_end_the_wait(channel: Channel) -
     """Python's handlers run while a call waits, also in a thread that only follows."""
     seen: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _: seen.append(number))
-    leader = threading.Thread(target=channel.call, args=("wait", (0.3,)))
+    leader = threading.Thread(target=channel.call, args=("wait", (2.0,)))
     leader.start()
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
+        wait_for(lambda: channel.metrics()["in_flight"] == 1)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
         assert channel.call("echo", (1,)) == 1
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     leader.join(20)
     assert seen == [signal.SIGALRM]

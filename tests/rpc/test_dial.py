@@ -50,9 +50,9 @@ def test_the_timeout_is_that_of_all_addresses_together(
     """A name with many addresses that do not answer takes no longer than one."""
     name(monkeypatch, *HOLES)
     began = time.monotonic()
-    with pytest.raises(DeadlineError, match=r"0\.9 s"):
-        rpc.connect(f"tcp://many.test:{silent_port}", timeout=0.9)
-    assert time.monotonic() - began < 1.7
+    with pytest.raises(DeadlineError, match=r"2\.5 s"):
+        rpc.connect(f"tcp://many.test:{silent_port}", timeout=2.5)
+    assert time.monotonic() - began < 5, "one after another they take 7.5 s"
 
 
 def test_an_address_that_is_silent_leaves_time_for_the_next(

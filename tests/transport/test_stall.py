@@ -118,6 +118,8 @@ def test_who_is_idle_or_not_read_is_left_alone(run: Run) -> None:
 
 def test_a_loop_that_was_held_up_blames_nobody(run: Run) -> None:
     """What came while the own program computed is read before the peer is judged."""
+    stall_s = 1.0
+    limits = Limits(stall_timeout=stall_s)
     taken: list[int] = []
 
     async def handler(connection: AsyncConnection) -> None:
@@ -125,13 +127,13 @@ def test_a_loop_that_was_held_up_blames_nobody(run: Run) -> None:
             taken.append(len(frames[0]))  # noqa: PERF401 - seen while they come
 
     async def main() -> None:
-        async with listen("tcp://127.0.0.1:0", handler, limits=SHORT) as listener:
+        async with listen("tcp://127.0.0.1:0", handler, limits=limits) as listener:
             with dialled(listener.url) as raw:
                 raw.sendall(preface() + announced(60_000) + bytes(20_000))
                 await until(lambda: listener.connections == 1)
-                await asyncio.sleep(SHORT_S / 2)  # it is within a message, and was looked at
+                await asyncio.sleep(stall_s / 2)  # it is within a message, and was looked at
                 raw.sendall(bytes(40_000))
-                time.sleep(3 * SHORT_S)  # noqa: ASYNC251 - the program computes
+                time.sleep(3 * stall_s)  # noqa: ASYNC251 - the program computes
                 await until(lambda: bool(taken) or listener.connections == 0)
 
     run(main())

@@ -344,8 +344,9 @@ impl World {
         assert_eq!(inbox.is_closing(), self.closed);
     }
 
-    /// Does something with a call that was started, if there are so many.
+    /// Does something with a call that was started, if there is one.
     fn about(&mut self, which: usize, act: impl FnOnce(&mut Self, u64)) {
+        let which = which % self.calls.len().max(1);
         if let Some(id) = self.calls.keys().copied().nth(which) {
             act(self, id);
         }

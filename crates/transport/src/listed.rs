@@ -80,8 +80,8 @@ mod tests {
     /// For one test at a time: what is listed is the process's, and a child that is made while another thread has
     /// the list's lock lets go of nothing.
     fn alone() -> MutexGuard<'static, ()> {
-        static ALONE: Mutex<()> = Mutex::new(());
-        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+        static ALONE: PerProcess<Mutex<()>> = PerProcess::empty();
+        ALONE.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_null(descriptor: impl AsFd) -> bool {

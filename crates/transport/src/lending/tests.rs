@@ -13,14 +13,15 @@ use crate::outbox::{Head, Payload};
 use crate::preface::Role;
 use crate::state::State;
 use crate::sys::buffer::{Buffer, write_at};
+use crate::sys::per_process::PerProcess;
 use crate::sys::process::in_child;
 use crate::unix;
 use crate::wire::Wire;
 
 /// For one test at a time: what they lend lies in the process's depot, where the place of one is free for the next.
 fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    static ALONE: PerProcess<Mutex<()>> = PerProcess::empty();
+    ALONE.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn soon() -> Instant {
