@@ -44,6 +44,8 @@ fn set_up(connection: &Connection, config: &StoreConfig) -> rusqlite::Result<()>
     connection.pragma_update(None, "synchronous", config.synchronous.word())?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    // Debian's library overwrites what is deleted, so that a prune would write as much as it frees.
+    connection.pragma_update_and_check(None, "secure_delete", false, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_KEPT, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(()))
 }

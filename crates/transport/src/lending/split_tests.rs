@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::call::{Outcome, Taker};
 use crate::frame::{Codec, Header, Kind};
+use crate::lending::tests::alone;
 use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
@@ -187,6 +188,7 @@ fn check(received: &[Buffer], byte: u8, lent: bool) {
 
 #[test]
 fn wherever_the_stream_is_cut_descriptors_meet_their_frames() {
+    let _alone = alone();
     for step in [1, 7, 23, 24, 56, 1000, usize::MAX] {
         let (mut caller, mut server) = ends(step);
         for round in 0..4 {

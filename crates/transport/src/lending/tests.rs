@@ -19,7 +19,7 @@ use crate::unix;
 use crate::wire::Wire;
 
 /// For one test at a time: what they lend lies in the process's depot, where the place of one is free for the next.
-fn alone() -> MutexGuard<'static, ()> {
+pub(super) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: PerProcess<Mutex<()>> = PerProcess::empty();
     ALONE.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
