@@ -268,7 +268,7 @@ class Dispatcher:
     """Queues requests, gives them to workers. Any thread; waits let go of the GIL; None: no end."""
 
     def __new__(cls, settings: dict[str, Any]) -> Dispatcher: ...
-    def submit(self, name: str, arguments: bytes, options: dict[str, Any] | None = None) -> int:
+    def submit(self, name: str, arguments: bytes, options: bytes | None = None) -> int:
         """Submit a request of this process; returns its ticket, see `finished`."""
     def finished(self, timeout: float | None) -> list[tuple[int, int, bytes]] | None:
         """(ticket, end, payload): 0 result, 1 what was raised, 2 a failure's JSON, 3 cancelled."""
@@ -332,16 +332,6 @@ def rdma_devices() -> list[tuple[str, int, int, bool]] | str: ...
 
 @final
 class TensorHandle:
-    def __new__(
-        cls,
-        id: int,
-        generation: int,
-        dtype: str,
-        kind: str,
-        item_bytes: int,
-        shape: Sequence[int],
-        version: int = 0,
-    ) -> Self: ...
     id: Final[int]
     generation: Final[int]
     dtype: Final[str]
@@ -349,7 +339,6 @@ class TensorHandle:
     shape: Final[tuple[int, ...]]
     rows: Final[int]
     row_bytes: Final[int]
-    version: Final[int]
 
 @final
 class TensorShard:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from msgspec import msgpack
 
 import forebay
 from forebay import _core
@@ -49,7 +50,8 @@ def submit(
     dispatcher: _core.Dispatcher, function: Callable[..., Any], *values: Any, **options: Any
 ) -> int:
     """Submit a call; its ticket."""
-    return dispatcher.submit("@call", pickle.dumps((function, values)), options or None)
+    asked = msgpack.encode(options) if options else None
+    return dispatcher.submit("@call", pickle.dumps((function, values)), asked)
 
 
 def finished(dispatcher: _core.Dispatcher, count: int) -> dict[int, tuple[int, bytes]]:

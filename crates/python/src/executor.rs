@@ -1,7 +1,6 @@
 //! The executor for Python: its dispatcher, and the reader of its store.
 
 mod dispatcher;
-mod options;
 mod reader;
 mod seen;
 mod settings;

@@ -43,7 +43,7 @@ class Calls:
 
     Args:
         dispatcher: owned by this object from `start` on.
-        options: of every call.
+        options: of every call, in msgpack.
         close: called once, at the end of the collector, when no call is left.
 
     Attributes:
@@ -54,7 +54,7 @@ class Calls:
     """
 
     def __init__(
-        self, dispatcher: _core.Dispatcher, options: dict[str, Any], close: Callable[[], None]
+        self, dispatcher: _core.Dispatcher, options: bytes, close: Callable[[], None]
     ) -> None:
         self.lock = threading.Lock()
         self.broken = ""

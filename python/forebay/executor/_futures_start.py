@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, Literal
 
+from msgspec import msgpack
+
 from forebay import _core
 from forebay.errors import ConfigError
 from forebay.executor._crew import Crew
@@ -147,7 +149,8 @@ def start(
         door.close()
         shutil.rmtree(folder, ignore_errors=True)
 
-    options = {"memory_bytes": UNKNOWN_BYTES if memory_bytes is None else memory_bytes}
+    each_bytes = UNKNOWN_BYTES if memory_bytes is None else memory_bytes
+    options = msgpack.encode({"memory_bytes": each_bytes})
     watcher.calls = calls = Calls(dispatcher, options, close)
     crew.start()
     calls.start()

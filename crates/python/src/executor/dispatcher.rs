@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use forebay_executor::dispatcher::{Dispatcher, Hired, Order, Waited};
 use forebay_executor::error::Error;
 use forebay_executor::id::RequestId;
+use forebay_executor::message::options as options_in;
 use forebay_executor::request::{Death, Lane, Options};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use super::options::options_of;
 use super::seen;
 use super::settings::{prune_rule, settings_of};
 use crate::error::{broken, executor};
@@ -52,14 +52,14 @@ impl PyDispatcher {
     }
 
     #[pyo3(signature = (name, arguments, options = None))]
-    fn submit(
-        &self,
-        name: &str,
-        arguments: &[u8],
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<u64> {
+    fn submit(&self, name: &str, arguments: &[u8], options: Option<&[u8]>) -> PyResult<u64> {
         let options = match options {
-            Some(options) => options_of(options, self.core.now())?,
+            Some(blob) => {
+                let asked = options_in(blob, &Arc::default(), self.core.now());
+                asked
+                    .map_err(|refusal| executor(Error::from(refusal)))?
+                    .options
+            }
             None => Arc::clone(&self.plain),
         };
         let name = self.name(name);

@@ -12,7 +12,6 @@ pub(crate) struct TensorHandle {
     pub(super) rows: u64,
     pub(super) row_bytes: u64,
     description: Description,
-    version: u64,
 }
 
 /// A dtype as Python tells it: its text, numpy's letter for its kind, and its size.
@@ -32,38 +31,18 @@ pub(super) fn dtype_of(text: String, kind: &str, item_bytes: u32) -> Dtype {
 }
 
 impl TensorHandle {
-    fn made(key: Key, description: Description, version: u64) -> Self {
+    fn made(key: Key, description: Description) -> Self {
         Self {
             key,
             rows: description.rows(),
             row_bytes: description.row_bytes(),
             description,
-            version,
         }
     }
 }
 
 #[pymethods]
 impl TensorHandle {
-    #[new]
-    #[pyo3(signature = (id, generation, dtype, kind, item_bytes, shape, version = 0))]
-    #[allow(clippy::too_many_arguments)] // they are Python's
-    fn new(
-        id: u32,
-        generation: u32,
-        dtype: String,
-        kind: &str,
-        item_bytes: u32,
-        shape: Vec<u64>,
-        version: u64,
-    ) -> Self {
-        let description = Description {
-            dtype: dtype_of(dtype, kind, item_bytes),
-            shape,
-        };
-        Self::made(Key { id, generation }, description, version)
-    }
-
     #[getter]
     fn id(&self) -> u32 {
         self.key.id
@@ -98,11 +77,6 @@ impl TensorHandle {
     fn row_bytes(&self) -> u64 {
         self.row_bytes
     }
-
-    #[getter]
-    fn version(&self) -> u64 {
-        self.version
-    }
 }
 
 /// What names mean: a handle each, or a list of the nearest names.
@@ -117,10 +91,8 @@ pub(super) fn meanings<'py, M>(
     for meaning in meanings {
         let object = match meaning {
             Ok(Meaning {
-                key,
-                description,
-                version,
-            }) => TensorHandle::made(key, description, version).into_py_any(py)?,
+                key, description, ..
+            }) => TensorHandle::made(key, description).into_py_any(py)?,
             Err(Unknown { nearest }) => nearest.into_py_any(py)?,
         };
         list.append(object)?;
