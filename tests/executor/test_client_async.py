@@ -127,6 +127,26 @@ def test_ended_requests_are_queued_again_or_removed(play: Play) -> None:
     play(test)
 
 
+def test_a_handle_tells_what_the_server_knows_of_its_request(play: Play) -> None:
+    """Before its end, and after one that can be tried again."""
+
+    async def test(client: AsyncClient) -> None:
+        request = await client.submit("hold")
+        assert await request.status() in ("queued", "running")
+        assert (await request.show())["name"] == "hold"
+        assert (await request.why())["status"] in ("queued", "running")
+        await client.ask("release")
+        await request.result()
+        assert repr(request) == f"<AsyncRequest {request.id} hold succeeded>"
+        failing = await client.submit("raise")
+        assert isinstance(await failing.exception(), Exception)
+        await failing.retry()
+        assert repr(failing) == f"<AsyncRequest {failing.id} raise>"
+        assert isinstance(await failing.exception(), Exception)
+
+    play(test)
+
+
 def test_waiting_for_what_is_not_there_raises_its_own_error(play: Play) -> None:
     """Not a group of errors."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from forebay import _core
 from tests.pool.limited import Hog
 from tests.pool.processes import open_files_limited, parent
 from tests.pool.programs import ROOT
@@ -41,6 +42,15 @@ def test_a_client_without_descriptors_is_told_the_limit(
     few_descriptors(100)
     with pool.acquire(Echo) as echo:
         assert echo.echo(1) == 1
+
+
+def test_a_queue_that_gets_no_descriptor_tells_the_limit(
+    few_descriptors: Callable[[int], None],
+) -> None:
+    """It was an error of the system without a number or a next step."""
+    few_descriptors(0)
+    with pytest.raises(forebay.LimitError, match=r"eventfd: all \d+ descriptors of this process"):
+        _core.WakeQueue()
 
 
 def test_a_client_that_cannot_watch_its_service_is_told(

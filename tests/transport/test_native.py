@@ -244,6 +244,15 @@ def test_forward_to_nobody_ends_the_client_and_says_why():
         assert "refused" in listener.metrics()["last_failure"]
 
 
+def test_forward_to_a_socket_that_is_not_there_names_it(tmp_path: Path):
+    """Unlike a port, a path can be refused while its client is let in."""
+    with listen("tcp://127.0.0.1:0", native=native.Forward(f"unix://{tmp_path}/none")) as listener:
+        with connect(listener.url) as connection, pytest.raises(BrokenError):
+            connection.recv(timeout=WAIT_S)
+        told = listener.metrics()["last_failure"]
+    assert f"connect to the target {tmp_path}/none: No such file" in told
+
+
 def test_a_table_answers_by_name_and_gives_the_rest_to_python(tmp_path: Path):
     """One address serves weights without the GIL and everything else in Python."""
     store, health = native.Store(), native.Health()

@@ -138,3 +138,15 @@ fn eight_threads_lose_no_item_and_keep_their_order() {
     }
     assert!(queue.is_empty());
 }
+
+#[test]
+fn a_refusal_is_printed_whatever_its_item_is() {
+    struct Unprintable;
+    let queue = Queue::new(1).expect("a queue");
+    queue.push(Unprintable).expect("room");
+    let full = queue.push(Unprintable).expect_err("full");
+    assert_eq!(format!("{full:?}"), "Full { limit: 1, .. }");
+    queue.close();
+    let closed = queue.push(Unprintable).expect_err("closed");
+    assert_eq!(format!("{closed:?}"), "Closed { .. }");
+}

@@ -284,8 +284,8 @@ def _reap() -> None:
 def _late(home: Home, timeout: float) -> DeadlineError:
     return DeadlineError(
         f"the server of {home.target.text} was not ready within {timeout:.3g} s and goes on to"
-        f" start; the last of {home.places.log}:\n{_tail(home.places.log, 0)}\nraise the timeout, or see"
-        " what its import does",
+        f" start; the last of {home.places.log}:\n{_tail(home.places.log, 0)}\nraise the timeout,"
+        " or see what its import does",
         timeout=timeout,
     )
 

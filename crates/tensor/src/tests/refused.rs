@@ -328,3 +328,21 @@ fn what_is_no_number_is_not_added_to_and_a_file_is_not_written() {
     assert_eq!(refused, Err(Error::ReadOnly { tensor: file.id }));
     assert_eq!(memory, [9, 9, 9, 9, 0, 0, 0, 0]);
 }
+
+#[test]
+fn a_description_that_no_message_carries_is_refused() {
+    let refused = |text: &str, shape| {
+        let dtype = Dtype {
+            number: Number::Float,
+            item_bytes: 4,
+            text: text.into(),
+        };
+        Description { dtype, shape }.check().map_err(setting)
+    };
+    assert_eq!(refused("<f4", vec![3, 2]), Ok(24));
+    let long = "x".repeat(1025);
+    assert_eq!(refused(&long, vec![1]), Err(("the text of a dtype", 1025)));
+    assert_eq!(refused("<f4", vec![]), Err(("the number of dimensions", 0)));
+    let found = refused("<f4", vec![1; 65]);
+    assert_eq!(found, Err(("the number of dimensions", 65)));
+}
