@@ -199,7 +199,7 @@ def test_who_waits_behind_anothers_attempt_has_his_own_time(
         server.kill()
         await asyncio.wait(waiting, timeout=0.5)
         began = time.monotonic()
-        with pytest.raises(BrokenError, match="is gone"):
+        with pytest.raises(BrokenError):
             await client.ask("info", timeout=0.5)
         with pytest.raises(DeadlineError, match=r"has not ended within 0.5 s"):
             await (await client.get(request.id)).result(timeout=0.5)

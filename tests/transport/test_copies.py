@@ -65,4 +65,4 @@ def test_each_byte_is_copied_as_often_as_is_said(
     assert tuple(counted) == copying.SIZES
     for size, copied in counted.items():
         times = short if size <= COPIED_BYTES_MAX else long
-        assert copied == pytest.approx(times * size, rel=0.1, abs=STRAY), f"frames of {size} bytes"
+        assert copied == pytest.approx(times * size, rel=0.15, abs=STRAY), f"frames of {size} bytes"
