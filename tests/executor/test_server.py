@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 import time
 from pathlib import Path
 
@@ -247,4 +248,4 @@ def test_a_killed_worker_is_told_at_once(tmp_path: Path) -> None:
             told = caught.value.told
             assert (told["cause"], told["signal"]) == ("signal", signal.SIGKILL)
             assert told["pid"] == worker
-    assert sorted(took)[2] < 0.5  # 100 ms is the aim; the machine is shared
+    assert statistics.median(took) < 0.5  # 100 ms is the aim; the machine is shared

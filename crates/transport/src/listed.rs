@@ -75,14 +75,7 @@ mod tests {
     use rustix::process::{Resource, Rlimit, setrlimit};
 
     use super::*;
-    use crate::sys::process::in_child;
-
-    /// For one test at a time: what is listed is the process's, and a child that is made while another thread has
-    /// the list's lock lets go of nothing.
-    fn alone() -> MutexGuard<'static, ()> {
-        static ALONE: PerProcess<Mutex<()>> = PerProcess::empty();
-        ALONE.get().lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    use crate::sys::process::{alone, in_child};
 
     fn is_null(descriptor: impl AsFd) -> bool {
         rustix::fs::fstat(descriptor).is_ok_and(|found| found.st_rdev != 0)

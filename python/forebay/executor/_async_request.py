@@ -18,6 +18,7 @@ from forebay.errors import (
     RemoteError,
 )
 from forebay.executor._follow import Progress, item_of
+from forebay.executor._links import ran_out
 from forebay.executor._parts import decode_result
 from forebay.executor._result_file import file_of
 from forebay.executor._wire import message
@@ -159,8 +160,7 @@ class AsyncRequest:
                     self._error, self._status = gone, status
                     return
         except (DeadlineError, BrokenError) as error:
-            early = until is None or time.monotonic() < until
-            if early and isinstance(error, BrokenError):
+            if not ran_out(error, until):
                 raise
             raise DeadlineError(
                 f"request {self.id} has not ended within {timeout:g} s; it goes on: await it again,"

@@ -239,7 +239,7 @@ class Client:
         timeout = self.timeout if timeout is None else timeout
         until = time.monotonic() + timeout
         while True:
-            channel = self._links.current or self._links.get(until=until)
+            channel = self._channel(until)
             try:
                 told = channel.call(method, args, timeout=max(0.0, until - time.monotonic()))
             except DeadlineError:
@@ -305,8 +305,8 @@ class Client:
         except Error as other:
             error.add_note(f"and a submission failed: {other}")
 
-    def _channel(self) -> Answers:
-        return self._links.current or self._links.get()
+    def _channel(self, until: float | None = None) -> Answers:
+        return self._links.current or self._links.get(until=until)
 
     def _names(self, name: str) -> Sequence[str]:
         """The parameters of a request that is known by its name alone."""

@@ -11,18 +11,23 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from forebay._core import Connection, connect_unix
-from forebay.errors import BrokenError, ClosedError, Error
+from forebay.errors import BrokenError, ClosedError, DeadlineError, Error
 from forebay.executor._peer import check_server
 from forebay.executor._wire import Answers, message
 from forebay.rpc._connect import socket_path
 
-__all__ = ["Links"]
+__all__ = ["Links", "ran_out"]
 
 _logger = logging.getLogger(__name__)
 
 PAUSE_S: Final = (0.01, 0.02, 0.05, 0.1, 0.25)
 """Before each attempt to reach a server that is gone; the last one repeats. A server that starts
 again is there within a second, and is noticed a tenth of that later."""
+
+
+def ran_out(error: Error, until: float | None) -> bool:
+    """Whether a call that failed had no time left, also where an attempt to reconnect used it."""
+    return isinstance(error, DeadlineError) or (until is not None and time.monotonic() >= until)
 
 
 class Links:

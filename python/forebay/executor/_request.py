@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, DeadlineError, Error, RemoteError
 from forebay.executor._follow import Progress, events, log_bytes, text_of
+from forebay.executor._links import ran_out
 from forebay.executor._parts import decode_result
 from forebay.executor._result_file import file_of
 from forebay.executor._wire import message, value_of
@@ -189,8 +190,7 @@ class Request:
             try:
                 answer = self._client._outstanding.finish(sent, left)
             except (DeadlineError, BrokenError) as error:
-                early = until is None or time.monotonic() < until
-                if early and isinstance(error, BrokenError):
+                if not ran_out(error, until):
                     raise
                 raise self._late(sent, timeout) from None
             try:

@@ -123,7 +123,6 @@ impl TensorShard {
                 liveness: seconds(liveness)?,
                 staging_bytes,
             },
-            open: false,
             handshake: seconds(handshake)?,
             note: note.unwrap_or_default(),
             name: name.clone(),

@@ -57,7 +57,9 @@ pub fn server_at(listening: Listening, options: Options) -> TestServer {
         tls: None,
         admission: Admission::Anybody,
     };
-    Server::start(vec![entrance], options).expect("started")
+    let server = Server::start(vec![entrance], options).expect("started");
+    server.open();
+    server
 }
 
 /// A server over a Unix socket with default options.

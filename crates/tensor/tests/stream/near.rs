@@ -32,6 +32,7 @@ fn owner(path: &Path) -> (Server<Lease>, Key) {
         admission: Admission::Anybody,
     };
     let server = Server::start(vec![entrance], Options::default()).expect("started");
+    server.open();
     let config = Config::new("tensors", 1 << 20).backing(Backing::Pages);
     let region = Region::new(config).expect("a region");
     let bytes = usize::try_from(ROWS * ROW_BYTES).expect("fits");

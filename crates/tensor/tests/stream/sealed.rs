@@ -37,6 +37,7 @@ fn sealed(authority: &Authority) -> (TestServer, TestLink) {
         admission: Admission::Anybody,
     };
     let server = Server::start(vec![entrance], Options::default()).expect("started");
+    server.open();
     let socket: OwnedFd = TcpStream::connect(("127.0.0.1", port))
         .expect("connects")
         .into();

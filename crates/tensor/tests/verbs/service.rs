@@ -86,6 +86,7 @@ impl World {
             ..Options::default()
         };
         let server = Server::start(vec![entrance], options).expect("started");
+        server.open();
         let (tensors, arena) = (region("tensors"), region("arena"));
         let memory = tensors.allocate(bytes).expect("room");
         fill(&memory, &pattern(0..bytes, 0));

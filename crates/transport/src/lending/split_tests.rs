@@ -12,13 +12,13 @@ use rustix::io::Errno;
 
 use crate::call::{Outcome, Taker};
 use crate::frame::{Codec, Header, Kind};
-use crate::lending::tests::alone;
 use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::outbox::{Head, Payload};
 use crate::preface::Role;
 use crate::state::State;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
+use crate::sys::process::alone;
 
 /// One direction: bytes, and descriptors by the position of the byte that they came with.
 #[derive(Default)]

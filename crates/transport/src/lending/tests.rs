@@ -1,6 +1,5 @@
 //! Two ends in one process over a real socket.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::call::{Outcome, Taker};
@@ -13,16 +12,9 @@ use crate::outbox::{Head, Payload};
 use crate::preface::Role;
 use crate::state::State;
 use crate::sys::buffer::{Buffer, write_at};
-use crate::sys::per_process::PerProcess;
-use crate::sys::process::in_child;
+use crate::sys::process::{alone, in_child};
 use crate::unix;
 use crate::wire::Wire;
-
-/// For one test at a time: what they lend lies in the process's depot, where the place of one is free for the next.
-pub(super) fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: PerProcess<Mutex<()>> = PerProcess::empty();
-    ALONE.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(10)

@@ -1,10 +1,24 @@
 //! Which process this is, and what a test does in a forked child.
 
+#[cfg(test)]
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[cfg(test)]
+use crate::sys::per_process::PerProcess;
+
 /// What tells this process from all that it was forked from: two loads, no system call.
 ///
 /// It is no process id: a child in a new PID namespace may have its parent's.
 pub fn current() -> u64 {
     forebay_wake::process::epoch()
+}
+
+/// For one test at a time: the depot and the list of sockets are the process's, and a child that is made while another
+/// thread has the list's lock lets go of nothing.
+#[cfg(test)]
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: PerProcess<Mutex<()>> = PerProcess::empty();
+    ALONE.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether `act` is true in a forked child, within 10 s. It must not panic there.

@@ -57,8 +57,6 @@ pub struct Entrance {
 pub struct Options {
     /// Of its tensors and peers.
     pub limits: ShardLimits,
-    /// Whether clients are let in at once; else from [`Server::open`] on, and until then they wait.
-    pub open: bool,
     /// In which a client must have said what it wants.
     pub handshake: Duration,
     /// For how long a server that closes goes on sending what was asked for.
@@ -77,7 +75,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             limits: ShardLimits::default(),
-            open: true,
             handshake: Duration::from_secs(5),
             grace: Duration::from_millis(500),
             note: Vec::new(),
@@ -146,7 +143,7 @@ pub struct Server<K> {
 }
 
 impl<K: Send + 'static> Server<K> {
-    /// Serve at the entrances, in a thread of its own, which has `K` keep the memory of tensors.
+    /// Serve in a thread of its own, which has `K` keep the memory of tensors; at the entrances from [`Self::open`] on.
     ///
     /// # Errors
     ///
@@ -164,7 +161,7 @@ impl<K: Send + 'static> Server<K> {
         let common = Arc::new(Common {
             tally: Tally::default(),
             closing: AtomicBool::new(false),
-            opening: AtomicBool::new(options.open),
+            opening: AtomicBool::new(false),
             orders: Mutex::new(Some(Orders {
                 commands: Vec::new(),
                 wake: wake.map_err(Error::system("eventfd"))?,
@@ -325,7 +322,7 @@ impl<K: Send + 'static> Server<K> {
 }
 
 impl<K> Server<K> {
-    /// Let clients in, where [`Options::open`] did not; does not wait.
+    /// Let clients in, who wait until then. Idempotent; does not wait.
     pub fn open(&self) {
         self.tell(&self.common.opening);
     }
