@@ -174,6 +174,22 @@ def test_a_refusal_that_was_looked_at_is_not_raised_again(server: SmallServer) -
         assert isinstance(request.exception(timeout=20), LimitError)
 
 
+def test_so_many_that_some_are_let_go_and_looked_at_later(
+    server: SmallServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was refused is heard by whoever asks, and by nobody else."""
+    monkeypatch.setattr("forebay.executor._outstanding.OPEN_MAX", 4)
+    with Client(server.url, timeout=20.0) as client:
+        requests = client.submit_many("refuse", [{}] * 9)
+        assert [type(it.exception(timeout=20)) for it in requests] == [LimitError] * 9
+        first, *_ = client.submit_many("refuse", [{}] * 9)
+        with pytest.raises(LimitError):
+            _ = first.id
+        with pytest.raises(LimitError) as caught:
+            client.close()
+    assert caught.value.__notes__ == ["7 other submissions failed too"]
+
+
 def test_dropped_handles_leave_their_requests(server: SmallServer) -> None:
     """A program may submit and never ask; all of it is accepted, and nothing is kept here."""
     with Client(server.url, timeout=20.0) as client:

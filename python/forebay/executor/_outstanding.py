@@ -83,8 +83,8 @@ class Outstanding:
         self._open: dict[int, Sent] = {}
         """By token: not ended, as far as this side knows."""
         self._dropped: list[Sent] = []
-        self._refused: list[Error] = []
-        """What became of those that were dropped, where they were refused."""
+        self._refused: dict[int, Error] = {}
+        """By token: what a submission was refused with, until somebody looks at it."""
 
     def next_token(self) -> int:
         """A token that no other submission of this client has."""
@@ -150,6 +150,7 @@ class Outstanding:
                 except BrokenError as error:
                     self._recover(sent, error, until)
             self._open.pop(sent.token, None)
+            self._refused.pop(sent.token, None)
             return sent.answer
         finally:
             sent.lock.release()
@@ -186,6 +187,7 @@ class Outstanding:
             asked = None
             self._take_acceptance(sent, told, until)
         if sent.id is None:
+            self._refused.pop(sent.token, None)
             sent.id = value_of(sent.answer, sent.channel.name)[1]
         sent.message = None  # which may be large, and will not be sent again
         return sent.id
@@ -198,7 +200,8 @@ class Outstanding:
     def confirm(self, timeout: float) -> list[Error]:
         """Wait until everything is accepted; returns what was refused and never looked at."""
         unsure = self._confirm(list(self._open.values()), time.monotonic() + timeout)
-        refused, self._refused = self._refused, []
+        refused = list(self._refused.values())
+        self._refused.clear()
         if unsure:
             refused.append(
                 DeadlineError(
@@ -286,7 +289,7 @@ class Outstanding:
                     unsure.append(sent)
                     continue  # it stays open, and is asked about again
                 except Error as error:
-                    self._refused.append(error)
+                    self._refused[sent.token] = error
                 self._open.pop(sent.token, None)
         return unsure
 
