@@ -280,6 +280,18 @@ def test_cancel_and_retry_say_what_came_of_it(forebay: Forebay) -> None:
     assert forebay("retry", "--dead") == (0, "", "")
 
 
+def test_retry_goes_on_behind_the_first_page(
+    forebay: Forebay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that are failed are all, however many one question may name."""
+    monkeypatch.setattr("forebay.cli._retry.AT_ONCE", 2)
+    for _ in range(5):
+        forebay("run", "raise")
+    ids = [f"{number:012}" for number in range(5, 0, -1)]
+    assert forebay("retry", "--failed").out.splitlines() == [f"{id} queued" for id in ids]
+    assert forebay("retry", *ids[:3]).out.splitlines() == [f"{id} queued" for id in ids[:3]]
+
+
 def test_prune_wants_to_be_told_what(forebay: Forebay, client: Client) -> None:
     """Nothing goes by mistake."""
     forebay("submit", "echo")

@@ -275,6 +275,7 @@ class Peer:
         wanted = filters.get("status")
         rows = [dict(one) for one in self.requests.known.values()]
         rows = [one for one in reversed(rows) if wanted is None or one["status"] in wanted]
+        rows = [one for one in rows if before is None or one["id"] < before]
         return {"schema": 1, "requests": rows[:limit], "more": len(rows) > limit}
 
     def do_cancel(self, id_: str) -> str:

@@ -15,6 +15,7 @@ EXAMPLES = """\
   forebay retry --dead          everything that was set aside"""
 
 AT_ONCE = 1000
+"""Requests of one question."""
 
 
 def add(commands: Any) -> None:
@@ -45,10 +46,23 @@ def run(options: argparse.Namespace) -> int:
     if not options.ids and not options.states:
         raise UsageError("name requests, or give --failed or --dead; see: forebay retry --help")
     with session(options) as client:
+        refused = 0
         ids = [client.get(one).id for one in options.ids]
-        if options.states:
-            ids += [one["id"] for one in client.list(status=options.states, limit=AT_ONCE)]
-        done = client.ask("retry", ids) if ids else []
+        while ids:
+            now, ids = ids[:AT_ONCE], ids[AT_ONCE:]
+            refused += _told(client.ask("retry", now), options)
+        before = None
+        while options.states and (
+            page := client.list(status=options.states, limit=AT_ONCE, before=before)
+        ):
+            ids = [one["id"] for one in page]
+            before = ids[-1]  # the oldest of them: what is queued now is newer than the next page
+            refused += _told(client.ask("retry", ids), options)
+    return 1 if refused else 0
+
+
+def _told(done: list[dict[str, Any]], options: argparse.Namespace) -> int:
+    """Say what became of each; returns how many were not queued."""
     for one in done:
         if options.json:
             say_json(one)
@@ -56,4 +70,4 @@ def run(options: argparse.Namespace) -> int:
             say(f"{one['id']} not queued: {one['refused']}")
         elif not options.quiet:
             say(f"{one['id']} {one.get('status', 'queued')}")
-    return 1 if any(one.get("refused") for one in done) else 0
+    return sum(bool(one.get("refused")) for one in done)
