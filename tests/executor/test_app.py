@@ -60,6 +60,17 @@ def test_options_are_numbers_with_units_in_their_names():
     assert (options.retries, options.backoff_s, options.backoff_max_s) == (2, 1.0, 300.0)
 
 
+def test_a_back_off_is_not_cut_by_the_default_of_its_limit():
+    """The same as for a submission that asks for it."""
+    own = forebay.App("patient")
+
+    @own.request(backoff="10min")
+    def work() -> None: ...
+
+    options = work.definition.options
+    assert (options.backoff_s, options.backoff_max_s) == (600.0, 600.0)
+
+
 def test_lane_is_long_unless_the_function_is_async():
     """The lane that nobody chose is the one that cannot hurt others."""
     own = forebay.App("lanes")
@@ -81,6 +92,8 @@ def test_lane_is_long_unless_the_function_is_async():
         ({"retries": -1}, "retries=-1"),
         ({"retries": True}, "retries=True"),
         ({"cpu": 0}, "cpu=0"),
+        ({"cpu": 1025}, "cpu=1025"),
+        ({"timeout": "4000d"}, "timeout='4000d'"),
         ({"priority": 1.5}, "priority=1.5"),
         ({"idempotent": 1}, "idempotent=1"),
         ({"concurrency": 0}, "concurrency=0"),

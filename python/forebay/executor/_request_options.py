@@ -16,6 +16,8 @@ LANES = ("short", "long", "async")
 RETRIES_MAX = 1000
 PRIORITY_MAX = 1_000_000
 AHEAD_MAX = 64
+CPU_MAX = 1024
+SECONDS_MAX = 10 * 366 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,11 @@ class RequestOptions:
 
     Attributes:
         lane: "short", "long" or "async".
-        priority: higher runs first within a lane.
+        priority: higher runs first, within a lane and a submitter.
         timeout_s: seconds that one attempt may run; None: any time.
         retries: further attempts where one failed or its worker died; 0: it runs once at most.
         backoff_s: seconds before the first further attempt; doubled before each one after it.
-        backoff_max_s: the most that becomes of it.
+        backoff_max_s: the most that becomes of it; at least `backoff_s`.
         idempotent: whether it may run twice where nobody knows whether it ran.
         memory_bytes: private memory that it is expected to need; None: what was measured.
         cpu: cores that it is expected to use.
@@ -75,13 +77,15 @@ class RequestOptions:
         timeout = _seconds(what, "timeout", given["timeout"])
         if timeout == 0:
             raise ConfigError(f"{what}: timeout=0 lets nothing run; leave it out for no time-out")
+        backoff = _seconds(what, "backoff", given["backoff"]) or 0.0
+        backoff_max = _seconds(what, "backoff_max", given["backoff_max"]) or 0.0
         return cls(
             lane=_lane(what, given["lane"], is_async=is_async),
             priority=_whole(what, "priority", given["priority"], -PRIORITY_MAX, PRIORITY_MAX),
             timeout_s=timeout,
             retries=_whole(what, "retries", given["retries"], 0, RETRIES_MAX),
-            backoff_s=_seconds(what, "backoff", given["backoff"]) or 0.0,
-            backoff_max_s=_seconds(what, "backoff_max", given["backoff_max"]) or 0.0,
+            backoff_s=backoff,
+            backoff_max_s=max(backoff, backoff_max),
             idempotent=_flag(what, "idempotent", given["idempotent"]),
             memory_bytes=_bytes(what, given["memory"]),
             cpu=_cpu(what, given["cpu"]),
@@ -127,6 +131,11 @@ def _seconds(what: str, name: str, value: Any) -> float | None:
         raise ConfigError(f"{what}: {name}={value!r}: {error}") from None
     if math.isinf(seconds):
         raise ConfigError(f"{what}: {name}={value!r} never ends; leave it out")
+    if seconds > SECONDS_MAX:
+        raise ConfigError(
+            f"{what}: {name}={value!r} is {seconds:.0f} s, the limit is {SECONDS_MAX} s (ten"
+            " years); leave it out, or give less"
+        )
     return seconds
 
 
@@ -140,8 +149,10 @@ def _bytes(what: str, value: Any) -> int | None:
 
 
 def _cpu(what: str, value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 65536:
-        raise ConfigError(f"{what}: cpu={value!r} is no number of cores above 0")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= CPU_MAX:
+        raise ConfigError(
+            f"{what}: cpu={value!r} is no number of cores above 0 and up to {CPU_MAX}"
+        )
     return float(value)
 
 
