@@ -338,6 +338,8 @@ class TestAnswers:
     def test_only_what_has_ended_can_be_pruned(self, admin: Admin, live: Live) -> None:
         """A rule that names the running ones is a mistake."""
         assert ask(admin, "prune", {"status": ["running"]})["code"] == "invalid"
+        refused = ask(admin, "prune", {"status": []})  # a filter that came out empty is not "all"
+        assert (refused["code"], refused["object"]) == ("invalid", "status")
         assert ask(admin, "prune", {"older_s": 5})["pruned"] == 1
         assert live.asked == [("prune", {"older_s": 5})]
 

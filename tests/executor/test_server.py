@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from forebay.executor._places import newest
+from forebay.executor._server import Server
+from forebay.executor._target import parse_target
 from tests.executor.serving import (
     RefusedError,
     Serving,
@@ -188,6 +193,32 @@ def test_an_operator_may_queue_failed_requests_again_and_prune_them(tmp_path: Pa
             caller.ask("status", added)
         assert caught.value.told["code"] == "unknown"
         assert caller.ask("status", id)["status"] == "failed"
+
+
+def test_a_prune_that_waits_for_the_disk_delays_no_other_answer(tmp_path: Path) -> None:
+    """Whoever holds the store, `forebay status` answers and a signal is heard."""
+    with Serving(tmp_path, APP) as serving, serving.caller() as caller, serving.caller() as other:
+        assert caller.run("add", a=1) == 3
+        caller.wait(caller.submit("sleep", seconds=0.0))
+        (store,) = (tmp_path / "state").rglob("*.db")
+        with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            with ThreadPoolExecutor(1) as beside:
+                pruned = beside.submit(caller.ask, "prune", {"status": ["succeeded"]})
+                for _ in range(20):
+                    assert other.ask("info")["pid"] == serving.pid
+                    time.sleep(0.01)
+                assert not pruned.done()
+                holder.execute("ROLLBACK")
+                assert pruned.result()["pruned"] == 2
+
+
+def test_a_reload_before_there_is_anything_to_load_does_nothing(tmp_path: Path) -> None:
+    """SIGHUP may come while the store is being recovered."""
+    (tmp_path / "app.py").write_text(APP)
+    server = Server(parse_target(str(tmp_path / "app.py")), state_dir=tmp_path / "state")
+    server.reload()
+    assert server.pids() == {}
 
 
 CRON = """

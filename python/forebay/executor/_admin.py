@@ -1,8 +1,8 @@
 """What a server answers beside the way of a request: listings, reasons, figures, orders.
 
 Each method gets the arguments of its call and returns the values of its answer; what it refuses it
-raises as `Refused`. The main thread calls them, one at a time; a slow one delays only others of its
-kind, never a request.
+raises as `Refused`. The main thread calls them, one at a time, and a thread of their own calls
+those in `SLOW`: whatever they wait for, the server hears signals and answers the others.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ SHOWN_CHARS = 2000
 
 REASONS_MAX = 100
 """Requests of one listing that are asked for their reason."""
+
+SLOW = frozenset({"prune", "retry"})
+"""Methods that wait for the disk, as long as what they are to do is long."""
 
 IDS_MAX = 1000
 """Requests that one `retry` or `prune` may name."""
@@ -295,9 +298,13 @@ class Admin:
         for name in rule:
             if name not in RULE:
                 raise invalid("rule", f"any of {', '.join(RULE)}", name)
-        for word in checked_list("status", rule.get("status") or [], len(STATUSES)):
-            if word not in STATUSES[2:]:
-                raise invalid("status", f"one of {', '.join(STATUSES[2:])}", word)
+        if rule.get("status") is not None:
+            words = checked_list("status", rule["status"], len(STATUSES))
+            for word in words:
+                if word not in STATUSES[2:]:
+                    raise invalid("status", f"one of {', '.join(STATUSES[2:])}", word)
+            if not words:
+                raise invalid("status", "one word at least; leave it out for any", words)
         if rule.get("older_s") is not None:
             rule["older_s"] = checked_seconds("older_s", rule["older_s"])
         if rule.get("ids"):

@@ -2,7 +2,8 @@
 
 The dispatcher decides and speaks to clients and workers in threads of its own (Rust); the crew
 starts workers; a lender lends services. The main thread answers what is asked about requests, and
-signals. The server never imports the application, and never forks.
+signals; a thread of its own what waits for the disk. The server never imports the application, and
+never forks.
 
 | signal | what it does |
 |---|---|
@@ -20,13 +21,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
 from forebay._runtime_place import make_private, open_private
 from forebay.config import ExecutorConfig, PoolConfig
-from forebay.errors import ConfigError, Error, InternalError
-from forebay.executor._admin import Admin
+from forebay.errors import ClosedError, ConfigError, Error, InternalError
+from forebay.executor._admin import SLOW, Admin
 from forebay.executor._crew import Crew
 from forebay.executor._places import Notice, Places, Running, StateLock, places_of
 from forebay.executor._plan import Plan
@@ -110,10 +112,12 @@ class Server:
         self._fault: BaseException | None = None
         self._notice: Notice | None = None
         self._dispatcher: _core.Dispatcher | None = None
-        """None until `run` has made it; signals may come before."""
-        self._crew: Crew
+        self._crew: Crew | None = None
+        """Both are None until `run` has made them; signals may come before."""
         self._services: Services
         self._lock: StateLock
+        self._slow = ThreadPoolExecutor(1, "forebay-admin")
+        """Answers what is in `SLOW`."""
         self._rebound = threading.Event()
         """A socket was removed and made again."""
 
@@ -130,11 +134,11 @@ class Server:
         number = 0
         signals: list[int] = []
         with _handling(self._handlers(signals)), contextlib.ExitStack() as parts:
-            dispatcher = self._build(parts)
+            dispatcher, crew = self._build(parts)
             self._install_known(dispatcher)
-            self._crew.start()
+            crew.start()
             self._serve(dispatcher)
-            number = next((it for it in signals if it != signal.SIGHUP), 0)
+            number = next(iter(signals), 0)
         self._report("ended", {})
         if isinstance(self._fault, UnfitError):
             raise self._fault
@@ -153,7 +157,8 @@ class Server:
 
     def reload(self) -> None:
         """Load the application anew; what runs is not disturbed."""
-        self._crew.reload()
+        if self._crew is not None:  # else its first import is still to come
+            self._crew.reload()
 
     def facts(self) -> dict[str, Any]:
         """What it is, for `info`."""
@@ -188,16 +193,18 @@ class Server:
 
     def pids(self) -> dict[int, int]:
         """Processes of the workers, by their place."""
-        return self._crew.pids()
+        return {} if self._crew is None else self._crew.pids()
 
     # Its parts.
 
-    def _build(self, parts: contextlib.ExitStack) -> _core.Dispatcher:
+    def _build(self, parts: contextlib.ExitStack) -> tuple[_core.Dispatcher, Crew]:
         """Make the parts; `parts` closes them in the reverse order."""
         places = self.places
         self._lock = lock = StateLock(places.state)
         parts.callback(lock.close)
         make_private(places.socket.parent)
+        # Behind the dispatcher's end, which ends what it waits for.
+        parts.callback(self._slow.shutdown, cancel_futures=True)
         self._dispatcher = dispatcher = _core.Dispatcher(
             settings_of(
                 self._config,
@@ -209,12 +216,12 @@ class Server:
         parts.callback(dispatcher.close)
         self._services = Services(places.pool_socket, self._pool, self._warm)
         parts.callback(self._services.close)
-        self._crew = Crew(dispatcher, self._plan(dispatcher), self)
-        parts.callback(self._crew.close)
+        self._crew = crew = Crew(dispatcher, self._plan(dispatcher), self)
+        parts.callback(crew.close)
         reader = _core.StoreReader(str(places.state))
         self._admin = Admin(dispatcher, Rows(reader.query), self)
         parts.callback(self._take_notice_back)
-        return dispatcher
+        return dispatcher, crew
 
     def _plan(self, dispatcher: _core.Dispatcher) -> Plan:
         from forebay.executor._worker import Worker
@@ -239,7 +246,8 @@ class Server:
         )
 
     def _warm(self) -> None:
-        self._crew.warm()
+        if self._crew is not None:
+            self._crew.warm()
 
     def _wake(self) -> None:
         """Have the main thread look at what it was told."""
@@ -288,8 +296,18 @@ class Server:
             calls = dispatcher.calls(self._services.pause)
             if calls is None:
                 return
-            for ticket, method, arguments in calls:
-                dispatcher.answer(ticket, self._admin.answer(method, arguments))
+            for call in calls:
+                if call[1] in SLOW:
+                    self._slow.submit(self._answer, dispatcher, *call)
+                else:
+                    self._answer(dispatcher, *call)
+
+    def _answer(
+        self, dispatcher: _core.Dispatcher, ticket: int, method: str, arguments: bytes
+    ) -> None:
+        head = self._admin.answer(method, arguments)
+        with contextlib.suppress(ClosedError):  # who asked hears that the server has ended
+            dispatcher.answer(ticket, head)
 
     def _tell_ready(self) -> None:
         self._renew_notice()
@@ -390,7 +408,7 @@ class Server:
         """Nobody has asked for anything in a long time."""
         if self._ends_when_idle and self._notice is not None:  # nobody could have asked before
             _log.info("nothing to do for %g s", self._config.idle_end)
-            self.stop(0.0)
+            self.stop()  # what has come in between ends first
 
     def warned(self, text: str) -> None:
         """Clients are refused, or a socket is gone for good."""
