@@ -294,7 +294,7 @@ class ExecutorConfig:
     """Results above it become files, which do not pass through the database's log."""
 
     log_max: int = 10_000_000
-    """Output kept of one request: its first and its last half."""
+    """Output kept of one request: its first 256 KiB and the last of it."""
 
     retention_age: float = 7 * 86_400.0
     """Ended requests are kept for so long; a week covers a holiday."""

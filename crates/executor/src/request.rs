@@ -119,7 +119,7 @@ impl Status {
 /// How a process ended, as its keeper told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// "exit", "signal", "memory", "time" or "unknown".
+    /// "exit", "signal", "memory", "time", "server" or "unknown".
     pub cause: Arc<str>,
     pub pid: i32,
     pub exit_code: Option<i32>,

@@ -11,7 +11,7 @@ from forebay.cli._session import session, tell
 
 EXAMPLES = """\
   forebay stop                     when what runs has ended; what waits stays on disk
-  forebay stop --drain 10s         at most so long; then it is cancelled
+  forebay stop --drain 10s         at most so long; then it is killed
   forebay stop --app tune.py"""
 
 LONGEST_S = 3600.0

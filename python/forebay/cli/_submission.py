@@ -76,7 +76,7 @@ def submitting(parser: Any) -> None:
     """Options of a submission."""
     talking(parser)
     parser.add_argument("--no-start", action="store_true", help="start no server where none runs")
-    parser.add_argument("--priority", type=int, metavar="N", help="higher runs first in its lane")
+    parser.add_argument("--priority", type=int, metavar="N", help="higher runs first")
     parser.add_argument("--lane", choices=("short", "long"), help="where it runs")
     parser.add_argument("--retries", type=int, metavar="N", help="further attempts when one fails")
     parser.add_argument("--memory", metavar="SIZE", help="what it needs, such as 300MB")

@@ -147,7 +147,7 @@ class App:
             name: under which it is submitted; default: the function's.
             lane: "short" (it never waits behind long ones) or "long"; default: "long", and "async"
                 for an `async def`, which shares one process with thousands of others.
-            priority: higher runs first within the lane.
+            priority: higher runs first, within a lane and a submitter.
             timeout: seconds that one attempt may run, or text such as "30s".
             retries: further attempts where one failed or its worker died; with 0 it runs once.
             backoff: seconds before the second attempt, doubled before each further one.

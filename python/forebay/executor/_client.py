@@ -257,8 +257,8 @@ class Client:
         """Have the server end; requests that wait stay on disk for the next one.
 
         Args:
-            drain: seconds that running requests have to end, before they are cancelled; by default
-                the server's setting.
+            drain: seconds that running requests have to end; then they are killed, and the next
+                server fails them or runs them again. By default the server's setting.
         """
         self.ask("stop", drain)
 

@@ -26,9 +26,10 @@ class CallFuture(Future[T]):
         self._calls: Calls | None = calls
 
     def cancel(self) -> bool:
-        """Take the call back if no worker has begun it; whether it is cancelled.
+        """Take the call back if no worker has it; whether it is cancelled.
 
-        A call that runs is left alone. Cost: a question to the dispatcher's thread.
+        A call that runs, or that was handed to a worker to be its next, is left alone. Cost: a
+        question to the dispatcher's thread.
         """
         calls = self._calls
         if calls is None:
