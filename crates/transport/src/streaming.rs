@@ -212,18 +212,19 @@ impl Connection {
             });
         }
         let asides = self.put_aside(&call.segments)?;
-        self.step(|state| {
+        self.step_with(call, |state, call| {
             let speaks = state.peer.is_none_or(|peer| peer.features & STREAMS != 0);
             if !speaks && state.fault.is_none() {
                 return Err(Fault::Broken(Cause::NoStreams).to_error(&self.peer, Delivered::No));
             }
-            let (id, header) = self.next_header(state, &call)?;
+            let (id, header) = self.next_header(state, call)?;
             let mut header = Header {
                 stream: true,
                 ..header
             };
-            let segments = state.refer(&mut header, call.segments, asides);
-            state.begin_stream(header, call.head, segments, taker, credit);
+            let segments = std::mem::take(&mut call.segments);
+            let segments = state.refer(&mut header, segments, asides);
+            state.begin_stream(header, call.head.take(), segments, taker, credit);
             Ok(id)
         })?
     }
@@ -308,13 +309,12 @@ impl Connection {
         look: &mut LastLook,
     ) -> Result<Standing> {
         let asides = self.put_aside(&segments)?;
-        self.step(|state| {
+        self.step_with((head, segments), |state, (head, segments)| {
             let standing = state.standing(id, look.at);
             if standing == Standing::Cancelled {
-                state.outbox.retire(segments);
                 return Ok(standing);
             }
-            let segments_count = check_limits(state, &head, &segments)?;
+            let segments_count = check_limits(state, head, segments)?;
             if !state.credits.may_send(id) {
                 return Err(Error::NoCredit {
                     peer: self.peer.clone(),
@@ -322,12 +322,13 @@ impl Connection {
                 });
             }
             let header = Header {
-                head_bytes: head_bytes(&head)?,
+                head_bytes: head_bytes(head)?,
                 codec,
                 segments: segments_count,
                 ..Header::control(Kind::Item, id)
             };
-            state.send_item(header, head, segments, asides, hold);
+            let segments = std::mem::take(segments);
+            state.send_item(header, head.take(), segments, asides, hold);
             if state.reader == Reader::Nobody && look.is_due() {
                 state.receive();
                 *look = LastLook::now();

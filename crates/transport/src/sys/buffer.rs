@@ -141,6 +141,11 @@ impl Buffer {
         buffer
     }
 
+    /// Whether it was given, and is to go back to its owner.
+    pub(crate) fn is_given(&self) -> bool {
+        self.owner.is_some()
+    }
+
     /// Whether it may not be written.
     pub fn is_read_only(&self) -> bool {
         self.is_shared() && self.align == READ_ONLY
@@ -278,6 +283,15 @@ pub(crate) fn write_at(buffer: &Buffer, offset: usize, value: u8) -> *mut u8 {
     // SAFETY: inside the buffer, which may be written and of which the test holds no slice.
     unsafe { buffer.pointer().add(offset).write_volatile(value) };
     buffer.pointer()
+}
+
+/// Memory of a test to receive into, and what is dropped with it.
+#[cfg(test)]
+pub(crate) fn give(capacity: usize, witness: impl Send + Sync + 'static) -> Buffer {
+    let mut memory = vec![0_u8; capacity];
+    let pointer = NonNull::new(memory.as_mut_ptr()).expect("never null");
+    // SAFETY: the vector's memory does not move with it, and nobody else can reach it.
+    unsafe { Buffer::given(pointer, capacity, Box::new((memory, witness))) }
 }
 
 #[cfg(test)]
