@@ -8,9 +8,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::blocking::{Wish, is_past};
+use crate::blocking::{Wish, is_past, stop};
 use crate::call::Taker;
-use crate::connection::{Connection, Outgoing, check_limits, head_bytes, next_runnable, release};
+use crate::connection::{Connection, Outgoing, check_limits, head_bytes, next_runnable};
 use crate::error::{Cause, Delivered, Error, Fault, Result, Violation};
 use crate::frame::{Codec, Header, Kind, Reason};
 use crate::inbox::{Call, Refusal};
@@ -239,8 +239,7 @@ impl Connection {
         loop {
             let late = is_past(deadline);
             if late || state.items.has_news(id) {
-                state.followers.remove(&id);
-                state.promote();
+                state.followers.remove(&id); // or leaving it would wake this thread
                 let next = if late {
                     state.leave_stream(id);
                     Err(Error::Deadline {
@@ -249,7 +248,7 @@ impl Connection {
                 } else {
                     Ok(state.items.take(id))
                 };
-                release(state);
+                stop(state, Some(id));
                 return next;
             }
             let write = state.wants_write();
@@ -358,11 +357,11 @@ impl Connection {
             if urgent != Some(Urgency::End)
                 && let Some(call) = next_runnable(&mut state)
             {
-                release(state);
+                stop(state, None);
                 return Ok(Work::Call(call));
             }
             if urgent.is_some() || state.credits.is_empty() {
-                release(state);
+                stop(state, None);
                 return Ok(Work::Streams);
             }
             let deadline = state.credits.deadline();
