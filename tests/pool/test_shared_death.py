@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import resource
@@ -11,7 +12,9 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +24,7 @@ from forebay.pool._shared_link import START
 from tests.namespaces import needs_namespace, unshared
 from tests.pool.lender import Lending, Program
 from tests.pool.processes import alive, descendants, eventually, parent
-from tests.pool.services import Echo, Notes
+from tests.pool.services import Echo, Notes, Slow
 
 PROGRAMS = 4
 CYCLES = 1000
@@ -303,6 +306,96 @@ def test_a_lender_without_descriptors_hears_programs_once_it_has_some(path: Path
             assert eventually(lambda: lending.watched() < watched)  # the listener among them
             resource.prlimit(lending.pid, resource.RLIMIT_NOFILE, before)
             assert program.told()[1] > 0
+
+
+@contextlib.contextmanager
+def without_descriptors(lending: Lending) -> Iterator[None]:
+    """Let the lender open nothing meanwhile."""
+    before = resource.prlimit(lending.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(lending.pid, resource.RLIMIT_NOFILE, (lending.next_free(), before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(lending.pid, resource.RLIMIT_NOFILE, before)
+
+
+WANTS_MORE = r"RLIMIT_NOFILE of forebay serve is \d+, .*ulimit -n \d+"
+
+
+def refused(pool: forebay.SharedPool, spec: Any = Echo) -> None:
+    """Ask for a service, and be told that the lender has no descriptor for it."""
+    with pytest.raises(forebay.LimitError, match=WANTS_MORE), pool.acquire(spec, timeout=10):
+        pass
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_lender_without_descriptors_refuses_one_lease_and_goes_on(
+    path: Path, waits: bool
+) -> None:
+    """The place of the service was lost, and for one who waited every service was ended."""
+    with (
+        Lending(path, "--max-size", "1") as lending,
+        forebay.SharedPool(path) as one,
+        forebay.SharedPool(path) as other,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        other.stats()  # it is connected
+        with contextlib.ExitStack() as held:
+            echo = held.enter_context(one.acquire(Echo))
+            assert echo.echo(1) == 1
+            if waits:
+                asked = threads.submit(refused, other)
+                assert eventually(lambda: one.stats()["waiters"] == 1)
+            else:
+                held.close()
+            with without_descriptors(lending):
+                held.close()
+                if waits:
+                    asked.result(20)
+                else:
+                    refused(other)
+        for pool in (one, other):
+            with pool.acquire(Echo, timeout=10) as echo:
+                assert echo.echo(2) == 2
+        assert lending.process.poll() is None
+
+
+def test_a_start_that_is_refused_makes_room_for_the_next(path: Path) -> None:
+    """What the same program asked for meanwhile waited for a release that never came."""
+    with (
+        Lending(path, "--max-size", "3", "--leases-max", "1") as lending,
+        forebay.SharedPool(path) as pool,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        with pool.acquire(Echo) as echo:  # so that a keeper runs
+            assert echo.echo(1) == 1
+        with without_descriptors(lending):
+            starts = [threads.submit(refused, pool, Echo.spec(number)) for number in range(1, 5)]
+            for start in starts:
+                start.result(20)
+        with pool.acquire(Echo.spec(9), timeout=10) as echo:
+            assert echo.add(1) == 10
+
+
+def test_a_service_whose_process_cannot_be_told_of_is_refused(
+    lending: Lending, pool: forebay.SharedPool
+) -> None:
+    """It was ready, and every service of every program was ended."""
+
+    def processes() -> int:
+        folder = Path(f"/proc/{lending.pid}/fd")
+        names = [os.readlink(entry) for entry in folder.iterdir()]
+        return sum("pidfd" in name for name in names)
+
+    with pool.acquire(Echo) as echo, ThreadPoolExecutor(1) as threads:
+        before = processes()
+        started = threads.submit(refused, pool, Slow.spec(2.0))
+        assert eventually(lambda: processes() == before + 1)
+        with without_descriptors(lending):
+            started.result(20)
+        assert echo.echo(1) == 1
+    with pool.acquire(Slow.spec(0.0), timeout=10) as slow:
+        assert slow.echo(2) == 2
 
 
 @pytest.mark.parametrize("lock", ["kept", "removed"])

@@ -146,6 +146,11 @@ impl Window {
         written
     }
 
+    /// Whether it may be written, which is seen here alone.
+    pub fn is_private(&self) -> bool {
+        self.private
+    }
+
     /// Where it begins. The bytes may change at any time, and may only be read.
     pub fn as_ptr(&self) -> *const u8 {
         self.mapping.at(0, self.bytes).as_ptr()

@@ -6,6 +6,9 @@
 //! Condition variables would do for the followers but for signals: a main thread must return
 //! from its wait to run Python's handlers, and `poll` returns EINTR where a futex wait does not.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, MutexGuard};
@@ -62,23 +65,17 @@ impl Connection {
         let mut state = self.lock()?;
         loop {
             if let Some(outcome) = state.calls.take(id) {
-                state.followers.remove(&id);
-                state.promote();
-                release(state);
+                stop(state, Some(id));
                 return Ok(outcome);
             }
             if !state.calls.is_waiting(id) {
-                state.followers.remove(&id);
-                state.promote();
-                release(state);
+                stop(state, Some(id));
                 return Err(Error::Closed {
                     peer: self.peer.clone(),
                 });
             }
             if is_past(deadline) {
-                state.followers.remove(&id);
-                state.promote();
-                release(state);
+                stop(state, Some(id));
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
@@ -110,23 +107,27 @@ impl Connection {
         }
         loop {
             if let Some(call) = next_runnable(&mut state) {
-                release(state);
+                stop(state, None);
                 return Ok(Some(call));
             }
             match &state.fault {
-                Some(Fault::Broken(_)) => return Ok(None),
+                Some(Fault::Broken(_)) => {
+                    stop(state, None);
+                    return Ok(None);
+                }
                 Some(fault) => {
                     let error = fault.to_error(&self.peer, Delivered::Maybe);
-                    release(state);
+                    stop(state, None);
                     return Err(error);
                 }
                 None if state.ended || state.inbox.is_closing() => {
-                    release(state);
+                    stop(state, None);
                     return Ok(None);
                 }
                 None => {}
             }
             if is_past(deadline) {
+                stop(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
@@ -145,13 +146,14 @@ impl Connection {
         while !state.is_met() {
             let ended = state.ended.then_some(Fault::Broken(Cause::EndOfFile));
             if let Some(fault) = state.fault.clone().or(ended) {
-                release(state);
+                stop(state, None);
                 return Err(fault.to_error(&self.peer, Delivered::No));
             }
             if state.reader != Reader::Nobody {
                 return Err(self.busy("somebody else reads it"));
             }
             if is_past(deadline) {
+                stop(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
@@ -159,7 +161,7 @@ impl Connection {
             let write = state.wants_write();
             state = self.turn(state, Wish { id: None, write }, deadline)?;
         }
-        release(state);
+        stop(state, None);
         Ok(())
     }
 
@@ -176,6 +178,7 @@ impl Connection {
             && state.fault.is_none()
         {
             if is_past(deadline) {
+                stop(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
@@ -189,8 +192,7 @@ impl Connection {
                 deadline,
             )?;
         }
-        state.promote();
-        release(state);
+        stop(state, None);
         Ok(())
     }
 
@@ -205,6 +207,7 @@ impl Connection {
         }
         while state.outbox.bytes() > state.limits.outbox_bytes_low && state.fault.is_none() {
             if is_past(deadline) {
+                stop(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
@@ -218,8 +221,7 @@ impl Connection {
                 deadline,
             )?;
         }
-        state.promote();
-        release(state);
+        stop(state, None);
         Ok(())
     }
 
@@ -262,11 +264,7 @@ impl Connection {
             }
             Err(error) => {
                 leave(&mut state, &turn, Woken::default());
-                if let Some(id) = wish.id {
-                    state.followers.remove(&id);
-                }
-                state.promote();
-                release(state);
+                stop(state, wish.id);
                 Err(error)
             }
         }
@@ -401,6 +399,18 @@ pub(crate) struct Woken {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) peer_died: bool,
+}
+
+/// Unlock for good: this thread waits no longer, for the call `id` or at all, and another one reads from now on.
+///
+/// Every wait ends here. A follower sleeps on its eventfd alone: one that is not promoted when the last leader leaves
+/// sleeps for ever, and where the peer waits for it to read, both ends do.
+pub(crate) fn stop(mut state: Guard<'_>, id: Option<u64>) {
+    if let Some(id) = id {
+        state.followers.remove(&id);
+    }
+    state.promote();
+    release(state);
 }
 
 /// Give the reader's place up after a sleep, and do what it was slept for.

@@ -2,7 +2,12 @@
 //!
 //! Lock order: the state's lock is the only one, is held for one bounded turn, and never across
 //! a wait or while lent bytes are given back.
+//! The owner of lent bytes may wait for a lock of another runtime, as Python's do for the GIL, while a thread that has
+//! that lock waits for ours. So what is lent for a step is handed over with [`Connection::step_with`], and what the
+//! state itself has taken goes to the outbox, which [`release`] empties after unlocking.
 
+#[cfg(test)]
+mod lent_tests;
 mod serving;
 
 pub(crate) use serving::next_runnable;
@@ -196,14 +201,15 @@ impl Connection {
     /// Cost: long segments are copied once to be lent, without the lock.
     pub fn start(&self, call: Outgoing<'_>, taker: Taker) -> Result<u64> {
         let asides = self.put_aside(&call.segments)?;
-        self.step(|state| {
-            let (id, mut header) = self.next_header(state, &call)?;
+        self.step_with(call, |state, call| {
+            let (id, mut header) = self.next_header(state, call)?;
             if !call.one_way {
                 // Registered before sending, so that a failure to send ends it like any other.
                 state.calls.begin(id, taker, u64::MAX);
             }
-            let segments = state.refer(&mut header, call.segments, asides);
-            let end = state.send(header, call.head, segments);
+            let segments = std::mem::take(&mut call.segments);
+            let segments = state.refer(&mut header, segments, asides);
+            let end = state.send(header, call.head.take(), segments);
             if !call.one_way && state.fault.is_none() {
                 state.calls.begin(id, taker, end);
             }
@@ -476,6 +482,17 @@ impl Connection {
         let result = act(&mut state);
         release(state);
         Ok(result)
+    }
+
+    /// The same with what is `lent` for the step: what `act` leaves of it is given back outside of the lock, too.
+    ///
+    /// So `act` may return early, and takes nothing that is lent while it may still refuse.
+    pub(crate) fn step_with<L, R>(
+        &self,
+        mut lent: L,
+        act: impl FnOnce(&mut State<Wire>, &mut L) -> R,
+    ) -> Result<R> {
+        self.step(|state| act(state, &mut lent))
     }
 
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State<Wire>>> {

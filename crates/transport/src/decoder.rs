@@ -59,6 +59,8 @@ pub struct Decoder {
     fixed: [u8; PREFACE_BYTES],
     fixed_len: usize,
     partial: Option<Partial>,
+    /// Memory that was given and that no frame takes.
+    retired: Vec<Buffer>,
 }
 
 impl Decoder {
@@ -77,6 +79,7 @@ impl Decoder {
             fixed: [0; PREFACE_BYTES],
             fixed_len: 0,
             partial: None,
+            retired: Vec::new(),
         }
     }
 
@@ -111,12 +114,40 @@ impl Decoder {
     }
 
     /// Give memory for the message that was asked about: one buffer of the wanted size for each of its frames, or
-    /// none, which means memory of our own.
+    /// none, which means memory of our own. What does not fit, or comes when nothing is asked, is retired.
     pub fn provide(&mut self, buffers: Vec<Option<Buffer>>) {
-        if let (Stage::Asking, Some(partial)) = (self.stage, self.partial.as_mut()) {
-            partial.given = buffers;
-            self.stage = Stage::Body;
+        let Some(partial) = self
+            .partial
+            .as_mut()
+            .filter(|_| self.stage == Stage::Asking)
+        else {
+            self.retire(buffers.into_iter().flatten());
+            return;
+        };
+        let mut lengths = partial.lengths.iter();
+        let mut unfit = Vec::new();
+        for buffer in buffers {
+            let bytes = lengths.next();
+            let (given, other) = match buffer {
+                Some(buffer) if Some(&buffer.room()) == bytes => (Some(buffer), None),
+                other => (None, other),
+            };
+            partial.given.push(given);
+            unfit.extend(other);
         }
+        self.stage = Stage::Body;
+        self.retire(unfit);
+    }
+
+    /// Have memory that was given dropped outside of any lock, since its owner may call into another runtime then.
+    pub fn retire(&mut self, buffers: impl IntoIterator<Item = Buffer>) {
+        let given = buffers.into_iter().filter(Buffer::is_given);
+        self.retired.extend(given);
+    }
+
+    /// Memory that was given and that no frame takes. To be dropped outside of any lock.
+    pub fn take_retired(&mut self) -> Vec<Buffer> {
+        std::mem::take(&mut self.retired)
     }
 
     /// Bytes consumed since the stream began.
@@ -268,7 +299,12 @@ impl Decoder {
 
     fn refuse(&mut self) {
         self.stage = Stage::Refused;
-        self.partial = None;
+        if let Some(Partial {
+            segments, given, ..
+        }) = self.partial.take()
+        {
+            self.retire(segments.into_iter().chain(given.into_iter().flatten()));
+        }
     }
 
     /// Collect `count` bytes into `fixed`; true when they are there.
@@ -463,10 +499,7 @@ impl Partial {
             return Ok(false);
         };
         let given = self.given.get_mut(self.segments.len());
-        let given = given
-            .and_then(Option::take)
-            .filter(|buffer| buffer.room() == bytes);
-        let segment = match given {
+        let segment = match given.and_then(Option::take) {
             Some(buffer) => buffer,
             None => obtain(bytes, self.align_of(bytes), trusted)?,
         };

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::blocking::{Turn, Wish, Woken, is_past, leave, own_wake, spin, timespec};
+use crate::blocking::{Turn, Wish, Woken, is_past, leave, own_wake, spin, stop, timespec};
 use crate::call::Outcome;
 use crate::connection::{Connection, release};
 use crate::error::{Error, Result};
@@ -83,10 +83,10 @@ impl Place<'_> {
         };
         leave(&mut state, &self.turn, self.woken);
         if stopped {
-            state.followers.remove(&self.id);
-            state.promote();
+            stop(state, Some(self.id));
+        } else {
+            release(state);
         }
-        release(state);
     }
 }
 
@@ -118,12 +118,11 @@ enum Entered<'a> {
 fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<OwnedFd>) -> Result<Entered<'a>> {
     let mut state = connection.lock()?;
     if let Some(outcome) = state.calls.take(id) {
-        state.followers.remove(&id);
-        state.promote();
-        release(state);
+        stop(state, Some(id));
         return Ok(Entered::Ended(outcome));
     }
     if !state.calls.is_waiting(id) {
+        stop(state, Some(id));
         return Err(Error::Closed {
             peer: connection.peer().to_owned(),
         });

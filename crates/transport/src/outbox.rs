@@ -24,6 +24,19 @@ impl Head<'_> {
             Head::Lent(payload) => (**payload).as_ref(),
         }
     }
+
+    /// Take it, and leave an empty one.
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Head::Borrowed(&[]))
+    }
+
+    /// What was lent for it, if anything.
+    pub(crate) fn into_lent(self) -> Option<Payload> {
+        match self {
+            Head::Borrowed(_) => None,
+            Head::Lent(payload) => Some(payload),
+        }
+    }
 }
 
 enum Piece {
@@ -90,7 +103,7 @@ impl Outbox {
     }
 
     /// Give lent bytes back unsent.
-    pub fn retire(&mut self, payloads: Vec<Payload>) {
+    pub fn retire(&mut self, payloads: impl IntoIterator<Item = Payload>) {
         self.retired.extend(payloads);
     }
 

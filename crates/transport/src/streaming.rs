@@ -8,9 +8,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::blocking::{Wish, is_past};
+use crate::blocking::{Wish, is_past, stop};
 use crate::call::Taker;
-use crate::connection::{Connection, Outgoing, check_limits, head_bytes, next_runnable, release};
+use crate::connection::{Connection, Outgoing, check_limits, head_bytes, next_runnable};
 use crate::error::{Cause, Delivered, Error, Fault, Result, Violation};
 use crate::frame::{Codec, Header, Kind, Reason};
 use crate::inbox::{Call, Refusal};
@@ -212,18 +212,19 @@ impl Connection {
             });
         }
         let asides = self.put_aside(&call.segments)?;
-        self.step(|state| {
+        self.step_with(call, |state, call| {
             let speaks = state.peer.is_none_or(|peer| peer.features & STREAMS != 0);
             if !speaks && state.fault.is_none() {
                 return Err(Fault::Broken(Cause::NoStreams).to_error(&self.peer, Delivered::No));
             }
-            let (id, header) = self.next_header(state, &call)?;
+            let (id, header) = self.next_header(state, call)?;
             let mut header = Header {
                 stream: true,
                 ..header
             };
-            let segments = state.refer(&mut header, call.segments, asides);
-            state.begin_stream(header, call.head, segments, taker, credit);
+            let segments = std::mem::take(&mut call.segments);
+            let segments = state.refer(&mut header, segments, asides);
+            state.begin_stream(header, call.head.take(), segments, taker, credit);
             Ok(id)
         })?
     }
@@ -238,8 +239,7 @@ impl Connection {
         loop {
             let late = is_past(deadline);
             if late || state.items.has_news(id) {
-                state.followers.remove(&id);
-                state.promote();
+                state.followers.remove(&id); // or leaving it would wake this thread
                 let next = if late {
                     state.leave_stream(id);
                     Err(Error::Deadline {
@@ -248,7 +248,7 @@ impl Connection {
                 } else {
                     Ok(state.items.take(id))
                 };
-                release(state);
+                stop(state, Some(id));
                 return next;
             }
             let write = state.wants_write();
@@ -308,13 +308,12 @@ impl Connection {
         look: &mut LastLook,
     ) -> Result<Standing> {
         let asides = self.put_aside(&segments)?;
-        self.step(|state| {
+        self.step_with((head, segments), |state, (head, segments)| {
             let standing = state.standing(id, look.at);
             if standing == Standing::Cancelled {
-                state.outbox.retire(segments);
                 return Ok(standing);
             }
-            let segments_count = check_limits(state, &head, &segments)?;
+            let segments_count = check_limits(state, head, segments)?;
             if !state.credits.may_send(id) {
                 return Err(Error::NoCredit {
                     peer: self.peer.clone(),
@@ -322,12 +321,13 @@ impl Connection {
                 });
             }
             let header = Header {
-                head_bytes: head_bytes(&head)?,
+                head_bytes: head_bytes(head)?,
                 codec,
                 segments: segments_count,
                 ..Header::control(Kind::Item, id)
             };
-            state.send_item(header, head, segments, asides, hold);
+            let segments = std::mem::take(segments);
+            state.send_item(header, head.take(), segments, asides, hold);
             if state.reader == Reader::Nobody && look.is_due() {
                 state.receive();
                 *look = LastLook::now();
@@ -357,11 +357,11 @@ impl Connection {
             if urgent != Some(Urgency::End)
                 && let Some(call) = next_runnable(&mut state)
             {
-                release(state);
+                stop(state, None);
                 return Ok(Work::Call(call));
             }
             if urgent.is_some() || state.credits.is_empty() {
-                release(state);
+                stop(state, None);
                 return Ok(Work::Streams);
             }
             let deadline = state.credits.deadline();

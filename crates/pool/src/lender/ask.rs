@@ -110,16 +110,16 @@ impl Lender {
         match answer {
             Answer::Lent { handle, .. } => {
                 if !self.lend(program, ticket, handle)? {
-                    return self.ask_pool(program, ticket, key);
+                    self.ask_pool(program, ticket, key)?;
                 }
             }
             Answer::Start { handle } => self.grant_start(program, ticket, key, handle)?,
             Answer::Wait { .. } => {}
         }
-        Ok(())
+        self.unpark(program) // where it was refused, it has room for the next one
     }
 
-    /// Tell a program of its lease; false where the service is not to be lent any more.
+    /// Tell a program of its lease, or why it can have none; false where the service is not to be lent any more.
     fn lend(&mut self, program: Program, ticket: Ticket, handle: Handle) -> Result<bool> {
         let slot = handle.slot;
         let Some(service) = self
@@ -141,7 +141,13 @@ impl Lender {
         let given = if seen {
             None
         } else {
-            Some(self.pool.hand_out(handle)?)
+            match self.pool.hand_out(handle) {
+                Ok(given) => Some(given),
+                Err(error) => {
+                    self.withdraw(program, ticket, handle, error);
+                    return Ok(true);
+                }
+            }
         };
         let mut descriptors = Vec::new();
         if let Some(given) = &given {
@@ -207,30 +213,44 @@ impl Lender {
     }
 
     /// Have the granted starts begun; they wait while no keeper runs.
-    pub(super) fn begin_starts(&mut self) {
-        if self.starts.is_empty() || self.pool.epoch().is_ok_and(|epoch| epoch == 0) {
-            return;
-        }
-        for (program, ticket, handle) in std::mem::take(&mut self.starts) {
-            if self.ledger.lease(program, handle).is_some() {
-                self.begin_start(program, ticket, handle);
+    pub(super) fn begin_starts(&mut self) -> Result<()> {
+        // One that fails makes room for the next one that its program asks for, which may be a start again.
+        while !self.starts.is_empty() && !self.pool.epoch().is_ok_and(|epoch| epoch == 0) {
+            for (program, ticket, handle) in std::mem::take(&mut self.starts) {
+                if self.ledger.lease(program, handle).is_some() {
+                    self.begin_start(program, ticket, handle)?;
+                }
             }
         }
+        Ok(())
     }
 
-    fn begin_start(&mut self, program: Program, ticket: Ticket, handle: Handle) {
+    fn begin_start(&mut self, program: Program, ticket: Ticket, handle: Handle) -> Result<()> {
         match self.start(handle) {
             Ok(socket) => {
                 let reply = Reply::Start { ticket, handle };
                 self.tell(program, &reply, &[socket.as_fd()]);
+                Ok(())
             }
             Err(error) => {
-                self.ledger.give_up(program, handle, now_ms());
-                self.ledger.forget(handle.slot);
-                let _ = self.pool.discard(handle, Cause::Discarded); // a lost keeper took it along
-                self.refuse(program, ticket, &error);
+                self.withdraw(program, ticket, handle, error);
+                self.unpark(program)
             }
         }
+    }
+
+    /// Tell a program why it cannot have what it was granted, which ends: so the descriptors that it takes here are free.
+    pub(super) fn withdraw(
+        &mut self,
+        program: Program,
+        ticket: Ticket,
+        handle: Handle,
+        error: Error,
+    ) {
+        self.ledger.give_up(program, handle, now_ms());
+        self.ledger.forget(handle.slot);
+        let _ = self.pool.discard(handle, Cause::Discarded); // a lost keeper took it along
+        self.refuse(program, ticket, &error.explained());
     }
 
     fn start(&mut self, handle: Handle) -> Result<std::os::fd::OwnedFd> {

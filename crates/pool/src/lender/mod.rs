@@ -189,7 +189,7 @@ impl Lender {
             if let Some(heard) = spoke.take() {
                 self.linger(heard)?;
             }
-            self.begin_starts();
+            self.begin_starts()?;
             if !self.starts.is_empty() {
                 return Ok(Turn::Keeper);
             }

@@ -188,7 +188,14 @@ impl Lender {
             .get(&handle.slot)
             .map_or(0, |service| service.key);
         if starting && self.pool.lend(handle, key)?.is_some() {
-            let given = self.pool.hand_out(handle)?;
+            let given = match self.pool.hand_out(handle) {
+                Ok(given) => given,
+                Err(error) => {
+                    self.withdraw(program, ticket, handle, error);
+                    self.unpark(program)?;
+                    return Ok(true);
+                }
+            };
             if let Some((pid, pidfd)) = given.process {
                 if let Some(lease) = self.ledger.lease(program, handle) {
                     lease.starting = false;
@@ -250,22 +257,30 @@ impl Lender {
 
     /// Tell why something cannot be done.
     pub(super) fn refuse(&mut self, program: Program, ticket: Ticket, error: &Error) {
-        let Error::Limit {
-            limit,
-            maximum,
-            value,
-            next,
-        } = error
-        else {
-            self.fail(program, ticket, &error.to_string());
-            return;
+        let (limit, maximum, value, next) = match error {
+            Error::Limit {
+                limit,
+                maximum,
+                value,
+                next,
+            } => (*limit, *maximum, *value, (*next).to_owned()),
+            // The program has others: the limit is that of the process that lends.
+            Error::Descriptors { maximum, twice, .. } => {
+                let next = format!(
+                    "all of its descriptors are in use: start it with more (ulimit -n {twice}), \
+                     or keep fewer services at once"
+                );
+                let limit = "RLIMIT_NOFILE of forebay serve";
+                (limit, *maximum, maximum.saturating_add(1), next)
+            }
+            other => return self.fail(program, ticket, &other.to_string()),
         };
         let reply = Reply::Refused {
             ticket,
             limit: limit.as_bytes().to_vec(),
-            maximum: *maximum,
-            value: *value,
-            next: next.as_bytes().to_vec(),
+            maximum,
+            value,
+            next: next.into_bytes(),
         };
         self.tell(program, &reply, &[]);
     }

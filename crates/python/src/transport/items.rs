@@ -2,7 +2,7 @@
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 #![allow(clippy::too_many_arguments)] // they are Python's
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use forebay_transport::call::Taker;
@@ -200,11 +200,17 @@ impl ItemWriter {
             to_head(head),
             to_payloads(segments)?,
         );
-        let mut look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not locked while it sends: giving a buffer back may run Python, and let another thread have the GIL.
+        let mut look = *self.look();
         let standing: Standing = core
             .send_item(self.id, self.codec, head, segments, hold, &mut look)
             .map_err(|e| transport_error(py, &e, None))?;
+        *self.look() = look;
         Ok(standing as u8)
+    }
+
+    fn look(&self) -> MutexGuard<'_, LastLook> {
+        self.look.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

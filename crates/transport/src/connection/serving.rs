@@ -38,22 +38,23 @@ impl Connection {
         id: u64,
         codec: Codec,
         head: Head<'_>,
-        mut segments: Vec<Payload>,
+        segments: Vec<Payload>,
     ) -> Result<()> {
         let asides = self.put_aside(&segments)?;
-        self.step(|state| {
-            let count = check_limits(state, &head, &segments)?;
-            let head_bytes = head_bytes(&head)?;
+        self.step_with((head, segments), |state, (head, segments)| {
+            let count = check_limits(state, head, segments)?;
+            let head_bytes = head_bytes(head)?;
             let mut header = Header {
                 head_bytes,
                 codec,
                 segments: count,
                 ..Header::control(Kind::Reply, id)
             };
+            let mut segments = std::mem::take(segments);
             if state.inbox.awaits(id) {
                 segments = state.refer(&mut header, segments, asides);
             }
-            state.answer(header, None, head, segments);
+            state.answer(header, None, head.take(), segments);
             Ok(())
         })?
     }
@@ -72,16 +73,11 @@ impl Connection {
     ///
     /// A head above the limits of either side is left out, and the reason becomes `Undescribed`: this answers in any case.
     pub fn fail(&self, id: u64, reason: Reason, codec: Codec, head: Head<'_>) -> Result<()> {
-        self.step(|state| {
-            let fits = check_limits(state, &head, &[]).and_then(|_| head_bytes(&head));
-            let (reason, head_bytes, head) = match (fits, head) {
-                (Ok(bytes), head) => (reason, bytes, head),
-                (Err(_), head) => {
-                    if let Head::Lent(payload) = head {
-                        state.outbox.retire(vec![payload]);
-                    }
-                    (Reason::Undescribed, 0, Head::Borrowed(&[][..]))
-                }
+        self.step_with(head, |state, head| {
+            let fits = check_limits(state, head, &[]).and_then(|_| head_bytes(head));
+            let (reason, head_bytes, head) = match fits {
+                Ok(bytes) => (reason, bytes, head.take()),
+                Err(_) => (Reason::Undescribed, 0, Head::Borrowed(&[])),
             };
             let header = Header {
                 head_bytes,

@@ -95,13 +95,13 @@ pub fn named(input: &[u8]) -> bool {
     let (&[length, each], bytes) = input.split_first_chunk().unwrap_or((&[0, 0], &[]));
     let (first, rest) = bytes.split_at(usize::from(length).min(bytes.len()));
     let frames = rest.chunks(usize::from(each).max(1));
-    let segments = std::iter::once(first).chain(frames).map(buffer).collect();
+    let mut segments = std::iter::once(first).chain(frames).map(buffer).collect();
     let limits = Limits {
         frame_bytes_max: 1 << 10,
         segments_max: 16,
         ..Limits::of_messages()
     };
-    let opened = table::open(segments, &limits, |name| {
+    let opened = table::open(&mut segments, &limits, |name| {
         Ok(buffer(&name[..usize::from(name[0] % 32)]))
     });
     if let Ok(message) = &opened {

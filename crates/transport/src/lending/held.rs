@@ -148,9 +148,15 @@ impl Held {
 
     /// Lend the bytes out.
     pub fn into_buffer(self) -> Buffer {
-        let (start, bytes) = (self.start(), self.hold.bytes);
-        lock(HELD.get()).insert(start, Arc::downgrade(&self.hold));
-        Buffer::borrowed(start as *const u8, bytes, Box::new(self))
+        lock(HELD.get()).insert(self.start(), Arc::downgrade(&self.hold));
+        let Hold {
+            window,
+            offset,
+            bytes,
+            ..
+        } = &*self.hold;
+        let (window, offset, bytes) = (Arc::clone(window), *offset, *bytes);
+        Buffer::shared(window, offset, bytes, self)
     }
 
     fn start(&self) -> usize {

@@ -99,7 +99,8 @@ impl<S: Stream> State<S> {
         let limits = self.limits;
         let borrower = self.borrower()?;
         let open = |name: &_| borrower.open(&Name::decode(name));
-        let segments = named::open(frame.segments, &limits, open)?;
+        let mut segments = frame.segments;
+        let segments = named::open(&mut segments, &limits, open)?;
         Ok(Incoming {
             header: Header {
                 named: false,

@@ -1,7 +1,10 @@
 //! A message connection: the state behind a lock, stepped by an event loop or waited for by threads.
 //!
-//! The lock is held for one bounded step, never across a wait or while lent bytes are given back.
+//! The lock is held for one bounded step, never across a wait or while memory that was lent, to be sent or to be
+//! received into, is given back: see [`crate::connection`].
 
+#[cfg(test)]
+mod given_tests;
 mod raw;
 mod waiting;
 
@@ -487,7 +490,7 @@ impl Messages {
         if let Some(wire) = &mut wire {
             wire.hang_up();
         }
-        let retired = state.outbox.take_retired();
+        let retired = state.take_retired();
         drop(state);
         drop(wire);
         drop(retired);
@@ -539,14 +542,14 @@ fn tells_room_as_input(state: &Guard<'_>) -> bool {
         .is_some_and(Stream::tells_room_as_input)
 }
 
-/// Unlock, then give lent bytes back. A broken protocol ends the connection here.
+/// Unlock, then give back what was lent to be sent or received into. A broken protocol ends the connection here.
 fn release(mut state: Guard<'_>) {
     if matches!(state.fault, Some(Fault::Protocol { .. }))
         && let Some(wire) = &mut state.stream
     {
         wire.hang_up();
     }
-    let retired = state.outbox.take_retired();
+    let retired = state.take_retired();
     drop(state);
     drop(retired);
 }

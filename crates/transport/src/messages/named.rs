@@ -76,15 +76,32 @@ impl Frames for Named<'_> {
 }
 
 /// The frames that `segments` stand for; none is opened beyond the first that is above a limit.
+///
+/// What is of no use stays in `segments`: the table, and where this fails, everything.
 pub fn open(
-    segments: Vec<Buffer>,
+    segments: &mut Message,
+    limits: &Limits,
+    open: impl FnMut(&[u8; NAME_BYTES]) -> Result<Buffer, Violation>,
+) -> Result<Message, Violation> {
+    let mut message = Message::new();
+    match open_into(&mut message, segments, limits, open) {
+        Ok(()) => Ok(message),
+        Err(violation) => {
+            segments.append(&mut message);
+            Err(violation)
+        }
+    }
+}
+
+fn open_into(
+    message: &mut Message,
+    segments: &mut [Buffer],
     limits: &Limits,
     mut open: impl FnMut(&[u8; NAME_BYTES]) -> Result<Buffer, Violation>,
-) -> Result<Message, Violation> {
-    let mut segments = segments.into_iter();
-    let table = segments.next().ok_or(Violation::Empty)?;
+) -> Result<(), Violation> {
+    let (table, following) = segments.split_first_mut().ok_or(Violation::Empty)?;
     let wrong = || Violation::Table(table.len());
-    let mut message = Message::new();
+    let mut following = following.iter_mut();
     let mut bytes = 0_u64;
     let mut rest = table.as_slice();
     while let Some((&kind, behind)) = rest.split_first() {
@@ -93,7 +110,10 @@ pub fn open(
             return Err(too_many(limits));
         }
         let frame = match kind {
-            FOLLOWS => segments.next().ok_or_else(wrong)?,
+            FOLLOWS => {
+                let frame = following.next().ok_or_else(wrong)?;
+                std::mem::replace(frame, Buffer::empty())
+            }
             NAMED => {
                 let (name, behind) = rest.split_first_chunk().ok_or_else(wrong)?;
                 rest = behind;
@@ -102,13 +122,13 @@ pub fn open(
             _ => return Err(wrong()),
         };
         bytes = bytes.saturating_add(frame.len() as u64);
-        check_bytes(bytes, limits)?;
         message.push(frame);
+        check_bytes(bytes, limits)?;
     }
-    if segments.next().is_some() || message.is_empty() {
+    if following.next().is_some() || message.is_empty() {
         return Err(wrong());
     }
-    Ok(message)
+    Ok(())
 }
 
 fn too_many(limits: &Limits) -> Violation {
@@ -140,9 +160,9 @@ mod tests {
     }
 
     fn opened(segments: &[&[u8]]) -> Result<Vec<usize>, Violation> {
-        let segments = segments.iter().map(|bytes| buffer(bytes)).collect();
+        let mut segments = segments.iter().map(|bytes| buffer(bytes)).collect();
         let limits = Limits::of_messages();
-        let message = open(segments, &limits, |name| Ok(buffer(&name[..4])))?;
+        let message = open(&mut segments, &limits, |name| Ok(buffer(&name[..4])))?;
         Ok(message.iter().map(Buffer::len).collect())
     }
 
@@ -168,7 +188,7 @@ mod tests {
         let table: Vec<u8> = table.take(10 * (1 + NAME_BYTES)).collect();
         let opened = |limits: &Limits| {
             let mut count = 0;
-            let outcome = open(vec![buffer(&table)], limits, |name| {
+            let outcome = open(&mut vec![buffer(&table)], limits, |name| {
                 count += 1;
                 Ok(buffer(&name[..4]))
             });
@@ -193,6 +213,20 @@ mod tests {
             value: 12,
         };
         assert_eq!(opened(&short), (Err(too_long), 3));
+    }
+
+    #[test]
+    fn what_is_of_no_use_stays_where_it_was() {
+        let left = |table: &[u8]| {
+            let mut segments = vec![buffer(table), buffer(b"a"), buffer(b"b")];
+            let nothing = |_: &[u8; NAME_BYTES]| Err(Violation::Empty);
+            let opened = open(&mut segments, &Limits::of_messages(), nothing);
+            let bytes: usize = segments.iter().map(Buffer::len).sum();
+            (opened.is_ok(), bytes)
+        };
+        assert_eq!(left(&[FOLLOWS; 2]), (true, 2), "the table");
+        assert_eq!(left(&[FOLLOWS; 3]), (false, 5), "everything");
+        assert_eq!(left(&[FOLLOWS, 9]), (false, 4), "everything");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::limit::{Limits, MESSAGE_BYTES_MIN, RECEIVE_BYTES, TURN_BYTES, TURN_RE
 use crate::messages::budget::{Budget, Share};
 use crate::messages::named;
 use crate::messages::stall::Place;
-use crate::outbox::{Head, Outbox};
+use crate::outbox::{Head, Outbox, Payload};
 use crate::preface::{Preface, Role};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
@@ -255,7 +255,11 @@ impl<S: Stream> State<S> {
         Ok(())
     }
 
-    fn accept(&mut self, frame: Incoming) -> Result<(), Violation> {
+    fn accept(&mut self, mut frame: Incoming) -> Result<(), Violation> {
+        let is_message = matches!(frame.header.kind, Kind::Message | Kind::Shared);
+        if !is_message || !self.admitted {
+            self.decoder.retire(frame.segments.drain(..)); // nobody takes them
+        }
         match frame.header.kind {
             Kind::Token => self.admit(&frame),
             _ if !self.admitted => Err(Violation::Uninvited),
@@ -289,17 +293,20 @@ impl<S: Stream> State<S> {
     }
 
     /// The frames of a message of which some are named.
-    fn open(&mut self, segments: Vec<Buffer>) -> Result<Message, Violation> {
+    fn open(&mut self, mut segments: Vec<Buffer>) -> Result<Message, Violation> {
         let limits = self.limits;
         let Some(stream) = &mut self.stream else {
+            self.decoder.retire(segments);
             return Err(Violation::Kind(Kind::Shared as u8));
         };
-        named::open(segments, &limits, |name| {
+        let opened = named::open(&mut segments, &limits, |name| {
             stream.open(name).map_err(|fault| match fault {
                 StreamFault::Violation(violation) => violation,
                 other => Violation::Window(other.to_string()),
             })
-        })
+        });
+        self.decoder.retire(segments);
+        opened
     }
 
     /// What is watched was said to be ready.
@@ -351,6 +358,11 @@ impl<S: Stream> State<S> {
         self.decoder.provide(buffers);
         let rest = std::mem::take(&mut self.rest);
         self.take_in(&rest);
+    }
+
+    /// Memory that was lent and is not used any more. To be dropped outside of any lock.
+    pub fn take_retired(&mut self) -> (Vec<Payload>, Vec<Buffer>) {
+        (self.outbox.take_retired(), self.decoder.take_retired())
     }
 
     /// Take the next message.

@@ -28,10 +28,9 @@ pub struct Theirs {
 
 /// A received frame until it is given back.
 ///
-/// It keeps the peer's chunk mapped, and our control block, in which it says that it is no longer read.
+/// It keeps our control block, in which it says that it is no longer read.
 #[derive(Debug)]
 struct Held {
-    _window: Arc<Window>,
     own: Arc<Control>,
     place: usize,
     generation: u64,
@@ -119,20 +118,24 @@ impl Theirs {
         };
         let window = self.windows.get(&name.chunk).ok_or(wrong.clone())?;
         let place = name.place as usize;
-        let bytes = usize::try_from(name.bytes).map_err(|_| wrong.clone())?;
-        if place >= LENT_FRAMES_MAX || name.generation == 0 {
+        let (offset, bytes) = (usize::try_from(name.offset), usize::try_from(name.bytes));
+        let (Ok(offset), Ok(bytes)) = (offset, bytes) else {
+            return Err(wrong);
+        };
+        let end = offset.checked_add(bytes);
+        if end.is_none_or(|end| end > window.len())
+            || place >= LENT_FRAMES_MAX
+            || name.generation == 0
+        {
             return Err(wrong);
         }
-        let part = Part::new(Arc::clone(window), 0, window.len()).ok_or(wrong.clone())?;
-        let start = part.at(name.offset, bytes).ok_or(wrong)?;
         let held = Held {
-            _window: Arc::clone(window),
             own: Arc::clone(own),
             place,
             generation: name.generation,
             owner: process::current(),
         };
-        Ok(Buffer::shared(start, bytes, Box::new(held)))
+        Ok(Buffer::shared(Arc::clone(window), offset, bytes, held))
     }
 }
 

@@ -71,11 +71,7 @@ impl<S: Stream> State<S> {
         let from_prefix = sent.min(prefix.len());
         let from_head = sent - from_prefix;
         if from_head == bytes.len() && from_prefix == prefix.len() {
-            let lent = match head {
-                Head::Lent(payload) => Some(payload),
-                Head::Borrowed(_) => None,
-            };
-            self.outbox.note_sent(sent, lent);
+            self.outbox.note_sent(sent, head.into_lent());
             return;
         }
         self.outbox.note_sent(sent, None);
@@ -181,6 +177,7 @@ impl<S: Stream> State<S> {
             header.time = reason.map_or(header.time, |reason| reason as u32);
             self.send(header, head, segments);
         } else {
+            self.outbox.retire(head.into_lent());
             self.outbox.retire(segments);
             if was_stream {
                 self.confirm_cancelled(header.id);

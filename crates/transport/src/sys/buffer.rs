@@ -5,6 +5,9 @@ use std::any::Any;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+use forebay_memory::Window;
 
 use super::shelf;
 
@@ -32,7 +35,7 @@ pub struct Buffer {
     /// Whose memory it is, where it was given rather than obtained.
     owner: Option<Owner>,
     /// Keeps memory of another process mapped; then nothing is written or freed here.
-    keeper: Option<Box<dyn Keeper>>,
+    keeper: Option<Keeper>,
 }
 
 /// What keeps memory alive that was given to receive into, and gets it back.
@@ -45,10 +48,8 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// What keeps shared memory readable; dropping it gives the memory back to its owner.
-pub trait Keeper: std::fmt::Debug + Send + Sync {}
-
-impl<T: std::fmt::Debug + Send + Sync> Keeper for T {}
+/// What keeps shared memory mapped; dropping it gives the memory back to its owner.
+type Keeper = Box<dyn fmt::Debug + Send + Sync>;
 
 // SAFETY: the block is owned by this value alone, and plain bytes have no thread affinity.
 unsafe impl Send for Buffer {}
@@ -113,32 +114,39 @@ impl Buffer {
         }
     }
 
-    /// Bytes that another process owns: full, and read-only.
+    /// `bytes` bytes of another process from `offset` of its window on: full, and read-only unless the window is private,
+    /// where this process may write what no other sees.
     ///
-    /// They are readable from `pointer` on for as long as `keeper` lives. Their owner may change them, if it breaks the
-    /// rule that what was sent is not written.
+    /// The window stays mapped while they are used; then `keeper` is dropped, which gives them back. Their owner may
+    /// change them, if it breaks the rule that what was sent is not written.
     ///
     /// # Panics
-    /// If `pointer` is null.
-    pub fn shared(pointer: *const u8, len: usize, keeper: Box<dyn Keeper>) -> Self {
+    /// If they are not inside.
+    pub(crate) fn shared(
+        window: Arc<Window>,
+        offset: usize,
+        bytes: usize,
+        keeper: impl fmt::Debug + Send + Sync + 'static,
+    ) -> Self {
+        assert!(offset <= window.len() && bytes <= window.len() - offset);
+        let start = window.as_ptr().wrapping_add(offset).cast_mut();
         Self {
-            pointer: NonNull::new(pointer.cast_mut()).expect("mapped memory is not at address 0"),
-            capacity: len,
-            len,
-            align: READ_ONLY,
+            pointer: NonNull::new(start).expect("mapped memory is not at address 0"),
+            capacity: bytes,
+            len: bytes,
+            align: if window.is_private() {
+                HEAD_ALIGN
+            } else {
+                READ_ONLY
+            },
             owner: None,
-            keeper: Some(keeper),
+            keeper: Some(Box::new((keeper, window))), // given back before it is unmapped
         }
     }
 
-    /// The same for a private map, in which this process may write what no other sees.
-    ///
-    /// # Panics
-    /// If `pointer` is null.
-    pub fn borrowed(pointer: *const u8, len: usize, keeper: Box<dyn Keeper>) -> Self {
-        let mut buffer = Self::shared(pointer, len, keeper);
-        buffer.align = HEAD_ALIGN;
-        buffer
+    /// Whether it was given, and is to go back to its owner.
+    pub(crate) fn is_given(&self) -> bool {
+        self.owner.is_some()
     }
 
     /// Whether it may not be written.
@@ -232,7 +240,8 @@ impl Buffer {
 
     /// The initialised bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes are initialised and owned.
+        // SAFETY: the first `len` bytes are initialised, and owned, or kept readable by the owner or the keeper. What
+        // another process may write of shared ones is only ever taken for bytes.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
 
@@ -278,6 +287,15 @@ pub(crate) fn write_at(buffer: &Buffer, offset: usize, value: u8) -> *mut u8 {
     // SAFETY: inside the buffer, which may be written and of which the test holds no slice.
     unsafe { buffer.pointer().add(offset).write_volatile(value) };
     buffer.pointer()
+}
+
+/// Memory of a test to receive into, and what is dropped with it.
+#[cfg(test)]
+pub(crate) fn give(capacity: usize, witness: impl Send + Sync + 'static) -> Buffer {
+    let mut memory = vec![0_u8; capacity];
+    let pointer = NonNull::new(memory.as_mut_ptr()).expect("never null");
+    // SAFETY: the vector's memory does not move with it, and nobody else can reach it.
+    unsafe { Buffer::given(pointer, capacity, Box::new((memory, witness))) }
 }
 
 #[cfg(test)]

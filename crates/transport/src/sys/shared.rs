@@ -129,15 +129,4 @@ impl Theirs {
         // SAFETY: the first `count` bytes of `into` were written above; it stays borrowed.
         unsafe { std::slice::from_raw_parts_mut(to, count) }
     }
-
-    /// Where a range begins, for a binding that lends it out; `None` where it is not inside.
-    pub fn at(&self, offset: u64, bytes: usize) -> Option<*const u8> {
-        let offset = usize::try_from(offset).ok()?;
-        let end = offset.checked_add(bytes)?;
-        if end > self.bytes {
-            return None;
-        }
-        // SAFETY: inside the window.
-        Some(unsafe { self.window.as_ptr().add(self.start + offset) })
-    }
 }
