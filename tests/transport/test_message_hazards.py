@@ -24,6 +24,7 @@ from forebay.errors import BrokenError, BusyError, ClosedError, Error
 from forebay.testing import Wire, chaos, connection_pair
 from forebay.transport import AsyncConnection, Connection, connect, listen
 from tests.loops import Run
+from tests.pool.processes import open_files_limited
 from tests.transport.loops import echo, until
 from tests.transport.message_bytes import message, preface, resident_bytes
 
@@ -122,6 +123,31 @@ def test_a_buffer_may_be_changed_once_send_has_returned(run: Run, size: int) -> 
             content[:] = b"b" * size
             (frame,) = await receiving
             assert bytes(frame) == b"a" * size
+
+    run(main())
+
+
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+def test_a_connect_that_finds_no_descriptor_at_its_end_is_closed(run: Run, face: str) -> None:
+    """The peer is not left with a connection that nobody has."""
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            connecting = connect("tcp://{}:{}".format(*server.getsockname()))
+            opening = asyncio.ensure_future(
+                asyncio.to_thread(connecting.__enter__)
+                if face == "blocking"
+                else connecting.__aenter__()
+            )
+            raw, _ = await asyncio.to_thread(server.accept)
+            with raw:
+                raw.settimeout(10)
+                assert await asyncio.to_thread(raw.recv, len(preface())) == preface()
+                with open_files_limited(0):
+                    raw.sendall(preface())
+                    with pytest.raises((OSError, Error)):
+                        await opening
+                assert await asyncio.to_thread(read_all, raw) == b""
 
     run(main())
 
