@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import logging
+import os
 import socket
 import struct
 import subprocess
@@ -19,6 +20,8 @@ import pytest
 
 from forebay.errors import BrokenError, ConfigError, ProtocolError
 from forebay.transport import AsyncConnection, connect, listen
+from forebay.transport._address import parse
+from forebay.transport._dial import dial, dial_blocking
 from forebay.transport._socket import bind_all
 from tests.loops import Run
 from tests.transport.loops import echo, until
@@ -136,6 +139,70 @@ def test_a_port_that_another_family_has_taken_is_not_the_end(
         bind_all(found, sockets[0].getsockname()[1])
     for bound in sockets:
         bound.close()
+
+
+@pytest.fixture(params=["no such family", "no such address"])
+def without_ipv6(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sockets of a machine that has no ::1."""
+    family_fails = request.param == "no such family"
+
+    class Lacking(socket.socket):
+        def __init__(self, family: int = -1, *arguments: Any, **options: Any) -> None:
+            if family_fails and family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "no such family")
+            super().__init__(family, *arguments, **options)
+
+        def bind(self, address: Any) -> None:
+            if self.family == socket.AF_INET6:
+                raise OSError(errno.EADDRNOTAVAIL, "no such address")
+            super().bind(address)
+
+        def connect(self, address: Any) -> None:
+            if self.family == socket.AF_INET6:
+                raise OSError(errno.EADDRNOTAVAIL, "no such address")
+            super().connect(address)
+
+    monkeypatch.setattr(socket, "socket", Lacking)
+
+
+@pytest.mark.usefixtures("without_ipv6")
+def test_a_family_that_the_machine_lacks_is_left_out() -> None:
+    """`localhost` stands for ::1 too in /etc/hosts where the kernel has no IPv6."""
+    found = [(socket.AF_INET6, ("::1", 0, 0, 0)), (socket.AF_INET, ("127.0.0.1", 0))]
+    for addresses in (found, found[::-1]):
+        (bound,) = bind_all(addresses, 0)
+        assert bound.getsockname()[0] == "127.0.0.1"
+        bound.close()
+    with pytest.raises(OSError, match="no such"):
+        bind_all(found[:1], 0)
+
+
+@pytest.mark.usefixtures("without_ipv6")
+def test_connecting_goes_on_to_a_family_that_the_machine_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same for those who connect, by both faces."""
+    found = [
+        (family, socket.SOCK_STREAM, 0, "", where)
+        for family, where in (
+            (socket.AF_INET6, ("::1", 0, 0, 0)),
+            (socket.AF_INET, ("127.0.0.1", 0)),
+        )
+    ]
+
+    def look_up(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        return [(*kind, (where[0], port, *where[2:])) for *kind, where in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = parse(f"tcp://somewhere:{server.getsockname()[1]}")
+        os.close(dial_blocking(address, 10))
+        os.close(asyncio.run(dial(address)))
+        del found[1]
+        with pytest.raises(BrokenError, match="no such"):
+            dial_blocking(address, 10)
+        with pytest.raises(BrokenError):
+            asyncio.run(dial(address))
 
 
 def test_each_family_alone_has_a_port_of_its_own(run: Run) -> None:
