@@ -12,6 +12,7 @@ import contextlib
 import os
 import random
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -187,6 +188,19 @@ def test_a_reset_is_told_to_sender_and_receiver(run: Run) -> None:
             assert other.closed
 
     run(main())
+
+
+def test_a_reset_before_its_addresses_are_known_is_told_as_such() -> None:
+    """A peer that leaves right after its handshake is no error of the system's."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()
+    core = MessageConnection(ours.detach(), peer="the tester")
+    with pytest.raises(BrokenError, match="the tester"):
+        Connection(core, "tcp")
+    core.close()
 
 
 def test_an_own_side_that_never_reads_keeps_memory_bounded(run: Run) -> None:

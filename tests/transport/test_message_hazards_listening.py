@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from forebay.errors import BrokenError, ConfigError, ProtocolError
-from forebay.transport import AsyncConnection, connect, listen
+from forebay.errors import BrokenError, ConfigError, DiedError, ProtocolError
+from forebay.transport import AsyncConnection, connect, listen, native
 from forebay.transport._address import parse
 from forebay.transport._dial import dial, dial_blocking
 from forebay.transport._socket import bind_all
@@ -203,6 +203,61 @@ def test_connecting_goes_on_to_a_family_that_the_machine_has(
             dial_blocking(address, 10)
         with pytest.raises(BrokenError):
             asyncio.run(dial(address))
+
+
+@pytest.mark.parametrize("table", [None, native.Table({})], ids=["python", "behind a table"])
+@pytest.mark.parametrize(
+    "raised",
+    [TimeoutError("of another service"), BrokenError("another end"), DiedError("a service")],
+    ids=lambda raised: type(raised).__name__,
+)
+def test_what_a_handler_raises_is_logged_as_its_own(
+    run: Run, caplog: pytest.LogCaptureFixture, raised: Exception, table: native.Table | None
+) -> None:
+    """A handler that fails over something else is found in the log, with its traceback."""
+
+    async def handler(connection: AsyncConnection) -> None:
+        await connection.recv()
+        raise raised
+
+    async def main() -> None:
+        async with (
+            listen("tcp://127.0.0.1:0", handler, native=table) as listener,
+            connect(listener.url) as connection,
+        ):
+            await connection.send(b"x")
+            with pytest.raises(BrokenError):
+                await connection.recv()
+
+    run(main())
+    (record,) = (each for each in caplog.records if each.name.startswith("forebay.transport"))
+    assert "a handler of" in record.getMessage()
+    assert record.exc_info is not None
+    assert record.exc_info[1] is raised
+
+
+@pytest.mark.parametrize("table", [None, native.Table({})], ids=["python", "behind a table"])
+def test_a_peer_that_leaves_is_no_failure_of_the_handler(
+    run: Run, caplog: pytest.LogCaptureFixture, table: native.Table | None
+) -> None:
+    """A handler need not catch the end of its own connection: anybody could fill the log."""
+    taken: list[object] = []
+
+    async def handler(connection: AsyncConnection) -> None:
+        while True:
+            taken.append(await connection.recv())
+
+    async def main() -> None:
+        async with listen("tcp://127.0.0.1:0", handler, native=table) as listener:
+            with dialled(listener.url) as raw:
+                raw.sendall(preface() + message(b"whole") + announced(1_000))
+                await until(lambda: bool(taken))
+            await until(lambda: listener.connections == 0)
+
+    with caplog.at_level(logging.DEBUG):
+        run(main())
+    (record,) = (each for each in caplog.records if "ended" in each.getMessage())
+    assert record.levelno == logging.DEBUG
 
 
 def test_each_family_alone_has_a_port_of_its_own(run: Run) -> None:
