@@ -18,6 +18,7 @@ from forebay.transport._handler import log_failed_start, run_handler
 from forebay.transport._limits import Limits
 from forebay.transport._opening import Opening
 from forebay.transport._socket import Found, bind_all, name_of, resolve, resolve_blocking
+from forebay.transport._stall import sweep_of
 from forebay.transport.native import Handler, Table
 
 __all__ = ["NativeListen", "NativeListener"]
@@ -191,13 +192,17 @@ class NativeListener:
 
     async def _attend(self, core: MessageConnection) -> None:
         assert self._handler is not None
+        loop = asyncio.get_running_loop()
+        sweep = sweep_of(loop)
         try:
-            core.bind(asyncio.get_running_loop())
+            core.bind(loop)
             connection = AsyncConnection(core, self._address.scheme)
+            sweep.watch(core, self._limits.stall_timeout_of(known=self._entry.known))
             await run_handler(self._handler, connection, self.url)
         except (Error, OSError) as error:
             log_failed_start(error, self.url)
         finally:
+            sweep.forget(core)
             core.close()
 
 
