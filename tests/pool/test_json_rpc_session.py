@@ -5,6 +5,7 @@ import itertools
 import json
 import socket
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -167,4 +168,30 @@ def test_a_program_that_asks_much_at_once_and_reads_the_answers_goes_on() -> Non
         assert answer.result == 2
         assert len(refused) == bursts * burst
         assert sum(refused) > bursts * REFUSED_BYTES_MAX
+        link.close()
+
+
+def test_who_is_overtaken_by_the_thread_that_reads_takes_its_answer() -> None:
+    """The answer came while this thread was about to wait for room to write: it is not slept over.
+
+    A race of two threads, played by one: what the other does comes where it does the most harm.
+    """
+
+    class Overtaken(JsonRpcLink):
+        def _step(self, leads: bool, deadline: Deadline) -> None:
+            while not self.flush():
+                theirs.recv(1 << 20)
+            theirs.sendall(b'{"jsonrpc": "2.0", "id": 1, "result": 2}\n')
+            self.receive()
+            super()._step(leads, deadline)
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        link = Overtaken(ours, None)
+        waiter = link.begin("sum", ("x" * 1_000_000,), {})
+        assert not link.flush(), "the socket holds all of it"
+        link._reading = True  # by the other thread
+        begun = time.monotonic()
+        assert link.wait(waiter, Deadline(20.0)).result == 2
+        assert time.monotonic() - begun < 10
         link.close()

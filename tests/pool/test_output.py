@@ -7,10 +7,15 @@ import signal
 import socket
 import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import forebay
+from forebay import _core
+from forebay.pool._follow import Follow
 from tests.pool.processes import parent
 from tests.pool.programs import ECHO, python
 from tests.pool.services import Echo, Once
@@ -95,15 +100,39 @@ def test_several_follow_one_service(pool: forebay.ServicePool) -> None:
 
 
 def test_who_is_too_slow_loses_the_oldest(pool: forebay.ServicePool) -> None:
-    """Output is bounded; what is lost is never the newest."""
+    """Output is bounded; what is lost is never the newest, and no line comes in part."""
+    numbered = [f"line {number}" for number in range(5_000)]
     with pool.acquire(Echo) as echo:
         lines = echo.lease.follow()
         echo.say("begin")
         assert next(lines) == "begin"
-        echo.say("x" * 40_000 + "\nend")
-        *_, last = itertools.takewhile(lambda line: line != "end", lines)
-        assert set(last) == {"x"}
-        assert len(last) < 20_000
+        echo.say("\n".join([*numbered, "end"]))
+        taken = list(itertools.takewhile(lambda line: line != "end", lines))
+    assert taken[-1] == numbered[-1]
+    assert len(taken) < len(numbered)
+    assert set(taken) <= set(numbered)
+
+
+@given(st.text("ab\n", max_size=80), st.lists(st.integers(1, 80)))
+def test_only_whole_lines_are_given_whatever_is_lost(written: str, looks: list[int]) -> None:
+    """A line is given where the follower knows that it begins there and has seen every byte."""
+    kept = 8
+    output = written.encode()
+    lines = Follow(cast("forebay.ServicePool", None), cast("_core.Handle", None))
+    lost: set[int] = set()
+    seen = 0
+    for total in sorted({min(look, len(output)) for look in looks} - {0}):
+        lost.update(range(seen, total - kept))
+        lines._keep(total, output[max(0, total - kept) : total])
+        seen = total
+    lines._end()
+    expected, begin = [], 0
+    for line in output[:seen].splitlines(keepends=True):
+        end = begin + len(line)
+        if lost.isdisjoint(range(begin - 1, end)):
+            expected.append(line.removesuffix(b"\n"))
+        begin = end
+    assert list(lines._lines) == expected
 
 
 def test_a_task_follows(pool: forebay.ServicePool) -> None:

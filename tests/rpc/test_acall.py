@@ -12,6 +12,7 @@ import pytest
 from forebay._core import OUTBOX_BYTES_HIGH
 from forebay.errors import BrokenError, BusyError, ClosedError, DeadlineError
 from forebay.rpc import Channel
+from tests.pool.processes import open_files_limited
 
 from .conftest import Run, Service
 
@@ -73,6 +74,23 @@ def test_cancelling_at_any_point_loses_no_other_call(channel: Channel, run: Run,
             await asyncio.gather(victim, return_exceptions=True)
             assert await other == steps
         assert channel.metrics()["in_flight"] == 0
+
+    run(work())
+
+
+@pytest.mark.parametrize("room", [0, 1], ids=["for none", "for the socket alone"])
+def test_a_first_call_without_a_free_descriptor_leaves_the_channel_usable(
+    channel: Channel, run: Run, room: int
+) -> None:
+    """It raises, and once there are descriptors again calls of both kinds are answered."""
+
+    async def work() -> None:
+        assert await channel.acall("echo", (0,)) == 0  # everything is imported
+        channel.unbind()
+        with open_files_limited(room), pytest.raises(OSError, match="Too many open files"):
+            await channel.acall("echo", (1,))
+        assert channel.call("echo", (2,), timeout=20) == 2
+        assert await channel.acall("echo", (3,)) == 3
 
     run(work())
 

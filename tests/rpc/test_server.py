@@ -153,6 +153,30 @@ def test_cancelling_a_caller_cancels_the_task(run: Run, tmp_path: Path) -> None:
     run(work())
 
 
+def test_a_caller_that_an_answer_finds_dead_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    """Its other call is cancelled and its connection closed, though no read came to see the end."""
+    address = f"unix://{tmp_path}/s"
+
+    async def work() -> None:
+        class Fatal(Handler):
+            def end_caller(self) -> bytes:
+                channel.close()
+                return bytes(200_000)  # of a short answer a part would wait, and be tried again
+
+        handler = Fatal()
+        async with rpc.serve(handler, address) as server:
+            channel = await rpc.aconnect(address)
+            long = asyncio.create_task(channel.acall("hang"))
+            assert await channel.acall("echo", (1,)) == 1
+            with pytest.raises(ClosedError):
+                await channel.acall("end_caller")
+            with pytest.raises(ClosedError):
+                await long
+            await until(lambda: handler.cancelled == 1 and server.connections == 0)
+
+    run(work())
+
+
 def test_running_calls_are_limited(run: Run, tmp_path: Path) -> None:
     """A burst waits in line instead of becoming tasks."""
     address = f"unix://{tmp_path}/s"

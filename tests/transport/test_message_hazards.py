@@ -12,6 +12,7 @@ import contextlib
 import os
 import random
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from forebay.errors import BrokenError, BusyError, ClosedError, Error
 from forebay.testing import Wire, chaos, connection_pair
 from forebay.transport import AsyncConnection, Connection, connect, listen
 from tests.loops import Run
+from tests.pool.processes import open_files_limited
 from tests.transport.loops import echo, until
 from tests.transport.message_bytes import message, preface, resident_bytes
 
@@ -126,6 +128,31 @@ def test_a_buffer_may_be_changed_once_send_has_returned(run: Run, size: int) -> 
     run(main())
 
 
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+def test_a_connect_that_finds_no_descriptor_at_its_end_is_closed(run: Run, face: str) -> None:
+    """The peer is not left with a connection that nobody has."""
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            connecting = connect("tcp://{}:{}".format(*server.getsockname()))
+            opening = asyncio.ensure_future(
+                asyncio.to_thread(connecting.__enter__)
+                if face == "blocking"
+                else connecting.__aenter__()
+            )
+            raw, _ = await asyncio.to_thread(server.accept)
+            with raw:
+                raw.settimeout(10)
+                assert await asyncio.to_thread(raw.recv, len(preface())) == preface()
+                with open_files_limited(0):
+                    raw.sendall(preface())
+                    with pytest.raises((OSError, Error)):
+                        await opening
+                assert await asyncio.to_thread(read_all, raw) == b""
+
+    run(main())
+
+
 def test_a_half_closed_peer_gets_its_answers(run: Run, url: str) -> None:
     """The end of the requests is not the end of the peer."""
 
@@ -161,6 +188,19 @@ def test_a_reset_is_told_to_sender_and_receiver(run: Run) -> None:
             assert other.closed
 
     run(main())
+
+
+def test_a_reset_before_its_addresses_are_known_is_told_as_such() -> None:
+    """A peer that leaves right after its handshake is no error of the system's."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()
+    core = MessageConnection(ours.detach(), peer="the tester")
+    with pytest.raises(BrokenError, match="the tester"):
+        Connection(core, "tcp")
+    core.close()
 
 
 def test_an_own_side_that_never_reads_keeps_memory_bounded(run: Run) -> None:

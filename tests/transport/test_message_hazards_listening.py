@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import logging
+import os
 import socket
 import struct
 import subprocess
@@ -17,8 +18,10 @@ from typing import Any
 
 import pytest
 
-from forebay.errors import BrokenError, ConfigError, ProtocolError
-from forebay.transport import AsyncConnection, connect, listen
+from forebay.errors import BrokenError, ConfigError, DiedError, ProtocolError
+from forebay.transport import AsyncConnection, connect, listen, native
+from forebay.transport._address import parse
+from forebay.transport._dial import dial, dial_blocking
 from forebay.transport._socket import bind_all
 from tests.loops import Run
 from tests.transport.loops import echo, until
@@ -136,6 +139,125 @@ def test_a_port_that_another_family_has_taken_is_not_the_end(
         bind_all(found, sockets[0].getsockname()[1])
     for bound in sockets:
         bound.close()
+
+
+@pytest.fixture(params=["no such family", "no such address"])
+def without_ipv6(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sockets of a machine that has no ::1."""
+    family_fails = request.param == "no such family"
+
+    class Lacking(socket.socket):
+        def __init__(self, family: int = -1, *arguments: Any, **options: Any) -> None:
+            if family_fails and family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "no such family")
+            super().__init__(family, *arguments, **options)
+
+        def bind(self, address: Any) -> None:
+            if self.family == socket.AF_INET6:
+                raise OSError(errno.EADDRNOTAVAIL, "no such address")
+            super().bind(address)
+
+        def connect(self, address: Any) -> None:
+            if self.family == socket.AF_INET6:
+                raise OSError(errno.EADDRNOTAVAIL, "no such address")
+            super().connect(address)
+
+    monkeypatch.setattr(socket, "socket", Lacking)
+
+
+@pytest.mark.usefixtures("without_ipv6")
+def test_a_family_that_the_machine_lacks_is_left_out() -> None:
+    """`localhost` stands for ::1 too in /etc/hosts where the kernel has no IPv6."""
+    found = [(socket.AF_INET6, ("::1", 0, 0, 0)), (socket.AF_INET, ("127.0.0.1", 0))]
+    for addresses in (found, found[::-1]):
+        (bound,) = bind_all(addresses, 0)
+        assert bound.getsockname()[0] == "127.0.0.1"
+        bound.close()
+    with pytest.raises(OSError, match="no such"):
+        bind_all(found[:1], 0)
+
+
+@pytest.mark.usefixtures("without_ipv6")
+def test_connecting_goes_on_to_a_family_that_the_machine_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same for those who connect, by both faces."""
+    found = [
+        (family, socket.SOCK_STREAM, 0, "", where)
+        for family, where in (
+            (socket.AF_INET6, ("::1", 0, 0, 0)),
+            (socket.AF_INET, ("127.0.0.1", 0)),
+        )
+    ]
+
+    def look_up(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        return [(*kind, (where[0], port, *where[2:])) for *kind, where in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = parse(f"tcp://somewhere:{server.getsockname()[1]}")
+        os.close(dial_blocking(address, 10))
+        os.close(asyncio.run(dial(address)))
+        del found[1]
+        with pytest.raises(BrokenError, match="no such"):
+            dial_blocking(address, 10)
+        with pytest.raises(BrokenError):
+            asyncio.run(dial(address))
+
+
+@pytest.mark.parametrize("table", [None, native.Table({})], ids=["python", "behind a table"])
+@pytest.mark.parametrize(
+    "raised",
+    [TimeoutError("of another service"), BrokenError("another end"), DiedError("a service")],
+    ids=lambda raised: type(raised).__name__,
+)
+def test_what_a_handler_raises_is_logged_as_its_own(
+    run: Run, caplog: pytest.LogCaptureFixture, raised: Exception, table: native.Table | None
+) -> None:
+    """A handler that fails over something else is found in the log, with its traceback."""
+
+    async def handler(connection: AsyncConnection) -> None:
+        await connection.recv()
+        raise raised
+
+    async def main() -> None:
+        async with (
+            listen("tcp://127.0.0.1:0", handler, native=table) as listener,
+            connect(listener.url) as connection,
+        ):
+            await connection.send(b"x")
+            with pytest.raises(BrokenError):
+                await connection.recv()
+
+    run(main())
+    (record,) = (each for each in caplog.records if each.name.startswith("forebay.transport"))
+    assert "a handler of" in record.getMessage()
+    assert record.exc_info is not None
+    assert record.exc_info[1] is raised
+
+
+@pytest.mark.parametrize("table", [None, native.Table({})], ids=["python", "behind a table"])
+def test_a_peer_that_leaves_is_no_failure_of_the_handler(
+    run: Run, caplog: pytest.LogCaptureFixture, table: native.Table | None
+) -> None:
+    """A handler need not catch the end of its own connection: anybody could fill the log."""
+    taken: list[object] = []
+
+    async def handler(connection: AsyncConnection) -> None:
+        while True:
+            taken.append(await connection.recv())
+
+    async def main() -> None:
+        async with listen("tcp://127.0.0.1:0", handler, native=table) as listener:
+            with dialled(listener.url) as raw:
+                raw.sendall(preface() + message(b"whole") + announced(1_000))
+                await until(lambda: bool(taken))
+            await until(lambda: listener.connections == 0)
+
+    with caplog.at_level(logging.DEBUG):
+        run(main())
+    (record,) = (each for each in caplog.records if "ended" in each.getMessage())
+    assert record.levelno == logging.DEBUG
 
 
 def test_each_family_alone_has_a_port_of_its_own(run: Run) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from forebay.errors import BrokenError, ConfigError
-from forebay.transport import AsyncConnection, Limits, connect, listen
+from forebay.transport import AsyncConnection, Limits, connect, listen, native
 from forebay.transport._stall import sweep_of
 from tests.loops import Run
 from tests.transport.loops import until
@@ -36,12 +36,15 @@ def raising(raised: list[BaseException]) -> Callable[[AsyncConnection], Awaitabl
     return handler
 
 
-def test_half_a_message_ends_its_connection(run: Run) -> None:
+@pytest.mark.parametrize("table", [None, native.Table({})], ids=["python", "behind a table"])
+def test_half_a_message_ends_its_connection(run: Run, table: native.Table | None) -> None:
     """Who sends half a message and then nothing is given up, and its memory comes back."""
     raised: list[BaseException] = []
 
     async def main() -> None:
-        async with listen("tcp://127.0.0.1:0", raising(raised), limits=SHORT) as listener:
+        async with listen(
+            "tcp://127.0.0.1:0", raising(raised), native=table, limits=SHORT
+        ) as listener:
             with dialled(listener.url) as raw:
                 raw.sendall(preface() + message(b"whole") + announced(1_000_000) + b"a part")
                 await until(lambda: bool(raised))

@@ -22,17 +22,19 @@ class Follow:
 
     `for` waits for the next line in this thread, `async for` on the running loop.
     It ends with the lease or with the service, after the last that came.
-    Lines that come faster than they are taken are lost from the oldest on: 16 KiB are kept.
+    Lines that come faster than they are taken are lost from the oldest on: 16 KiB are kept, and a
+    line of which a part is lost is lost whole.
     One thread or task iterates it; several may follow one service.
     """
 
-    __slots__ = ("_ended", "_handle", "_lines", "_pool", "_rest", "_seen")
+    __slots__ = ("_ended", "_handle", "_lines", "_pool", "_rest", "_seen", "_torn")
 
     def __init__(self, pool: ServicePool, handle: _core.Handle) -> None:
         self._pool = pool
         self._handle = handle
         self._lines: deque[bytes] = deque()
         self._rest = b""
+        self._torn = False  # what comes next belongs to a line whose beginning is lost
         self._seen = 0
         self._ended = False
 
@@ -83,8 +85,14 @@ class Follow:
         return self._ended or written is not None
 
     def _keep(self, total: int, newest: bytes) -> None:
-        fresh = newest[-(total - self._seen) :] if total - self._seen < len(newest) else newest
+        unseen = total - self._seen
         self._seen = total
+        fresh = newest[-unseen:] if unseen < len(newest) else newest
+        if unseen > len(newest):
+            self._rest, self._torn = b"", True
+        if self._torn:
+            _, newline, fresh = fresh.partition(b"\n")
+            self._torn = not newline
         *lines, self._rest = (self._rest + fresh).split(b"\n")
         self._lines.extend(lines)
 

@@ -254,8 +254,10 @@ class JsonRpcLink:
 
     def _step(self, leads: bool, deadline: Deadline) -> None:
         """Wait for something to read, where this thread leads, or for room to write."""
-        poll = select.poll()
         events = (select.POLLIN if leads else 0) | (select.POLLOUT if self._outbox else 0)
+        if not events:
+            return  # the thread that leads has sent the rest, and may have taken this one's answer
+        poll = select.poll()
         poll.register(self._socket, events)
         left = deadline.left()
         fired = poll.poll(None if left is None else left * 1000 + 1)

@@ -171,16 +171,24 @@ class LoopBinding:
                     f"channel {channel.name!r} is bound to another event loop; unbind() it there"
                 )
             self.release()
-        connection = self._connection
-        if not connection.closed:
-            connection.attach()
-            self._watches = [Watch(loop, connection.fileno(), self._on_ready)]
-            if channel._pidfd >= 0:
-                self._watches.append(Watch(loop, channel._pidfd, self._on_death))
+        if not self._connection.closed:
+            self._watch(loop)
         self._loop = loop
         channel._bound = True
         self._futures.clear()
         self.streams.clear()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Become the reader, with a callback for each descriptor; all of it or nothing."""
+        connection, pidfd = self._connection, self._channel._pidfd
+        try:
+            self._watches.append(Watch(loop, connection.fileno(), self._on_ready))
+            if pidfd >= 0:
+                self._watches.append(Watch(loop, pidfd, self._on_death))
+            connection.attach()  # last: what fails before it leaves the reader's place free
+        except BaseException:
+            self._stop_watching()
+            raise
 
     def _on_ready(self) -> None:
         loop = self._loop

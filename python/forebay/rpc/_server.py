@@ -364,21 +364,27 @@ class _Session:
             return
         connection.flush()
         connection.receive(0)
-        for call in connection.take_cancelled():
-            task = self._tasks.get(call)
-            if task is not None:
-                task.cancel()
+        self._cancel_tasks()
         if self._streams is not None:
             self._streams.wake()
         self.take_calls()
         if connection.holds_received:
             self._loop.call_soon(self.step)
 
+    def _cancel_tasks(self) -> None:
+        """Cancel the tasks of calls whose caller cancelled them or left."""
+        for call in self._connection.take_cancelled():
+            task = self._tasks.get(call)
+            if task is not None:
+                task.cancel()
+
     def _update(self) -> None:
         """Watch for what the connection wants; close it once it is over and answered."""
         connection = self._connection
         if connection.closed:
             return
+        if connection.over:
+            self._cancel_tasks()  # a send may have found the end: no `step` follows it
         fault = connection.fault
         if fault is not None:
             _log.info("connection closed: %s", fault)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 from forebay._core import MessageConnection
-from forebay.errors import BrokenError, ClosedError, ProtocolError
 from forebay.testing._link import Link, tcp_pair
 from forebay.testing._wire import Wire
 from forebay.transport import AsyncConnection, Limits
+from forebay.transport._handler import Handler, run_handler
 
 SCHEME = "mem"
 
-_log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
@@ -80,7 +78,7 @@ class MemoryListener:
         url: a name for messages, as `mem://1`.
     """
 
-    def __init__(self, handler: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+    def __init__(self, handler: Handler) -> None:
         self.url = f"{SCHEME}://{next(_numbers)}"
         self._handler = handler
 
@@ -104,16 +102,11 @@ class MemoryListener:
 
     async def _serve(self, connection: AsyncConnection) -> None:
         try:
-            await self._handler(connection)
-            await connection.aclose()
-        except (BrokenError, ProtocolError, ClosedError) as error:
-            _log.debug("a connection of %s ended: %s", self.url, error)
-        except Exception:
-            _log.exception("a handler of %s failed", self.url)
+            await run_handler(self._handler, connection, self.url)
         finally:
             connection.abort()
 
 
-def memory_listen(handler: Callable[[AsyncConnection], Awaitable[None]]) -> MemoryListener:
+def memory_listen(handler: Handler) -> MemoryListener:
     """Serve `handler` to this process alone, as `forebay.transport.listen` does to all."""
     return MemoryListener(handler)

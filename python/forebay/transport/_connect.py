@@ -113,23 +113,24 @@ class Connect:
                 try:
                     core.bind(loop)
                     await core.meet()
+                    connection = AsyncConnection(core, self._address.scheme)
                     sweep_of(loop).watch(core, self._limits.stall_timeout_of(known=True))
                 except BaseException:
                     core.close()
                     raise
         except TimeoutError:
             raise late(self._address, self._timeout) from None
-        return AsyncConnection(core, self._address.scheme)
+        return connection
 
     def _open_blocking(self) -> Connection:
         end = time.monotonic() + self._timeout
         core = self._core(dial_blocking(self._address, self._timeout))
         try:
             core.meet_blocking(max(0.0, end - time.monotonic()))
+            return Connection(core, self._address.scheme)
         except BaseException:
             core.close()
             raise
-        return Connection(core, self._address.scheme)
 
     def _core(self, descriptor: int) -> MessageConnection:
         return MessageConnection(

@@ -45,7 +45,10 @@ class _Ends:
         self._core = core
         with socket.socket(fileno=os.dup(core.fileno())) as shown:
             self.local_address = name_of(scheme, shown.getsockname())
-            self.peer_address = name_of(scheme, shown.getpeername())
+            try:
+                self.peer_address = name_of(scheme, shown.getpeername())
+            except OSError as error:  # of a TCP connection that was reset
+                raise BrokenError(f"{core.peer}: {error.strerror}", delivered="no") from error
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"

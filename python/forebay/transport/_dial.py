@@ -33,19 +33,14 @@ async def dial(address: Address) -> int:
     loop = asyncio.get_running_loop()
     failure: OSError | None = None
     for family, where in await resolve(loop, address.host, address.port):
-        dialled = socket.socket(family, socket.SOCK_STREAM)
         try:
-            dialled.setblocking(False)
-            tune(dialled)
-            await loop.sock_connect(dialled, where)
+            with socket.socket(family, socket.SOCK_STREAM) as dialled:
+                dialled.setblocking(False)
+                tune(dialled)
+                await loop.sock_connect(dialled, where)
+                return dialled.detach()
         except OSError as error:
-            dialled.close()
             failure = error
-        except BaseException:
-            dialled.close()
-            raise
-        else:
-            return dialled.detach()
     raise refused(str(address), failure or OSError(f"no address of {address.host}")) from failure
 
 
@@ -74,20 +69,15 @@ def dial_blocking(address: Address, timeout: float) -> int:
         left = end - time.monotonic()
         if left <= 0:
             break
-        dialled = socket.socket(family, socket.SOCK_STREAM)
         try:
-            dialled.settimeout(left / (len(found) - at))
-            tune(dialled)
-            dialled.connect(where)
-            dialled.setblocking(False)
+            with socket.socket(family, socket.SOCK_STREAM) as dialled:
+                dialled.settimeout(left / (len(found) - at))
+                tune(dialled)
+                dialled.connect(where)
+                dialled.setblocking(False)
+                return dialled.detach()
         except OSError as error:
-            dialled.close()
             failure = error
-        except BaseException:
-            dialled.close()
-            raise
-        else:
-            return dialled.detach()
     if time.monotonic() >= end:
         raise late(address, timeout)
     raise refused(str(address), failure or OSError(f"no address of {address.host}")) from failure

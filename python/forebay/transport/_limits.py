@@ -37,7 +37,7 @@ class Limits:
         stall_timeout: seconds in which the peer must move on with half a message, or take output
             that waits for it, by 32 KiB or to its end; then the connection ends with BrokenError.
             For event loops and native listeners; threads give `timeout`. `math.inf`: it may stand
-            still for ever. None: 30 s at native listeners, and for strangers, who need neither
+            still for ever. None: 30 s in native handlers, and for strangers, who need neither
             token nor certificate from another machine (`unprotected=True`); for ever otherwise. A
             peer that is known may compute for minutes in the middle of a message, and a dead
             machine is found by the kernel within 30 s.

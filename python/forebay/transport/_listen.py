@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import overload
 
 from forebay._core import MessageConnection
-from forebay.errors import BrokenError, ClosedError, ConfigError, Error, ProtocolError
+from forebay.errors import ConfigError, Error
 from forebay.transport._accept import Acceptor, open_doors
 from forebay.transport._address import Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection
 from forebay.transport._entry import Entry, guard
+from forebay.transport._handler import Handler, log_failed_start, run_handler
 from forebay.transport._limits import Limits
 from forebay.transport._native_listener import NativeListen, NativeListener
 from forebay.transport._opening import Opening
@@ -21,8 +21,6 @@ from forebay.transport._tls import Tls
 from forebay.transport.native import Handler as NativeHandler
 
 __all__ = ["AsyncListener", "Listen", "listen"]
-
-Handler = Callable[[AsyncConnection], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
 
@@ -181,32 +179,32 @@ class AsyncListener:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, core: MessageConnection, acceptor: Acceptor) -> None:
-        met = False
+        try:
+            try:
+                connection = await self._meet(core)
+            finally:
+                acceptor.settle()
+            if connection is not None:
+                self._sweep.watch(core, self._stall_timeout)
+                await run_handler(self._handler, connection, self.url)
+        finally:
+            self._sweep.forget(core)
+            core.close()
+
+    async def _meet(self, core: MessageConnection) -> AsyncConnection | None:
+        """Wait until the peer has said who it is; None, and a line in the log, where it fails."""
         try:
             core.bind(self._loop)
             async with asyncio.timeout(self._handshake_timeout):
                 await core.meet()
-            connection = AsyncConnection(core, self._address.scheme)
-            self._sweep.watch(core, self._stall_timeout)
-            met = True
-            acceptor.settle()
-            await self._handler(connection)
-            await connection.aclose()
-        except asyncio.CancelledError:
-            raise
+            return AsyncConnection(core, self._address.scheme)
         except TimeoutError:
             _log.warning(
                 "a peer of %s did not say who it is within %g s", self.url, self._handshake_timeout
             )
-        except (BrokenError, ProtocolError, ClosedError) as error:
-            _log.debug("a connection of %s ended: %s", self.url, error)
-        except Exception:
-            _log.exception("a handler of %s failed", self.url)
-        finally:
-            self._sweep.forget(core)
-            core.close()
-            if not met:
-                acceptor.settle()
+        except (Error, OSError) as error:
+            log_failed_start(error, self.url)
+        return None
 
     def _core(self, descriptor: int) -> MessageConnection:
         return MessageConnection(

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
-from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
 from forebay import _forks
 from forebay._core import MessageConnection, NativeServer
-from forebay.errors import BrokenError, ClosedError, ConfigError, ProtocolError
+from forebay.errors import ConfigError, Error
 from forebay.transport._address import Address
 from forebay.transport._connection import AsyncConnection
 from forebay.transport._entry import Entry
+from forebay.transport._handler import Handler as PythonHandler
+from forebay.transport._handler import log_failed_start, run_handler
 from forebay.transport._limits import Limits
 from forebay.transport._opening import Opening
 from forebay.transport._socket import Found, bind_all, name_of, resolve, resolve_blocking
+from forebay.transport._stall import sweep_of
 from forebay.transport.native import Handler, Table
 
 __all__ = ["NativeListen", "NativeListener"]
 
-PythonHandler = Callable[[AsyncConnection], Awaitable[None]]
-
 NEVER_S = 1e9
 """For ever, in seconds that fit a clock."""
-
-_log = logging.getLogger(__name__)
 
 
 class NativeListen(Opening["NativeListener"]):
@@ -195,16 +192,17 @@ class NativeListener:
 
     async def _attend(self, core: MessageConnection) -> None:
         assert self._handler is not None
+        loop = asyncio.get_running_loop()
+        sweep = sweep_of(loop)
         try:
-            core.bind(asyncio.get_running_loop())
+            core.bind(loop)
             connection = AsyncConnection(core, self._address.scheme)
-            await self._handler(connection)
-            await connection.aclose()
-        except (BrokenError, ProtocolError, ClosedError) as error:
-            _log.debug("a connection of %s ended: %s", self.url, error)
-        except Exception:
-            _log.exception("a handler of %s failed", self.url)
+            sweep.watch(core, self._limits.stall_timeout_of(known=self._entry.known))
+            await run_handler(self._handler, connection, self.url)
+        except (Error, OSError) as error:
+            log_failed_start(error, self.url)
         finally:
+            sweep.forget(core)
             core.close()
 
 

@@ -18,6 +18,8 @@ KEEPALIVE_INTERVAL_S = 5
 KEEPALIVE_PROBES = 4
 DEAD_AFTER_MS = 30_000
 """A peer that acknowledges nothing for so long is gone; TCP_USER_TIMEOUT in tcp(7)."""
+NOT_HERE = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+"""What the kernel says of an address that this machine lacks, such as ::1 without IPv6."""
 
 
 def tune(connected: socket.socket) -> None:
@@ -88,10 +90,13 @@ def _number(host: str, port: int) -> Found | None:
 
 
 def bind_all(found: Sequence[Found], port: int) -> list[socket.socket]:
-    """Listening sockets of all addresses of a host, with one port for all of them.
+    """Listening sockets of all addresses of a host that are of this machine, with one port.
 
     Port 0 is chosen by the kernel for the first address; where another one has it taken, the next
     choice is tried.
+
+    Raises:
+        OSError: the port is taken at one address, or none is of this machine.
     """
     for _ in range(PORT_CHOICES_MAX - 1):
         try:
@@ -104,22 +109,39 @@ def bind_all(found: Sequence[Found], port: int) -> list[socket.socket]:
 
 def _bind(found: Sequence[Found], port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
+    missing: OSError | None = None
     try:
         for family, where in found:
-            listening = socket.socket(family, socket.SOCK_STREAM)
-            sockets.append(listening)
-            listening.setblocking(False)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listening.bind((where[0], port, *where[2:]))
-            port = port or listening.getsockname()[1]
-            listening.listen(BACKLOG)
+            try:
+                sockets.append(_listening(family, (where[0], port, *where[2:])))
+            except OSError as error:
+                if error.errno not in NOT_HERE:
+                    raise
+                missing = error
+            else:
+                port = port or sockets[-1].getsockname()[1]
+        if missing is not None and not sockets:
+            raise missing
     except BaseException:
         for listening in sockets:
             listening.close()
         raise
     return sockets
+
+
+def _listening(family: socket.AddressFamily, where: tuple[object, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(where)
+        listening.listen(BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
 
 
 def refused(url: str, error: OSError) -> BrokenError:
