@@ -296,6 +296,7 @@ class _Session:
         self._connection = connection
         self._handler = handler
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._cancelled: set[asyncio.Task[None]] = set()  # of `_tasks`
         self._loop = loop
         self._streams: SessionStreams | None = None
         self._standing: Standing | None = None
@@ -372,10 +373,16 @@ class _Session:
             self._loop.call_soon(self.step)
 
     def _cancel_tasks(self) -> None:
-        """Cancel the tasks of calls whose caller cancelled them or left."""
+        """Cancel the tasks of calls whose caller cancelled them or left.
+
+        Each once, for a second time would end what it awaits as it cleans up; and every answer that
+        finds the caller dead names all calls that still run.
+        """
         for call in self._connection.take_cancelled():
             task = self._tasks.get(call)
-            if task is not None:
+            if task is not None and task not in self._cancelled:
+                self._cancelled.add(task)
+                task.add_done_callback(self._cancelled.discard)
                 task.cancel()
 
     def _update(self) -> None:
