@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +289,30 @@ def test_memory_that_may_still_be_written_is_in_quarantine(tmp_path: Path):
         assert arena.stats()["quarantined_bytes"] == 64 << 18
         link.close()
         assert arena.stats()["quarantined_bytes"] == 0
+    assert arena.close() == 0
+
+
+def test_memory_of_a_late_answer_comes_back_with_the_next_call(tmp_path: Path):
+    """Whichever thread makes it, and whatever the main thread does meanwhile."""
+    arena = Arena(1 << 26, name="tensors")
+
+    def work(link: _core.TensorLink) -> None:
+        handle = look_up(link, "table")
+        with pytest.raises(DeadlineError):
+            link.pull_many([(handle, 0, 64, arena.allocate(64 << 18))], 0.0)
+        assert arena.stats()["quarantined_bytes"] == 64 << 18
+        row = np.zeros(1 << 16, np.float32)
+        until = time.monotonic() + TIMEOUT_S
+        while arena.stats()["quarantined_bytes"]:
+            assert time.monotonic() < until, "it is kept"
+            link.pull_many([(handle, 0, 1, row)], TIMEOUT_S)
+
+    with shard_at(f"unix://{tmp_path}/own/a.sock") as (shard, where):
+        publish(shard, "table", np.zeros((64, 1 << 16), np.float32))
+        link = link_to(where)
+        with ThreadPoolExecutor() as threads:
+            threads.submit(work, link).result()
+        link.close()
     assert arena.close() == 0
 
 
