@@ -267,8 +267,14 @@ def test_time_that_runs_out_is_said(tmp_path: Path):
         link = link_to(where)
         handle = look_up(link, "table")
         out = np.zeros_like(table)
-        with pytest.raises(DeadlineError):
+        with pytest.raises(DeadlineError, match="within 0 s") as late:
             link.pull_many([(handle, 0, 64, out)], 0.0)
+        assert late.value.timeout == 0
+        batch = link.begin([(handle, 0, 64, out)])
+        with pytest.raises(DeadlineError, match=r"within 0\.001 s") as late:
+            batch.wait(0.001)
+        assert late.value.timeout == 0.001
+        batch.wait(TIMEOUT_S)
         link.pull_many([(handle, 0, 64, out)], TIMEOUT_S)
         link.close()
 

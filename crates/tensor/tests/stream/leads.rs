@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_tensor::stream::{Batch, Error, Port, Until};
+use forebay_tensor::stream::{Batch, Deadline, Error, Port, Until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connect::{
@@ -92,8 +92,7 @@ fn a_port_has_its_batches_after_others_were_refused() {
     let mut tickets = Vec::new();
     port.turn(&mut tickets).expect("turned");
     assert_eq!(tickets, [3, 4, 5, 6, 7]);
-    let soon = Some(Instant::now() + Duration::from_millis(1));
-    let waited = link.wait(&late, Until::All, soon);
+    let waited = link.wait(&late, Until::All, Deadline::after(Duration::from_millis(1)));
     assert!(matches!(waited, Err(Error::Deadline { .. })), "{waited:?}");
     assert_eq!(hear(&port), [1], "the thread gave the lead back");
     assert!(matches!(failure(&late, 0), Error::Deadline { .. }));
@@ -158,7 +157,7 @@ fn a_port_that_attends_leads_after_a_thread_did() {
     let batch = Batch::new(outs, 8);
     link.begin(&batch, works, None).expect("begun");
     link.attend(&port);
-    let soon = Some(Instant::now());
+    let soon = Deadline::after(Duration::ZERO);
     assert!(link.wait(&batch, Until::All, soon).is_err(), "it leads");
     link.cancel(&batch);
     drop(batch);
