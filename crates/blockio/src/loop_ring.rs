@@ -48,9 +48,9 @@ impl LoopRing {
         })
     }
 
-    /// Refuse other threads, and forked children.
+    /// Refuse other threads; of forked children the port takes care.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.epoch != forebay_memory::epoch() || self.thread != thread::current().id() {
+        if self.thread != thread::current().id() {
             return Err(Error::Thread {
                 what: "port of an event loop",
             });
