@@ -1,6 +1,8 @@
 //! Who drives a link, where several could.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use forebay_tensor::stream::{Batch, Deadline, Error, Port, Until};
@@ -187,4 +189,22 @@ fn whoever_wants_something_of_a_thread_that_panicked_hears_so() {
         failure(&run(&link, vec![out], vec![work]), 0),
         Error::Tensor { .. }
     ));
+}
+
+#[test]
+fn whether_there_are_verbs_is_told_while_somebody_else_has_the_link() {
+    let (address, _stalled) = liar::silent();
+    let link = link(&address);
+    let (out, work) = liar::any_pull();
+    let batch = Batch::new(vec![out], 1);
+    let works = std::iter::once_with(|| {
+        // The link is locked while it takes what is asked for.
+        let (asked, (tell, told)) = (Arc::clone(&link), channel());
+        let asks = Builder::new().spawn(move || tell.send(asked.has_far()));
+        let has_far = told.recv_timeout(Duration::from_secs(10));
+        assert_eq!(has_far, Ok(false), "it waited for the link");
+        drop(asks.expect("a thread").join());
+        work
+    });
+    link.begin(&batch, works, None).expect("begun");
 }

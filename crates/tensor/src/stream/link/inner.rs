@@ -1,6 +1,7 @@
 //! What lies under a link's lock: the requester, its channel, who leads, and turns of them.
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -77,6 +78,8 @@ pub(super) struct Inner<M> {
     deadlines: Vec<(Deadline, Arc<Batch<M>>)>,
     /// Pulls over verbs.
     pub(super) far: Option<Far<M>>,
+    /// Whether there are such, for who must not wait for the lock.
+    pub(super) has_far: Arc<AtomicBool>,
     /// Why there are none any more.
     pub(super) far_lost: Option<String>,
     pub(super) far_ended: Vec<Ended<M>>,
@@ -126,6 +129,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
             look: Look::default(),
             deadlines: Vec::new(),
             far: None,
+            has_far: Arc::default(),
             far_lost: None,
             far_ended: Vec::new(),
             pieces: exchange::pieces(),
