@@ -15,7 +15,7 @@ use crate::batch::Batch;
 use crate::completion::{Completions, Finished};
 use crate::error::Error;
 use crate::flight::Keeper;
-use crate::loop_ring::LoopRing;
+use crate::loop_ring::{LoopRing, wake};
 use crate::queue::{BlockQueue, Shared};
 
 /// Batches of one event loop that may have ended without its having looked.
@@ -39,7 +39,7 @@ impl Port {
     /// A port with a ring of the calling thread.
     pub(crate) fn ring(queue: BlockQueue, shared: &Arc<Shared>) -> Result<Self, Error> {
         let mut port = Self::handed(queue, shared)?;
-        let ring = LoopRing::new(shared, port.completions.as_fd())?;
+        let ring = LoopRing::new(shared, &port.completions)?;
         port.ring = Some(Box::new(ring));
         Ok(port)
     }
@@ -116,10 +116,11 @@ impl Port {
         // Clears the descriptor, so it comes before the ring is looked at.
         self.handed -= self.completions.drain(finished)? as u64;
         finished.append(&mut self.unseen);
-        if let Some(ring) = &mut self.ring
-            && ring.go(finished)?
-        {
-            self.wake();
+        if let Some(ring) = &mut self.ring {
+            ring.sweep();
+            if ring.go(finished)? {
+                self.wake();
+            }
         }
         Ok(())
     }
@@ -184,7 +185,7 @@ impl Port {
 
     /// Make the descriptor readable.
     fn wake(&self) {
-        _ = rustix::io::write(&*self.completions, &1_u64.to_ne_bytes());
+        wake(&self.completions);
     }
 }
 
