@@ -424,7 +424,7 @@ class TensorConfig:
     """Clients of a server at once; the next one is turned away with the reason."""
 
     connect_timeout: float = 10.0
-    """Seconds for connecting to a shard, the handshake included."""
+    """Seconds for connecting to a shard, the handshake included; a server allows it as much."""
 
     fabric: str = "auto"
     """"auto": memory of a server on the same host, else RDMA verbs, else the connection; "verbs"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ from forebay.memory import Arena
 from tests.blockio import pipes
 from tests.blockio.blocks import BLOCK_BYTES, BLOCKS, Blocks, content, shuffled
 from tests.blockio.pipes import PAUSES_S, feed
-from tests.loops import Run, run
+from tests.loops import TIMEOUT_S, Run, run
 
 __all__ = ["run"]
 
@@ -205,3 +207,28 @@ def test_several_loops_after_each_other_use_one_file(path: Path, out: Blocks) ->
         asyncio.run(main())
         asyncio.run(main())
     assert (out[0] == content()[0]).all()
+
+
+@pytest.mark.parametrize("kind", ["file", "queue"])
+def test_two_loops_leave_each_its_own_port(path: Path, queue: Queue, kind: str) -> None:
+    """Who leaves a file that two threads use, each with a loop, must not take the other's ring."""
+    entered, left = threading.Barrier(2), threading.Event()
+
+    async def use(number: int, shared: BlockFile | Queue) -> None:
+        if number == 1:
+            await asyncio.to_thread(entered.wait, TIMEOUT_S)
+        async with shared:
+            if number == 0:
+                await asyncio.to_thread(entered.wait, TIMEOUT_S)
+                await until(lambda: len(queue._loops) == 2)
+            else:
+                assert await asyncio.to_thread(left.wait, TIMEOUT_S)
+        left.set()
+        assert asyncio.get_running_loop() not in queue._loops
+
+    with BlockFile(path, queue=queue) as file, ThreadPoolExecutor(2) as threads:
+        shared = file if kind == "file" else queue
+        runs = [threads.submit(lambda n=n: asyncio.run(use(n, shared))) for n in range(2)]
+        for done in runs:
+            done.result(TIMEOUT_S)
+    assert queue._loops == {}

@@ -10,7 +10,10 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from forebay.blockio import BlockFile, Queue, default_queue, set_default_queue
+from forebay.errors import StaleError
 from tests.blockio.blocks import BLOCK_BYTES, Blocks, content
 from tests.blockio.pipes import feed
 
@@ -97,6 +100,29 @@ def test_a_child_that_lets_go_of_its_parents_queues_keeps_its_own_memory(path: P
         assert in_child(child) == 0
     for queue in parents:
         queue.close()
+
+
+@pytest.mark.parametrize("hand_over", [False, True], ids=["ring", "I/O thread"])
+def test_a_child_is_told_that_a_port_is_its_parents(
+    path: Path, queue: Queue, *, hand_over: bool
+) -> None:
+    """Its turns would take the parent's wake-ups; the error says who is to make another one."""
+    out = bytearray(BLOCK_BYTES)
+    with BlockFile(path, queue=queue) as file:
+        port = queue.port(hand_over)
+
+        def child() -> None:
+            for use in (port.turn, lambda: file.start(port, 1, "read", 0, out)):
+                with pytest.raises(StaleError, match=f"belongs to process {os.getppid()}"):
+                    use()
+            assert port.drain(0.0) == (0, [])
+
+        assert in_child(child) == 0
+        batch = file.start(port, 1, "read", 0, out)
+        while not batch.done and port.turn() != [1]:
+            time.sleep(0.001)
+        assert batch.result() == BLOCK_BYTES
+        port.close()
 
 
 def test_the_default_queue_works_in_a_child(path: Path, out: Blocks) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -145,6 +147,57 @@ def test_close_ends_what_waits_and_the_thread(pipe: Path, path: Path, out: Block
         assert serving() == []
         with pytest.raises(ClosedError):
             file.submit("read_many", [0], out[:1])
+
+
+def leave(_: Future[Any]) -> None:
+    """End the thread that runs it."""
+    sys.exit(3)
+
+
+KEPT = "pytest keeps the log's tracebacks, whose frames hold the queue"
+
+
+@pytest.mark.leaks(reason=KEPT)
+def test_a_callback_that_exits_ends_no_other_future(
+    pipe: Path, tmp_path: Path, path: Path, queue: Queue, out: Blocks
+) -> None:
+    """SystemExit of one callback must not end the futures of a queue for good."""
+    other = tmp_path / "other"
+    os.mkfifo(other)
+    with (
+        BlockFile(pipe, mode="r+", queue=queue) as first,
+        BlockFile(other, mode="r+", queue=queue) as last,
+        BlockFile(path, queue=queue) as file,
+    ):
+        waiting = last.submit("read", 0, bytearray(10))
+        exiting = first.submit("read", 0, bytearray(10))
+        exiting.add_done_callback(leave)
+        feed(pipe, b"water")
+        assert exiting.result(10) == 5
+        for _ in range(20):
+            future = file.submit("read_many", [0], out[:1])
+            with contextlib.suppress(SystemExit):  # it is done already, and ends its caller
+                future.add_done_callback(leave)
+            assert future.result(10).tolist() == [BLOCK_BYTES]
+        assert not waiting.done()
+        feed(other, b"more")
+        assert waiting.result(10) == 4
+        assert len(serving()) == 1
+        assert not queue.closed
+
+
+@pytest.mark.leaks(reason=KEPT)
+def test_a_callback_that_exits_does_not_keep_a_close_from_the_others(
+    pipe: Path, queue: Queue
+) -> None:
+    """All that a close ends are told, whatever the first of them does."""
+    with BlockFile(pipe, mode="r+", queue=queue) as slow:
+        waiting = [slow.submit("read", 0, bytearray(10)) for _ in range(3)]
+        for future in waiting:
+            future.add_done_callback(leave)
+        queue.close()
+        assert wait(waiting, 10).not_done == set()
+        assert serving() == []
 
 
 def test_a_queue_that_nobody_has_any_more_ends_its_thread(path: Path, out: Blocks) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -20,8 +21,61 @@ from forebay.errors import BlockError, BusyError, ConfigError
 from forebay.memory import Arena
 from tests.blockio.alone import CALL, ROOT, alone, command
 from tests.blockio.blocks import BLOCK_BYTES, BLOCKS, content, shuffled
-from tests.blockio.pipes import PAUSES_S, feed
+from tests.blockio.pipes import PAUSES_S, feed, until
 from tests.blockio.test_fork import in_child
+
+
+def is_open(path: Path) -> bool:
+    """Whether anybody still has the open file that `lock` locked."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def lock(file: BlockFile) -> None:
+    """Lock the open file, for as long as the process or the kernel has it."""
+    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize("face", ["blocking", "futures"])
+def test_a_closed_file_is_let_go_by_the_rings_that_used_it(
+    path: Path, queue: Queue, face: str
+) -> None:
+    """The disk space of a log that was deleted must not stay taken until the next read."""
+    out = bytearray(2 * BLOCK_BYTES)
+    with BlockFile(path, queue=queue) as file:
+        lock(file)
+        if face == "blocking":
+            file.read_many([0, BLOCK_BYTES], out)
+        else:
+            file.submit("read_many", [0, BLOCK_BYTES], out).result(10)
+        assert is_open(path)
+    until(lambda: not is_open(path))
+
+
+def test_a_closed_file_is_let_go_by_a_loop_that_goes_on(
+    path: Path, tmp_path: Path, queue: Queue
+) -> None:
+    """The same for the ring of an event loop, which other files keep."""
+    other = tmp_path / "other"
+    other.write_bytes(bytes(BLOCK_BYTES))
+    out = bytearray(2 * BLOCK_BYTES)
+
+    async def main() -> None:
+        async with asyncio.timeout(10), BlockFile(other, queue=queue):
+            async with BlockFile(path, queue=queue) as file:
+                lock(file.file)
+                await file.read_many([0, BLOCK_BYTES], out)
+                assert is_open(path)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, until, lambda: not is_open(path))
+
+    asyncio.run(main())
 
 
 @pytest.fixture

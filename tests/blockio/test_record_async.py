@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from forebay.blockio import AsyncRecordFile, BlockFile, Queue, RecordFile
 from forebay.errors import BlockError, BusyError, ClosedError, ConfigError
 from forebay.memory import Arena
-from tests.blockio.pipes import feed
+from tests.blockio.pipes import feed, until
 from tests.blockio.record_files import PADDED, PLAIN, numbered, whole
 
 pytestmark = pytest.mark.usefixtures("default_on_each_engine")
@@ -129,6 +130,36 @@ def test_errors_are_those_of_the_blocking_face(path: Path) -> None:
                 await late
 
     run(path, body)
+
+
+def test_a_cancelled_close_closes_all_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that runs out of time while a commit is under way must not leave the file open."""
+    began, go_on = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        record_file = RecordFile(path, PLAIN, mode="a")
+        file = await record_file.__aenter__()
+        commit = file._commit
+
+        def slow(appender: Any) -> None:
+            began.set()
+            assert go_on.wait(DEADLINE_S)
+            commit(appender)
+
+        monkeypatch.setattr(file, "_commit", slow)
+        append = asyncio.create_task(file.append(numbered(0, 3)))
+        assert await asyncio.to_thread(began.wait, DEADLINE_S)
+        closing = asyncio.create_task(file.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert not record_file.closed
+        go_on.set()
+        assert await append == 0
+        await asyncio.to_thread(until, lambda: record_file.closed)
+
+    asyncio.run(main(), debug=True)
 
 
 def test_a_task_that_waits_for_memory_lets_the_others_run(path: Path, pipe: Path) -> None:

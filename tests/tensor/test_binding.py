@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -265,8 +267,14 @@ def test_time_that_runs_out_is_said(tmp_path: Path):
         link = link_to(where)
         handle = look_up(link, "table")
         out = np.zeros_like(table)
-        with pytest.raises(DeadlineError):
+        with pytest.raises(DeadlineError, match="within 0 s") as late:
             link.pull_many([(handle, 0, 64, out)], 0.0)
+        assert late.value.timeout == 0
+        batch = link.begin([(handle, 0, 64, out)])
+        with pytest.raises(DeadlineError, match=r"within 0\.001 s") as late:
+            batch.wait(0.001)
+        assert late.value.timeout == 0.001
+        batch.wait(TIMEOUT_S)
         link.pull_many([(handle, 0, 64, out)], TIMEOUT_S)
         link.close()
 
@@ -287,6 +295,30 @@ def test_memory_that_may_still_be_written_is_in_quarantine(tmp_path: Path):
         assert arena.stats()["quarantined_bytes"] == 64 << 18
         link.close()
         assert arena.stats()["quarantined_bytes"] == 0
+    assert arena.close() == 0
+
+
+def test_memory_of_a_late_answer_comes_back_with_the_next_call(tmp_path: Path):
+    """Whichever thread makes it, and whatever the main thread does meanwhile."""
+    arena = Arena(1 << 26, name="tensors")
+
+    def work(link: _core.TensorLink) -> None:
+        handle = look_up(link, "table")
+        with pytest.raises(DeadlineError):
+            link.pull_many([(handle, 0, 64, arena.allocate(64 << 18))], 0.0)
+        assert arena.stats()["quarantined_bytes"] == 64 << 18
+        row = np.zeros(1 << 16, np.float32)
+        until = time.monotonic() + TIMEOUT_S
+        while arena.stats()["quarantined_bytes"]:
+            assert time.monotonic() < until, "it is kept"
+            link.pull_many([(handle, 0, 1, row)], TIMEOUT_S)
+
+    with shard_at(f"unix://{tmp_path}/own/a.sock") as (shard, where):
+        publish(shard, "table", np.zeros((64, 1 << 16), np.float32))
+        link = link_to(where)
+        with ThreadPoolExecutor() as threads:
+            threads.submit(work, link).result()
+        link.close()
     assert arena.close() == 0
 
 

@@ -79,6 +79,20 @@ def test_many_clients_with_little_staging_memory(tmp_path: Path) -> None:
             list(threads.map(work, range(8)))
 
 
+@pytest.mark.parametrize(("staging", "rows"), [("100KB", 24), (70_001, 17)])
+def test_staging_memory_need_not_be_whole_pages(
+    tmp_path: Path, staging: str | int, rows: int
+) -> None:
+    """A size in decimal units is no reason to serve no file at all."""
+    table = pages(100)
+    path = write(tmp_path / "pages", table)
+    with (
+        TensorServer({"pages": FileTensor(path)}, staging_bytes=staging) as server,
+        TensorClient(server.url) as client,
+    ):
+        assert same(client.pull("pages", slice(0, rows), timeout=PATIENCE_S), table[:rows])
+
+
 def test_more_than_the_staging_memory_is_refused_by_name(tmp_path: Path) -> None:
     """A server with too little memory for a piece says which setting that is."""
     path = write(tmp_path / "pages", pages(100))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,24 @@ def test_what_was_given_up_comes_back_by_itself(process: ServerProcess) -> None:
             client.pull("large", timeout=0.05)
         assert arena.stats()["quarantined_bytes"] >= 4 << 20
         until(lambda: arena.stats()["quarantined_bytes"] == 0)
+
+
+def test_what_was_given_up_comes_back_while_the_main_thread_sleeps(process: ServerProcess) -> None:
+    """A late answer's memory must not wait for a main thread that waits for its workers."""
+    arena = forebay.Arena("64MiB")
+
+    def work() -> None:
+        with TensorClient(process.url, arena=arena) as client:
+            client.tensor("large")
+            process.stop()
+            with pytest.raises(DeadlineError):
+                client.pull("large", timeout=0.05)
+            assert arena.stats()["quarantined_bytes"] >= 4 << 20
+            process.go_on()
+            until(lambda: arena.stats()["quarantined_bytes"] == 0)
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(work).result()
 
 
 def test_pull_each_keeps_its_client(tmp_path: Path, servers: Any, shards: int) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from forebay.config import TensorConfig
+from forebay.config import KINDS, TensorConfig
 from forebay.configuration import find_configuration
 from forebay.errors import BrokenError, ConfigError, ProtocolError
 from forebay.tensor import TensorClient, TensorServer
@@ -18,7 +19,7 @@ from forebay.transport import Tls, listen, native
 from tests.tensor.conftest import TABLE
 from tests.tensor.contents import same
 from tests.tensor.faces import FACES, face_of
-from tests.tensor.shards import serving, url_in
+from tests.tensor.shards import ROOT, serving, url_in
 from tests.transport.certificates import Authority
 
 
@@ -51,6 +52,13 @@ def test_addresses_that_cannot_be(url: Any, shards: int | None, message: str) ->
     """Told when the client is made, not when it first connects."""
     with pytest.raises(ConfigError, match=message):
         TensorClient(url, shards=shards)
+
+
+def test_the_guide_lists_every_setting() -> None:
+    """What no page names is found by nobody."""
+    guide = (ROOT / "docs/guides/parameter_server.md").read_text()
+    table = guide.partition("## Settings")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(KINDS["tensor"])
 
 
 @pytest.mark.parametrize(

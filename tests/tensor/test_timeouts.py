@@ -139,8 +139,10 @@ def test_the_time_is_not_counted_anew_for_each_step(tmp_path: Path, face_name: s
             process.stop()
             for name in ("small", "large"):  # the second has to be looked up
                 begun = time.monotonic()
-                with pytest.raises(DeadlineError):
+                with pytest.raises(DeadlineError, match=r"within 0\.\d+ s") as late:
                     face.call("pull", name, timeout=0.2)
+                assert late.value.timeout is not None
+                assert 0 < late.value.timeout <= 0.2
                 assert 0.15 < time.monotonic() - begun < LONG_S / 10
             process.go_on()
             assert face.call("pull", "large", timeout=PATIENCE_S).shape == (64, 16_384)

@@ -24,6 +24,7 @@ use rustix::io_uring::io_uring_sqe;
 use crate::batch::Batch;
 use crate::entry;
 use crate::error::Error;
+use crate::file::FileHolder;
 use crate::flight::{Detached, Done, Flight, Keeper};
 use crate::quarantine::Quarantine;
 use crate::registry::Registry;
@@ -115,13 +116,13 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(
-        batch_limit: u32,
-        concurrency_limit: u32,
+        (batch_limit, concurrency_limit): (u32, u32),
         registry: Option<Arc<Registry>>,
         quarantine: Arc<Quarantine>,
+        holder: Arc<dyn FileHolder>,
     ) -> io::Result<Self> {
         let mut ring = Ring::new(batch_limit, concurrency_limit + COMPLETIONS_OWN)?;
-        let files = FileTable::new(&mut ring);
+        let files = FileTable::new(&mut ring, holder);
         Ok(Self {
             ring,
             files,
@@ -143,9 +144,14 @@ impl Driver {
         self.ring.register_eventfd(eventfd)
     }
 
+    /// Let go of files that were closed.
+    pub(crate) fn sweep(&mut self) {
+        self.files.sweep(&mut self.ring);
+    }
+
     /// Take a batch in; it goes out with the next turns.
     pub(crate) fn admit(&mut self, batch: Batch, ticket: u64, keeper: Option<Keeper>) {
-        self.files.sweep(&mut self.ring);
+        self.sweep();
         let place = self.place(&batch);
         self.flight.admit(batch, place, ticket, keeper);
     }

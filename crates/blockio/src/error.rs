@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Why a queue or a file refused. Every message names the object, the value and the next step.
 ///
-/// An operation that fails is no error of the call: its result is a negative `errno` (see [`Queue`](crate::Queue)).
+/// An operation that fails is no error of the call: its result is a negative `errno` (see [`BlockQueue`](crate::BlockQueue)).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -49,7 +49,7 @@ pub enum Error {
     /// The queue was closed by its owner.
     #[error("the block queue is closed; make another one")]
     Closed,
-    /// A forked child used the queue of its parent where it cannot have one of its own.
+    /// A forked child used a port of its parent, whose descriptor both would read; it makes one of its own.
     #[error(
         "this {what} belongs to process {owner}, not to its forked child {child}: make one in the child"
     )]

@@ -1,11 +1,12 @@
 //! A file for block I/O: its own descriptor, and what direct I/O asks of operations on it.
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
@@ -40,8 +41,20 @@ pub struct Alignment {
     pub offset: u32,
 }
 
+/// What keeps files open by places of its own, until it hears that one was closed.
+pub(crate) trait FileHolder: fmt::Debug + Send + Sync {
+    /// A file that it holds was closed. Called by any thread, which must not be made to wait.
+    fn file_closed(&self);
+}
+
+/// Each with the process that it belongs to.
+type Holders = Vec<(u64, Weak<dyn FileHolder>)>;
+
 #[derive(Debug)]
 struct Opened {
+    /// Who is to be told of the end.
+    holders: Mutex<Holders>,
+    epoch: u64,
     descriptor: OwnedFd,
     path: PathBuf,
     /// No other file of this process has it, ever.
@@ -49,6 +62,21 @@ struct Opened {
     alignment: Alignment,
     direct: bool,
     writable: bool,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let here = forebay_memory::epoch();
+        let holders = self
+            .holders
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (_, holder) in holders.iter().filter(|(epoch, _)| *epoch == here) {
+            if let Some(holder) = holder.upgrade() {
+                holder.file_closed();
+            }
+        }
+    }
 }
 
 /// An open file. Clones are the same file; its descriptor is closed with the last of them, and no batch loses it before.
@@ -95,6 +123,8 @@ impl BlockFile {
         let descriptor: OwnedFd = options.open(path).map_err(refused)?.into();
         let alignment = alignment(descriptor.as_fd(), direct);
         Ok(Self(Arc::new(Opened {
+            holders: Mutex::default(),
+            epoch: forebay_memory::epoch(),
             descriptor,
             path: path.to_owned(),
             id: FILES.fetch_add(1, Ordering::Relaxed) + 1,
@@ -149,12 +179,25 @@ impl BlockFile {
         self.0.descriptor.as_raw_fd()
     }
 
-    /// Something that tells when the file is gone, without keeping it open.
-    pub(crate) fn mark(&self) -> FileMark {
+    /// Something that tells when the file is gone, without keeping it open; the holder is told of that moment.
+    pub(crate) fn mark(&self, holder: &Arc<dyn FileHolder>) -> FileMark {
+        if let Some(mut holders) = self.holders() {
+            holders.retain(|(_, known)| known.strong_count() > 0);
+            holders.push((forebay_memory::epoch(), Arc::downgrade(holder)));
+        }
         FileMark {
             id: self.0.id,
             opened: Arc::downgrade(&self.0),
         }
+    }
+
+    /// Who holds it; none where that was locked while this process was forked, by a thread that it does not have.
+    fn holders(&self) -> Option<MutexGuard<'_, Holders>> {
+        let holders = &self.0.holders;
+        if self.0.epoch == forebay_memory::epoch() {
+            return Some(holders.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        holders.try_lock().ok()
     }
 }
 

@@ -23,6 +23,7 @@ use crate::completion::Completions;
 use crate::driver::{Driver, NAME_WATCH, Wait};
 use crate::entry;
 use crate::error::Error;
+use crate::file::FileHolder;
 use crate::flight::Keeper;
 use crate::queue::{Shared, close_deadline};
 use crate::service;
@@ -39,6 +40,8 @@ enum Order {
         done: Arc<Completions>,
     },
     Detach(u64),
+    /// A file was closed that the ring may hold.
+    Sweep,
 }
 
 /// What clients and the thread share.
@@ -50,20 +53,27 @@ struct Intake {
     failure: OnceLock<Errno>,
 }
 
+impl fmt::Debug for Intake {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Intake")
+            .field("failure", &self.failure.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl FileHolder for Intake {
+    fn file_closed(&self) {
+        _ = self.orders.push(Order::Sweep); // a thread that has ended has no ring any more
+    }
+}
+
 /// A thread with a ring.
+#[derive(Debug)]
 pub(crate) struct IoThread {
     intake: Arc<Intake>,
     handle: Mutex<Option<JoinHandle<u32>>>,
     epoch: u64,
-}
-
-impl fmt::Debug for IoThread {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("IoThread")
-            .field("failure", &self.intake.failure.get())
-            .finish_non_exhaustive()
-    }
 }
 
 impl IoThread {
@@ -81,7 +91,8 @@ impl IoThread {
         let (made, answer) = mpsc::channel();
         let (shared, inside) = (Arc::clone(shared), Arc::clone(&intake));
         let handle = service::start("forebay-block-io".into(), move || {
-            let driver = match shared.new_driver() {
+            let holder = Arc::clone(&inside);
+            let driver = match shared.new_driver(holder) {
                 Ok(driver) => driver,
                 Err(error) => {
                     _ = made.send(Err(error));
@@ -252,6 +263,7 @@ impl Service {
                     self.driver.admit(batch, ticket, Some(keeper));
                 }
                 Order::Detach(ticket) => _ = self.driver.detach(ticket, None),
+                Order::Sweep => self.driver.sweep(),
             }
         }
         outcome.map(|_| ())

@@ -11,6 +11,7 @@ use crate::batch::Batch;
 use crate::completion::{GivingUp, OPERATIONS_UNASKED};
 use crate::driver::{Driver, Turn, Wait};
 use crate::error::Error;
+use crate::file::FileHolder;
 use crate::queue::{Shared, close_deadline};
 
 thread_local! {
@@ -61,7 +62,7 @@ fn take(shared: &Arc<Shared>) -> Result<Local, Error> {
     if let Some(local) = found {
         return Ok(local);
     }
-    let driver = shared.new_driver()?;
+    let driver = shared.new_driver(Arc::new(ThisThread))?;
     Ok(Local {
         driver: Some(driver),
         shared: Arc::clone(shared),
@@ -120,6 +121,25 @@ pub(crate) fn reap(shared: &Arc<Shared>) {
         if local.driver.is_some() {
             RINGS.with_borrow_mut(|rings| rings.push(local));
         }
+    }
+}
+
+/// The rings of whichever thread hears of a close: another thread's must be left to that one.
+#[derive(Debug)]
+struct ThisThread;
+
+impl FileHolder for ThisThread {
+    fn file_closed(&self) {
+        let epoch = forebay_memory::epoch();
+        // Rings that are in use, or end with their thread, let go of their files by themselves.
+        _ = RINGS.try_with(|rings| {
+            let Ok(mut rings) = rings.try_borrow_mut() else {
+                return;
+            };
+            let ours = rings.iter_mut().filter(|local| local.epoch == epoch);
+            ours.filter_map(|local| local.driver.as_mut())
+                .for_each(Driver::sweep);
+        });
     }
 }
 

@@ -2,15 +2,16 @@
 //!
 //! A go issues at most [`GO_OPERATIONS`], so that reads from the page cache, which end while they are submitted,
 //! do not keep the loop from its other work.
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use crate::batch::Batch;
-use crate::completion::Finished;
+use crate::completion::{Completions, Finished};
 use crate::driver::{Driver, Wait};
 use crate::error::Error;
+use crate::file::FileHolder;
 use crate::flight::Keeper;
 use crate::queue::{Shared, close_deadline};
 
@@ -34,11 +35,11 @@ impl Drop for LoopRing {
 }
 
 impl LoopRing {
-    /// A ring of the calling thread; `eventfd` is signalled when completions come.
-    pub(crate) fn new(shared: &Arc<Shared>, eventfd: BorrowedFd<'_>) -> Result<Self, Error> {
-        let mut driver = shared.new_driver()?;
+    /// A ring of the calling thread; the eventfd of `completions` is signalled when some come.
+    pub(crate) fn new(shared: &Arc<Shared>, completions: &Arc<Completions>) -> Result<Self, Error> {
+        let mut driver = shared.new_driver(Arc::new(Waking(Arc::clone(completions))))?;
         driver
-            .signal(eventfd)
+            .signal(completions.as_fd())
             .map_err(|source| Error::system("io_uring_register(eventfd)", source))?;
         Ok(Self {
             driver: Some(driver),
@@ -48,9 +49,9 @@ impl LoopRing {
         })
     }
 
-    /// Refuse other threads, and forked children.
+    /// Refuse other threads; of forked children the port takes care.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.epoch != forebay_memory::epoch() || self.thread != thread::current().id() {
+        if self.thread != thread::current().id() {
             return Err(Error::Thread {
                 what: "port of an event loop",
             });
@@ -67,6 +68,13 @@ impl LoopRing {
     pub(crate) fn admit(&mut self, batch: Batch, keeper: Keeper, ticket: u64) -> Result<(), Error> {
         self.driver()?.admit(batch, ticket, Some(keeper));
         Ok(())
+    }
+
+    /// Let go of files that were closed.
+    pub(crate) fn sweep(&mut self) {
+        if let Ok(driver) = self.driver() {
+            driver.sweep();
+        }
     }
 
     /// Issue and collect; append what has ended. Returns whether another go is due at once.
@@ -100,8 +108,24 @@ impl LoopRing {
         let Ok(driver) = self.driver() else { return 0 };
         let left = driver.drain(deadline);
         take_done(driver, finished);
+        driver.sweep();
         u64::from(left)
     }
+}
+
+/// Wakes the loop when a file was closed that the ring holds.
+#[derive(Debug)]
+struct Waking(Arc<Completions>);
+
+impl FileHolder for Waking {
+    fn file_closed(&self) {
+        wake(&self.0);
+    }
+}
+
+/// Have the loop take a turn.
+pub(crate) fn wake(completions: &Completions) {
+    _ = rustix::io::write(completions, &1_u64.to_ne_bytes());
 }
 
 fn take_done(driver: &mut Driver, finished: &mut Vec<Finished>) {

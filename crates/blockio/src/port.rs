@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_wake::process;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 
@@ -14,13 +15,14 @@ use crate::batch::Batch;
 use crate::completion::{Completions, Finished};
 use crate::error::Error;
 use crate::flight::Keeper;
-use crate::loop_ring::LoopRing;
+use crate::loop_ring::{LoopRing, wake};
 use crate::queue::{BlockQueue, Shared};
 
 /// Batches of one event loop that may have ended without its having looked.
 const FINISHED_MAX: usize = 1 << 20;
 
-/// One event loop's way to a queue. Not for other threads, which are refused where it has a ring.
+/// One event loop's way to a queue. Not for forked children, which are refused, nor for other threads, which are refused
+/// where it has a ring.
 pub struct Port {
     queue: BlockQueue,
     shared: Arc<Shared>,
@@ -30,13 +32,14 @@ pub struct Port {
     ring: Option<Box<LoopRing>>,
     /// Batches of the ring that ended while another one was submitted.
     unseen: Vec<Finished>,
+    epoch: u64,
 }
 
 impl Port {
     /// A port with a ring of the calling thread.
     pub(crate) fn ring(queue: BlockQueue, shared: &Arc<Shared>) -> Result<Self, Error> {
         let mut port = Self::handed(queue, shared)?;
-        let ring = LoopRing::new(shared, port.completions.as_fd())?;
+        let ring = LoopRing::new(shared, &port.completions)?;
         port.ring = Some(Box::new(ring));
         Ok(port)
     }
@@ -50,6 +53,7 @@ impl Port {
             handed: 0,
             ring: None,
             unseen: Vec::new(),
+            epoch: forebay_memory::epoch(),
         })
     }
 
@@ -64,7 +68,8 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// As [`BlockQueue::submit`]; [`Error::Thread`] for another thread than the one that made the port.
+    /// As [`BlockQueue::submit`]; [`Error::Thread`] for another thread than the one that made the port,
+    /// [`Error::Forked`] for a forked child.
     pub fn submit(
         &mut self,
         batch: Batch,
@@ -72,15 +77,13 @@ impl Port {
         ticket: u64,
     ) -> Result<Option<Keeper>, Error> {
         self.shared.check_open()?;
+        self.check()?;
         match &mut self.ring {
             Some(ring) if batch.count() <= self.shared.config.batch_limit as usize => {
                 ring.admit(batch, keeper, ticket)?;
                 self.go(ticket)
             }
-            ring => {
-                if let Some(ring) = ring {
-                    ring.check()?;
-                }
+            _ => {
                 self.queue
                     .submit(batch, keeper, ticket, &self.completions)?;
                 self.handed += 1;
@@ -107,24 +110,26 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// [`Error::Thread`]; [`Error::System`] when completions cannot be collected any more.
+    /// [`Error::Thread`], [`Error::Forked`]; [`Error::System`] when completions cannot be collected any more.
     pub fn turn(&mut self, finished: &mut Vec<Finished>) -> Result<(), Error> {
-        if let Some(ring) = &self.ring {
-            ring.check()?;
-        }
+        self.check()?;
         // Clears the descriptor, so it comes before the ring is looked at.
         self.handed -= self.completions.drain(finished)? as u64;
         finished.append(&mut self.unseen);
-        if let Some(ring) = &mut self.ring
-            && ring.go(finished)?
-        {
-            self.wake();
+        if let Some(ring) = &mut self.ring {
+            ring.sweep();
+            if ring.go(finished)? {
+                self.wake();
+            }
         }
         Ok(())
     }
 
     /// Nobody waits for the batch any more; its end comes when the kernel has let go of its memory.
     pub fn detach(&mut self, ticket: u64) {
+        if self.owner_if_forked().is_some() {
+            return;
+        }
         if let Some(ring) = &mut self.ring {
             ring.detach(ticket);
             self.wake(); // it may have nothing in flight, and then its end is there now
@@ -139,6 +144,9 @@ impl Port {
     /// Returns what is left then: operations of the ring, which are given up for good with the port, and batches handed over.
     /// All that ended is appended to `finished`.
     pub fn drain(&mut self, timeout: Duration, finished: &mut Vec<Finished>) -> u64 {
+        if self.owner_if_forked().is_some() {
+            return 0;
+        }
         let deadline = Instant::now() + timeout;
         finished.append(&mut self.unseen);
         let ring = &mut self.ring;
@@ -158,9 +166,26 @@ impl Port {
         flying + self.handed
     }
 
+    /// Refuse forked children, and other threads where there is a ring.
+    fn check(&self) -> Result<(), Error> {
+        if let Some(owner) = self.owner_if_forked() {
+            return Err(Error::Forked {
+                what: "port of an event loop",
+                owner: process::number(owner),
+                child: process::id(),
+            });
+        }
+        self.ring.as_ref().map_or(Ok(()), |ring| ring.check())
+    }
+
+    /// The epoch of the process that made it, where this is a forked child of that one.
+    fn owner_if_forked(&self) -> Option<u64> {
+        (self.epoch != forebay_memory::epoch()).then_some(self.epoch)
+    }
+
     /// Make the descriptor readable.
     fn wake(&self) {
-        _ = rustix::io::write(&*self.completions, &1_u64.to_ne_bytes());
+        wake(&self.completions);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::completion::{Completions, GivingUp};
 use crate::config::Config;
 use crate::driver::{Counts, Driver};
 use crate::error::Error;
-use crate::file::BlockFile;
+use crate::file::{BlockFile, FileHolder};
 use crate::flight::Keeper;
 use crate::io_thread::IoThread;
 use crate::local;
@@ -67,7 +67,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new_driver(&self) -> Result<Driver, Error> {
+    /// A ring of the calling thread; `holder` hears when files that it holds are closed.
+    pub(crate) fn new_driver(&self, holder: Arc<dyn FileHolder>) -> Result<Driver, Error> {
         let Config {
             batch_limit,
             concurrency_limit,
@@ -75,7 +76,8 @@ impl Shared {
         } = self.config;
         let registry = self.registry().cloned();
         let quarantine = Arc::clone(&self.quarantine);
-        Driver::new(batch_limit, concurrency_limit, registry, quarantine).map_err(|source| {
+        let limits = (batch_limit, concurrency_limit);
+        Driver::new(limits, registry, quarantine, holder).map_err(|source| {
             Error::System {
                 call: "io_uring_setup",
                 source,

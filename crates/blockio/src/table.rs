@@ -1,8 +1,9 @@
 //! The files that a ring knows by place, so that the kernel need not look them up for each operation.
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 
 use crate::entry::Target;
-use crate::file::{BlockFile, FileMark};
+use crate::file::{BlockFile, FileHolder, FileMark};
 use crate::sys::ring::Ring;
 
 /// Places in a ring's table of files; operations on files beyond them use their descriptors.
@@ -10,22 +11,26 @@ const PLACES: u32 = 64;
 
 /// Which file has which place.
 ///
-/// The kernel keeps a file open while it has a place, so places of closed files are given up before each batch.
+/// The kernel keeps a file open while it has a place, so places of closed files are given up when the ring's thread hears
+/// of a close, and before each batch.
 pub(crate) struct FileTable {
     places: Vec<Option<FileMark>>,
     /// Places that the kernel gave; none where it refused.
     places_max: usize,
     /// The place that was looked up last, which is most often the next.
     last: usize,
+    /// Hears when files with places are closed.
+    holder: Arc<dyn FileHolder>,
 }
 
 impl FileTable {
-    pub(crate) fn new(ring: &mut Ring) -> Self {
+    pub(crate) fn new(ring: &mut Ring, holder: Arc<dyn FileHolder>) -> Self {
         let given = ring.register_file_table(PLACES).is_ok();
         Self {
             places: Vec::new(),
             places_max: if given { PLACES as usize } else { 0 },
             last: 0,
+            holder,
         }
     }
 
@@ -57,7 +62,7 @@ impl FileTable {
         };
         let place = u32::try_from(at).expect("places are few");
         ring.update_file(place, file.as_fd().as_raw_fd()).ok()?;
-        self.places[at] = Some(file.mark());
+        self.places[at] = Some(file.mark(&self.holder));
         Some(at)
     }
 

@@ -2,8 +2,8 @@
 use crate::backing::Backing;
 use crate::error::Error;
 
-/// The unit of mapping, and the alignment of large blocks.
-pub(crate) const PAGE_BYTES: u64 = 4096;
+/// The unit of mapping, and the alignment of large blocks: a region maps no part of a page.
+pub const PAGE_BYTES: u64 = 4096;
 
 /// Blocks from this size up begin at a page, for direct I/O and registration.
 /// From here the gap before a page is at most 1/16 of the block.

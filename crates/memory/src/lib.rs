@@ -85,7 +85,7 @@ mod tally;
 mod window;
 
 pub use backing::{Backed, Backing};
-pub use config::Config;
+pub use config::{Config, PAGE_BYTES};
 pub use error::Error;
 pub use forebay_wake::process::epoch;
 pub use lease::{ChunkMark, Lease, Unused};

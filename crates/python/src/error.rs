@@ -145,7 +145,9 @@ pub(crate) fn stream(error: Stream) -> PyErr {
     match error {
         Stream::Tensor { peer, error } => tensor(&peer, &error),
         Stream::Closed { .. } | Stream::Canceled { .. } => closed(message),
-        Stream::Deadline { .. } => plain("DeadlineError", message),
+        Stream::Deadline { allowed, .. } => raise("DeadlineError", message, |py| {
+            [("timeout", allowed.as_secs_f64())].into_py_dict(py)
+        }),
         Stream::Forked { .. } => stale(message),
         Stream::System { errno, .. } => {
             let cause = PyOSError::new_err((errno.raw_os_error(), message.clone()));

@@ -11,6 +11,8 @@ from forebay.blockio._default import default_queue
 from forebay.blockio._queue import Queue
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from forebay.blockio._async_file import AsyncBlockFile
     from forebay.blockio._async_queue import AsyncQueue
 
@@ -39,7 +41,7 @@ class BlockFile(_core.BlockFile):
 
     __slots__ = ("_entered",)
 
-    _entered: list[AsyncBlockFile]
+    _entered: dict[AbstractEventLoop, list[AsyncBlockFile]]
 
     def __new__(
         cls,
@@ -55,7 +57,7 @@ class BlockFile(_core.BlockFile):
         elif not isinstance(queue, Queue):
             queue = queue.queue
         file = super().__new__(cls, path, mode, direct, queue)
-        file._entered = []
+        file._entered = {}
         return file
 
     def submit(
@@ -96,10 +98,12 @@ class BlockFile(_core.BlockFile):
     async def __aenter__(self) -> AsyncBlockFile:
         """Return the file's asyncio face for the running loop."""
         from forebay.blockio._async_file import AsyncBlockFile
+        from forebay.blockio._loop_port import enter_face
 
-        self._entered.append(AsyncBlockFile(self))
-        return self._entered[-1]
+        return enter_face(self._entered, AsyncBlockFile(self))
 
     async def __aexit__(self, *_: object) -> None:
         """Close the file, and leave the loop."""
-        await self._entered.pop().aclose()
+        from forebay.blockio._loop_port import leave_face
+
+        await leave_face(self._entered).aclose()

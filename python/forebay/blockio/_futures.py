@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import select
 import threading
+import time
 import weakref
+from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay import _forks
+from forebay._report import RETRY_S, guarded, report
 from forebay.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockFuture", "Futures", "tickets"]
 
+_log = logging.getLogger(__name__)
 tickets: Final = itertools.count(1)
 """Names of batches, of all queues."""
 
@@ -63,6 +68,11 @@ class BlockFuture(Future[Any]):
         else:
             self.set_result(result)
 
+    def give_up(self) -> None:
+        """End it with `ClosedError`."""
+        if self.set_running_or_notify_cancel():
+            self.set_exception(ClosedError("the block queue was closed"))
+
 
 class Futures:
     """The futures of one queue's submitted batches, and the thread that completes them."""
@@ -74,6 +84,8 @@ class Futures:
         self._stop = -1
         self._closing = False
         self._waiting: dict[int, BlockFuture] = {}
+        self._ended: deque[int] = deque()
+        """Tickets of batches that have ended, until their futures have."""
         self._pid = os.getpid()
 
     def submit(self, queue: Queue, start: Callable[[BlockPort, int], BlockBatch]) -> BlockFuture:
@@ -114,8 +126,11 @@ class Futures:
             _forks.watch(queue)
             port = queue.port(True)
             self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            poller = select.poll()
+            poller.register(port.fileno(), select.POLLIN)
+            poller.register(self._stop, select.POLLIN)
             self._thread = threading.Thread(
-                target=self._serve, args=(port,), name="forebay-block-futures", daemon=True
+                target=self._serve, args=(port, poller), name="forebay-block-futures", daemon=True
             )
             self._thread.start()
             self._port = port
@@ -131,39 +146,46 @@ class Futures:
             if self._stop >= 0:
                 os.eventfd_write(self._stop, 1)
 
-    def _serve(self, port: BlockPort) -> None:
-        try:
-            self._complete_all(port)
-        finally:
-            port.close()
-            with self._starting:
-                stop, self._stop, self._closing = self._stop, -1, True
-                os.close(stop)
-            for ticket in tuple(self._waiting):
-                future = self._waiting.pop(ticket, None)
-                if future is not None and future.set_running_or_notify_cancel():
-                    future.set_exception(ClosedError("the block queue was closed"))
+    def _serve(self, port: BlockPort, poller: select.poll) -> None:
+        """The thread's; nobody restarts it, so that only the end of the queue ends it."""
+        serving = True
+        while serving:
+            try:
+                serving = self._turn(port, poller)
+            except BaseException as error:
+                report(_log, error, "the thread of block futures goes on after")
+                time.sleep(RETRY_S)
+                serving = not self._closing
+        self._end(port)
 
-    def _complete_all(self, port: BlockPort) -> None:
-        """Complete what is done, until the queue is closed."""
-        poller = select.poll()
-        poller.register(port.fileno(), select.POLLIN)
-        poller.register(self._stop, select.POLLIN)
-        while True:
+    def _turn(self, port: BlockPort, poller: select.poll) -> bool:
+        """Complete what is done; False once the queue is closed."""
+        if not self._ended:
             poller.poll()
-            closing = self._closing  # read first: what a close has ended is in the turn after it
-            for ticket in port.turn():
-                self._heard(ticket)
-            if closing:
-                return
+        closing = self._closing  # read first: what a close has ended is in the turn after it
+        self._ended.extend(port.turn())
+        while self._ended:
+            self._heard(self._ended[0])
+            self._ended.popleft()
+        return not closing
+
+    def _end(self, port: BlockPort) -> None:
+        port.close()
+        with self._starting:
+            stop, self._stop, self._closing = self._stop, -1, True
+            os.close(stop)
+        for ticket in tuple(self._waiting):
+            future = self._waiting.pop(ticket, None)
+            if future is not None:
+                guarded(_log, "block", BlockFuture.give_up, future)
 
     def _heard(self, ticket: int) -> None:
         future = self._waiting.get(ticket)
         if future is None:
             return
         future._over = True
-        if future._batch is not None:
-            self._complete(ticket)
+        if future._batch is not None and self._waiting.pop(ticket, None) is not None:
+            guarded(_log, "block", BlockFuture.complete, future)
 
     def _complete(self, ticket: int) -> None:
         future = self._waiting.pop(ticket, None)

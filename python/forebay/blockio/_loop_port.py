@@ -1,14 +1,15 @@
 """An event loop's way to a queue: one descriptor to watch, one wake-up for all that is done.
 
 A port belongs to its loop's thread. It is made when the first `async with` of a queue, or of a file
-on it, is entered in a loop, and given up when the last one is left.
+on it, is entered in a loop, and given up when the last one is left. Each `async with` has a face of
+its own, which is left in the loop that entered it, whatever other loops enter meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forebay import _forks
 from forebay.errors import ClosedError, Error
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from forebay._core import BlockBatch
     from forebay.blockio._queue import Queue
 
-__all__ = ["LoopPort", "enter"]
+__all__ = ["LoopPort", "enter", "enter_face", "leave_face"]
+
+Face = TypeVar("Face")
 
 LEAVE_S: Final = 5.0
 """How long the last one waits for batches of others; after that they are cancelled."""
@@ -100,3 +103,22 @@ def enter(queue: Queue) -> LoopPort:
         port = queue._loops[loop] = LoopPort(queue, loop)
     port.users += 1
     return port
+
+
+def enter_face(faces: dict[asyncio.AbstractEventLoop, list[Face]], face: Face) -> Face:
+    """Note that the running loop has entered `face`, and return it."""
+    for other in tuple(faces):
+        if other.is_closed():
+            faces.pop(other, None)
+    faces.setdefault(asyncio.get_running_loop(), []).append(face)
+    return face
+
+
+def leave_face(faces: dict[asyncio.AbstractEventLoop, list[Face]]) -> Face:
+    """The face that the running loop entered last; it has left that one."""
+    loop = asyncio.get_running_loop()
+    entered = faces[loop]
+    face = entered.pop()
+    if not entered:
+        del faces[loop]
+    return face

@@ -51,7 +51,7 @@ class Queue(_core.BlockQueue):
 
     __slots__ = ("_entered", "_futures", "_io_thread", "_loops")
 
-    _entered: list[AsyncQueue]
+    _entered: dict[AbstractEventLoop, list[AsyncQueue]]
     _futures: Futures
     _io_thread: bool
     _loops: dict[AbstractEventLoop, LoopPort]
@@ -85,7 +85,7 @@ class Queue(_core.BlockQueue):
             threads=config.threads,
             quarantine_bytes_max=config.quarantine_bytes_max,
         )
-        queue._entered = []
+        queue._entered = {}
         queue._io_thread = io_thread
         queue._forget()
         if arena is not None:
@@ -154,13 +154,15 @@ class Queue(_core.BlockQueue):
     async def __aenter__(self) -> AsyncQueue:
         """Return the queue's asyncio face for the running loop."""
         from forebay.blockio._async_queue import AsyncQueue
+        from forebay.blockio._loop_port import enter_face
 
-        self._entered.append(AsyncQueue(self))
-        return self._entered[-1]
+        return enter_face(self._entered, AsyncQueue(self))
 
     async def __aexit__(self, *_: object) -> None:
         """Leave the loop, and close the queue."""
-        await self._entered.pop().aclose()
+        from forebay.blockio._loop_port import leave_face
+
+        await leave_face(self._entered).aclose()
 
     def _submit(self, start: Callable[[_core.BlockPort, int], _core.BlockBatch]) -> Future[Any]:
         return self._futures.submit(self, start)

@@ -102,7 +102,9 @@ class AsyncRecordFile:
         """
         threads = self._get_threads()
         try:
-            await asyncio.get_running_loop().run_in_executor(threads, self.file.close)
+            # It waits for a commit that is under way; a cancelled wait must not take it back.
+            closing = threads.submit(self.file.close)
+            await asyncio.shield(asyncio.wrap_future(closing))
         finally:
             self._threads = None
             threads.shutdown(wait=False)

@@ -13,12 +13,11 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay import _core, _forks
-from forebay._report import RETRY_S, report
+from forebay._report import RETRY_S, guarded, report
 from forebay.errors import ClosedError
 from forebay.tensor._outcome import cancel, raise_failure
 
@@ -170,11 +169,11 @@ class Futures:
         self._complete_those_over()
         for future in tuple(self._open):
             if self._take(future):
-                _guarded(future.give_up)
+                guarded(_log, "tensor", TensorFuture.give_up, future)
 
     def _complete(self, future: TensorFuture) -> None:
         if self._take(future):
-            _guarded(future.complete)
+            guarded(_log, "tensor", TensorFuture.complete, future)
 
     def _take(self, future: TensorFuture) -> bool:
         try:
@@ -182,14 +181,6 @@ class Futures:
         except KeyError:
             return False
         return True
-
-
-def _guarded(end: Callable[[], None]) -> None:
-    """End a future; what its callbacks raise, SystemExit too, is not the others' concern."""
-    try:
-        end()
-    except BaseException as error:
-        report(_log, error, "a callback of a tensor future raised %s", type(error).__name__)
 
 
 class _Process:

@@ -319,6 +319,8 @@ impl BlockFile {
     }
 
     /// Let the file go; batches in flight keep it open until they are done. Idempotent.
+    ///
+    /// The ring of another thread that used it keeps it open too, until that thread's next batch, or its end.
     fn close(&self, py: Python<'_>) {
         let file = self
             .file

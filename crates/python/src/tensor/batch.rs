@@ -1,9 +1,9 @@
 //! `forebay._core.TensorBatch`: pulls and pushes that were begun together.
 #![allow(clippy::doc_markdown)] // the comments are Python docstrings
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use forebay_tensor::stream::{Batch, Ended, Error, Link, Until};
+use forebay_tensor::stream::{Batch, Deadline, Ended, Error, Link, Until};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -163,7 +163,7 @@ pub(super) fn wait(
     until: Until,
     allowed: Option<Duration>,
 ) -> PyResult<()> {
-    let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
+    let deadline = allowed.and_then(Deadline::after);
     loop {
         match py.detach(|| link.wait(batch, until, deadline)) {
             Ok(()) => return Ok(()),

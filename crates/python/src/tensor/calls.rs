@@ -6,6 +6,7 @@ use super::batch::{CoreBatch, allowed, let_go, wait};
 use super::link::{KEPT_BYTES_MAX, TensorLink};
 use super::request::{Request, bytes_of};
 use crate::error;
+use crate::sys::kept;
 
 impl TensorLink {
     /// Begin what Python lists, and wait for it.
@@ -47,6 +48,7 @@ impl TensorLink {
         }
         let failed = ended.err().or_else(|| failure(&batch));
         let_go(py, batch);
+        kept::end_exports(py); // of calls that were given up before, whose late answers came meanwhile
         failed.map_or(Ok(()), Err)
     }
 

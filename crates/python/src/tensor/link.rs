@@ -140,8 +140,11 @@ impl TensorLink {
 
     /// What pulls go by: "shm", "verbs", or "stream: " and why.
     #[getter]
-    fn fabric(&self) -> String {
-        match (self.link.far_counters(), self.without_verbs.get()) {
+    fn fabric(&self, py: Python<'_>) -> String {
+        match (
+            py.detach(|| self.link.far_counters()),
+            self.without_verbs.get(),
+        ) {
             (Some(Ok(_)), _) => match Device::get().ok().and_then(|it| it.registry().reason()) {
                 Some(why) => format!("verbs; not into all memory: {why}"),
                 None => "verbs".to_owned(),
@@ -424,8 +427,9 @@ impl TensorLink {
         metrics.set_item("waiting", counted.waiting)?;
         metrics.set_item("sent_bytes", counted.sent_bytes)?;
         metrics.set_item("received_bytes", counted.received_bytes)?;
-        metrics.set_item("fabric", self.fabric())?;
-        let far = self.link.far_counters().and_then(Result::ok);
+        metrics.set_item("fabric", self.fabric(py))?;
+        let far = py.detach(|| self.link.far_counters());
+        let far = far.and_then(Result::ok);
         let far = far.unwrap_or_default();
         metrics.set_item("verbs_pulls", far.pulls)?;
         metrics.set_item("verbs_bytes", far.bytes)?;

@@ -49,7 +49,8 @@ impl TensorPort {
         let mut tickets = Vec::new();
         loop {
             match py.detach(|| self.port.wait(&mut tickets)) {
-                Ok(()) if tickets.is_empty() => {}
+                // What was given up has no ticket: its late answer lets go of memory all the same.
+                Ok(()) if tickets.is_empty() => kept::end_exports(py),
                 Ok(()) => break,
                 Err(Error::Closed { .. }) => return Ok(None),
                 Err(Error::Interrupted) => py.check_signals()?,

@@ -1,5 +1,6 @@
 //! What can go wrong with a link or a server.
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -35,11 +36,13 @@ pub enum Error {
         /// The link.
         what: Arc<str>,
     },
-    /// Time ran out for a wait; what is waited for goes on.
-    #[error("{peer} did not end it in time")]
+    /// Time ran out: for an operation, which has ended with this, or for a wait, and what is waited for goes on.
+    #[error("{peer} did not end it within {} s", allowed.as_secs_f64())]
     Deadline {
         /// The other end.
         peer: Arc<str>,
+        /// The time that there was.
+        allowed: Duration,
     },
     /// A signal came while waiting; wait again.
     #[error("a signal interrupted the wait")]

@@ -13,10 +13,12 @@
 //! | `server` | a shard's thread: accepting, greeting, serving, the owner's commands |
 //! | `link` | a client's connection, driven by whoever waits for it |
 //! | `batch` | pulls and pushes that were asked for together, and what became of them |
+//! | `deadline` | the time that a call or a wait may take |
 //! | `port` | where an event loop or a thread drives links and hears of batches |
 //! | `sys` | system calls on memory that is lent: the `unsafe` of this module |
 mod batch;
 mod channel;
+mod deadline;
 mod error;
 mod exchange;
 mod link;
@@ -25,6 +27,7 @@ mod server;
 mod sys;
 
 pub use batch::{Batch, Ended};
+pub use deadline::Deadline;
 pub use error::Error;
 pub use link::{Counters as LinkCounters, FarCounters, Link, Settings, Until, Verbs, Wanted, Work};
 pub use port::Port;

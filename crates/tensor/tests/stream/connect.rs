@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_tensor::stream::{
-    Batch, Ended, Entrance, Error, Link, Options, Server, Settings, Until, Work,
+    Batch, Deadline, Ended, Entrance, Error, Link, Options, Server, Settings, Until, Work,
 };
 use forebay_tensor::{
     Description, Dtype, Hello, Key, Limits, Number, Operation, Pull, Push, Rows, Welcome,
@@ -68,9 +68,11 @@ pub fn server() -> (TestServer, Address) {
     (server_at(listening, Options::default()), address)
 }
 
+const PATIENCE: Duration = Duration::from_secs(30);
+
 #[allow(clippy::unnecessary_wraps)] // every wait takes an optional deadline
 pub fn soon() -> Option<Instant> {
-    Some(Instant::now() + Duration::from_secs(30))
+    Some(Instant::now() + PATIENCE)
 }
 
 pub fn dial(address: &Address) -> OwnedFd {
@@ -242,7 +244,7 @@ pub fn run(link: &TestLink, kept: Kept, works: Vec<Work>) -> Arc<Batch<Kept>> {
 
 pub fn finish(link: &TestLink, batch: &Arc<Batch<Kept>>) {
     loop {
-        match link.wait(batch, Until::All, soon()) {
+        match link.wait(batch, Until::All, Deadline::after(PATIENCE)) {
             Ok(()) => return,
             Err(Error::Interrupted) => {}
             Err(error) => panic!("{error}"),

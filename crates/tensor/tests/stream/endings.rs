@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_tensor::Class;
-use forebay_tensor::stream::{Batch, Error, Options};
+use forebay_tensor::stream::{Batch, Deadline, Error, Options, Until};
 
 use super::connect::{
     assert_well, begin, failure, finish, link, places, publish, run, server, server_at,
@@ -118,9 +118,12 @@ fn a_wait_that_ends_early_leaves_the_batch_as_it_is() {
     let link = link(&address);
     let (out, work) = super::liar::any_pull();
     let batch = begin(&link, vec![out], vec![work]);
-    let now = Some(std::time::Instant::now());
-    let waited = link.wait(&batch, forebay_tensor::stream::Until::All, now);
-    assert!(matches!(waited, Err(Error::Deadline { .. })), "{waited:?}");
+    let brief = Duration::from_millis(1);
+    let waited = link.wait(&batch, Until::All, Deadline::after(brief));
+    assert!(
+        matches!(waited, Err(Error::Deadline { allowed, .. }) if allowed == brief),
+        "{waited:?}"
+    );
     assert!(!batch.is_done() && link.is_open());
     drop(stalled);
 }
@@ -134,7 +137,14 @@ fn time_that_runs_out_ends_the_batch_alone() {
     link.begin(&batch, [work], Some(Duration::from_millis(20)))
         .expect("begun");
     finish(&link, &batch);
-    assert!(matches!(failure(&batch, 0), Error::Deadline { .. }));
+    let late = failure(&batch, 0);
+    assert!(
+        matches!(&late, Error::Deadline { allowed, .. } if *allowed == Duration::from_millis(20))
+    );
+    assert!(
+        late.to_string().ends_with("did not end it within 0.02 s"),
+        "{late}"
+    );
     assert!(link.is_open());
     drop(batch);
     assert_eq!(Arc::strong_count(&out), 2, "the server may still answer");

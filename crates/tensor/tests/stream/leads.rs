@@ -1,9 +1,11 @@
 //! Who drives a link, where several could.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use forebay_tensor::stream::{Batch, Error, Port, Until};
+use forebay_tensor::stream::{Batch, Deadline, Error, Port, Until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connect::{
@@ -92,8 +94,7 @@ fn a_port_has_its_batches_after_others_were_refused() {
     let mut tickets = Vec::new();
     port.turn(&mut tickets).expect("turned");
     assert_eq!(tickets, [3, 4, 5, 6, 7]);
-    let soon = Some(Instant::now() + Duration::from_millis(1));
-    let waited = link.wait(&late, Until::All, soon);
+    let waited = link.wait(&late, Until::All, Deadline::after(Duration::from_millis(1)));
     assert!(matches!(waited, Err(Error::Deadline { .. })), "{waited:?}");
     assert_eq!(hear(&port), [1], "the thread gave the lead back");
     assert!(matches!(failure(&late, 0), Error::Deadline { .. }));
@@ -158,7 +159,7 @@ fn a_port_that_attends_leads_after_a_thread_did() {
     let batch = Batch::new(outs, 8);
     link.begin(&batch, works, None).expect("begun");
     link.attend(&port);
-    let soon = Some(Instant::now());
+    let soon = Deadline::after(Duration::ZERO);
     assert!(link.wait(&batch, Until::All, soon).is_err(), "it leads");
     link.cancel(&batch);
     drop(batch);
@@ -188,4 +189,22 @@ fn whoever_wants_something_of_a_thread_that_panicked_hears_so() {
         failure(&run(&link, vec![out], vec![work]), 0),
         Error::Tensor { .. }
     ));
+}
+
+#[test]
+fn whether_there_are_verbs_is_told_while_somebody_else_has_the_link() {
+    let (address, _stalled) = liar::silent();
+    let link = link(&address);
+    let (out, work) = liar::any_pull();
+    let batch = Batch::new(vec![out], 1);
+    let works = std::iter::once_with(|| {
+        // The link is locked while it takes what is asked for.
+        let (asked, (tell, told)) = (Arc::clone(&link), channel());
+        let asks = Builder::new().spawn(move || tell.send(asked.has_far()));
+        let has_far = told.recv_timeout(Duration::from_secs(10));
+        assert_eq!(has_far, Ok(false), "it waited for the link");
+        drop(asks.expect("a thread").join());
+        work
+    });
+    link.begin(&batch, works, None).expect("begun");
 }

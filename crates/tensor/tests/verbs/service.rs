@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use forebay_memory::{Config, Lease, Region};
 use forebay_tensor::stream::{
-    Batch, Ended, Entrance, Link, Options, Server, Settings, Until, Verbs, Wanted, Work,
+    Batch, Deadline, Ended, Entrance, Link, Options, Server, Settings, Until, Verbs, Wanted, Work,
 };
 use forebay_tensor::verbs::{Device, Offer};
 use forebay_tensor::{
@@ -179,7 +179,7 @@ fn link(path: &Path) -> (Arc<Link<Kept>>, Wire) {
 fn run(link: &Arc<Link<Kept>>, kept: Kept, wanted: Vec<Wanted>) -> Arc<Batch<Kept>> {
     let batch = Batch::new(kept, wanted.len());
     link.begin(&batch, wanted, None).expect("begun");
-    link.wait(&batch, Until::All, Some(patience()))
+    link.wait(&batch, Until::All, Deadline::after(PATIENCE))
         .expect("in time");
     batch
 }
@@ -353,7 +353,7 @@ fn a_batch_that_is_given_up_keeps_its_memory_until_its_rows_have_come() {
     let batch = Batch::new(vec![block], 1);
     link.begin(&batch, [wanted], Some(Duration::ZERO))
         .expect("begun");
-    link.wait(&batch, Until::All, Some(patience()))
+    link.wait(&batch, Until::All, Deadline::after(PATIENCE))
         .expect("in time");
     assert!(matches!(batch.ended(0), Ended::Failed(_) | Ended::Well(_)));
     drop(batch);

@@ -1,6 +1,7 @@
 //! What lies under a link's lock: the requester, its channel, who leads, and turns of them.
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use super::{Counters, Work};
 use crate::requester::{Canceled, End, Limits, Refused, Requester};
 use crate::stream::batch::{Batch, Job};
 use crate::stream::channel::{Channel, Fault};
+use crate::stream::deadline::Deadline;
 use crate::stream::error::Error;
 use crate::stream::exchange::{self, Machine, Pieces, Standing};
 use crate::stream::port::Core;
@@ -73,9 +75,11 @@ pub(super) struct Inner<M> {
     /// Whether who leads looks for a while before it sleeps.
     pub(super) look: Look,
     /// Of batches that have one, until they have ended.
-    deadlines: Vec<(Instant, Arc<Batch<M>>)>,
+    deadlines: Vec<(Deadline, Arc<Batch<M>>)>,
     /// Pulls over verbs.
     pub(super) far: Option<Far<M>>,
+    /// Whether there are such, for who must not wait for the lock.
+    pub(super) has_far: Arc<AtomicBool>,
     /// Why there are none any more.
     pub(super) far_lost: Option<String>,
     pub(super) far_ended: Vec<Ended<M>>,
@@ -125,6 +129,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
             look: Look::default(),
             deadlines: Vec::new(),
             far: None,
+            has_far: Arc::default(),
             far_lost: None,
             far_ended: Vec::new(),
             pieces: exchange::pieces(),
@@ -190,10 +195,10 @@ impl<M: Send + Sync + 'static> Inner<M> {
 
     /// Have the batch end by then.
     pub(super) fn limit(&mut self, batch: &Arc<Batch<M>>, now: Instant, timeout: Option<Duration>) {
-        if let Some(due) = timeout.and_then(|timeout| now.checked_add(timeout))
+        if let Some(deadline) = timeout.and_then(|allowed| Deadline::since(now, allowed))
             && !batch.is_done()
         {
-            self.deadlines.push((due, Arc::clone(batch)));
+            self.deadlines.push((deadline, Arc::clone(batch)));
         }
     }
 
@@ -245,18 +250,20 @@ impl<M: Send + Sync + 'static> Inner<M> {
 
     pub(super) fn keep_time(&mut self, now: Instant) {
         self.deadlines.retain(|(_, batch)| !batch.is_done());
-        while let Some(at) = self.deadlines.iter().position(|(due, _)| *due <= now) {
-            let (_, batch) = self.deadlines.swap_remove(at);
-            let late = Error::Deadline {
-                peer: Arc::clone(&self.peer),
-            };
-            self.give_up(&batch, &late);
+        let has_passed = |(deadline, _): &(Deadline, _)| deadline.has_passed(now);
+        while let Some(at) = self.deadlines.iter().position(has_passed) {
+            let (deadline, batch) = self.deadlines.swap_remove(at);
+            self.give_up(&batch, &deadline.missed_by(&self.peer));
             self.again = true; // the peer is to be told
         }
         let far = self.far.as_ref().map_or(Ok(None), |far| far.expire(now));
         match far.and_then(|far| Ok([far, self.requester.expire(now)?])) {
             Ok([far, due]) => {
-                let deadline = self.deadlines.iter().map(|(due, _)| *due).min();
+                let deadline = self
+                    .deadlines
+                    .iter()
+                    .map(|(deadline, _)| deadline.due)
+                    .min();
                 self.due = [far, due, deadline].into_iter().flatten().min();
                 self.again |= !self.blocked && self.requester.wants_write();
             }

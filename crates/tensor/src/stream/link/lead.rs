@@ -13,6 +13,7 @@ use super::inner::{Inner, Lead, Seat};
 use super::{Link, Until};
 use crate::stream::batch::Batch;
 use crate::stream::channel::Channel;
+use crate::stream::deadline::Deadline;
 use crate::stream::error::Error;
 use crate::stream::port::{Core, Port};
 
@@ -268,7 +269,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         &self,
         batch: &Arc<Batch<M>>,
         until: Until,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
     ) -> Result<(), Error> {
         let reached = || batch.is_done() || (until == Until::More && batch.has_news());
         if reached() {
@@ -281,10 +282,10 @@ impl<M: Send + Sync + 'static> Link<M> {
             if reached() {
                 break Ok(());
             }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                break Err(Error::Deadline {
-                    peer: Arc::clone(&self.peer),
-                });
+            if let Some(deadline) = deadline
+                && deadline.has_passed(Instant::now())
+            {
+                break Err(deadline.missed_by(&self.peer));
             }
             let slept = if inner.take_lead() {
                 self.lead(inner, deadline)
@@ -308,7 +309,7 @@ impl<M: Send + Sync + 'static> Link<M> {
     fn lead(
         &self,
         inner: MutexGuard<'_, Inner<M>>,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
     ) -> Result<(), Error> {
         let Some(watch) = inner.channel.as_ref().map(Channel::watch) else {
             return Ok(()); // it was closed, and everything has ended
@@ -321,7 +322,10 @@ impl<M: Send + Sync + 'static> Link<M> {
         if !again {
             let mut interest = PollFlags::IN;
             interest.set(PollFlags::OUT, blocked);
-            let until = [due, deadline].into_iter().flatten().min();
+            let until = [due, deadline.map(|deadline| deadline.due)]
+                .into_iter()
+                .flatten()
+                .min();
             if far.is_some() {
                 is_far = self.sleep((&watch, interest), far.as_ref(), until)?;
             } else {
@@ -377,8 +381,8 @@ impl<M: Send + Sync + 'static> Link<M> {
 }
 
 /// Sleep until the batch has news or this thread is to lead.
-fn follow(deadline: Option<Instant>) -> Result<(), Error> {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+fn follow(deadline: Option<Deadline>) -> Result<(), Error> {
+    let left = deadline.map(|deadline| deadline.due.saturating_duration_since(Instant::now()));
     let begun = Instant::now();
     park_timeout(left.unwrap_or(SIGNALS).min(SIGNALS));
     if begun.elapsed() < SIGNALS || left.is_some_and(|left| left < SIGNALS) {

@@ -8,6 +8,7 @@ mod near;
 mod verbs;
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -74,6 +75,8 @@ pub struct Link<M> {
     /// Wakes the thread that leads.
     wake: OwnedFd,
     near: Near,
+    /// As [`Inner::has_far`].
+    has_far: Arc<AtomicBool>,
     own: Weak<Self>,
     epoch: u64,
 }
@@ -95,11 +98,13 @@ impl<M: Send + Sync + 'static> Link<M> {
             peer: Arc::clone(&peer),
             error,
         })?;
+        let has_far = Arc::clone(&inner.has_far);
         Ok(Arc::new_cyclic(|own| Self {
             inner: Mutex::new(inner),
             peer,
             wake,
             near: Near::default(),
+            has_far,
             own: Weak::clone(own),
             epoch: forebay_memory::epoch(),
         }))

@@ -1,5 +1,6 @@
 //! How a link uses verbs: what of a turn is theirs, and what follows where they end.
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebay_memory::Lease;
@@ -60,6 +61,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         if inner.is_open() {
             let far = Far::new(puller, socket, liveness, is_needed);
             inner.far = Some(far.map_err(crate::stream::Error::system("a descriptor"))?);
+            inner.has_far.store(true, Ordering::Release);
             inner.turn_far(Instant::now()); // has the device tell of what comes
         }
         Ok(())
@@ -75,9 +77,9 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// Whether pulls are made over verbs.
+    /// Whether pulls are made over verbs. It waits for nobody's turn, so it may be asked under a lock such as Python's.
     pub fn has_far(&self) -> bool {
-        self.lock().is_ok_and(|inner| inner.far.is_some())
+        self.has_far.load(Ordering::Acquire)
     }
 
     /// Have no block be kept for the next pull into it: the arena has no room left. Waits for the device.
@@ -176,6 +178,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
 
     fn take_far(&mut self) -> Option<Far<M>> {
         let far = self.far.take()?;
+        self.has_far.store(false, Ordering::Release);
         for (seat, socket) in self
             .seats
             .iter()

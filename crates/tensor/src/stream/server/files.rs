@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use forebay_blockio::{
     BlockFile, BlockQueue, Config, Finished, Keeper, Kind, Operation, Port, record_checksum,
 };
-use forebay_memory::{Config as RegionConfig, Lease, Region};
+use forebay_memory::{Config as RegionConfig, Lease, PAGE_BYTES, Region};
 use rustix::io::Errno;
 
 use super::parts::Parts;
@@ -295,6 +295,9 @@ impl Files {
 
 impl Ring {
     fn new(staging_bytes: u64) -> Result<Self, forebay_blockio::Error> {
+        // Whole pages: a region maps no part of one, and a read takes no part of one.
+        let paged = staging_bytes.checked_next_multiple_of(PAGE_BYTES);
+        let staging_bytes = paged.unwrap_or(staging_bytes);
         let region = Region::new(RegionConfig::new("tensor-staging", staging_bytes))?;
         let bytes = usize::try_from(staging_bytes).unwrap_or(usize::MAX);
         let block = region.allocate(bytes)?;
