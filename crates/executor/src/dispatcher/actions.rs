@@ -24,7 +24,10 @@ impl Driver {
                 id,
                 attempt,
                 journal,
-            } => self.dispatch(Held { slot, id, attempt }, journal),
+            } => {
+                let run = self.unsent.number(slot, id, attempt);
+                self.dispatch(run, journal);
+            }
             Action::Store(op) => {
                 if let Op::Park { id, attempt, .. } | Op::Unclaim { id, attempt } = &op {
                     self.tell_status(*id, Status::Queued, *attempt);
@@ -103,7 +106,6 @@ impl Driver {
             }
             if self.unsent.is_before(run.slot) {
                 self.unsent.wait(run, true);
-                keeping.waits(run);
                 return;
             }
         }
@@ -113,7 +115,8 @@ impl Driver {
     /// A run has room in the journal now.
     pub fn begin_noted(&mut self, run: Held) {
         match &mut self.keeping {
-            Some(keeping) if keeping.is_on_disk(run.id) => {
+            // One that is not to begin any more needs none of them.
+            Some(keeping) if keeping.is_on_disk(run.id) && self.unsent.has(run) => {
                 keeping.ask(run.id, Question::Arguments, Asker::Run(run));
             }
             _ => self.begin_in_turn(run, None),
@@ -129,10 +132,9 @@ impl Driver {
 
     /// Tell a worker to run a request; its arguments, if they had to be read.
     fn begin(&mut self, run: Held, arguments: Option<&Blob>) {
-        let Held { slot, id, attempt } = run;
-        if let Some(keeping) = &mut self.keeping {
-            keeping.begins((id, attempt));
-        }
+        let Held {
+            slot, id, attempt, ..
+        } = run;
         let standing = self.machine.standing(id);
         let current =
             standing.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));

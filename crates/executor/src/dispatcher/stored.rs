@@ -70,7 +70,8 @@ impl Driver {
         let Some(keeping) = &mut self.keeping else {
             return;
         };
-        for run in keeping.answered(count, on_disk) {
+        let unsent = &self.unsent;
+        for run in keeping.answered(count, on_disk, |run| unsent.has(run)) {
             self.begin_noted(run);
         }
         if self
@@ -153,6 +154,8 @@ impl Driver {
     fn begin_found(&mut self, run: Held, found: Fetched) {
         match found {
             Fetched::Arguments(arguments) => self.begin_in_turn(run, Some(arguments)),
+            // It was taken back meanwhile, and may be another worker's: those behind it may begin.
+            _ if !self.unsent.has(run) => self.begin_in_turn(run, None),
             Fetched::Failed(why) => self.give_back(run, &why),
             _ => self.give_back(run, "its arguments are not in the store any more"),
         }
@@ -161,7 +164,9 @@ impl Driver {
     /// A run cannot begin.
     pub fn give_back(&mut self, run: Held, why: &str) {
         let outcome = Outcome::Failed(Failure::Refused(why.into()));
-        let Held { slot, id, attempt } = run;
+        let Held {
+            slot, id, attempt, ..
+        } = run;
         self.machine
             .finished(self.now, slot, id, attempt, outcome, None);
         if self.unsent.is_before(slot) {
