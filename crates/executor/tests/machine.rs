@@ -144,6 +144,32 @@ fn the_end_of_a_keeper_is_blamed_on_no_request() {
 }
 
 #[test]
+fn the_deaths_that_are_written_are_those_that_count() {
+    let mut rig = Rig::new(durable());
+    rig.workers_up(&[Lane::Long]);
+    let id = rig.submit("work", options(|options| options.retries = 10));
+    rig.commit_all();
+    let mut written = Vec::new();
+    for (attempt, cause) in (1..).zip(["signal", "server", "exit", "signal"]) {
+        rig.run_until_dispatched(id, attempt);
+        let slot = rig.machine.standing(id).unwrap().slot.unwrap();
+        rig.machine.worker_gone(rig.now, slot, death(cause));
+        for action in rig.take() {
+            match action {
+                Action::Store(Op::Park { deaths, .. } | Op::End { deaths, .. }) => {
+                    written.push(deaths);
+                }
+                Action::Start { slot, .. } => rig.machine.worker_ready(rig.now, slot),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(written, [1, 1, 2, 3]);
+    rig.commit_all();
+    assert_eq!(rig.ended(id), Some(Status::Dead));
+}
+
+#[test]
 fn what_cannot_be_committed_is_refused_or_written_again() {
     let mut rig = Rig::new(durable());
     rig.workers_up(&[Lane::Long]);

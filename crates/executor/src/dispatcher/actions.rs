@@ -32,7 +32,7 @@ impl Driver {
                 if let Op::Park { id, attempt, .. } | Op::Unclaim { id, attempt } = &op {
                     self.tell_status(*id, Status::Queued, *attempt);
                 }
-                if let Op::End { id, ending } = &op {
+                if let Op::End { id, ending, .. } = &op {
                     self.spare_ended(*id, &ending.outcome);
                 }
                 if let Some(keeping) = &mut self.keeping {

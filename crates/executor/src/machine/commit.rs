@@ -69,11 +69,15 @@ impl Machine {
                     self.advance(now, key);
                 }
             }
-            Op::End { id, ending } => {
+            Op::End { id, ending, .. } => {
                 self.ledger.free(&ending.outcome);
                 self.ended(now, key, id, &ending);
             }
-            Op::Park { .. } | Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => {}
+            Op::Park { .. }
+            | Op::Peak { .. }
+            | Op::Fired { .. }
+            | Op::Paused { .. }
+            | Op::Resumed { .. } => {}
         }
     }
 

@@ -75,6 +75,7 @@ impl Machine {
             return;
         };
         entry.attempts = one.attempts;
+        entry.forgiven = one.forgiven.min(one.attempts);
         entry.deaths = one.deaths;
         // A later one than the options have, or none: it began once.
         entry.not_before = one.wake_at;
@@ -91,7 +92,7 @@ impl Machine {
             Failure::Died(server_death())
         };
         if entry.has_retries() || entry.options().idempotent {
-            let (id, attempt) = (entry.request.id, entry.attempts);
+            let (id, attempt, deaths) = (entry.request.id, entry.attempts, entry.deaths);
             entry.not_before = None;
             entry.notes.add(
                 now,
@@ -102,6 +103,7 @@ impl Machine {
                 attempt,
                 wake_at: now,
                 failure,
+                deaths,
             };
             self.write(now, key, op);
             self.advance(now, key);

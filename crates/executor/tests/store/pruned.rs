@@ -201,7 +201,7 @@ fn the_old_go_by_themselves() {
     let young = (now - EPOCH_MS) << SEQUENCE_BITS;
     driven.commit(vec![accept(1), accept(2), accept(3), accept(young)]);
     driven.commit(vec![end(1), end(2)]);
-    let Op::End { id, ending } = end(young) else {
+    let Op::End { id, ending, deaths } = end(young) else {
         unreachable!("an end")
     };
     let mut ending = (*ending).clone();
@@ -209,6 +209,7 @@ fn the_old_go_by_themselves() {
     driven.commit(vec![Op::End {
         id,
         ending: std::sync::Arc::new(ending),
+        deaths,
     }]);
     settled(&mut driven, &directory, 2);
     assert_eq!(ids(&directory), [3, young.cast_signed()]);

@@ -348,6 +348,7 @@ impl Model {
             self.last = self.last.max(id);
             let mut known = Known::new(one.request.submission.clone(), Place::Waiting);
             (known.attempts, known.deaths) = (one.attempts, one.deaths);
+            known.forgiven = one.forgiven;
             let at = one.wake_at.unwrap_or(0);
             known.wake = (at, at);
             let may_run = one.status != Status::Running;
