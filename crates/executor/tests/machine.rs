@@ -194,6 +194,21 @@ fn what_cannot_be_committed_is_refused_or_written_again() {
 }
 
 #[test]
+fn what_follows_from_a_failed_commit_is_kept_until_the_store_works() {
+    let mut rig = Rig::new(durable());
+    rig.workers_up(&[Lane::Long]);
+    let id = rig.submit("work", Options::default());
+    assert_eq!(rig.store_ops(), 2, "a row and its claim");
+    rig.machine.committed(1, 1);
+    assert_eq!(rig.machine.cancel(1, id), Cancelled::Now);
+    rig.machine.not_committed(2, 1, "disk full", false);
+    assert_eq!(rig.store_ops(), 0, "its end is not tried now");
+    rig.machine.retry_store(3);
+    rig.commit_all();
+    assert_eq!(rig.ended(id), Some(Status::Cancelled));
+}
+
+#[test]
 fn a_cancel_finds_a_request_wherever_it_is() {
     let mut rig = Rig::new(durable());
     rig.workers_up(&[Lane::Long]);

@@ -112,6 +112,13 @@ impl Machine {
     /// given again by `retry_store`. Until then nothing is dispatched and no submission taken.
     pub fn not_committed(&mut self, now: Millis, count: usize, why: &str, permanent: bool) {
         let why: Arc<str> = why.into();
+        let next = if permanent {
+            "; it will not go away by itself"
+        } else {
+            ""
+        };
+        // First: what follows from these is kept as they are.
+        self.ledger.fail(format!("{why}{next}").into());
         for _ in 0..count {
             let Some(written) = self.ledger.not_committed() else {
                 break;
@@ -132,12 +139,6 @@ impl Machine {
                 _ => self.ledger.keep(written),
             }
         }
-        let next = if permanent {
-            "; it will not go away by itself"
-        } else {
-            ""
-        };
-        self.ledger.fail(format!("{why}{next}").into());
         self.resume_store(now);
     }
 

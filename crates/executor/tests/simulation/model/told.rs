@@ -206,6 +206,7 @@ impl Model {
     }
 
     pub(super) fn not_committed(&mut self, count: usize) {
+        (self.ledger.is_down, self.ledger.is_wanted) = (true, false);
         for _ in 0..count {
             let Some(change) = self.ledger.not_committed() else {
                 break;
@@ -220,7 +221,6 @@ impl Model {
                 _ => self.ledger.keep_failed(change),
             }
         }
-        (self.ledger.is_down, self.ledger.is_wanted) = (true, false);
     }
 
     pub(super) fn refused(&mut self, id: RequestId) {
