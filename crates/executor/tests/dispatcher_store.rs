@@ -12,7 +12,7 @@ use forebay_executor::id::RequestId;
 use forebay_executor::machine::Policy;
 use forebay_executor::message::{Reader, Value, Writer};
 use forebay_executor::request::Death;
-use forebay_executor::store::StoreConfig;
+use forebay_executor::store::{Reader as StoreReader, StoreConfig, Value as Stored};
 use forebay_transport::call::{Outcome, Taker};
 use forebay_transport::connection::Outgoing;
 use forebay_transport::{Codec, Connection, Head, Options as Ends, Role, unix};
@@ -434,4 +434,34 @@ fn a_run_whose_arguments_are_read_for_two_dispatches_begins_once() {
     assert_eq!(begun, [handed, last]);
     client.answer(about(&client, "wait", last, None));
     dispatcher.close(); // before its worker goes, which is this process
+}
+
+#[test]
+fn a_retry_is_told_when_it_is_on_disk_or_that_it_is_not() {
+    let directory = Directory::new("retry");
+    let dispatcher = dispatcher(&directory.0, |_| ());
+    let client = Client::new(&directory.0);
+    let ids: Vec<_> = (0..3).map(|number| accepted(&client, number)).collect();
+    for id in &ids {
+        client.answer(about(&client, "cancel", *id, None));
+    }
+    let retried = |id: RequestId| {
+        let mut done = dispatcher.retry(&[id]).expect("open");
+        done.pop().expect("an answer")
+    };
+    assert_eq!(retried(ids[0]), Ok(()));
+    let state = directory.0.join("state");
+    let reader = StoreReader::open(&state).expect("opens");
+    let queued = reader.query("SELECT id FROM requests WHERE ended_at IS NULL", &[], 9);
+    let first = Stored::Integer(ids[0].0.cast_signed());
+    assert_eq!(queued.expect("rows"), [[first]]);
+    assert!(retried(ids[0]).expect_err("it waits").contains("not ended"));
+
+    std::fs::rename(state.join("requests.db"), state.join("moved.db")).expect("moved");
+    for id in &ids[1..] {
+        let refused = retried(*id).expect_err("it is not on disk");
+        assert!(refused.contains("cannot be written"), "{refused}");
+        assert!(refused.contains("was removed"), "{refused}");
+    }
+    dispatcher.close();
 }

@@ -3,6 +3,7 @@
 mod rig;
 
 use forebay_executor::action::Action;
+use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Cancelled, Policy, Submitted};
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Lane, Options, Outcome, Status};
@@ -126,7 +127,7 @@ fn what_keeps_killing_its_worker_is_set_aside_and_a_retry_brings_it_back() {
     }
     assert_eq!(rig.ended(id), Some(Status::Dead));
     let restored = rig.ended_as_restored(id);
-    assert!(rig.machine.retry(rig.now, restored));
+    assert_eq!(rig.machine.retry(rig.now, restored), Ok(true));
     rig.run_until_dispatched(id, 4);
 }
 
@@ -167,6 +168,53 @@ fn the_deaths_that_are_written_are_those_that_count() {
     assert_eq!(written, [1, 1, 2, 3]);
     rig.commit_all();
     assert_eq!(rig.ended(id), Some(Status::Dead));
+}
+
+/// What was told of retries.
+fn retried(rig: &mut Rig) -> Vec<(RequestId, bool)> {
+    let actions = rig.take().into_iter();
+    let told = |action| match action {
+        Action::Retried(id, done) => {
+            let refused = done.err().map(|refusal| refusal.code);
+            assert!(refused.is_none_or(|code| code == "store"), "{refused:?}");
+            Some((id, refused.is_none()))
+        }
+        _ => None,
+    };
+    actions.filter_map(told).collect()
+}
+
+#[test]
+fn a_retry_is_told_when_it_is_on_disk_and_refused_while_the_store_takes_nothing() {
+    let mut rig = Rig::new(durable());
+    let ids: Vec<_> = (0..3)
+        .map(|_| rig.submit("work", Options::default()))
+        .collect();
+    rig.commit_all();
+    for id in &ids {
+        rig.machine.cancel(1, *id);
+    }
+    rig.commit_all();
+    let ended: Vec<_> = ids.iter().map(|id| rig.ended_as_restored(*id)).collect();
+    let [first, second, third] = &ended[..] else {
+        panic!("{ended:?}");
+    };
+    assert_eq!(rig.machine.retry(1, first.clone()), Ok(true));
+    assert_eq!(rig.machine.retry(1, first.clone()), Ok(false), "it waits");
+    assert_eq!(retried(&mut rig), []);
+    rig.commit_all();
+    assert_eq!(retried(&mut rig), [(ids[0], true)]);
+
+    assert_eq!(rig.machine.retry(2, second.clone()), Ok(true));
+    let given = rig.store_ops();
+    rig.machine.not_committed(2, given, "disk full", false);
+    assert_eq!(retried(&mut rig), [(ids[1], false)]);
+    let refused = rig.machine.retry(2, third.clone()).unwrap_err();
+    assert_eq!(refused.code, "store");
+    assert!(rig.machine.request(ids[2]).is_none(), "it has ended");
+    rig.machine.retry_store(3);
+    rig.commit_all();
+    assert_eq!(retried(&mut rig), [(ids[1], true)], "it was kept");
 }
 
 #[test]

@@ -56,6 +56,7 @@ impl Driver {
                 self.tell_ended(id, &ending);
             }
             Action::Accepted(id) => self.tell_accepted(id),
+            Action::Retried(id, done) => self.tell_retried(id, done),
             Action::Refused(id, refusal) => {
                 self.let_go(id);
                 self.end_following(id, Status::Failed, 0);

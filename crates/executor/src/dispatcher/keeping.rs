@@ -58,6 +58,8 @@ pub struct Keeping {
     given: u64,
     answered: u64,
     askers: ByNumber<u64, Asker>,
+    /// Who wants these requests run again, until that is on disk.
+    retries: ByNumber<RequestId, Told<()>>,
     last: u64,
     /// Requests whose arguments are on disk alone.
     on_disk: Numbers<RequestId>,
@@ -94,6 +96,7 @@ impl Keeping {
             given: 0,
             answered: 0,
             askers: ByNumber::default(),
+            retries: ByNumber::default(),
             last: 0,
             on_disk: on_disk.into_iter().collect(),
             leaving: ByNumber::default(),
@@ -181,6 +184,16 @@ impl Keeping {
     /// Who asked.
     pub fn asker(&mut self, ticket: u64) -> Option<Asker> {
         self.askers.remove(&ticket)
+    }
+
+    /// A retry was given to the machine.
+    pub fn retries(&mut self, id: RequestId, told: Told<()>) {
+        self.retries.insert(id, told);
+    }
+
+    /// It is on disk, or could not be written: who wanted it, unless that was told already.
+    pub fn retried(&mut self, id: RequestId) -> Option<Told<()>> {
+        self.retries.remove(&id)
     }
 
     /// Note a run in the journal. False where there is no room: it is held until its claim is on disk.

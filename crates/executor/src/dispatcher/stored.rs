@@ -1,5 +1,7 @@
 //! What the store answers.
 
+use std::sync::Arc;
+
 use crate::dispatcher::answers::plain;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::keeping::{Asker, Held, Late, Told};
@@ -106,10 +108,10 @@ impl Driver {
             Asker::Follow(key, what) => self.follow_found(key, id, what, &found),
             Asker::Run(run) => self.begin_found(run, found),
             Asker::After(late) => self.submit_late(*late, id, &found),
-            Asker::Retry(told) => {
-                let done = self.retry_found(id, found);
-                let _ = told.send(done); // refused where nobody waits any more
-            }
+            Asker::Retry(told) => match (self.retry_found(id, found), &mut self.keeping) {
+                (Ok(()), Some(keeping)) => keeping.retries(id, told),
+                (done, _) => drop(told.send(done)), // refused where nobody waits any more
+            },
             Asker::Prune(_) => {}
         }
     }
@@ -197,6 +199,15 @@ impl Driver {
         }
     }
 
+    /// A retry is on disk, or is not.
+    pub fn tell_retried(&mut self, id: RequestId, done: Result<(), Arc<Refusal>>) {
+        let told = self.keeping.as_mut();
+        if let Some(told) = told.and_then(|keeping| keeping.retried(id)) {
+            let done = done.map_err(|refusal| refusal.to_string());
+            let _ = told.send(done); // refused where nobody waits any more
+        }
+    }
+
     /// Give up ended requests.
     pub fn prune(&mut self, rule: PruneRule, told: Told<Pruned>) {
         match &mut self.keeping {
@@ -225,7 +236,8 @@ impl Driver {
         let bytes = submission.arguments.len();
         let keeping = self.keeping.as_ref();
         let parted = keeping.and_then(|keeping| keeping.part(submission));
-        if !ended || !self.machine.retry(self.now, again) {
+        let told = |refusal: Box<Refusal>| refusal.to_string();
+        if !ended || !self.machine.retry(self.now, again).map_err(told)? {
             return Err(format!(
                 "request {id} has not ended; wait for it, or cancel it"
             ));

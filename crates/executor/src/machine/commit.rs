@@ -60,6 +60,7 @@ impl Machine {
             Op::Retry { id, .. } => {
                 if let Some(entry) = self.register.same(key, id) {
                     debug_assert!(matches!(entry.place, Place::Retrying));
+                    self.actions.push(Action::Retried(id, Ok(())));
                     self.advance(now, key);
                 }
             }
@@ -136,6 +137,11 @@ impl Machine {
                 }
                 // Of a submission that was refused, which comes again.
                 Op::Fired { name, .. } if self.schedules.take_back(name) => {}
+                Op::Retry { id, .. } => {
+                    let refusal = Arc::new(retry_kept(*id, &why));
+                    self.actions.push(Action::Retried(*id, Err(refusal)));
+                    self.ledger.keep(written);
+                }
                 _ => self.ledger.keep(written),
             }
         }
@@ -191,14 +197,32 @@ impl Machine {
     }
 }
 
-/// The store takes nothing.
+/// The store takes nothing, so no submission is taken.
 pub(super) fn store_refusal(name: &str, why: &str) -> Refusal {
+    let next = "make room on the disk of the state directory, then submit it again";
+    unwritten(name, why, next)
+}
+
+/// The store takes nothing, so no request is retried.
+pub(super) fn retry_refusal(id: RequestId, why: &str) -> Refusal {
+    let next = "make room on the disk of the state directory, then retry it again";
+    unwritten(&format!("request {id}"), why, next)
+}
+
+/// A retry could not be written. Its change is kept as any other's: where a sync failed, the disk may have it.
+fn retry_kept(id: RequestId, why: &str) -> Refusal {
+    let next =
+        "make room on the disk of the state directory: it is queued then, if the server still runs";
+    unwritten(&format!("request {id}"), why, next)
+}
+
+fn unwritten(object: &str, why: &str, next: &str) -> Refusal {
     Refusal {
         code: "store",
-        message: format!("{name}: the store cannot be written: {why}"),
-        object: name.into(),
+        message: format!("{object}: the store cannot be written: {why}"),
+        object: object.into(),
         limit: String::new(),
         value: String::new(),
-        next: "make room on the disk of the state directory, then submit it again".into(),
+        next: next.into(),
     }
 }

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Machine;
+use super::commit::retry_refusal;
 use super::entry::{Entry, IdMap, Place};
+use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::op::{Op, Restored};
 use crate::request::{Death, Failure, Millis, Outcome, Status};
@@ -146,12 +148,19 @@ impl Machine {
     }
 
     /// An operator wants an ended request run again: its retries and deaths count anew, its attempts go on.
+    /// `Action::Retried` follows.
     ///
     /// `false`: it has not ended.
-    pub fn retry(&mut self, now: Millis, ended: Restored) -> bool {
+    ///
+    /// # Errors
+    /// `store`: what is written now would be lost with the server.
+    pub fn retry(&mut self, now: Millis, ended: Restored) -> Result<bool, Box<Refusal>> {
         let id = ended.request.id;
         if self.register.key(id).is_some() {
-            return false;
+            return Ok(false);
+        }
+        if let Some(down) = &self.ledger.down {
+            return Err(Box::new(retry_refusal(id, down)));
         }
         let key = self.enter(Arc::new(ended.request), Place::Retrying);
         if let Some(entry) = self.register.get_mut(key) {
@@ -162,7 +171,7 @@ impl Machine {
         }
         self.write(now, key, Op::Retry { id, at: now });
         self.settle(now);
-        true
+        Ok(true)
     }
 }
 

@@ -201,6 +201,7 @@ impl World {
                 self.files.push((id, is_left));
             }
             Action::Accepted(_)
+            | Action::Retried(..)
             | Action::Ended(..)
             | Action::Discard(..)
             | Action::Measure { .. } => {}

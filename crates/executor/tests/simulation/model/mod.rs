@@ -113,6 +113,11 @@ impl Model {
         }
     }
 
+    /// The store takes nothing.
+    pub fn is_down(&self) -> bool {
+        self.ledger.is_down
+    }
+
     /// The greatest id that was given.
     pub fn last(&self) -> RequestId {
         self.last
@@ -227,6 +232,7 @@ impl Model {
             }
             Action::Discard(id, attempt) => format!("Discard {id} {attempt}"),
             Action::Accepted(id) => format!("Accepted {id}"),
+            Action::Retried(id, done) => format!("Retried {id} {}", done.is_ok()),
             Action::Refused(id, refusal) => {
                 if refusal.code != "store" {
                     return Err(format!(

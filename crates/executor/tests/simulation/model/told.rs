@@ -103,7 +103,9 @@ impl Model {
         let id = ended.request.id;
         let is_new = !self.requests.contains_key(&id);
         self.answer = Answer::Retried(is_new);
-        if is_new {
+        if is_new && self.ledger.is_down {
+            self.answer = self.refusal("store", "");
+        } else if is_new {
             let mut known = Known::new(ended.request.submission.clone(), Place::Retrying);
             (known.attempts, known.forgiven) = (ended.attempts, ended.attempts);
             known.wake = (0, 0);
@@ -126,6 +128,9 @@ impl Model {
             Change::Accept(id) => self.accepted(id),
             Change::Claim(id, _) => self.claimed(id),
             Change::Retry(id) | Change::Unclaim(id, _) if self.requests.contains_key(&id) => {
+                if let Change::Retry(_) = change {
+                    self.expect(format!("Retried {id} true"));
+                }
                 self.advance(id);
             }
             Change::End(id) => self.has_ended(id),
@@ -218,6 +223,10 @@ impl Model {
                     Some(Place::Claiming) => self.unreserve(id),
                     Some(_) => self.ledger.keep_failed(change),
                 },
+                Change::Retry(id) => {
+                    self.expect(format!("Retried {id} false"));
+                    self.ledger.keep_failed(change);
+                }
                 _ => self.ledger.keep_failed(change),
             }
         }
