@@ -172,6 +172,20 @@ def test_a_server_whose_state_was_removed_refuses_and_says_so(
         assert "was removed" in caller.ask("info")["figures"]["held"]
 
 
+def test_a_retry_that_is_not_on_disk_is_not_told_as_queued(
+    serving: Serving, tmp_path: Path
+) -> None:
+    """`forebay retry` said "queued", and the next server had it as failed."""
+    with serving.caller() as caller:
+        with pytest.raises(RefusedError):
+            caller.run("leave", code=3)
+        id = caller.ask("resolve", "@last")
+        shutil.rmtree(tmp_path / "state")
+        (told,) = caller.ask("retry", [id])
+        assert "was removed" in told["refused"]
+        assert "status" not in told
+
+
 def test_sockets_that_were_removed_are_made_again(serving: Serving) -> None:
     """A clean-up of the runtime directory left a server that nobody reached."""
     directory = Path(serving.socket).parent

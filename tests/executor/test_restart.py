@@ -86,3 +86,28 @@ def test_what_may_run_again_does(tmp_path: Path, notes: Path) -> None:
             assert lost["failure"]["cause"] == "server"
     finally:
         serving.close()
+
+
+def test_what_an_operator_retried_has_its_retries_again(tmp_path: Path, notes: Path) -> None:
+    """It failed after a restart: its runs before the retry counted again."""
+    path, gate = notes / "one", tmp_path / "gate"
+    serving = Serving(tmp_path, APP)
+    try:
+        serving.start()
+        with serving.caller() as caller:
+            id = caller.submit("persist", path=str(path), gate=str(gate))
+            for begun in range(1, 4):
+                until(lambda begun=begun: runs(path) == begun)
+                caller.ask("cancel", id)
+                with pytest.raises(RefusedError):
+                    caller.wait(id)
+                assert caller.ask("retry", [id]) == [{"id": id, "status": "queued"}]
+            until(lambda: runs(path) == 4)
+        serving.kill()
+        gate.touch()
+        serving.start()
+        with serving.caller() as caller:
+            assert isinstance(caller.wait(id), int)
+            assert runs(path) == 5
+    finally:
+        serving.close()

@@ -29,6 +29,9 @@ pub enum Action {
     Accepted(RequestId),
     /// A submission is not on disk and will not be: tell who submitted; nobody else knows of it.
     Refused(RequestId, Arc<Refusal>),
+    /// An operator's retry is on disk, or could not be written and is kept until it can be: tell who wanted it, unless
+    /// that was told.
+    Retried(RequestId, Result<(), Arc<Refusal>>),
     /// A request's end is on disk: tell who waits.
     Ended(RequestId, Arc<Ending>),
     /// A run begins, or is handed to its worker to begin when those before it have ended. A worker hears of its runs

@@ -26,8 +26,11 @@ pub enum Op {
         attempt: u32,
         wake_at: Millis,
         failure: Failure,
+        /// As of [`Restored::deaths`], this run's included.
+        deaths: u32,
     },
-    /// Back to the queue: set aside or ended, and wanted again by an operator.
+    /// Back to the queue: set aside or ended, and wanted again by an operator. Its runs so far, and their deaths, count
+    /// no more.
     Retry {
         id: RequestId,
         at: Millis,
@@ -35,6 +38,8 @@ pub enum Op {
     End {
         id: RequestId,
         ending: Arc<Ending>,
+        /// As of [`Restored::deaths`], this run's included.
+        deaths: u32,
     },
     /// What a run needed, for the estimates after a restart.
     Peak {
@@ -47,10 +52,14 @@ pub enum Op {
         name: Arc<str>,
         at: Millis,
     },
-    /// A schedule fires no more, or again.
+    /// A schedule fires no more.
     Paused {
         name: Arc<str>,
-        paused: bool,
+    },
+    /// A schedule fires again, for times from this one on.
+    Resumed {
+        name: Arc<str>,
+        at: Millis,
     },
 }
 
@@ -62,7 +71,9 @@ pub struct Restored {
     pub status: Status,
     /// Runs that began, those of the journal included.
     pub attempts: u32,
-    /// How many of them ended by the death of their worker.
+    /// Of them, those before an operator's last retry: they count no more.
+    pub forgiven: u32,
+    /// How many of those since ended by a death of their worker that the request is blamed for.
     pub deaths: u32,
     pub wake_at: Option<Millis>,
     /// The machine was booted since: nobody knows whether a run that had begun ended, nor by which clock it waits.

@@ -11,20 +11,28 @@ use forebay_executor::dispatcher::{Dispatcher, Hired, Order, Settings, Waited};
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::Policy;
 use forebay_executor::message::{Reader, Value, Writer};
-use forebay_executor::store::StoreConfig;
+use forebay_executor::request::Death;
+use forebay_executor::store::{Reader as StoreReader, StoreConfig, Value as Stored};
 use forebay_transport::call::{Outcome, Taker};
 use forebay_transport::connection::Outgoing;
 use forebay_transport::{Codec, Connection, Head, Options as Ends, Role, unix};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketType, connect, send, sendmsg, socket,
 };
 use rustix::pipe::pipe;
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const MANIFEST: &str = r#"{"schema":1,"app":"tests","target":"tests.py:app","code":"0123456789abcdef",
 "sources":[],"submitter":null,"requests":[{"name":"echo","doc":"","lane":"async","parameters":[
+{"name":"value","doc":"","required":true,"annotation":"Any","schema":{}}]}],"definitions":{},"services":[]}"#;
+
+/// Of the long lane, whose workers are handed requests behind the one that they run.
+const AHEAD_MANIFEST: &str = r#"{"schema":1,"app":"tests","target":"tests.py:app","code":"0123456789abcdef",
+"sources":[],"submitter":null,"requests":[{"name":"echo","doc":"","lane":"long","ahead":4,"parameters":[
 {"name":"value","doc":"","required":true,"annotation":"Any","schema":{}}]}],"definitions":{},"services":[]}"#;
 
 fn deadline() -> Option<Instant> {
@@ -50,6 +58,14 @@ impl Drop for Directory {
 }
 
 fn dispatcher(directory: &Path, change: impl FnOnce(&mut StoreConfig)) -> Dispatcher {
+    dispatcher_of(MANIFEST, directory, change)
+}
+
+fn dispatcher_of(
+    manifest: &str,
+    directory: &Path,
+    change: impl FnOnce(&mut StoreConfig),
+) -> Dispatcher {
     let policy = Policy {
         workers_max: 1,
         guaranteed: [0; 3],
@@ -57,6 +73,8 @@ fn dispatcher(directory: &Path, change: impl FnOnce(&mut StoreConfig)) -> Dispat
         memory_limit: None,
         cores_milli: 4_000,
         durable: true,
+        // However slow this machine is, what runs has not run for long.
+        ahead_ms_max: 600_000,
         // A worker is this process, which grows by what the other tests hold.
         worker_growth_max_bytes: u64::MAX,
         ..Policy::default()
@@ -71,7 +89,7 @@ fn dispatcher(directory: &Path, change: impl FnOnce(&mut StoreConfig)) -> Dispat
         ..Settings::default()
     })
     .expect("a dispatcher");
-    dispatcher.install(MANIFEST.as_bytes()).expect("installed");
+    dispatcher.install(manifest.as_bytes()).expect("installed");
     dispatcher
 }
 
@@ -145,13 +163,17 @@ fn wanted(dispatcher: &Dispatcher) -> (u32, u64) {
 }
 
 fn hire(dispatcher: &Dispatcher, slot: u32) -> Connection {
+    hire_as(getpid(), dispatcher, slot)
+}
+
+fn hire_as(process: Pid, dispatcher: &Dispatcher, slot: u32) -> Connection {
     let (ours, theirs) = unix::pair().expect("a pair");
     let caller = Connection::new(ours, Ends::new(Role::Caller, "a worker")).expect("ours");
     let worker = Connection::new(theirs, Ends::new(Role::Server, "the server")).expect("theirs");
-    let pidfd: OwnedFd = pidfd_open(getpid(), PidfdFlags::empty()).expect("it lives");
+    let pidfd: OwnedFd = pidfd_open(process, PidfdFlags::empty()).expect("it lives");
     let hired = Hired {
         connection: Arc::new(caller),
-        pid: getpid().as_raw_nonzero().get(),
+        pid: process.as_raw_nonzero().get(),
         pidfd,
         generation: 0,
     };
@@ -304,6 +326,142 @@ fn all_that_a_request_says_before_its_reply_is_in_its_log() {
         let log = directory.0.join("state/logs").join(format!("{asked}.log"));
         let log = std::fs::read_to_string(log).expect("a log");
         assert_eq!(log.lines().count(), LINES, "of request {number}");
+    }
+    dispatcher.close();
+}
+
+/// The id of a request that was submitted and is on disk.
+fn accepted(client: &Client, number: u64) -> RequestId {
+    let head = client.answer(client.submit("submit", number));
+    let mut reader = Reader::new(&head);
+    assert_eq!(reader.array().expect("an answer"), 2);
+    assert_eq!(reader.value().expect("a kind"), Value::Int(0));
+    reader.text().expect("an id").parse().expect("an id")
+}
+
+/// A call about one request, which is not waited for.
+fn about(client: &Client, method: &str, id: RequestId, whole: Option<bool>) -> u64 {
+    let mut arguments = Writer::default();
+    arguments.array(1 + usize::from(whole.is_some()));
+    arguments.unsigned(id.0);
+    if let Some(whole) = whole {
+        arguments.boolean(whole);
+    }
+    let call = client.call(method, &arguments.into_bytes());
+    client.0.flush().expect("open");
+    call
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = deadline();
+    while !is_so() {
+        assert!(Some(Instant::now()) < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Have the store's reading thread wait until what this gives is dropped: it reads a result that nobody writes.
+fn hold_up_reads(directory: &Path, client: &Client, id: RequestId) -> (OwnedFd, u64) {
+    let result = directory.join("state/results").join(id.to_string());
+    std::fs::remove_file(&result).expect("a result in its file");
+    mknodat(CWD, &result, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+    let call = about(client, "wait", id, Some(true));
+    let deadline = deadline();
+    loop {
+        match open(&result, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()) {
+            Ok(pipe) => return (pipe, call),
+            Err(Errno::NXIO) => assert!(Some(Instant::now()) < deadline, "nobody reads it"),
+            Err(errno) => panic!("{errno}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The first worker has died before it heard of a run that it was handed; the run goes to another one in its place, as
+/// the same attempt, while its arguments are still being read for the first.
+#[test]
+fn a_run_whose_arguments_are_read_for_two_dispatches_begins_once() {
+    let directory = Directory::new("twice");
+    let dispatcher = dispatcher_of(AHEAD_MANIFEST, &directory.0, |store| {
+        (store.queue_bytes_max, store.result_bytes_max) = (0, 1);
+    });
+    let client = Client::new(&directory.0);
+    let ended = accepted(&client, 1);
+    let mut child = std::process::Command::new("sleep")
+        .arg("600")
+        .spawn()
+        .expect("a process");
+    let (slot, _) = wanted(&dispatcher);
+    let mortal = hire_as(Pid::from_child(&child), &dispatcher, slot);
+    echo(&mortal);
+    client.answer(about(&client, "wait", ended, None));
+    let running = accepted(&client, 2);
+    assert!(mortal.next_call(deadline()).expect("open").is_some());
+    let (reads, held) = hold_up_reads(&directory.0, &client, ended);
+    let handed = accepted(&client, 3);
+    let runs = |expected: &[RequestId]| {
+        let workers = dispatcher.workers().expect("open");
+        workers.iter().any(|worker| worker.running == expected)
+    };
+    until("it is handed", || runs(&[running, handed]));
+
+    child.kill().expect("killed");
+    match dispatcher.orders(Some(PATIENCE)).expect("polled") {
+        Waited::Items(orders) => assert_eq!(orders, [Order::Died { slot }]),
+        other => panic!("{other:?}"),
+    }
+    child.wait().expect("reaped");
+    let death = Death {
+        cause: "signal".into(),
+        pid: Pid::from_child(&child).as_raw_nonzero().get(),
+        exit_code: None,
+        signal: Some(9),
+        peak_bytes: None,
+        limit_bytes: None,
+        last_output: "".into(),
+    };
+    dispatcher.worker_died(slot, death).expect("told");
+    assert_eq!(wanted(&dispatcher).0, slot);
+    let worker = hire(&dispatcher, slot);
+    until("it is dispatched again", || runs(&[handed]));
+    drop(reads);
+    client.answer(held);
+    let last = accepted(&client, 4);
+    let mut begun = Vec::new();
+    for _ in 0..2 {
+        echo_after(&worker, |id| begun.push(id));
+    }
+    assert_eq!(begun, [handed, last]);
+    client.answer(about(&client, "wait", last, None));
+    dispatcher.close(); // before its worker goes, which is this process
+}
+
+#[test]
+fn a_retry_is_told_when_it_is_on_disk_or_that_it_is_not() {
+    let directory = Directory::new("retry");
+    let dispatcher = dispatcher(&directory.0, |_| ());
+    let client = Client::new(&directory.0);
+    let ids: Vec<_> = (0..3).map(|number| accepted(&client, number)).collect();
+    for id in &ids {
+        client.answer(about(&client, "cancel", *id, None));
+    }
+    let retried = |id: RequestId| {
+        let mut done = dispatcher.retry(&[id]).expect("open");
+        done.pop().expect("an answer")
+    };
+    assert_eq!(retried(ids[0]), Ok(()));
+    let state = directory.0.join("state");
+    let reader = StoreReader::open(&state).expect("opens");
+    let queued = reader.query("SELECT id FROM requests WHERE ended_at IS NULL", &[], 9);
+    let first = Stored::Integer(ids[0].0.cast_signed());
+    assert_eq!(queued.expect("rows"), [[first]]);
+    assert!(retried(ids[0]).expect_err("it waits").contains("not ended"));
+
+    std::fs::rename(state.join("requests.db"), state.join("moved.db")).expect("moved");
+    for id in &ids[1..] {
+        let refused = retried(*id).expect_err("it is not on disk");
+        assert!(refused.contains("cannot be written"), "{refused}");
+        assert!(refused.contains("was removed"), "{refused}");
     }
     dispatcher.close();
 }

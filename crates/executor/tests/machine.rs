@@ -3,6 +3,7 @@
 mod rig;
 
 use forebay_executor::action::Action;
+use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Cancelled, Policy, Submitted};
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Lane, Options, Outcome, Status};
@@ -126,7 +127,7 @@ fn what_keeps_killing_its_worker_is_set_aside_and_a_retry_brings_it_back() {
     }
     assert_eq!(rig.ended(id), Some(Status::Dead));
     let restored = rig.ended_as_restored(id);
-    assert!(rig.machine.retry(rig.now, restored));
+    assert_eq!(rig.machine.retry(rig.now, restored), Ok(true));
     rig.run_until_dispatched(id, 4);
 }
 
@@ -141,6 +142,79 @@ fn the_end_of_a_keeper_is_blamed_on_no_request() {
         rig.machine.worker_gone(rig.now, slot, death("server"));
     }
     rig.run_until_dispatched(id, 4);
+}
+
+#[test]
+fn the_deaths_that_are_written_are_those_that_count() {
+    let mut rig = Rig::new(durable());
+    rig.workers_up(&[Lane::Long]);
+    let id = rig.submit("work", options(|options| options.retries = 10));
+    rig.commit_all();
+    let mut written = Vec::new();
+    for (attempt, cause) in (1..).zip(["signal", "server", "exit", "signal"]) {
+        rig.run_until_dispatched(id, attempt);
+        let slot = rig.machine.standing(id).unwrap().slot.unwrap();
+        rig.machine.worker_gone(rig.now, slot, death(cause));
+        for action in rig.take() {
+            match action {
+                Action::Store(Op::Park { deaths, .. } | Op::End { deaths, .. }) => {
+                    written.push(deaths);
+                }
+                Action::Start { slot, .. } => rig.machine.worker_ready(rig.now, slot),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(written, [1, 1, 2, 3]);
+    rig.commit_all();
+    assert_eq!(rig.ended(id), Some(Status::Dead));
+}
+
+/// What was told of retries.
+fn retried(rig: &mut Rig) -> Vec<(RequestId, bool)> {
+    let actions = rig.take().into_iter();
+    let told = |action| match action {
+        Action::Retried(id, done) => {
+            let refused = done.err().map(|refusal| refusal.code);
+            assert!(refused.is_none_or(|code| code == "store"), "{refused:?}");
+            Some((id, refused.is_none()))
+        }
+        _ => None,
+    };
+    actions.filter_map(told).collect()
+}
+
+#[test]
+fn a_retry_is_told_when_it_is_on_disk_and_refused_while_the_store_takes_nothing() {
+    let mut rig = Rig::new(durable());
+    let ids: Vec<_> = (0..3)
+        .map(|_| rig.submit("work", Options::default()))
+        .collect();
+    rig.commit_all();
+    for id in &ids {
+        rig.machine.cancel(1, *id);
+    }
+    rig.commit_all();
+    let ended: Vec<_> = ids.iter().map(|id| rig.ended_as_restored(*id)).collect();
+    let [first, second, third] = &ended[..] else {
+        panic!("{ended:?}");
+    };
+    assert_eq!(rig.machine.retry(1, first.clone()), Ok(true));
+    assert_eq!(rig.machine.retry(1, first.clone()), Ok(false), "it waits");
+    assert_eq!(retried(&mut rig), []);
+    rig.commit_all();
+    assert_eq!(retried(&mut rig), [(ids[0], true)]);
+
+    assert_eq!(rig.machine.retry(2, second.clone()), Ok(true));
+    let given = rig.store_ops();
+    rig.machine.not_committed(2, given, "disk full", false);
+    assert_eq!(retried(&mut rig), [(ids[1], false)]);
+    let refused = rig.machine.retry(2, third.clone()).unwrap_err();
+    assert_eq!(refused.code, "store");
+    assert!(rig.machine.request(ids[2]).is_none(), "it has ended");
+    rig.machine.retry_store(3);
+    rig.commit_all();
+    assert_eq!(retried(&mut rig), [(ids[1], true)], "it was kept");
 }
 
 #[test]
@@ -165,6 +239,21 @@ fn what_cannot_be_committed_is_refused_or_written_again() {
     rig.machine.retry_store(3);
     rig.commit_all();
     assert_eq!(rig.ended(first), Some(Status::Succeeded));
+}
+
+#[test]
+fn what_follows_from_a_failed_commit_is_kept_until_the_store_works() {
+    let mut rig = Rig::new(durable());
+    rig.workers_up(&[Lane::Long]);
+    let id = rig.submit("work", Options::default());
+    assert_eq!(rig.store_ops(), 2, "a row and its claim");
+    rig.machine.committed(1, 1);
+    assert_eq!(rig.machine.cancel(1, id), Cancelled::Now);
+    rig.machine.not_committed(2, 1, "disk full", false);
+    assert_eq!(rig.store_ops(), 0, "its end is not tried now");
+    rig.machine.retry_store(3);
+    rig.commit_all();
+    assert_eq!(rig.ended(id), Some(Status::Cancelled));
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn a_retried_request_waits_again_for_all_that_it_comes_after() {
     assert_eq!(rig.ended(after), Some(Status::Failed));
     for id in [failed, after] {
         let ended = rig.ended_as_restored(id);
-        assert!(rig.machine.retry(1, ended));
+        assert_eq!(rig.machine.retry(1, ended), Ok(true));
     }
     let again = rig.dispatched();
     assert_eq!(again[0].1, failed);

@@ -35,6 +35,7 @@ fn left(id: u64, status: Status, attempts: u32, options: Options) -> Restored {
         },
         status,
         attempts,
+        forgiven: 0,
         deaths: 0,
         wake_at: None,
         rebooted: false,
@@ -108,6 +109,30 @@ fn what_had_begun_and_may_run_again_does() {
         end_of(spent),
         Some(Outcome::Failed(Failure::Died(_)))
     ));
+}
+
+#[test]
+fn what_an_operator_retried_has_its_retries_again_after_a_restart() {
+    let retried = |status, attempts| Restored {
+        forgiven: 3,
+        ..left(7, status, attempts, options(|options| options.retries = 1))
+    };
+    let raised = || Outcome::Failed(Failure::Raised(Vec::new().into()));
+    let id = RequestId(7);
+    // Its fourth run ended with the server, or begins now: a fifth follows in either case, and no sixth.
+    for (status, attempts) in [(Status::Running, 4), (Status::Queued, 3)] {
+        let mut rig = rig();
+        let restored = retried(status, attempts);
+        rig.machine.restore(0, vec![restored], &[], &[], id);
+        for attempt in attempts + 1..=5 {
+            rig.run_until_dispatched(id, attempt);
+            assert_eq!(rig.ended(id), None, "before run {attempt}");
+            rig.machine
+                .finished(rig.now, 0, id, attempt, raised(), None);
+            rig.commit_all();
+        }
+        assert_eq!(rig.ended(id), Some(Status::Failed));
+    }
 }
 
 #[test]

@@ -279,6 +279,7 @@ fn what_a_schedule_left_unfinished_at_a_restart_is_not_submitted_beside() {
         request: (**before.machine.request(id).expect("unfinished")).clone(),
         status: Status::Queued,
         attempts: 0,
+        forgiven: 0,
         deaths: 0,
         wake_at: None,
         rebooted: false,
@@ -297,9 +298,10 @@ fn what_a_schedule_left_unfinished_at_a_restart_is_not_submitted_beside() {
 fn a_schedule_stays_paused_over_installs_and_restarts() {
     let mut rig = durable(Lane::Long);
     assert!(rig.machine.set_schedule(0, "hourly", true));
-    let written = rig.take().into_iter().any(|action| {
-        matches!(action, Action::Store(Op::Paused { name, paused: true }) if &*name == "hourly")
-    });
+    let written = rig
+        .take()
+        .into_iter()
+        .any(|action| matches!(action, Action::Store(Op::Paused { name }) if &*name == "hourly"));
     assert!(written);
     rig.machine.install(0, "more".into(), &[hourly()]).unwrap();
     assert!(rig.machine.schedules()[0].paused);
@@ -312,6 +314,45 @@ fn a_schedule_stays_paused_over_installs_and_restarts() {
         .unwrap();
     assert!(later.machine.schedules()[0].paused);
     assert_eq!(later.machine.next_tick(), None);
+}
+
+#[test]
+fn a_time_that_passed_while_a_schedule_was_paused_is_not_made_up_for() {
+    const RESUMED: u64 = 3 * HOUR + HOUR / 2;
+    let mut rig = durable(Lane::Long);
+    rig.machine.tick(HOUR);
+    assert_eq!(rig.machine.schedules()[0].fired_at, Some(HOUR));
+    let paused = HOUR + HOUR / 2;
+    assert!(rig.machine.set_schedule(paused, "hourly", true));
+    rig.take();
+    assert!(rig.machine.set_schedule(RESUMED, "hourly", false));
+    let written = rig.take().into_iter().any(|action| {
+        matches!(action, Action::Store(Op::Resumed { name, at: RESUMED }) if &*name == "hourly")
+    });
+    assert!(written);
+    let next = |rig: &Rig| rig.machine.schedules()[0].next_at;
+    assert_eq!(next(&rig), Some(4 * HOUR));
+    rig.machine
+        .install(RESUMED, "more".into(), &[hourly()])
+        .unwrap();
+    assert_eq!(next(&rig), Some(4 * HOUR));
+    rig.machine.set_wall(RESUMED, RESUMED + HOUR / 10);
+    assert_eq!(next(&rig), Some(4 * HOUR));
+
+    // What passes while no server runs is made up for from there on.
+    for (now, due) in [(RESUMED + 1, 4 * HOUR), (9 * HOUR, 4 * HOUR)] {
+        let mut later = Rig::new(Policy::default());
+        let fired = [("hourly".into(), HOUR)];
+        later
+            .machine
+            .restore(now, Vec::new(), &[], &fired, RequestId(9));
+        later.machine.remember_resumed("hourly".into(), RESUMED);
+        later
+            .machine
+            .install(now, "code".into(), &[hourly()])
+            .unwrap();
+        assert_eq!(next(&later), Some(due), "at {now}");
+    }
 }
 
 #[test]

@@ -195,7 +195,8 @@ class Client:
             ids: of them, or of one; 1,000 at most.
 
         Raises:
-            ConfigError: one of them is in no such state; the others were queued.
+            ConfigError: one of them is in no such state, or that it is queued could not be
+                written to the disk; the others were queued.
         """
         check_retried(self.ask("retry", ids_of(ids)))
 

@@ -24,12 +24,15 @@ impl Driver {
                 id,
                 attempt,
                 journal,
-            } => self.dispatch(Held { slot, id, attempt }, journal),
+            } => {
+                let run = self.unsent.number(slot, id, attempt);
+                self.dispatch(run, journal);
+            }
             Action::Store(op) => {
                 if let Op::Park { id, attempt, .. } | Op::Unclaim { id, attempt } = &op {
                     self.tell_status(*id, Status::Queued, *attempt);
                 }
-                if let Op::End { id, ending } = &op {
+                if let Op::End { id, ending, .. } = &op {
                     self.spare_ended(*id, &ending.outcome);
                 }
                 if let Some(keeping) = &mut self.keeping {
@@ -53,6 +56,7 @@ impl Driver {
                 self.tell_ended(id, &ending);
             }
             Action::Accepted(id) => self.tell_accepted(id),
+            Action::Retried(id, done) => self.tell_retried(id, done),
             Action::Refused(id, refusal) => {
                 self.let_go(id);
                 self.end_following(id, Status::Failed, 0);
@@ -103,7 +107,6 @@ impl Driver {
             }
             if self.unsent.is_before(run.slot) {
                 self.unsent.wait(run, true);
-                keeping.waits(run);
                 return;
             }
         }
@@ -113,7 +116,8 @@ impl Driver {
     /// A run has room in the journal now.
     pub fn begin_noted(&mut self, run: Held) {
         match &mut self.keeping {
-            Some(keeping) if keeping.is_on_disk(run.id) => {
+            // One that is not to begin any more needs none of them.
+            Some(keeping) if keeping.is_on_disk(run.id) && self.unsent.has(run) => {
                 keeping.ask(run.id, Question::Arguments, Asker::Run(run));
             }
             _ => self.begin_in_turn(run, None),
@@ -129,10 +133,9 @@ impl Driver {
 
     /// Tell a worker to run a request; its arguments, if they had to be read.
     fn begin(&mut self, run: Held, arguments: Option<&Blob>) {
-        let Held { slot, id, attempt } = run;
-        if let Some(keeping) = &mut self.keeping {
-            keeping.begins((id, attempt));
-        }
+        let Held {
+            slot, id, attempt, ..
+        } = run;
         let standing = self.machine.standing(id);
         let current =
             standing.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));

@@ -108,8 +108,7 @@ impl Driver {
         };
         if !serving.runs(run) {
             // It has replied meanwhile; or its worker has not heard of it, and never will.
-            let keeping = self.keeping.as_mut();
-            if keeping.is_some_and(|keeping| keeping.begins(run)) {
+            if self.unsent.withdraw(slot, run) {
                 let (id, attempt) = run;
                 self.machine
                     .finished(self.now, slot, id, attempt, Outcome::Cancelled, None);

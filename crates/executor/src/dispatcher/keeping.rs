@@ -1,6 +1,6 @@
 //! What the dispatcher has given to the store, and what it asked it.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -9,7 +9,6 @@ use crate::dispatcher::hash::{ByNumber, Numbers};
 use crate::dispatcher::limit::{STORE_AGAIN_MS, WRITING_BYTES_MAX};
 use crate::dispatcher::streams::{Key, What};
 use crate::dispatcher::waiting::Waiter;
-use crate::dispatcher::workers::Run;
 use crate::id::RequestId;
 use crate::op::Op;
 use crate::request::{Blob, Request, Slot, Submission};
@@ -24,6 +23,8 @@ pub struct Held {
     pub slot: Slot,
     pub id: RequestId,
     pub attempt: u32,
+    /// Which dispatch it is: the number of an attempt that never began is used again.
+    pub dispatch: u64,
 }
 
 /// A submission that comes after requests that have ended long ago: how they ended is read one by one.
@@ -57,6 +58,8 @@ pub struct Keeping {
     given: u64,
     answered: u64,
     askers: ByNumber<u64, Asker>,
+    /// Who wants these requests run again, until that is on disk.
+    retries: ByNumber<RequestId, Told<()>>,
     last: u64,
     /// Requests whose arguments are on disk alone.
     on_disk: Numbers<RequestId>,
@@ -71,8 +74,6 @@ pub struct Keeping {
     queue_bytes_max: usize,
     /// Idempotency keys of requests that are kept.
     keys: ByNumber<RequestId, Arc<str>>,
-    /// Runs whose workers are not told yet: their arguments are read, or the journal has no room for them.
-    pending: HashSet<Run>,
     /// The journal has no room for these: they begin when so many changes were answered.
     unnoted: Vec<(u64, Held)>,
     /// It took nothing; it is tried again then.
@@ -95,6 +96,7 @@ impl Keeping {
             given: 0,
             answered: 0,
             askers: ByNumber::default(),
+            retries: ByNumber::default(),
             last: 0,
             on_disk: on_disk.into_iter().collect(),
             leaving: ByNumber::default(),
@@ -104,7 +106,6 @@ impl Keeping {
             writing_bytes: 0,
             queue_bytes_max: queue_bytes_max.unwrap_or(usize::MAX),
             keys: known.collect(),
-            pending: HashSet::new(),
             unnoted: Vec::new(),
             again: None,
         }
@@ -169,9 +170,6 @@ impl Keeping {
 
     /// Read something of a request for somebody.
     pub fn ask(&mut self, id: RequestId, question: Question, asker: Asker) {
-        if let Asker::Run(run) = &asker {
-            self.pending.insert((run.id, run.attempt));
-        }
         let ticket = self.ticket(asker);
         self.store.fetch(id, question, ticket);
     }
@@ -188,23 +186,33 @@ impl Keeping {
         self.askers.remove(&ticket)
     }
 
+    /// A retry was given to the machine.
+    pub fn retries(&mut self, id: RequestId, told: Told<()>) {
+        self.retries.insert(id, told);
+    }
+
+    /// It is on disk, or could not be written: who wanted it, unless that was told already.
+    pub fn retried(&mut self, id: RequestId) -> Option<Told<()>> {
+        self.retries.remove(&id)
+    }
+
     /// Note a run in the journal. False where there is no room: it is held until its claim is on disk.
     pub fn note(&mut self, run: Held) -> bool {
         let noted = self.store.journal().note(run.id, run.attempt);
         if !noted {
-            self.pending.insert((run.id, run.attempt));
             self.unnoted.push((self.given, run));
         }
         noted
     }
 
-    /// A run waits behind others of its worker.
-    pub fn waits(&mut self, run: Held) {
-        self.pending.insert((run.id, run.attempt));
-    }
-
-    /// So many changes were answered: the runs that were held for that, and may begin.
-    pub fn answered(&mut self, count: usize, on_disk: bool) -> Vec<Held> {
+    /// So many changes were answered: the runs that were held for that, and may begin. Those that are not to begin any
+    /// more (`waits`) are among them, and are not noted: after the death of the server they would count as begun.
+    pub fn answered(
+        &mut self,
+        count: usize,
+        on_disk: bool,
+        waits: impl Fn(Held) -> bool,
+    ) -> Vec<Held> {
         self.answered += count as u64;
         while let Some((at, bytes)) = self.writing.front()
             && *at <= self.answered
@@ -221,15 +229,11 @@ impl Keeping {
             }
         }
         let (answered, journal) = (self.answered, self.store.journal());
-        let begin =
-            |(due, run): &mut (u64, Held)| *due <= answered || journal.note(run.id, run.attempt);
+        let begin = |(due, run): &mut (u64, Held)| {
+            *due <= answered || !waits(*run) || journal.note(run.id, run.attempt)
+        };
         let may: Vec<_> = self.unnoted.extract_if(.., begin).collect();
         may.into_iter().map(|(_, run)| run).collect()
-    }
-
-    /// A run begins, or never will. Whether its worker was still to be told.
-    pub fn begins(&mut self, run: Run) -> bool {
-        self.pending.remove(&run)
     }
 
     /// When the store is to be tried again.

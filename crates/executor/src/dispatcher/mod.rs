@@ -250,14 +250,21 @@ impl Dispatcher {
         self.ask(move |driver| driver.machine.why(driver.now, id))
     }
 
-    /// Run an ended request again. Waits for the store; what is refused says why.
+    /// Run ended requests again. Waits until that is on disk; what is refused, or could not be written, says why.
+    ///
+    /// All of them may share a commit.
     ///
     /// # Errors
-    /// `Closed`.
-    pub fn retry(&self, id: RequestId) -> Result<std::result::Result<(), String>> {
-        let (told, done) = mpsc::channel();
-        self.tell(Command::Retry(id, told))?;
-        done.recv().map_err(|_| Error::Closed)
+    /// `Limit` where the dispatcher is too far behind, `Closed`.
+    pub fn retry(&self, ids: &[RequestId]) -> Result<Vec<std::result::Result<(), String>>> {
+        let ask = |id: &RequestId| {
+            let (told, done) = mpsc::channel();
+            self.tell(Command::Retry(*id, told)).map(|()| done)
+        };
+        let asked: Vec<_> = ids.iter().map(ask).collect::<Result<_>>()?;
+        let done = asked.into_iter();
+        done.map(|done| done.recv().map_err(|_| Error::Closed))
+            .collect()
     }
 
     /// Give up ended requests, their results and logs. Waits for the store; what went wrong is for a person.

@@ -60,8 +60,7 @@ impl Driver {
     /// does nothing to the one that runs.
     pub fn recall(&mut self, slot: Slot, run: Run) {
         let (id, attempt) = run;
-        let unsent = self.keeping.as_mut();
-        if unsent.is_some_and(|keeping| keeping.begins(run)) {
+        if self.unsent.withdraw(slot, run) {
             self.machine.returned(self.now, slot, id, attempt); // its worker never hears of it
             return;
         }

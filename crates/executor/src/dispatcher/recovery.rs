@@ -34,6 +34,9 @@ pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<K
     for name in recovery.paused {
         machine.remember_paused(name);
     }
+    for (name, at) in recovery.resumed {
+        machine.remember_resumed(name, at);
+    }
     for (key, id, name) in &recovery.known {
         machine.remember_idempotency(key.clone(), *id, name);
     }

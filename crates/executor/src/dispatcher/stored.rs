@@ -1,5 +1,7 @@
 //! What the store answers.
 
+use std::sync::Arc;
+
 use crate::dispatcher::answers::plain;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::keeping::{Asker, Held, Late, Told};
@@ -70,7 +72,8 @@ impl Driver {
         let Some(keeping) = &mut self.keeping else {
             return;
         };
-        for run in keeping.answered(count, on_disk) {
+        let unsent = &self.unsent;
+        for run in keeping.answered(count, on_disk, |run| unsent.has(run)) {
             self.begin_noted(run);
         }
         if self
@@ -105,10 +108,10 @@ impl Driver {
             Asker::Follow(key, what) => self.follow_found(key, id, what, &found),
             Asker::Run(run) => self.begin_found(run, found),
             Asker::After(late) => self.submit_late(*late, id, &found),
-            Asker::Retry(told) => {
-                let done = self.retry_found(id, found);
-                let _ = told.send(done); // refused where nobody waits any more
-            }
+            Asker::Retry(told) => match (self.retry_found(id, found), &mut self.keeping) {
+                (Ok(()), Some(keeping)) => keeping.retries(id, told),
+                (done, _) => drop(told.send(done)), // refused where nobody waits any more
+            },
             Asker::Prune(_) => {}
         }
     }
@@ -153,6 +156,8 @@ impl Driver {
     fn begin_found(&mut self, run: Held, found: Fetched) {
         match found {
             Fetched::Arguments(arguments) => self.begin_in_turn(run, Some(arguments)),
+            // It was taken back meanwhile, and may be another worker's: those behind it may begin.
+            _ if !self.unsent.has(run) => self.begin_in_turn(run, None),
             Fetched::Failed(why) => self.give_back(run, &why),
             _ => self.give_back(run, "its arguments are not in the store any more"),
         }
@@ -161,7 +166,9 @@ impl Driver {
     /// A run cannot begin.
     pub fn give_back(&mut self, run: Held, why: &str) {
         let outcome = Outcome::Failed(Failure::Refused(why.into()));
-        let Held { slot, id, attempt } = run;
+        let Held {
+            slot, id, attempt, ..
+        } = run;
         self.machine
             .finished(self.now, slot, id, attempt, outcome, None);
         if self.unsent.is_before(slot) {
@@ -189,6 +196,15 @@ impl Driver {
         match &mut self.keeping {
             Some(keeping) => keeping.ask(id, Question::Row, Asker::Retry(told)),
             None => drop(told.send(Err(NO_STORE.into()))),
+        }
+    }
+
+    /// A retry is on disk, or is not.
+    pub fn tell_retried(&mut self, id: RequestId, done: Result<(), Arc<Refusal>>) {
+        let told = self.keeping.as_mut();
+        if let Some(told) = told.and_then(|keeping| keeping.retried(id)) {
+            let done = done.map_err(|refusal| refusal.to_string());
+            let _ = told.send(done); // refused where nobody waits any more
         }
     }
 
@@ -220,7 +236,8 @@ impl Driver {
         let bytes = submission.arguments.len();
         let keeping = self.keeping.as_ref();
         let parted = keeping.and_then(|keeping| keeping.part(submission));
-        if !ended || !self.machine.retry(self.now, again) {
+        let told = |refusal: Box<Refusal>| refusal.to_string();
+        if !ended || !self.machine.retry(self.now, again).map_err(told)? {
             return Err(format!(
                 "request {id} has not ended; wait for it, or cancel it"
             ));

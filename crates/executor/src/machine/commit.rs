@@ -60,6 +60,7 @@ impl Machine {
             Op::Retry { id, .. } => {
                 if let Some(entry) = self.register.same(key, id) {
                     debug_assert!(matches!(entry.place, Place::Retrying));
+                    self.actions.push(Action::Retried(id, Ok(())));
                     self.advance(now, key);
                 }
             }
@@ -69,11 +70,15 @@ impl Machine {
                     self.advance(now, key);
                 }
             }
-            Op::End { id, ending } => {
+            Op::End { id, ending, .. } => {
                 self.ledger.free(&ending.outcome);
                 self.ended(now, key, id, &ending);
             }
-            Op::Park { .. } | Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => {}
+            Op::Park { .. }
+            | Op::Peak { .. }
+            | Op::Fired { .. }
+            | Op::Paused { .. }
+            | Op::Resumed { .. } => {}
         }
     }
 
@@ -108,6 +113,13 @@ impl Machine {
     /// given again by `retry_store`. Until then nothing is dispatched and no submission taken.
     pub fn not_committed(&mut self, now: Millis, count: usize, why: &str, permanent: bool) {
         let why: Arc<str> = why.into();
+        let next = if permanent {
+            "; it will not go away by itself"
+        } else {
+            ""
+        };
+        // First: what follows from these is kept as they are.
+        self.ledger.fail(format!("{why}{next}").into());
         for _ in 0..count {
             let Some(written) = self.ledger.not_committed() else {
                 break;
@@ -125,15 +137,14 @@ impl Machine {
                 }
                 // Of a submission that was refused, which comes again.
                 Op::Fired { name, .. } if self.schedules.take_back(name) => {}
+                Op::Retry { id, .. } => {
+                    let refusal = Arc::new(retry_kept(*id, &why));
+                    self.actions.push(Action::Retried(*id, Err(refusal)));
+                    self.ledger.keep(written);
+                }
                 _ => self.ledger.keep(written),
             }
         }
-        let next = if permanent {
-            "; it will not go away by itself"
-        } else {
-            ""
-        };
-        self.ledger.fail(format!("{why}{next}").into());
         self.resume_store(now);
     }
 
@@ -186,14 +197,32 @@ impl Machine {
     }
 }
 
-/// The store takes nothing.
+/// The store takes nothing, so no submission is taken.
 pub(super) fn store_refusal(name: &str, why: &str) -> Refusal {
+    let next = "make room on the disk of the state directory, then submit it again";
+    unwritten(name, why, next)
+}
+
+/// The store takes nothing, so no request is retried.
+pub(super) fn retry_refusal(id: RequestId, why: &str) -> Refusal {
+    let next = "make room on the disk of the state directory, then retry it again";
+    unwritten(&format!("request {id}"), why, next)
+}
+
+/// A retry could not be written. Its change is kept as any other's: where a sync failed, the disk may have it.
+fn retry_kept(id: RequestId, why: &str) -> Refusal {
+    let next =
+        "make room on the disk of the state directory: it is queued then, if the server still runs";
+    unwritten(&format!("request {id}"), why, next)
+}
+
+fn unwritten(object: &str, why: &str, next: &str) -> Refusal {
     Refusal {
         code: "store",
-        message: format!("{name}: the store cannot be written: {why}"),
-        object: name.into(),
+        message: format!("{object}: the store cannot be written: {why}"),
+        object: object.into(),
         limit: String::new(),
         value: String::new(),
-        next: "make room on the disk of the state directory, then submit it again".into(),
+        next: next.into(),
     }
 }

@@ -30,8 +30,13 @@ impl Machine {
             self.filing.insert(id);
             self.actions.push(Action::File(id, ending));
         } else {
-            self.write(now, key, Op::End { id, ending });
+            self.give_end(now, key, id, ending);
         }
+    }
+
+    fn give_end(&mut self, now: Millis, key: Key, id: RequestId, ending: Arc<Ending>) {
+        let deaths = self.register.get(key).map_or(0, |entry| entry.deaths);
+        self.write(now, key, Op::End { id, ending, deaths });
     }
 
     /// The file of a result is on disk, or cannot be made: then the store says why when it is given the end.
@@ -53,7 +58,7 @@ impl Machine {
                 });
             }
             let ending = Arc::clone(ending);
-            self.write(now, key, Op::End { id, ending });
+            self.give_end(now, key, id, ending);
         }
         self.settle(now);
     }

@@ -26,7 +26,7 @@ impl Written {
             | Op::Park { id, .. }
             | Op::Retry { id, .. }
             | Op::End { id, .. } => Some(*id),
-            Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => None,
+            Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => None,
         }
     }
 }

@@ -201,6 +201,7 @@ impl Machine {
                 attempt,
                 wake_at,
                 failure,
+                deaths: entry.deaths,
             };
             self.write(now, key, op);
         }

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Machine;
+use super::commit::retry_refusal;
 use super::entry::{Entry, IdMap, Place};
+use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::op::{Op, Restored};
 use crate::request::{Death, Failure, Millis, Outcome, Status};
@@ -75,6 +77,7 @@ impl Machine {
             return;
         };
         entry.attempts = one.attempts;
+        entry.forgiven = one.forgiven.min(one.attempts);
         entry.deaths = one.deaths;
         // A later one than the options have, or none: it began once.
         entry.not_before = one.wake_at;
@@ -91,7 +94,7 @@ impl Machine {
             Failure::Died(server_death())
         };
         if entry.has_retries() || entry.options().idempotent {
-            let (id, attempt) = (entry.request.id, entry.attempts);
+            let (id, attempt, deaths) = (entry.request.id, entry.attempts, entry.deaths);
             entry.not_before = None;
             entry.notes.add(
                 now,
@@ -102,6 +105,7 @@ impl Machine {
                 attempt,
                 wake_at: now,
                 failure,
+                deaths,
             };
             self.write(now, key, op);
             self.advance(now, key);
@@ -144,12 +148,19 @@ impl Machine {
     }
 
     /// An operator wants an ended request run again: its retries and deaths count anew, its attempts go on.
+    /// `Action::Retried` follows.
     ///
     /// `false`: it has not ended.
-    pub fn retry(&mut self, now: Millis, ended: Restored) -> bool {
+    ///
+    /// # Errors
+    /// `store`: what is written now would be lost with the server.
+    pub fn retry(&mut self, now: Millis, ended: Restored) -> Result<bool, Box<Refusal>> {
         let id = ended.request.id;
         if self.register.key(id).is_some() {
-            return false;
+            return Ok(false);
+        }
+        if let Some(down) = &self.ledger.down {
+            return Err(Box::new(retry_refusal(id, down)));
         }
         let key = self.enter(Arc::new(ended.request), Place::Retrying);
         if let Some(entry) = self.register.get_mut(key) {
@@ -160,7 +171,7 @@ impl Machine {
         }
         self.write(now, key, Op::Retry { id, at: now });
         self.settle(now);
-        true
+        Ok(true)
     }
 }
 

@@ -41,11 +41,12 @@ struct Schedule {
     said: String,
 }
 
-/// The schedules of the newest code, and when each name last fired.
+/// The schedules of the newest code, and when each name last fired and last went on.
 #[derive(Debug, Default)]
 pub(super) struct Schedules {
     all: Vec<Schedule>,
     fired: HashMap<Arc<str>, Millis>,
+    resumed: HashMap<Arc<str>, Millis>,
     /// What the last server left: who is paused, and the newest unfinished request of each name.
     paused: HashSet<Arc<str>>,
     last: HashMap<Arc<str>, RequestId>,
@@ -87,13 +88,13 @@ impl Schedules {
                 Box::new(Refusal::invalid(&object, "a cron pattern", pattern, next))
             })?;
             let before = self.all.iter().find(|one| one.name == definition.name);
-            let fired = self.fired.get(&definition.name).copied();
+            let since = self.since(now, &definition.name);
             schedules.push(Schedule {
                 name: Arc::clone(&definition.name),
                 pattern: Arc::clone(pattern),
                 cron,
                 options: Arc::clone(&definition.options),
-                next: cron.after(since(now, fired)),
+                next: cron.after(since),
                 paused: self.paused.contains(&definition.name),
                 skipped: before.map_or(0, |before| before.skipped),
                 last: before
@@ -110,21 +111,32 @@ impl Schedules {
 
     pub(super) fn restore(&mut self, now: Millis, fired: &[(Arc<str>, Millis)]) {
         self.fired.extend(fired.iter().cloned());
-        for schedule in &mut self.all {
-            if let Some(at) = self.fired.get(&schedule.name) {
-                schedule.next = schedule.cron.after(since(now, Some(*at)));
+        let mut all = std::mem::take(&mut self.all);
+        for schedule in &mut all {
+            if self.fired.contains_key(&schedule.name) {
+                schedule.next = schedule.cron.after(self.since(now, &schedule.name));
             }
         }
+        self.all = all;
     }
 
     /// The wall's clock was set: the times that follow the last ones are others.
     pub(super) fn step(&mut self, wall: Millis) {
-        for schedule in &mut self.all {
-            let fired = self.fired.get(&schedule.name).copied();
+        let mut all = std::mem::take(&mut self.all);
+        for schedule in &mut all {
             if schedule.next.is_none_or(|next| next > wall) {
-                schedule.next = schedule.cron.after(since(wall, fired));
+                schedule.next = schedule.cron.after(self.since(wall, &schedule.name));
             }
         }
+        self.all = all;
+    }
+
+    /// From when on the times of a schedule count: those before it last fired or went on do not.
+    fn since(&self, now: Millis, name: &str) -> Millis {
+        let times = [self.fired.get(name), self.resumed.get(name)];
+        let right = |at: &Millis| *at <= now.saturating_add(AHEAD_MS_MAX);
+        let last = times.into_iter().flatten().copied().filter(right).max();
+        last.unwrap_or(now)
     }
 
     /// An unfinished request of the last server may be one of a schedule.
@@ -171,13 +183,6 @@ impl Schedule {
         self.said = refusal.to_string();
         self.next = Some(now.saturating_add(AGAIN_MS));
     }
-}
-
-/// From when on the times of a schedule count.
-fn since(now: Millis, fired: Option<Millis>) -> Millis {
-    fired
-        .filter(|at| *at <= now.saturating_add(AHEAD_MS_MAX))
-        .unwrap_or(now)
 }
 
 impl Machine {
@@ -265,20 +270,22 @@ impl Machine {
         let Some(schedule) = all.find(|schedule| &*schedule.name == name) else {
             return false;
         };
-        if schedule.paused && !paused {
-            schedule.next = schedule.cron.after(self.wall.of(now));
-        }
         if std::mem::replace(&mut schedule.paused, paused) == paused {
             return true;
         }
         let name = Arc::clone(&schedule.name);
-        if paused {
+        let op = if paused {
             self.schedules.paused.insert(Arc::clone(&name));
+            Op::Paused { name }
         } else {
+            let at = self.wall.of(now);
+            schedule.next = schedule.cron.after(at);
             self.schedules.paused.remove(&name);
-        }
+            self.schedules.resumed.insert(Arc::clone(&name), at);
+            Op::Resumed { name, at }
+        };
         if self.policy.durable {
-            self.write(now, Key::MAX, Op::Paused { name, paused });
+            self.write(now, Key::MAX, op);
         }
         true
     }
@@ -286,5 +293,10 @@ impl Machine {
     /// A schedule that was paused when the last server ended.
     pub fn remember_paused(&mut self, name: Arc<str>) {
         self.schedules.paused.insert(name);
+    }
+
+    /// A schedule that went on at this time, under this server or an earlier one: times before it are not made up for.
+    pub fn remember_resumed(&mut self, name: Arc<str>, at: Millis) {
+        self.schedules.resumed.insert(name, at);
     }
 }

@@ -14,6 +14,14 @@ pub(super) struct Claim {
     pub at: Millis,
 }
 
+/// The end of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End<'a> {
+    pub id: RequestId,
+    pub ending: &'a Ending,
+    pub deaths: u32,
+}
+
 /// One change of the database.
 #[derive(Debug)]
 pub(super) enum Step<'a> {
@@ -21,7 +29,7 @@ pub(super) enum Step<'a> {
     Accept(&'a Arc<Request>, Option<Claim>),
     Claim(RequestId, Claim),
     /// With the claim, where the whole run was within the batch.
-    End(RequestId, &'a Arc<Ending>, Option<Claim>),
+    End(End<'a>, Option<Claim>),
     Other(&'a Op),
 }
 
@@ -52,20 +60,26 @@ pub(super) fn fold<'a>(ops: &'a [Op], steps: &mut Vec<Step<'a>>) {
                     steps.push(Step::Claim(*id, claim));
                 }
             }
-            Op::End { id, ending } => match last.remove(id) {
-                Some(place) if matches!(steps[place], Step::Claim(..)) => {
-                    let Step::Claim(_, claim) = steps[place] else {
-                        continue;
-                    };
-                    steps[place] = Step::End(*id, ending, Some(claim));
+            Op::End { id, ending, deaths } => {
+                let (id, deaths) = (*id, *deaths);
+                let end = End { id, ending, deaths };
+                match last.remove(&id) {
+                    Some(place) if matches!(steps[place], Step::Claim(..)) => {
+                        let Step::Claim(_, claim) = steps[place] else {
+                            continue;
+                        };
+                        steps[place] = Step::End(end, Some(claim));
+                    }
+                    _ => steps.push(Step::End(end, None)),
                 }
-                _ => steps.push(Step::End(*id, ending, None)),
-            },
+            }
             Op::Unclaim { id, .. } | Op::Park { id, .. } | Op::Retry { id, .. } => {
                 last.remove(id);
                 steps.push(Step::Other(op));
             }
-            Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } => steps.push(Step::Other(op)),
+            Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => {
+                steps.push(Step::Other(op));
+            }
         }
     }
 }
@@ -108,6 +122,7 @@ mod tests {
         Op::End {
             id: RequestId(id),
             ending: Arc::new(ending),
+            deaths: 0,
         }
     }
 
@@ -117,6 +132,7 @@ mod tests {
             attempt: 1,
             wake_at: 9,
             failure: Failure::OutcomeUnknown,
+            deaths: 0,
         }
     }
 
@@ -128,7 +144,7 @@ mod tests {
                 format!("accept {}{}", request.id.0, shown(claim.as_ref()))
             }
             Step::Claim(id, claim) => format!("claim {}{}", id.0, shown(Some(claim))),
-            Step::End(id, _, claim) => format!("end {}{}", id.0, shown(claim.as_ref())),
+            Step::End(end, claim) => format!("end {}{}", end.id.0, shown(claim.as_ref())),
             Step::Other(Op::Park { id, .. }) => format!("park {}", id.0),
             Step::Other(other) => format!("{other:?}"),
         };

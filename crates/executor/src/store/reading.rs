@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use super::Answer;
 use super::config::StoreConfig;
-use super::fetch::{Question, fetch};
+use super::fetch::{Fetched, Question, fetch};
 use super::inbox::{Inbox, Seen};
 use super::prune::{Candidate, Plan, PruneRule};
 use super::reader::Reader;
@@ -145,7 +145,12 @@ impl Reading {
                 if question == Question::Row {
                     self.spared.push_back((Instant::now(), id));
                 }
-                let found = fetch(&self.connection, &self.config.directory, id, question);
+                // Whoever reads a row may retry it, and one that the writer removes meanwhile cannot be.
+                let found = if question == Question::Row && self.asked.contains_key(&id) {
+                    Fetched::Missing
+                } else {
+                    fetch(&self.connection, &self.config.directory, id, question)
+                };
                 self.tell(Answer::Fetched { ticket, id, found });
             }
             Message::File { id, ending } => {

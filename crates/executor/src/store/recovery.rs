@@ -34,6 +34,8 @@ pub struct Recovery {
     pub fired: Vec<(Arc<str>, Millis)>,
     /// Schedules that are paused.
     pub paused: Vec<Arc<str>>,
+    /// When each schedule that was paused went on the last time.
+    pub resumed: Vec<(Arc<str>, Millis)>,
     /// Idempotency keys of ended requests that are kept, and their names; those of the unfinished are in their options.
     pub known: Vec<Keyed>,
     /// The largest id that was ever given.
@@ -56,8 +58,9 @@ pub(super) fn recover(
     forget_old_peaks(connection, &config.clock).map_err(failed("cannot remove old peaks"))?;
     let mut recovery = Recovery {
         learnt: learnt(connection, &mut interned).map_err(failed("cannot read the peaks"))?,
-        fired: fired(connection).map_err(failed("cannot read the schedules"))?,
+        fired: times(connection, "fired_at").map_err(failed("cannot read the schedules"))?,
         paused: paused(connection).map_err(failed("cannot read the schedules"))?,
+        resumed: times(connection, "resumed_at").map_err(failed("cannot read the schedules"))?,
         known: known(connection, &mut interned)
             .map_err(failed("cannot read the idempotency keys"))?,
         last: last(connection).map_err(failed("cannot read the last id"))?,
@@ -128,11 +131,11 @@ fn unfinished(
     let mut rows = statement.query([])?;
     let mut room = queue_bytes_max;
     while let Some(row) = rows.next()? {
-        let bytes: Option<i64> = row.get(13)?;
+        let bytes: Option<i64> = row.get(14)?;
         let bytes = bytes.map_or(0, i64::cast_unsigned);
         let arguments = if bytes <= room {
             room -= bytes;
-            Blob::from(row.get_ref(14)?.as_blob_or_null()?.unwrap_or_default())
+            Blob::from(row.get_ref(15)?.as_blob_or_null()?.unwrap_or_default())
         } else {
             Vec::new().into()
         };
@@ -143,7 +146,7 @@ fn unfinished(
         }
         let mut restored = found.restored();
         // Also what an earlier server of this boot found waiting.
-        restored.rebooted = recovery.rebooted || row.get(15)?;
+        restored.rebooted = recovery.rebooted || row.get(16)?;
         recovery.restored.push(restored);
     }
     Ok(())
@@ -170,9 +173,10 @@ fn learnt(connection: &Connection, interned: &mut Interned) -> rusqlite::Result<
     Ok(learnt)
 }
 
-fn fired(connection: &Connection) -> rusqlite::Result<Vec<(Arc<str>, Millis)>> {
-    let mut statement =
-        connection.prepare("SELECT name, fired_at FROM schedules WHERE fired_at > 0")?;
+/// A time of each schedule that has it.
+fn times(connection: &Connection, column: &str) -> rusqlite::Result<Vec<(Arc<str>, Millis)>> {
+    let sql = format!("SELECT name, {column} FROM schedules WHERE {column} > 0");
+    let mut statement = connection.prepare(&sql)?;
     let rows = statement.query_map([], |row| {
         Ok((
             Arc::from(row.get_ref(0)?.as_str()?),

@@ -14,7 +14,7 @@ use crate::request::{Blob, Lane, Millis, Options, Request, Status, Submission};
 
 /// The columns that [`Interned::row`] reads, in its order.
 pub(super) const COLUMNS: &str = "r.id, r.name, r.code, r.submitter, r.lane, r.priority, r.status, r.attempts, \
-    r.deaths, r.accepted_at, r.wake_at, r.idempotency, r.options";
+    r.deaths, r.accepted_at, r.wake_at, r.idempotency, r.options, r.forgiven";
 
 /// All that is kept of a request.
 #[derive(Clone, Debug)]
@@ -23,7 +23,9 @@ pub struct Row {
     pub status: Status,
     /// Runs that began.
     pub attempts: u32,
-    /// How many of them ended by the death of their worker.
+    /// As of [`Restored::forgiven`].
+    pub forgiven: u32,
+    /// As of [`Restored::deaths`].
     pub deaths: u32,
     pub wake_at: Option<Millis>,
     /// How it ended, if it has.
@@ -37,6 +39,7 @@ impl Row {
             request: self.request,
             status: self.status,
             attempts: self.attempts,
+            forgiven: self.forgiven,
             deaths: self.deaths,
             wake_at: self.wake_at,
             rebooted: false,
@@ -85,6 +88,7 @@ impl Interned {
             },
             status: status(row.get(6)?)?,
             attempts: row.get(7)?,
+            forgiven: row.get(13)?,
             deaths: row.get(8)?,
             wake_at: row.get::<_, Option<i64>>(10)?.map(i64::cast_unsigned),
             ending: None,

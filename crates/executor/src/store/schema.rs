@@ -10,10 +10,11 @@ use super::error::{Result, StoreError};
 use super::shrink;
 
 /// What makes version n of version n - 1, at place n - 1. What was released is never changed.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("migration_1.sql"),
     include_str!("migration_2.sql"),
     include_str!("migration_3.sql"),
+    include_str!("migration_4.sql"),
 ];
 /// The version that this code reads and writes.
 #[allow(clippy::cast_possible_wrap)] // a handful

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use rusqlite::types::Null;
 use rusqlite::{Connection, Result, Statement, params};
 
-use super::fold::{Claim, Step};
+use super::fold::{Claim, End, Step};
 use super::options;
 use crate::id::RequestId;
 use crate::message::cause_json;
 use crate::op::Op;
-use crate::request::{Ending, Failure, Millis, Outcome, Request, Status};
+use crate::request::{Millis, Outcome, Request, Status};
 
 /// Peaks that are kept of a name and code: enough for a 95th percentile (`peaks_max`).
 pub(super) const PEAKS_MAX: u32 = 64;
@@ -22,19 +22,20 @@ const ACCEPT: &str = "INSERT INTO requests(id, name, code, submitter, lane, prio
 // An earlier commit may have failed and come again behind a later one: what has ended stays ended.
 const CLAIM: &str = "UPDATE requests SET status = 1, attempts = ?2, claimed_at = ?3, wake_at = NULL \
     WHERE id = ?1 AND ended_at IS NULL";
-const END: &str = "UPDATE requests SET status = ?2, attempts = ?3, deaths = deaths + ?4, \
+const END: &str = "UPDATE requests SET status = ?2, attempts = ?3, deaths = ?4, \
     claimed_at = coalesce(?5, claimed_at), ended_at = ?6, wake_at = NULL, peak_bytes = ?7, result_kind = ?8, \
     result_bytes = ?9, failure = ?10, result = ?11 WHERE id = ?1";
 // `claimed_at` stays that of the run before, if there was one, as the end of the next one sets it.
 const UNCLAIM: &str = "UPDATE requests SET status = 0, attempts = ?2 - 1 WHERE id = ?1 AND attempts = ?2 AND ended_at IS NULL";
-const PARK: &str = "UPDATE requests SET status = 0, attempts = ?2, deaths = deaths + ?3, wake_at = ?4 \
+const PARK: &str = "UPDATE requests SET status = 0, attempts = ?2, deaths = ?3, wake_at = ?4 \
     WHERE id = ?1 AND ended_at IS NULL";
 const RUN: &str = "INSERT OR REPLACE INTO runs(id, attempt, began_at, ended_at, failure) \
     SELECT id, ?2, claimed_at, ?3, ?4 FROM requests WHERE id = ?1";
 const LAST_RUN: &str = "INSERT OR REPLACE INTO runs(id, attempt, began_at, ended_at, failure) \
     SELECT id, attempts, claimed_at, ended_at, failure FROM requests WHERE id = ?1 AND failure IS NOT NULL";
-const RETRY: &str = "UPDATE requests SET status = 0, retried = retried + 1, ended_at = NULL, wake_at = NULL, \
-    peak_bytes = NULL, result_kind = 0, result_bytes = NULL, failure = NULL, result = NULL WHERE id = ?1";
+const RETRY: &str = "UPDATE requests SET status = 0, retried = retried + 1, deaths = 0, forgiven = attempts, \
+    ended_at = NULL, wake_at = NULL, peak_bytes = NULL, result_kind = 0, result_bytes = NULL, failure = NULL, \
+    result = NULL WHERE id = ?1";
 const FREE_KEY: &str = "UPDATE requests SET idempotency = NULL WHERE idempotency = ?1";
 const TRIM_PEAKS: &str = "DELETE FROM peaks WHERE name = ?1 AND code = ?2 AND rowid NOT IN \
     (SELECT rowid FROM peaks WHERE name = ?1 AND code = ?2 ORDER BY rowid DESC LIMIT ?3)";
@@ -43,8 +44,10 @@ const KEEP_LAST: &str = "INSERT INTO facts(name, value) SELECT 'last', max(id) F
     ON CONFLICT(name) DO UPDATE SET value = max(value, excluded.value)";
 const FIRED: &str = "INSERT INTO schedules(name, fired_at) VALUES(?1, ?2) \
     ON CONFLICT(name) DO UPDATE SET fired_at = excluded.fired_at";
-const PAUSED: &str = "INSERT INTO schedules(name, fired_at, paused) VALUES(?1, 0, ?2) \
-    ON CONFLICT(name) DO UPDATE SET paused = excluded.paused";
+const PAUSED: &str = "INSERT INTO schedules(name, fired_at, paused) VALUES(?1, 0, 1) \
+    ON CONFLICT(name) DO UPDATE SET paused = 1";
+const RESUMED: &str = "INSERT INTO schedules(name, fired_at, resumed_at) VALUES(?1, 0, ?2) \
+    ON CONFLICT(name) DO UPDATE SET paused = 0, resumed_at = excluded.resumed_at";
 const NOTE_BOOT: &str = "INSERT OR REPLACE INTO facts(name, value) VALUES('boot', ?1)";
 
 /// What a writer does to the database. They belong to its connection.
@@ -65,6 +68,7 @@ pub(super) struct Statements<'c> {
     trim_peaks: Statement<'c>,
     fired: Statement<'c>,
     paused: Statement<'c>,
+    resumed: Statement<'c>,
     keep_last: Statement<'c>,
     note_boot: Statement<'c>,
     delete: [Statement<'c>; 3],
@@ -93,6 +97,7 @@ impl<'c> Statements<'c> {
             trim_peaks: prepare(TRIM_PEAKS)?,
             fired: prepare(FIRED)?,
             paused: prepare(PAUSED)?,
+            resumed: prepare(RESUMED)?,
             keep_last: prepare(KEEP_LAST)?,
             note_boot: prepare(NOTE_BOOT)?,
             delete: [
@@ -113,7 +118,7 @@ impl<'c> Statements<'c> {
                 let row = params![key(*id), claim.attempt, time(claim.at)];
                 self.claim.execute(row).map(drop)
             }
-            Step::End(id, ending, claim) => self.end(*id, ending, claim.as_ref(), in_file),
+            Step::End(end, claim) => self.end(end, claim.as_ref(), in_file),
             Step::Other(op) => self.other(op, now),
         }
     }
@@ -148,13 +153,8 @@ impl<'c> Statements<'c> {
             .map(drop)
     }
 
-    fn end(
-        &mut self,
-        id: RequestId,
-        ending: &Ending,
-        claim: Option<&Claim>,
-        in_file: bool,
-    ) -> Result<()> {
+    fn end(&mut self, end: &End<'_>, claim: Option<&Claim>, in_file: bool) -> Result<()> {
+        let ending = end.ending;
         let (kind, bytes, result) = match &ending.outcome {
             Outcome::Succeeded(result) => {
                 let inside = (!in_file).then_some(&**result);
@@ -164,12 +164,11 @@ impl<'c> Statements<'c> {
             Outcome::Failed(_) | Outcome::Cancelled => (2, None, None),
         };
         let failure = (kind == 2).then(|| cause_json(&ending.outcome));
-        let died = matches!(ending.outcome, Outcome::Failed(Failure::Died(_)));
         let row = params![
-            key(id),
+            key(end.id),
             ending.status as u8,
             ending.attempts,
-            died,
+            end.deaths,
             claim.map(|claim| time(claim.at)),
             time(ending.at),
             ending.peak_bytes.map(u64::cast_signed),
@@ -188,11 +187,11 @@ impl<'c> Statements<'c> {
                 attempt,
                 wake_at,
                 failure,
+                deaths,
             } => {
-                let died = matches!(failure, Failure::Died(_));
                 let told = crate::message::failure_json(failure);
                 self.park
-                    .execute(params![key(*id), attempt, died, time(*wake_at)])?;
+                    .execute(params![key(*id), attempt, deaths, time(*wake_at)])?;
                 self.run
                     .execute(params![key(*id), attempt, time(now), told])
                     .map(drop)
@@ -206,7 +205,8 @@ impl<'c> Statements<'c> {
             }
             Op::Peak { name, code, bytes } => self.peak(name, code, *bytes, now),
             Op::Fired { name, at } => self.fired.execute(params![name, time(*at)]).map(drop),
-            Op::Paused { name, paused } => self.paused.execute(params![name, paused]).map(drop),
+            Op::Paused { name } => self.paused.execute([name]).map(drop),
+            Op::Resumed { name, at } => self.resumed.execute(params![name, time(*at)]).map(drop),
             // They are steps of their own.
             Op::Accept(_) | Op::Claim { .. } | Op::End { .. } => Ok(()),
         }

@@ -240,7 +240,7 @@ impl Writer {
                 Op::Claim { id, attempt, .. } | Op::Unclaim { id, attempt } => {
                     self.journal.clear(*id, *attempt);
                 }
-                Op::End { id, ending } => {
+                Op::End { id, ending, .. } => {
                     self.journal.clear(*id, ending.attempts);
                     if self.is_in_file(&ending.outcome) {
                         self.filed.remove(*id);
@@ -333,7 +333,7 @@ impl Writer {
         fold(&self.batch.ops, &mut steps);
         for step in &steps {
             let in_file = match step {
-                Step::End(_, ending, _) => self.is_in_file(&ending.outcome),
+                Step::End(end, _) => self.is_in_file(&end.ending.outcome),
                 _ => false,
             };
             statements.apply(step, in_file, now)?;
@@ -364,7 +364,7 @@ impl Writer {
     fn write_files(&self) -> Result<(), Failed> {
         let mut any = false;
         for op in &self.batch.ops {
-            let Op::End { id, ending } = op else {
+            let Op::End { id, ending, .. } = op else {
                 continue;
             };
             if !self.is_in_file(&ending.outcome) || self.filed.has(*id) {

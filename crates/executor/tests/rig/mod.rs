@@ -244,6 +244,7 @@ impl Rig {
             request: Request::clone(&self.requests[&id]),
             status: ending.status,
             attempts: ending.attempts,
+            forgiven: 0,
             deaths: 0,
             wake_at: None,
             rebooted: false,

@@ -277,7 +277,7 @@ impl World {
         let Some(row) = self.disk.read(id) else {
             return Ok(());
         };
-        if self.machine.request(id).is_none() {
+        if self.machine.request(id).is_none() && !self.model.is_down() {
             self.law.retried(id);
             if !self.policy.durable {
                 self.disk.apply(Op::Retry { id, at: self.now });

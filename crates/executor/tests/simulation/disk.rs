@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_executor::id::RequestId;
 use forebay_executor::op::{Op, Restored};
-use forebay_executor::request::{Failure, Millis, Request, Status};
+use forebay_executor::request::{Millis, Request, Status};
 
 use super::event::Learnt;
 
@@ -13,6 +13,7 @@ pub struct Row {
     pub request: Arc<Request>,
     pub status: Status,
     pub attempts: u32,
+    forgiven: u32,
     deaths: u32,
     wake_at: Option<Millis>,
 }
@@ -75,13 +76,12 @@ impl Disk {
                     request: Arc::clone(&request),
                     status: Status::Queued,
                     attempts: 0,
+                    forgiven: 0,
                     deaths: 0,
-                    wake_at: None,
+                    wake_at: request.submission.options.not_before,
                 };
-                assert!(
-                    self.rows.insert(request.id, row).is_none(),
-                    "accepted twice"
-                );
+                let before = self.rows.insert(request.id, row);
+                assert!(before.is_none(), "accepted twice");
             }
             Op::Claim { id, attempt, .. } => {
                 self.journal.remove(&(id, attempt));
@@ -92,39 +92,41 @@ impl Disk {
                 assert!(attempt >= row.attempts, "{id} goes back to run {attempt}");
                 row.status = Status::Running;
                 row.attempts = attempt;
+                row.wake_at = None;
             }
             Op::Unclaim { id, attempt } => {
                 self.journal.remove(&(id, attempt));
-                let row = self.rows.get_mut(&id).expect("a row that is unclaimed");
-                assert!(!row.status.has_ended(), "{id} is unclaimed after its end");
+                let row = self.unfinished(id, "unclaimed");
                 row.status = Status::Queued;
                 row.attempts = attempt - 1;
             }
             Op::Park {
                 id,
+                attempt,
                 wake_at,
-                failure,
+                deaths,
                 ..
             } => {
-                let row = self.rows.get_mut(&id).expect("a row that is parked");
-                assert!(!row.status.has_ended(), "{id} is parked after its end");
+                let row = self.unfinished(id, "parked");
                 row.status = Status::Queued;
+                row.attempts = attempt;
                 row.wake_at = Some(wake_at);
-                row.deaths +=
-                    u32::from(matches!(failure, Failure::Died(death) if &*death.cause != "server"));
+                row.deaths = deaths;
             }
             Op::Retry { id, .. } => {
                 let row = self.rows.get_mut(&id).expect("a row that is retried");
                 assert!(row.status.has_ended(), "{id} is retried before its end");
                 row.status = Status::Queued;
+                row.forgiven = row.attempts;
                 row.deaths = 0;
                 row.wake_at = None;
             }
-            Op::End { id, ending } => {
-                let row = self.rows.get_mut(&id).expect("a row that ends");
-                assert!(!row.status.has_ended(), "{id} ends twice");
+            Op::End { id, ending, deaths } => {
+                let row = self.unfinished(id, "ended");
                 row.status = ending.status;
                 row.attempts = ending.attempts;
+                row.deaths = deaths;
+                row.wake_at = None;
             }
             Op::Peak { name, code, bytes } => {
                 let mut all = self.learnt.iter_mut();
@@ -133,8 +135,14 @@ impl Disk {
                     None => self.learnt.push((name, code, vec![bytes])),
                 }
             }
-            Op::Fired { .. } | Op::Paused { .. } => {}
+            Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => {}
         }
+    }
+
+    fn unfinished(&mut self, id: RequestId, done: &str) -> &mut Row {
+        let row = self.rows.get_mut(&id).expect("a row that is changed");
+        assert!(!row.status.has_ended(), "{id} is {done} after its end");
+        row
     }
 
     /// The server is dead: what was not committed is gone. After a loss of power the journal is too.
@@ -147,6 +155,7 @@ impl Disk {
                 if let Some(row) = self.rows.get_mut(&id).filter(|row| !row.status.has_ended()) {
                     row.status = Status::Running;
                     row.attempts = row.attempts.max(attempt);
+                    row.wake_at = None;
                 }
             }
         }
@@ -165,6 +174,7 @@ fn restored(row: &Row, rebooted: bool) -> Restored {
         request: Request::clone(&row.request),
         status: row.status,
         attempts: row.attempts,
+        forgiven: row.forgiven,
         deaths: row.deaths,
         wake_at: row.wake_at,
         rebooted,

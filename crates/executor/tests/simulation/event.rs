@@ -54,7 +54,10 @@ impl Event {
                 Err(refusal) => return Answer::Refused(refusal),
             },
             Self::Cancel(id) => return Answer::Cancelled(machine.cancel(now, id)),
-            Self::Retry(ended) => return Answer::Retried(machine.retry(now, ended)),
+            Self::Retry(ended) => match machine.retry(now, ended) {
+                Ok(is_new) => return Answer::Retried(is_new),
+                Err(refusal) => return Answer::Refused(refusal),
+            },
             Self::Committed(count) => machine.committed(now, count),
             Self::NotCommitted(count) => {
                 machine.not_committed(now, count, "the disk is full", false);

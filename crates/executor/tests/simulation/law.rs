@@ -64,6 +64,12 @@ impl Law {
             Action::Refused(id, _) => hold(!disk.rows.contains_key(id), || {
                 format!("1: {id} is refused and on disk")
             }),
+            Action::Retried(id, Ok(())) => {
+                let row = disk.rows.get(id);
+                hold(row.is_some_and(|row| !row.status.has_ended()), || {
+                    format!("1: the retry of {id} is told before it is on disk")
+                })
+            }
             Action::Ended(id, ending) => {
                 let row = disk.rows.get(id);
                 let on_disk = row.is_some_and(|row| row.status == ending.status);

@@ -143,7 +143,8 @@ impl World {
             }
             Action::Ended(id, ending) => {
                 let (id, ending) = (*id, Arc::clone(ending));
-                self.disk.apply(Op::End { id, ending });
+                let deaths = 0; // no other server reads them
+                self.disk.apply(Op::End { id, ending, deaths });
             }
             _ => {}
         }
@@ -152,7 +153,7 @@ impl World {
     fn act(&mut self, action: Action) -> Verdict {
         match action {
             Action::Store(op) => {
-                if let (Planted::ToldEarly, Op::End { id, ending }) = (self.planted, &op) {
+                if let (Planted::ToldEarly, Op::End { id, ending, .. }) = (self.planted, &op) {
                     let early = Action::Ended(*id, Arc::clone(ending));
                     self.law.action(&early, &self.disk, &self.crew)?;
                 }
@@ -200,6 +201,7 @@ impl World {
                 self.files.push((id, is_left));
             }
             Action::Accepted(_)
+            | Action::Retried(..)
             | Action::Ended(..)
             | Action::Discard(..)
             | Action::Measure { .. } => {}

@@ -38,7 +38,7 @@ fn accepted(at: u64, options: Options) -> Op {
 }
 
 fn ended(id: u64, at: u64) -> Op {
-    let Op::End { id, ending } = end(id) else {
+    let Op::End { id, ending, deaths } = end(id) else {
         unreachable!("an end")
     };
     let mut ending = (*ending).clone();
@@ -46,6 +46,7 @@ fn ended(id: u64, at: u64) -> Op {
     Op::End {
         id,
         ending: Arc::new(ending),
+        deaths,
     }
 }
 
@@ -206,6 +207,7 @@ fn a_delay_of_an_earlier_boot_is_left_as_it_is_and_those_of_a_wrong_clock_are_pu
             attempt: 1,
             wake_at: again,
             failure: Failure::OutcomeUnknown,
+            deaths: 0,
         };
         driven.commit(vec![given::claim(2, 1), park, delayed(wrong, again)]);
         driven.store.close();

@@ -89,7 +89,7 @@ impl Driven {
 
     /// Have the result of an end in its file.
     pub fn file(&self, end: Op) {
-        let Op::End { id, ending } = end else {
+        let Op::End { id, ending, .. } = end else {
             panic!("no end: {end:?}");
         };
         self.store.file(id, ending);
@@ -154,6 +154,7 @@ pub fn end_with(id: u64, status: Status, outcome: Outcome) -> Op {
     Op::End {
         id: RequestId(id),
         ending: Arc::new(ending),
+        deaths: 0,
     }
 }
 

@@ -19,6 +19,8 @@ enum Event {
     Succeed(u64),
     FailByDeath(u64),
     Park(u64),
+    /// By a death that the request is not blamed for.
+    ParkExcused(u64),
     Retry(u64),
     /// The batch ends here, and is given.
     Give,
@@ -30,6 +32,7 @@ enum Event {
 struct Stands {
     status: Status,
     attempts: u32,
+    forgiven: u32,
     deaths: u32,
     wake_at: Option<u64>,
 }
@@ -52,6 +55,7 @@ fn apply(model: &mut BTreeMap<u64, Stands>, event: Event) -> Option<Op> {
     | Event::Succeed(id)
     | Event::FailByDeath(id)
     | Event::Park(id)
+    | Event::ParkExcused(id)
     | Event::Retry(id)) = event
     else {
         return None;
@@ -60,18 +64,19 @@ fn apply(model: &mut BTreeMap<u64, Stands>, event: Event) -> Option<Op> {
         let fresh = Stands {
             status: Status::Queued,
             attempts: 0,
+            forgiven: 0,
             deaths: 0,
             wake_at: None,
         };
         model.insert(id, fresh);
         return Some(accept(id));
     };
-    let ending = |op: Op, attempts| match op {
-        Op::End { id, ending } => {
+    let ending = |op: Op, stands: &Stands| match op {
+        Op::End { id, ending, .. } => {
             let mut ending = (*ending).clone();
-            ending.attempts = attempts;
-            let ending = std::sync::Arc::new(ending);
-            Op::End { id, ending }
+            ending.attempts = stands.attempts;
+            let (ending, deaths) = (std::sync::Arc::new(ending), stands.deaths);
+            Op::End { id, ending, deaths }
         }
         other => other,
     };
@@ -84,27 +89,29 @@ fn apply(model: &mut BTreeMap<u64, Stands>, event: Event) -> Option<Op> {
         }
         (Event::Succeed(_), Status::Running) => {
             stands.status = Status::Succeeded;
-            Some(ending(end(id), stands.attempts))
+            Some(ending(end(id), stands))
         }
         (Event::FailByDeath(_), Status::Running) => {
             stands.status = Status::Dead;
             stands.deaths += 1;
             let dead = end_with(id, Status::Dead, Outcome::Failed(died()));
-            Some(ending(dead, stands.attempts))
+            Some(ending(dead, stands))
         }
-        (Event::Park(_), Status::Running) => {
+        (Event::Park(_) | Event::ParkExcused(_), Status::Running) => {
             stands.status = Status::Queued;
-            stands.deaths += 1;
+            stands.deaths += u32::from(matches!(event, Event::Park(_)));
             stands.wake_at = Some(77);
             Some(Op::Park {
                 id: RequestId(id),
                 attempt: stands.attempts,
                 wake_at: 77,
                 failure: died(),
+                deaths: stands.deaths,
             })
         }
         (Event::Retry(_), Status::Dead) => {
             stands.status = Status::Queued;
+            (stands.forgiven, stands.deaths) = (stands.attempts, 0);
             let id = RequestId(id);
             Some(Op::Retry { id, at: 5 })
         }
@@ -122,6 +129,7 @@ fn open(directory: &Directory) -> (Driven, Vec<(u64, Stands)>) {
         let stands = Stands {
             status: one.status,
             attempts: one.attempts,
+            forgiven: one.forgiven,
             deaths: one.deaths,
             wake_at: one.wake_at,
         };
@@ -138,6 +146,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         3 => id().prop_map(Event::Succeed),
         2 => id().prop_map(Event::FailByDeath),
         2 => id().prop_map(Event::Park),
+        1 => id().prop_map(Event::ParkExcused),
         2 => id().prop_map(Event::Retry),
         4 => Just(Event::Give),
         1 => Just(Event::Restart),

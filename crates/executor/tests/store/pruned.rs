@@ -3,7 +3,7 @@
 use forebay_executor::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Options, Outcome, Status};
-use forebay_executor::store::{Answer, PruneRule, Pruned, Question, Reader, StoreConfig};
+use forebay_executor::store::{Answer, Fetched, PruneRule, Pruned, Question, Reader, StoreConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
@@ -67,6 +67,44 @@ fn a_rule_takes_what_it_names_and_nothing_that_is_unfinished() {
     assert_eq!(ids(&directory), [1, 5, 6]);
     assert_eq!(pruned(&mut driven, PruneRule::default()).count, 1);
     assert_eq!(ids(&directory), [5, 6]);
+}
+
+/// A row that is read is one that can be retried.
+#[test]
+fn a_request_that_the_writer_is_to_remove_is_not_read_to_be_retried() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::with(StoreConfig {
+        locked_ms_max: 600_000,
+        ..given::config(directory.path())
+    });
+    driven.commit(vec![accept(1), accept(2)]);
+    driven.commit(vec![failed(1), failed(2)]);
+    let row = |driven: &mut Driven, id| {
+        driven.store.fetch(RequestId(id), Question::Row, id);
+        match driven.answer() {
+            Answer::Fetched { found, .. } => matches!(found, Fetched::Row(_)),
+            other => panic!("{other:?}"),
+        }
+    };
+    let path = directory.path().join("requests.db");
+    let writer = rusqlite::Connection::open(path).expect("opens");
+    writer.execute_batch("BEGIN IMMEDIATE").expect("locked");
+    let rule = PruneRule {
+        ids: Some(vec![RequestId(1)]),
+        ..PruneRule::default()
+    };
+    driven.store.prune(rule, 5);
+    assert!(
+        !row(&mut driven, 1),
+        "the writer waits, and then removes it"
+    );
+    assert!(row(&mut driven, 2));
+    writer.execute_batch("COMMIT").expect("let go");
+    match driven.answer() {
+        Answer::Pruned { done, .. } => assert_eq!(done.expect("pruned").count, 1),
+        other => panic!("{other:?}"),
+    }
+    assert!(!row(&mut driven, 1) && row(&mut driven, 2));
 }
 
 #[test]
@@ -201,7 +239,7 @@ fn the_old_go_by_themselves() {
     let young = (now - EPOCH_MS) << SEQUENCE_BITS;
     driven.commit(vec![accept(1), accept(2), accept(3), accept(young)]);
     driven.commit(vec![end(1), end(2)]);
-    let Op::End { id, ending } = end(young) else {
+    let Op::End { id, ending, deaths } = end(young) else {
         unreachable!("an end")
     };
     let mut ending = (*ending).clone();
@@ -209,6 +247,7 @@ fn the_old_go_by_themselves() {
     driven.commit(vec![Op::End {
         id,
         ending: std::sync::Arc::new(ending),
+        deaths,
     }]);
     settled(&mut driven, &directory, 2);
     assert_eq!(ids(&directory), [3, young.cast_signed()]);

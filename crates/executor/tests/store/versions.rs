@@ -1,6 +1,7 @@
 //! Databases of other versions.
 
 use forebay_executor::id::RequestId;
+use forebay_executor::op::Restored;
 use forebay_executor::request::Status;
 use forebay_executor::store::{Store, StoreConfig, VERSION};
 use rusqlite::Connection;
@@ -27,6 +28,10 @@ fn a_database_of_version_1_is_read_by_this_one() {
         [(2, Status::Queued, 1, true), (3, Status::Running, 1, true)]
     );
     assert_eq!(recovery.restored[0].request.submission.options.retries, 3);
+    let counted = |one: &Restored| (one.forgiven, one.deaths);
+    let counted: Vec<_> = recovery.restored.iter().map(counted).collect();
+    assert_eq!(counted, [(0, 1), (0, 0)]);
+    assert!(recovery.paused.is_empty() && recovery.resumed.is_empty());
     assert_eq!(&*recovery.restored[0].request.submission.arguments, b"\x80");
     assert_eq!(
         recovery.known,

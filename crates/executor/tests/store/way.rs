@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay_executor::id::RequestId;
 use forebay_executor::op::Op;
-use forebay_executor::request::{Death, Failure, Lane, Options, Outcome, Status};
+use forebay_executor::request::{Death, Ending, Failure, Lane, Options, Outcome, Status};
 use forebay_executor::store::{Answer, Fetched, Payload, Question, Reader, StoreConfig, Value};
 
 use crate::given::{self, Directory, Driven, accept, blob, claim, end, end_with, request};
@@ -182,6 +182,7 @@ fn a_run_that_did_not_end_its_request_is_history() {
         attempt: 1,
         wake_at: 1_760_000_300_000,
         failure: died(),
+        deaths: 1,
     }]);
     driven.store.close();
     let (mut driven, recovery) = Driven::open(directory.path());
@@ -200,7 +201,8 @@ fn a_run_that_did_not_end_its_request_is_history() {
     };
     assert_eq!(
         (row.status, row.attempts, row.deaths),
-        (Status::Failed, 1, 1)
+        (Status::Failed, 1, 0),
+        "as `end_with` says"
     );
     assert_eq!(
         row.ending.as_ref().map(|ending| ending.status),
@@ -224,6 +226,54 @@ fn a_run_that_did_not_end_its_request_is_history() {
     driven.store.close();
     let (_driven, recovery) = Driven::open(directory.path());
     assert_eq!(recovery.restored[0].status, Status::Queued);
+}
+
+#[test]
+fn deaths_are_those_that_the_machine_counts_and_a_retry_forgives_what_was_before() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    let parked = |attempt, deaths| Op::Park {
+        id: RequestId(1),
+        attempt,
+        wake_at: 5,
+        failure: died(),
+        deaths,
+    };
+    let ended = |attempts, deaths| Op::End {
+        id: RequestId(1),
+        ending: Arc::new(Ending {
+            status: Status::Dead,
+            attempts,
+            at: 9,
+            peak_bytes: None,
+            outcome: Outcome::Failed(died()),
+        }),
+        deaths,
+    };
+    let counted = |directory: &Directory| {
+        let (driven, recovery) = Driven::open(directory.path());
+        driven.store.close();
+        let one = &recovery.restored[0];
+        (one.attempts, one.forgiven, one.deaths)
+    };
+    // The first by a death that nobody blames the request for.
+    driven.commit(vec![accept(1), claim(1, 1), parked(1, 0)]);
+    driven.commit(vec![claim(1, 2), parked(2, 1)]);
+    driven.store.close();
+    assert_eq!(counted(&directory), (2, 0, 1));
+    let (mut driven, _) = Driven::open(directory.path());
+    driven.commit(vec![claim(1, 3), ended(3, 2)]);
+    let retry = Op::Retry {
+        id: RequestId(1),
+        at: 10,
+    };
+    driven.commit(vec![retry]);
+    driven.store.close();
+    assert_eq!(counted(&directory), (3, 3, 0));
+    let (mut driven, _) = Driven::open(directory.path());
+    driven.commit(vec![claim(1, 4), parked(4, 1)]);
+    driven.store.close();
+    assert_eq!(counted(&directory), (4, 3, 1));
 }
 
 #[test]
@@ -408,6 +458,7 @@ fn a_claim_that_comes_again_behind_the_end_changes_nothing() {
         attempt: 1,
         wake_at: 5,
         failure: died(),
+        deaths: 1,
     }]);
     let Fetched::Row(row) = fetched(&mut driven, 1, Question::Row) else {
         panic!("no row");
@@ -420,26 +471,35 @@ fn a_schedule_that_is_paused_comes_back_paused_with_its_last_time() {
     let directory = Directory::new();
     let (mut driven, recovery) = Driven::open(directory.path());
     assert!(recovery.paused.is_empty());
-    let paused = |name: &str, paused| Op::Paused {
+    let paused = |name: &str| Op::Paused { name: name.into() };
+    let resumed = |name: &str, at| Op::Resumed {
         name: name.into(),
-        paused,
+        at,
     };
     let fired = |name: &str, at| Op::Fired {
         name: name.into(),
         at,
     };
     driven.commit(vec![
-        paused("never fired", true),
+        paused("never fired"),
         fired("fired", 7),
-        paused("fired", true),
+        paused("fired"),
         fired("fired", 8),
-        paused("goes on", true),
-        paused("goes on", false),
+        paused("goes on"),
+        resumed("goes on", 9),
+        resumed("again", 4),
+        fired("again", 5),
+        paused("again"),
     ]);
     driven.store.close();
     let (_driven, recovery) = Driven::open(directory.path());
-    assert_eq!(recovery.paused, ["fired".into(), "never fired".into()]);
-    assert_eq!(recovery.fired, [("fired".into(), 8)]);
+    let (again, fired) = ("again".into(), "fired".into());
+    assert_eq!(
+        recovery.paused,
+        [Arc::clone(&again), Arc::clone(&fired), "never fired".into()]
+    );
+    assert_eq!(recovery.fired, [(Arc::clone(&again), 5), (fired, 8)]);
+    assert_eq!(recovery.resumed, [(again, 4), ("goes on".into(), 9)]);
 }
 
 #[test]

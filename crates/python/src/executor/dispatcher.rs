@@ -221,12 +221,10 @@ impl PyDispatcher {
     }
 
     fn retry<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let retry = |id: u64| self.core.retry(RequestId(id)).map(|done| (id, done));
-        let done: Vec<_> = py
-            .detach(|| ids.into_iter().map(retry).collect::<Result<_, _>>())
-            .map_err(executor)?;
-        let told = done.iter();
-        told.map(|(id, done)| seen::retried(py, RequestId(*id), done.as_ref().err()))
+        let ids: Vec<_> = ids.into_iter().map(RequestId).collect();
+        let done = py.detach(|| self.core.retry(&ids)).map_err(executor)?;
+        let told = ids.iter().zip(&done);
+        told.map(|(id, done)| seen::retried(py, *id, done.as_ref().err()))
             .collect()
     }
 

@@ -15,8 +15,11 @@ fn hold(is_kept: bool, broken: impl FnOnce() -> String) -> Verdict {
 impl Model {
     /// Those that it comes after have succeeded.
     pub(super) fn is_free(&self, known: &Known) -> bool {
+        // One that is nowhere counts as succeeded: it was refused, and whoever came after it was retried since.
         let has_succeeded = |id: &RequestId| {
-            self.ended.get(id) == Some(&Status::Succeeded) && !self.requests.contains_key(id)
+            let ended = self.ended.get(id);
+            ended.is_none_or(|status| *status == Status::Succeeded)
+                && !self.requests.contains_key(id)
         };
         known.options().after.iter().all(has_succeeded)
     }

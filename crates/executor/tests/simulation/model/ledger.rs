@@ -29,7 +29,7 @@ impl Change {
             Op::Retry { id, .. } => Self::Retry(*id),
             Op::End { id, .. } => Self::End(*id),
             Op::Peak { bytes, .. } => Self::Peak(*bytes),
-            Op::Fired { .. } | Op::Paused { .. } => Self::Schedule,
+            Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => Self::Schedule,
         }
     }
 

@@ -113,6 +113,11 @@ impl Model {
         }
     }
 
+    /// The store takes nothing.
+    pub fn is_down(&self) -> bool {
+        self.ledger.is_down
+    }
+
     /// The greatest id that was given.
     pub fn last(&self) -> RequestId {
         self.last
@@ -227,6 +232,7 @@ impl Model {
             }
             Action::Discard(id, attempt) => format!("Discard {id} {attempt}"),
             Action::Accepted(id) => format!("Accepted {id}"),
+            Action::Retried(id, done) => format!("Retried {id} {}", done.is_ok()),
             Action::Refused(id, refusal) => {
                 if refusal.code != "store" {
                     return Err(format!(
@@ -279,8 +285,9 @@ impl Model {
                 "law of the ledger: {change:?} is given to a store that is down"
             ));
         }
+        self.same_deaths(op, &change)?;
         match op {
-            Op::End { id, ending } => self.same_ending(*id, ending)?,
+            Op::End { id, ending, .. } => self.same_ending(*id, ending)?,
             Op::Park { id, wake_at, .. } => {
                 let known = self
                     .requests
@@ -311,6 +318,20 @@ impl Model {
         self.ledger.in_flight.push_back(change);
         self.came.push(format!("Store {change:?}"));
         Ok(())
+    }
+
+    /// A change that is given again says what was so when it happened.
+    fn same_deaths(&self, op: &Op, change: &Change) -> Verdict {
+        let (Op::End { id, deaths, .. } | Op::Park { id, deaths, .. }) = op else {
+            return Ok(());
+        };
+        let known = self.requests.get(id).map(|known| known.deaths);
+        if self.again.contains(change) || known == Some(*deaths) {
+            return Ok(());
+        }
+        Err(format!(
+            "law of deaths: {deaths} of {id} are written, {known:?} count"
+        ))
     }
 
     fn same_ending(&self, id: RequestId, told: &forebay_executor::request::Ending) -> Verdict {

@@ -103,7 +103,9 @@ impl Model {
         let id = ended.request.id;
         let is_new = !self.requests.contains_key(&id);
         self.answer = Answer::Retried(is_new);
-        if is_new {
+        if is_new && self.ledger.is_down {
+            self.answer = self.refusal("store", "");
+        } else if is_new {
             let mut known = Known::new(ended.request.submission.clone(), Place::Retrying);
             (known.attempts, known.forgiven) = (ended.attempts, ended.attempts);
             known.wake = (0, 0);
@@ -126,6 +128,9 @@ impl Model {
             Change::Accept(id) => self.accepted(id),
             Change::Claim(id, _) => self.claimed(id),
             Change::Retry(id) | Change::Unclaim(id, _) if self.requests.contains_key(&id) => {
+                if let Change::Retry(_) = change {
+                    self.expect(format!("Retried {id} true"));
+                }
                 self.advance(id);
             }
             Change::End(id) => self.has_ended(id),
@@ -206,6 +211,7 @@ impl Model {
     }
 
     pub(super) fn not_committed(&mut self, count: usize) {
+        (self.ledger.is_down, self.ledger.is_wanted) = (true, false);
         for _ in 0..count {
             let Some(change) = self.ledger.not_committed() else {
                 break;
@@ -217,10 +223,13 @@ impl Model {
                     Some(Place::Claiming) => self.unreserve(id),
                     Some(_) => self.ledger.keep_failed(change),
                 },
+                Change::Retry(id) => {
+                    self.expect(format!("Retried {id} false"));
+                    self.ledger.keep_failed(change);
+                }
                 _ => self.ledger.keep_failed(change),
             }
         }
-        (self.ledger.is_down, self.ledger.is_wanted) = (true, false);
     }
 
     pub(super) fn refused(&mut self, id: RequestId) {
@@ -348,6 +357,7 @@ impl Model {
             self.last = self.last.max(id);
             let mut known = Known::new(one.request.submission.clone(), Place::Waiting);
             (known.attempts, known.deaths) = (one.attempts, one.deaths);
+            known.forgiven = one.forgiven;
             let at = one.wake_at.unwrap_or(0);
             known.wake = (at, at);
             let may_run = one.status != Status::Running;
