@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 NOBODY = 65534
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+
+
+def let_others_reach(directory: Path) -> None:
+    """Let other users pass through a directory of a test and those above it, which stay as open."""
+    shared = Path(tempfile.gettempdir())
+    for one in (directory, *directory.parents):
+        if shared in one.parents:
+            one.chmod(one.stat().st_mode | 0o011)
 
 
 def as_nobody(work: Callable[[], object]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import forebay
+from tests.other_user import NOBODY, let_others_reach, needs_root
 from tests.pool.lender import Lending, Program
 from tests.pool.programs import ECHO, python
 from tests.pool.services import Echo, Ledger, Notes, Once, Owned, Slow, Unmakeable
@@ -365,17 +366,14 @@ def test_the_socket_is_of_this_user_alone(lending: Lending) -> None:
     assert stat.S_IMODE(lending.path.parent.stat().st_mode) == 0o700
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user, which root can")
+@needs_root
 def test_another_user_is_turned_away_even_past_the_files(lending: Lending) -> None:
     """The permissions of files are one fence, what the kernel says of the peer is another."""
-    for each, mode in ((lending.path, 0o777), (lending.path.parent, 0o755)):
-        each.chmod(mode)
-    for directory in lending.path.parent.parents:
-        if directory.stat().st_uid == 0 and str(directory).startswith("/tmp/"):
-            directory.chmod(directory.stat().st_mode | 0o011)
+    lending.path.chmod(0o777)
+    let_others_reach(lending.path.parent)
     child = os.fork()
     if child == 0:
-        os.setuid(65534)
+        os.setuid(NOBODY)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
             stranger.settimeout(5)
             stranger.connect(str(lending.path))

@@ -15,6 +15,7 @@ import pytest
 
 from forebay._core import Connection, connect_unix
 from forebay.errors import BrokenError, ClosedError, ProtocolError
+from tests.other_user import NOBODY, let_others_reach, needs_root
 
 CALL, REPLY, PICKLE = 1, 2, 1
 RUNTIME = sys.version_info[0] << 8 | sys.version_info[1]
@@ -113,12 +114,11 @@ def test_unasked_replies_are_dropped_and_counted() -> None:
     assert connection.counters()["late_replies"] == 1
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+@needs_root
 def test_pickle_of_another_user_is_never_loaded(tmp_path: Path) -> None:
     """The kernel says who the peer is; what its frames claim does not count."""
     tmp_path.chmod(0o777)
-    for parent in list(tmp_path.parents)[:3]:  # each process of pytest-xdist has one more
-        parent.chmod(0o755)
+    let_others_reach(tmp_path)
     path = tmp_path / "s"
     trap = tmp_path / "loaded"
 
@@ -137,7 +137,7 @@ def test_pickle_of_another_user_is_never_loaded(tmp_path: Path) -> None:
     if interpreter is None:
         pytest.skip("no interpreter that another user may run; apt-get install python3")
     command = [interpreter, "-c", code, str(path), stream.hex()]
-    with subprocess.Popen(command, user=65534, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, user=NOBODY, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         connection = Connection(connect_unix(path), peer="stranger")
