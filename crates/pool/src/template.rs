@@ -130,6 +130,8 @@ impl Nursery {
             Ok(sys::Forked::Parent(pid)) => pid,
             Err(_) => 0,
         };
+        // Before the keeper may order it: that it has died is seen by its socket, which nobody else may have.
+        drop(descriptors);
         self.report(&Report::Spared { pid })?;
         Ok(Some(Forked::Template(OsString::from_vec(next).into())))
     }
