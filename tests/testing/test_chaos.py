@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import forebay
 from forebay.testing import chaos
 from forebay.testing._plan import decisions
+from tests.other_user import as_nobody, needs_root
 from tests.pool.processes import alive, eventually, parent, template_of
 from tests.pool.programs import ROOT
 from tests.pool.services import Echo
@@ -223,6 +225,35 @@ def test_nothing_left_counts_no_directory_of_another_program() -> None:
         ours = tempfile.mkdtemp(prefix=f"forebay-executor-{os.getpid()}-")
     os.rmdir(ours)
     assert ours in str(caught.value)
+
+
+@needs_root
+def test_nothing_left_counts_nothing_of_another_user() -> None:
+    """Only root makes files of others."""
+    theirs = Path(tempfile.gettempdir()) / "forebay-of-another-user"
+    begun, ended = os.pipe(), os.pipe()
+
+    def make() -> None:
+        os.read(begun[0], 1)
+        theirs.touch()
+        os.write(ended[1], b".")
+
+    def look() -> str:
+        with chaos.nothing_left(timeout=0.0):
+            os.write(begun[1], b".")
+            os.read(ended[0], 1)
+        return "content"
+
+    maker = threading.Thread(target=make)
+    maker.start()
+    try:
+        assert as_nobody(look) == "content"
+    finally:
+        os.write(begun[1], b".")  # also where the child did not come so far
+        maker.join()
+        theirs.unlink()
+        for descriptor in (*begun, *ended):
+            os.close(descriptor)
 
 
 def leave_an_orphan(orphans: list[int]) -> None:

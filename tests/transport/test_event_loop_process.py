@@ -52,6 +52,7 @@ def test_ctrl_c_ends_a_sleeping_loop():
         def send():
             while not loop.forebay_selector.metrics()["sleeps"]:
                 time.sleep(0.001)
+            time.sleep(0.2)  # one that comes between the count and the sleep waits, in any Python
             os.kill(os.getpid(), signal.SIGINT)
         threading.Thread(target=send).start()
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

@@ -42,9 +42,10 @@ def nothing_left(
 
     Args:
         folders: where nothing new may stay, whatever its name. In the temporary directory and in
-            /dev/shm it is what carries Forebay's name, but for the directories of other programs'
-            executors, and of keepers: a keeper that lives is counted as a process, and the
-            directory of one that was killed goes when the next one starts.
+            /dev/shm it is what carries Forebay's name, but for what belongs to another user (root
+            looks at all of it), and the directories of other programs' executors, and of keepers: a
+            keeper that lives is counted as a process, and the directory of one that was killed goes
+            when the next one starts.
         timeout: seconds that something may take to go; what is told to end ends a moment later.
 
     Raises:
@@ -155,8 +156,17 @@ def _files(places: list[Path]) -> Inventory:
     found = [path for folder in places for path in _listed(folder)]
     for folder in (Path(tempfile.gettempdir()), SHARED_MEMORY):
         named = [path for path in _listed(folder) if NAMED.match(path.name)]
-        found += [path for path in named if not _is_another_programs(path.name)]
+        own = [path for path in named if not _is_another_programs(path.name)]
+        found += [path for path in own if _may_be_ours(path)]
     return {f"file {path}": "new" for path in found}
+
+
+def _may_be_ours(path: Path) -> bool:
+    """Whether this user may have made it; root may have made anybody's."""
+    try:
+        return os.geteuid() in (0, path.lstat().st_uid)
+    except FileNotFoundError:
+        return False
 
 
 def _is_another_programs(name: str) -> bool:
