@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -59,10 +60,21 @@ class Lending:
         used = set(map(int, os.listdir(f"/proc/{self.pid}/fd")))
         return min(set(range(len(used) + 1)) - used)
 
+    def processes(self) -> set[int]:
+        """The processes that it has a pidfd of."""
+        return {int(line.split()[1]) for line in self._infos() if line.startswith("Pid:")}
+
     def watched(self) -> int:
         """How many descriptors its selectors watch."""
-        infos = Path(f"/proc/{self.pid}/fdinfo").iterdir()
-        return sum(info.read_text().count("tfd:") for info in infos)
+        return sum(line.startswith("tfd:") for line in self._infos())
+
+    def _infos(self) -> list[str]:
+        """The lines that the kernel tells of its descriptors."""
+        lines: list[str] = []
+        for info in Path(f"/proc/{self.pid}/fdinfo").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                lines += info.read_text().splitlines()
+        return lines
 
     def __enter__(self) -> Self:
         return self
