@@ -119,11 +119,12 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use forebay_wake::process::in_child;
+
     use super::{ChunkMemory, Registrar};
     use crate::config::Config;
     use crate::error::Error;
     use crate::region::Region;
-    use crate::sys;
 
     /// How many chunks came and went; and how often a registrar itself ended.
     #[derive(Debug, Default)]
@@ -168,7 +169,7 @@ mod tests {
         let block = region.allocate(100).expect("room");
         let guard = block.quarantine();
         let mut owned = Some((region, block, guard));
-        let quiet = sys::in_child(|| {
+        let quiet = in_child(|| {
             let (region, block, guard) = owned.take().expect("a copy of it");
             let late: Arc<dyn Registrar> = Arc::new(Counter(Arc::clone(&tally)));
             let refused = [region.attach(late), region.detach(&counter)];

@@ -128,25 +128,3 @@ pub(crate) fn poke(window: &crate::Window, offset: usize, value: u8) {
     // SAFETY: inside the window, which is mapped for writing, and of which the test has no reference.
     unsafe { window.as_ptr().cast_mut().add(offset).write_volatile(value) }
 }
-
-/// Whether `act` is true in a forked child, within 10 s. It must not panic there.
-#[cfg(test)]
-pub(crate) fn in_child(act: impl FnOnce() -> bool) -> bool {
-    // SAFETY: glibc's fork leaves memory allocation usable, and the child ends without unwinding or exit handlers.
-    match unsafe { libc::fork() } {
-        -1 => panic!("no process left"),
-        0 => {
-            // SAFETY: sets a timer of the child, which ends it where `act` hangs.
-            unsafe { libc::alarm(10) };
-            let failed = !act();
-            // SAFETY: ends the child; nothing of it is used afterwards.
-            unsafe { libc::_exit(i32::from(failed)) }
-        }
-        child => {
-            let mut status = 0;
-            // SAFETY: it is our child, and nobody else waits for it.
-            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-            waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
-        }
-    }
-}

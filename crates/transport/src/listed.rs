@@ -72,10 +72,11 @@ fn lock() -> MutexGuard<'static, Vec<RawFd>> {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
+    use forebay_wake::process::in_child;
     use rustix::process::{Resource, Rlimit, setrlimit};
 
     use super::*;
-    use crate::sys::process::{alone, in_child};
+    use crate::sys::process::alone;
 
     fn is_null(descriptor: impl AsFd) -> bool {
         rustix::fs::fstat(descriptor).is_ok_and(|found| found.st_rdev != 0)

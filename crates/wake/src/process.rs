@@ -55,6 +55,15 @@ pub fn has_ended(pidfd: impl AsFd) -> bool {
     readiness(pidfd, PollFlags::IN).contains(PollFlags::IN)
 }
 
+/// Whether `act` is true in a forked child, within 10 s: for tests. It must not panic there.
+///
+/// # Panics
+/// Where there is no process left.
+#[cfg(feature = "testing")]
+pub fn in_child(act: impl FnOnce() -> bool) -> bool {
+    sys::in_child(act)
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -1,8 +1,9 @@
 //! Shelves after a fork: the child leaves its parent's alone.
+use forebay_wake::process::in_child;
+
 use crate::config::Config;
 use crate::error::Error;
 use crate::region::Region;
-use crate::sys;
 
 #[test]
 #[cfg_attr(miri, ignore = "system calls about maps and forks, which miri has not")]
@@ -14,7 +15,7 @@ fn a_forked_child_neither_takes_from_its_parents_shelf_nor_puts_there() {
     drop((first, second));
     assert_eq!(region.stats().expect("owner").shelved_blocks, 1);
     let mut owned = Some(kept);
-    let left_alone = sys::in_child(|| {
+    let left_alone = in_child(|| {
         let refused = region.allocate(4096);
         drop(owned.take());
         let own = Region::new(Config::new("own", 64 << 20)).expect("a region");
@@ -35,7 +36,7 @@ fn a_forked_child_leaves_its_parents_memory_mapped() {
     block.bytes_mut().expect("sole").fill(7);
     drop(block);
     let mut owned = Some(region);
-    let is_mapped = sys::in_child(|| {
+    let is_mapped = in_child(|| {
         drop(owned.take());
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         maps.contains("memfd:forebay:inherited ")

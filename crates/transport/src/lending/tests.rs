@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_wake::process::in_child;
+
 use crate::call::{Outcome, Taker};
 use crate::connection::{Connection, Options, Outgoing};
 use crate::frame::{Codec, Header, Kind};
@@ -12,7 +14,7 @@ use crate::outbox::{Head, Payload};
 use crate::preface::Role;
 use crate::state::State;
 use crate::sys::buffer::{Buffer, write_at};
-use crate::sys::process::{alone, in_child};
+use crate::sys::process::alone;
 use crate::unix;
 use crate::wire::Wire;
 

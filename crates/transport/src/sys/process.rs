@@ -1,4 +1,4 @@
-//! Which process this is, and what a test does in a forked child.
+//! Which process this is.
 
 #[cfg(test)]
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,26 +19,4 @@ pub fn current() -> u64 {
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: PerProcess<Mutex<()>> = PerProcess::empty();
     ALONE.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether `act` is true in a forked child, within 10 s. It must not panic there.
-#[cfg(test)]
-pub fn in_child(act: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child uses what this crate says a child may, and ends without unwinding or exit handlers.
-    match unsafe { libc::fork() } {
-        -1 => panic!("no process left"),
-        0 => {
-            // SAFETY: sets a timer of the child, which ends it where `act` hangs.
-            unsafe { libc::alarm(10) };
-            let failed = !act();
-            // SAFETY: ends the child; nothing of it is used afterwards.
-            unsafe { libc::_exit(i32::from(failed)) }
-        }
-        child => {
-            let mut status = 0;
-            // SAFETY: it is our child, and nobody else waits for it.
-            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-            waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
-        }
-    }
 }
