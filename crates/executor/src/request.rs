@@ -129,6 +129,21 @@ pub struct Death {
     pub last_output: Arc<str>,
 }
 
+impl Death {
+    /// One of which nothing but the cause is known.
+    pub fn of(cause: &str) -> Self {
+        Self {
+            cause: cause.into(),
+            pid: 0,
+            exit_code: None,
+            signal: None,
+            peak_bytes: None,
+            limit_bytes: None,
+            last_output: "".into(),
+        }
+    }
+}
+
 /// Why a request did not succeed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {

@@ -138,13 +138,9 @@ fn the_death_of_a_worker_fails_what_it_ran_and_its_place_is_used_again() {
     assert_eq!(orders(&dispatcher), [Order::Died { slot }]);
     child.wait().expect("reaped");
     let death = Death {
-        cause: "signal".into(),
         pid: 7,
-        exit_code: None,
         signal: Some(9),
-        peak_bytes: None,
-        limit_bytes: None,
-        last_output: "".into(),
+        ..Death::of("signal")
     };
     dispatcher.worker_died(slot, death).expect("told");
     let ends = finished(&dispatcher, 1);
@@ -217,13 +213,9 @@ fn a_death_that_is_told_late_does_not_take_the_next_worker_away() {
     let (hired, worker) = hired(getpid());
     dispatcher.worker_ready(slot, hired).expect("told");
     let before = Death {
-        cause: "signal".into(),
         pid: 7,
-        exit_code: None,
         signal: Some(9),
-        peak_bytes: None,
-        limit_bytes: None,
-        last_output: "".into(),
+        ..Death::of("signal")
     };
     dispatcher.worker_died(slot, before).expect("told");
     std::thread::scope(|scope| {

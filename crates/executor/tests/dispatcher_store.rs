@@ -412,13 +412,9 @@ fn a_run_whose_arguments_are_read_for_two_dispatches_begins_once() {
     }
     child.wait().expect("reaped");
     let death = Death {
-        cause: "signal".into(),
         pid: Pid::from_child(&child).as_raw_nonzero().get(),
-        exit_code: None,
         signal: Some(9),
-        peak_bytes: None,
-        limit_bytes: None,
-        last_output: "".into(),
+        ..Death::of("signal")
     };
     dispatcher.worker_died(slot, death).expect("told");
     assert_eq!(wanted(&dispatcher).0, slot);

@@ -45,16 +45,7 @@ impl Driver {
     /// A worker whose socket ended before it did is killed; one whose end nobody explains has died of unknown causes.
     pub fn see_to_worker(&mut self, slot: Slot, ended: bool) {
         if ended {
-            let death = Death {
-                cause: Arc::from("unknown"),
-                pid: 0,
-                exit_code: None,
-                signal: None,
-                peak_bytes: None,
-                limit_bytes: None,
-                last_output: Arc::from(""),
-            };
-            return self.worker_died(slot, death);
+            return self.worker_died(slot, Death::of("unknown"));
         }
         if let Some(worker) = self.workers.get_mut(slot)
             && let Some(serving) = worker.serving_mut()

@@ -91,7 +91,7 @@ impl Machine {
         let failure = if one.rebooted {
             Failure::OutcomeUnknown
         } else {
-            Failure::Died(server_death())
+            Failure::Died(Death::of("server"))
         };
         if entry.has_retries() || entry.options().idempotent {
             let (id, attempt, deaths) = (entry.request.id, entry.attempts, entry.deaths);
@@ -172,18 +172,5 @@ impl Machine {
         self.write(now, key, Op::Retry { id, at: now });
         self.settle(now);
         Ok(true)
-    }
-}
-
-/// A run ended because the server did.
-fn server_death() -> Death {
-    Death {
-        cause: "server".into(),
-        pid: 0,
-        exit_code: None,
-        signal: None,
-        peak_bytes: None,
-        limit_bytes: None,
-        last_output: "".into(),
     }
 }

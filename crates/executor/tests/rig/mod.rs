@@ -32,13 +32,9 @@ pub fn options(change: impl FnOnce(&mut Options)) -> Options {
 
 pub fn death(cause: &str) -> Death {
     Death {
-        cause: cause.into(),
         pid: 7,
-        exit_code: None,
         signal: Some(9),
-        peak_bytes: None,
-        limit_bytes: None,
-        last_output: "".into(),
+        ..Death::of(cause)
     }
 }
 

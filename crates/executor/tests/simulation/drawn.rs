@@ -88,12 +88,8 @@ pub fn options(chance: &mut Chance, now: Millis, submitted: u64, newest: &[Reque
 
 pub fn death(cause: &str) -> Death {
     Death {
-        cause: cause.into(),
         pid: 1,
-        exit_code: None,
         signal: Some(9),
-        peak_bytes: None,
-        limit_bytes: None,
-        last_output: "".into(),
+        ..Death::of(cause)
     }
 }

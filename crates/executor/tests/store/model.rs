@@ -39,13 +39,9 @@ struct Stands {
 
 fn died() -> Failure {
     Failure::Died(Death {
-        cause: "exit".into(),
         pid: 1,
         exit_code: Some(1),
-        signal: None,
-        peak_bytes: None,
-        limit_bytes: None,
-        last_output: "".into(),
+        ..Death::of("exit")
     })
 }
 

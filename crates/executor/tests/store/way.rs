@@ -23,13 +23,10 @@ fn fetched(driven: &mut Driven, id: u64, question: Question) -> Fetched {
 
 fn died() -> Failure {
     Failure::Died(Death {
-        cause: "signal".into(),
         pid: 41,
-        exit_code: None,
         signal: Some(9),
-        peak_bytes: None,
-        limit_bytes: None,
         last_output: "killed".into(),
+        ..Death::of("signal")
     })
 }
 
