@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from forebay.cli._output import say, say_json
 from forebay.cli._parser import command, talking
 from forebay.cli._session import session
+
+if TYPE_CHECKING:
+    from forebay.executor import Client
 
 EXAMPLES = """\
   forebay retry @last
@@ -46,23 +50,29 @@ def run(options: argparse.Namespace) -> int:
     if not options.ids and not options.states:
         raise UsageError("name requests, or give --failed or --dead; see: forebay retry --help")
     with session(options) as client:
-        refused = 0
-        ids = [client.get(one).id for one in options.ids]
-        while ids:
-            now, ids = ids[:AT_ONCE], ids[AT_ONCE:]
-            refused += _told(client.ask("retry", now), options)
-        before = None
-        while options.states and (
-            page := client.list(status=options.states, limit=AT_ONCE, before=before)
-        ):
-            ids = [one["id"] for one in page]
-            before = ids[-1]  # the oldest of them: what is queued now is newer than the next page
-            refused += _told(client.ask("retry", ids), options)
+        refused = False
+        for ids in _wanted(client, options):
+            done = client.ask("retry", ids)
+            _tell(done, options)
+            refused |= any(one.get("refused") for one in done)
     return 1 if refused else 0
 
 
-def _told(done: list[dict[str, Any]], options: argparse.Namespace) -> int:
-    """Say what became of each; returns how many were not queued."""
+def _wanted(client: Client, options: argparse.Namespace) -> Iterator[list[str]]:
+    """Ids of what is to be queued, as many at a time as one question may name."""
+    ids = [client.get(one).id for one in options.ids]
+    for start in range(0, len(ids), AT_ONCE):
+        yield ids[start : start + AT_ONCE]
+    before = None
+    while options.states and (
+        page := client.list(status=options.states, limit=AT_ONCE, before=before)
+    ):
+        yield [one["id"] for one in page]
+        before = page[-1]["id"]  # the oldest: behind it, the next page has none of what was queued
+
+
+def _tell(done: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Say what became of each."""
     for one in done:
         if options.json:
             say_json(one)
@@ -70,4 +80,3 @@ def _told(done: list[dict[str, Any]], options: argparse.Namespace) -> int:
             say(f"{one['id']} not queued: {one['refused']}")
         elif not options.quiet:
             say(f"{one['id']} {one.get('status', 'queued')}")
-    return sum(bool(one.get("refused")) for one in done)
