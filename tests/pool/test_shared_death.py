@@ -381,7 +381,6 @@ def test_a_service_whose_process_cannot_be_told_of_is_refused(
     lending: Lending, pool: forebay.SharedPool
 ) -> None:
     """It was ready, and every service of every program was ended."""
-
     with pool.acquire(Echo) as echo, ThreadPoolExecutor(1) as threads:
         before = lending.processes()
         started = threads.submit(refused, pool, Slow.spec(2.0))
