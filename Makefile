@@ -188,7 +188,7 @@ lint-ruff: | lint-setup
 	$(BIN)/ruff check .
 
 lint-types: | lint-setup
-	$(BIN)/mypy --strict $(TYPED)
+	$(BIN)/mypy --cache-dir .mypy_cache/types --strict $(TYPED)
 
 lint-stubs: | lint-setup
 	$(BIN)/python -m mypy.stubtest forebay._core --mypy-config-file pyproject.toml
