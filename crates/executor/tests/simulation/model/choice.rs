@@ -196,6 +196,7 @@ impl Model {
         })?;
         let known = self.requests.get_mut(&id).expect("a request");
         (known.slot, known.attempts) = (Some(slot), 1);
+        known.was_reserved = true;
         self.hands.get_mut(&slot).expect("a worker").runs.push(id);
         self.promise(id, slot);
         self.expect(format!("Store {:?}", Change::Claim(id, 1)));

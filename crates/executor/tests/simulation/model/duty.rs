@@ -182,7 +182,7 @@ impl Model {
             let all = self.requests.values();
             let open = all.filter(|one| match one.place {
                 Place::Ending => false,
-                Place::Accepting => one.slot.is_some(),
+                Place::Accepting => one.was_reserved,
                 _ => true,
             });
             u32::try_from(open.filter(|one| which(one)).count()).unwrap_or(u32::MAX)

@@ -70,6 +70,8 @@ pub struct Known {
     pub doomed_by: Option<RequestId>,
     /// Who runs it, or is kept for it.
     pub slot: Option<Slot>,
+    /// A worker was kept for it before its row was on disk: from then on it has its key, whether that one lives or not.
+    pub was_reserved: bool,
     pub run: Option<Run>,
     pub ending: Option<Ending>,
 }
@@ -87,6 +89,7 @@ impl Known {
             cancelled: false,
             doomed_by: None,
             slot: None,
+            was_reserved: false,
             run: None,
             ending: None,
         }
