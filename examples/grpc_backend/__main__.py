@@ -6,11 +6,12 @@ import sys
 import time
 
 import forebay
+from forebay.contrib.grpc import Grpc
 from examples.grpc_backend.words import WordsStub
 
 WORDS = forebay.Command(
     [sys.executable, "-m", "examples.grpc_backend.server", "unix:{socket}"],
-    connect=forebay.Grpc(WordsStub),
+    connect=Grpc(WordsStub),
 )
 
 

@@ -17,9 +17,9 @@ from msgspec import msgpack
 
 import forebay
 from forebay._core import Connection
-from forebay.executor._codec import decode, encode
-from forebay.executor._forks import INTERRUPT_SIGNAL
-from forebay.executor._worker import Worker
+from forebay.executor.wire.codec import decode, encode
+from forebay.executor.worker.forks import INTERRUPT_SIGNAL
+from forebay.executor.worker.worker import Worker
 from forebay.pool import ServicePool
 
 APP = Path(__file__).with_name("worker_app.py")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import forebay
-from forebay.executor._sources import code_of
+from forebay.executor.app.sources import code_of
 
 
 class IdleWorker(forebay.Service):

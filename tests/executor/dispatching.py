@@ -10,8 +10,8 @@ from typing import Any
 
 import forebay
 from forebay import _core, rpc
-from forebay.executor._codec import decode, encode
-from forebay.executor._worker import Worker
+from forebay.executor.wire.codec import decode, encode
+from forebay.executor.worker.worker import Worker
 from tests.executor.calling import Crew
 from tests.executor.crew import APP
 

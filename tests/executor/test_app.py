@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import forebay
-from forebay.executor._load import find_app, load
+from forebay.executor.app.load import find_app, load
 
 app = forebay.App("tests")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay.executor._side import _ALPHABET, number_of
+from forebay.executor.worker.side import _ALPHABET, number_of
 from tests.executor.crew import LOG, Seat, seated
 from tests.executor.test_worker import until_there
 from tests.pool.lender import Lending

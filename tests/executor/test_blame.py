@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.executor._blame import without_own_lines
-from forebay.executor._load import find_app, load
+from forebay.executor.app.blame import without_own_lines
+from forebay.executor.app.load import find_app, load
 
 
 def text_of_loading(path: Path) -> str:

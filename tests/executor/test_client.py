@@ -19,9 +19,9 @@ from forebay.errors import (
     LimitError,
     RemoteError,
 )
-from forebay.executor import _outstanding
-from forebay.executor._client import Client
-from forebay.executor._options import Submit
+from forebay.executor.client import outstanding
+from forebay.executor.client.client import Client
+from forebay.executor.client.options import Submit
 from tests.executor.client_fixtures import client, server
 from tests.executor.small_server import SmallServer
 
@@ -178,7 +178,7 @@ def test_so_many_that_some_are_let_go_and_looked_at_later(
     server: SmallServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was refused is heard by whoever asks, and by nobody else."""
-    monkeypatch.setattr("forebay.executor._outstanding.OPEN_MAX", 4)
+    monkeypatch.setattr("forebay.executor.client.outstanding.OPEN_MAX", 4)
     with Client(server.url, timeout=20.0) as client:
         requests = client.submit_many("refuse", [{}] * 9)
         assert [type(it.exception(timeout=20)) for it in requests] == [LimitError] * 9
@@ -345,7 +345,7 @@ def test_ends_that_nobody_has_asked_for_are_asked_for_later(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many are submitted at once, the server keeps a bounded number of answers."""
-    monkeypatch.setattr(_outstanding, "OPEN_MAX", 50)
+    monkeypatch.setattr(outstanding, "OPEN_MAX", 50)
     requests = [client.submit("hold") for _ in range(60)]
     assert len(client._outstanding._open) == 10
     client.ask("release")

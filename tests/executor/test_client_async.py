@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from forebay.errors import BrokenError, CancelledError, ConfigError, DeadlineError, LimitError
-from forebay.executor._async_client import AsyncClient
-from forebay.executor._options import Submit
+from forebay.executor.client.async_client import AsyncClient
+from forebay.executor.client.options import Submit
 from tests.executor.client_fixtures import server
 from tests.executor.small_server import SmallServer
 from tests.loops import Run, run

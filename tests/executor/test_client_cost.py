@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from forebay._core import Connection, connect_unix
-from forebay.executor._client import Client
-from forebay.executor._wire import submission
+from forebay.executor.client.client import Client
+from forebay.executor.wire.frames import submission
 
 ROOT = Path(__file__).parents[2]
 IN_FLIGHT = 512

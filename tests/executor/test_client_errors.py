@@ -18,7 +18,7 @@ from forebay.errors import (
     LimitError,
     RemoteError,
 )
-from forebay.executor._wire_errors import failure_error, failure_text, refusal_error
+from forebay.executor.wire.errors import failure_error, failure_text, refusal_error
 
 ID = "03f0x279p000"
 MB = 1_000_000

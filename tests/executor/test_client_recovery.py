@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import BrokenError, DeadlineError
-from forebay.executor._client import Client
-from forebay.executor._options import Submit
+from forebay.executor.client.client import Client
+from forebay.executor.client.options import Submit
 from tests.executor.client_fixtures import client, server
 from tests.executor.small_server import SmallServer
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.executor import _parts
-from forebay.executor._codec import decode, encode
+from forebay.executor.wire import parts
+from forebay.executor.wire.codec import decode, encode
 from tests.mutation import Input, drive
 
 
@@ -157,7 +157,7 @@ def test_elements_that_are_no_data_are_refused_when_read(dtype: Any):
 def results() -> list[Input]:
     """Results with arrays inside and beside, and hostile ones."""
     values = [{"a": [1, {}, b"x"], "b": np.arange(6).reshape(2, 3)}, np.zeros(1 << 14), NOW, [[[]]]]
-    made = [b"".join(_parts.Encoder().encode(value)) for value in values]
+    made = [b"".join(parts.Encoder().encode(value)) for value in values]
     big = 1 << 28
     made += [extension("u1", [big], big), extension("u1", [big], -big, code=2)]
     for shape, begins in [([big], 1 << 63), ([1 << 63], 0), ([-1], 0)]:
@@ -169,4 +169,4 @@ def results() -> list[Input]:
 
 def test_mutated_results_end_in_a_value_or_a_refusal_within_their_size():
     """Whatever bytes come, the decoder says no or gives a value, and allocates by what came."""
-    drive(lambda blob, _: _parts.decode(blob), results())
+    drive(lambda blob, _: parts.decode(blob), results())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay.executor._context import Context, outside
+from forebay.executor.app.context import Context, outside
 
 Told = list[tuple[int, int | None, str, str]]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.executor._crew import Crew
-from forebay.executor._plan import Plan
+from forebay.executor.server.crew import Crew
+from forebay.executor.server.plan import Plan
 from tests.executor.crew_workers import IdleWorker, Scribe
 from tests.executor.serving import until, wait_gone
 

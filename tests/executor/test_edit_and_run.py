@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.cli._main import main
+from forebay.cli.command_line import main
 from tests.executor.serving import Serving
 
 APP = """

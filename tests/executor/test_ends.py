@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from forebay.errors import RemoteError
-from forebay.executor._client import Client
+from forebay.executor.client.client import Client
 from tests.executor.client_fixtures import client_of_serving, serving
 from tests.executor.serving import Serving
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import BrokenError
-from forebay.executor._client import Client
+from forebay.executor.client.client import Client
 from tests.executor.client_fixtures import client_of_serving, serving, small_disk
 from tests.executor.serving import Serving, until
 

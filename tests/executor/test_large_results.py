@@ -15,10 +15,10 @@ import pytest
 from msgspec import msgpack
 
 from forebay.errors import BrokenError, ConfigError, DiedError, RemoteError
-from forebay.executor import _result_file
-from forebay.executor._async_client import AsyncClient
-from forebay.executor._client import Client
-from forebay.executor._parts import decode
+from forebay.executor.client import result_file
+from forebay.executor.client.async_client import AsyncClient
+from forebay.executor.client.client import Client
+from forebay.executor.wire.parts import decode
 from tests.executor.client_fixtures import client_of_serving, serving, small_disk
 from tests.executor.serving import Serving, until
 
@@ -86,10 +86,10 @@ def test_more_results_than_may_be_mapped_are_read(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that keeps a thousand results has descriptors left."""
-    monkeypatch.setattr(_result_file, "MAPPED_MAX", 1)
+    monkeypatch.setattr(result_file, "MAPPED_MAX", 1)
     requests = [client.submit("numbers", count=SOME + n) for n in range(3)]
     arrays = [request.result(timeout=60) for request in requests]
-    assert len(_result_file._mapped) == 1
+    assert len(result_file._mapped) == 1
     assert [array[-1] for array in arrays] == [SOME - 1, SOME, SOME + 1]
     assert all(array.flags.writeable and array.flags.aligned for array in arrays)
 
@@ -250,7 +250,7 @@ def test_a_client_opens_nothing_but_the_result_that_it_asked_for(tmp_path: Path)
     elsewhere.write_bytes(b"x" * 100)
 
     def had(path: Path, size: int = 100, of: str = id_) -> bool:
-        return _result_file.file_of(os.fsencode(path), size, of) is not None
+        return result_file.file_of(os.fsencode(path), size, of) is not None
 
     assert had(file)
     assert not had(file, 99)

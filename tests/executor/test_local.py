@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import BrokenError, ConfigError, DeadlineError
-from forebay.executor import Client, _local
-from forebay.executor._local import home_of, reach
-from forebay.executor._places import Running, newest
+from forebay.executor import Client
+from forebay.executor.client import local
+from forebay.executor.client.local import home_of, reach
+from forebay.executor.wire.places import Running, newest
 from tests.executor.serving import ROOT, Caller, descendants, wait_gone
 from tests.other_user import NOBODY, needs_root
 
@@ -36,11 +37,11 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     file = tmp_path / "app.py"
     file.write_text(APP)
     yield file
-    for pid in list(_local._started):
+    for pid in list(local._started):
         below = descendants(pid)
         os.kill(pid, signal.SIGTERM)
         os.waitpid(pid, 0)
-        _local._started.remove(pid)
+        local._started.remove(pid)
         for one in below:
             wait_gone(one)
     shutil.rmtree(runtime)
@@ -56,7 +57,7 @@ def test_a_server_is_started_once_and_said_so(app: Path) -> None:
     """The first run starts it, the second one finds it."""
     path, told = reached(str(app))
     assert len(told) == 1
-    assert f"process {_local._started[0]}" in told[0]
+    assert f"process {local._started[0]}" in told[0]
     assert "15 idle minutes" in told[0]
     with Caller(path) as caller:
         assert caller.run("add", a=1) == 3
@@ -100,7 +101,7 @@ def test_without_start_nothing_is_started(app: Path) -> None:
     with pytest.raises(BrokenError, match="forebay serve") as caught:
         reached(str(app), start=False)
     assert caught.value.delivered == "no"
-    assert not _local._started
+    assert not local._started
 
 
 def test_nothing_that_names_an_application_is_told(app: Path) -> None:
@@ -176,6 +177,6 @@ def test_a_server_of_another_user_is_not_used(
             with pytest.raises(ConfigError, match=f"belongs to user {NOBODY} and you are user 0"):
                 start()
         running = Running(1, 1.0, str(app), str(app), str(path), str(tmp_path))
-        monkeypatch.setattr(_local, "running_at", lambda places: running)
+        monkeypatch.setattr(local, "running_at", lambda places: running)
         with pytest.raises(ConfigError, match=f"belongs to user {NOBODY}"):
             Client(app=str(app), timeout=5).info()

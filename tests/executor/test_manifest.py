@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 import forebay
-from forebay.executor._docs import docs_of
-from forebay.executor._manifest import manifest_of, to_json
-from forebay.executor._sources import code_of, sources_of
+from forebay.executor.app.docs import docs_of
+from forebay.executor.app.manifest import manifest_of, to_json
+from forebay.executor.app.sources import code_of, sources_of
 
 app = forebay.App("digits", submitter="tests")
 
@@ -138,7 +138,7 @@ def test_sources_are_the_application_s_own_files(tmp_path: Path):
         "import sys\n"
         f"sys.path[:0] = [{str(tmp_path / 'project')!r}, {str(installed)!r}]\n"
         "import deep.tune\n"
-        "from forebay.executor._sources import sources_of\n"
+        "from forebay.executor.app.sources import sources_of\n"
         "print(*sources_of(deep.tune.__file__), sep='\\n')\n"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)

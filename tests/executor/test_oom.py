@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.executor_cgroup import Cgroup, cgroup
-from forebay.executor._oom import OomWitness
+from forebay.executor.server.oom import OomWitness
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_real_kill_is_told_from_anybody_elses(small_group: Cgroup) -> None:
     code = """
 import os, signal, subprocess, sys
 open(sys.argv[1] + "/cgroup.procs", "w").write("0")
-from forebay.executor._oom import OomWitness
+from forebay.executor.server.oom import OomWitness
 witness = OomWitness()
 greedy = "open('/proc/self/oom_score_adj', 'w').write('1000'); x = bytearray(200_000_000)"
 for code in (greedy, "import os; os.kill(os.getpid(), 9)", greedy):

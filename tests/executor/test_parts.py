@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forebay.executor import _codec
-from forebay.executor._parts import ALIGNMENT, Encoder, decode
+from forebay.executor.wire import codec
+from forebay.executor.wire.parts import ALIGNMENT, Encoder, decode
 
 LARGE = 20_000
 
@@ -76,8 +76,8 @@ def test_what_holds_no_large_array_is_plain_messagepack():
     """Other programs read it, and it costs nothing."""
     for value in ({"a": [1, None, b"x" * 100_000]}, np.arange(3), np.float32(2)):
         (part,) = Encoder().encode(value)
-        assert part == _codec.encode(value)
-        assert np.array_equal(decode(part), _codec.decode(part))
+        assert part == codec.encode(value)
+        assert np.array_equal(decode(part), codec.decode(part))
 
 
 def test_one_value_leaves_nothing_for_the_next():
@@ -95,6 +95,6 @@ def test_what_is_broken_is_refused():
     with pytest.raises(ValueError, match=f"{LARGE} elements of <i8 at byte"):
         decode(bytearray(b"".join(parts)[:-ALIGNMENT]))
     with pytest.raises(ValueError, match="beside"):
-        _codec.decode(parts[1])
+        codec.decode(parts[1])
     with pytest.raises(TypeError, match="no data"):
         Encoder().encode(np.array([object()] * LARGE))

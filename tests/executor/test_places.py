@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import BusyError, ConfigError
-from forebay.executor._places import (
+from forebay.executor.wire.places import (
     SOCKET_BYTES_MAX,
     Notice,
     Running,
@@ -24,7 +24,7 @@ from forebay.executor._places import (
     runtime_root,
     state_root,
 )
-from forebay.executor._target import looks_like_target, parse_target
+from forebay.executor.app.target import looks_like_target, parse_target
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +167,7 @@ def asking(question: str) -> Iterator[None]:
     """Another process that asks something again and again; at its first answer the body begins."""
     code = (
         "import pathlib\n"
-        "from forebay.executor._places import StateLock, _read\n"
+        "from forebay.executor.wire.places import StateLock, _read\n"
         f"{question}\n"
         "print('asks', flush=True)\n"
         f"while True: {question}\n"
@@ -195,7 +195,7 @@ class TestLock:
         """Nobody has to remove a file after a crash."""
         code = (
             "import sys, pathlib\n"
-            "from forebay.executor._places import StateLock\n"
+            "from forebay.executor.wire.places import StateLock\n"
             "lock = StateLock(pathlib.Path(sys.argv[1]))\n"
             "print('locked', flush=True)\n"
             "sys.stdin.read()\n"

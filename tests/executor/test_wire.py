@@ -12,7 +12,7 @@ import pytest
 
 from forebay._core import Connection
 from forebay.errors import ProtocolError
-from forebay.executor._wire import Answers
+from forebay.executor.wire.frames import Answers
 
 PICKLE = 1
 

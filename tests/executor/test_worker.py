@@ -17,9 +17,9 @@ import pytest
 from msgspec import msgpack
 
 import forebay
-from forebay.executor._forks import INTERRUPT_SIGNAL
-from forebay.executor._side import number_of
-from forebay.executor._worker import Worker
+from forebay.executor.worker.forks import INTERRUPT_SIGNAL
+from forebay.executor.worker.side import number_of
+from forebay.executor.worker.worker import Worker
 from forebay.pool import ServicePool, SharedPool
 from tests.executor.crew import APP, PROGRESS, Seat, seated
 from tests.executor.worker_app import Point

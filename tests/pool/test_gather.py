@@ -14,7 +14,7 @@ import pytest
 
 import forebay
 from forebay.pool import call_many
-from forebay.pool._gather import LeaseGather
+from forebay.pool.lend.gather import LeaseGather
 from forebay.rpc._gather import message
 
 from . import gather_service

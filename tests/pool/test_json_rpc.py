@@ -16,8 +16,8 @@ import pytest
 import uvloop
 
 import forebay
+from forebay.contrib.json_rpc import JsonRpc, JsonRpcClient, JsonRpcError
 from examples.stdio_backend.__main__ import TOOLS
-from forebay.pool import JsonRpcClient
 from tests.pool.processes import alive, eventually
 
 TALK = (sys.executable, "-I", "-S", str(Path(__file__).parent / "backends/talk.py"))
@@ -39,7 +39,7 @@ def silence() -> None:
 @pytest.fixture
 def talk() -> forebay.Command:
     """The program that talks."""
-    connector = forebay.JsonRpc(initialize={"name": "tests"}, on_notification=hear)
+    connector = JsonRpc(initialize={"name": "tests"}, on_notification=hear)
     return forebay.Command(TALK, stdio=True, connect=connector)
 
 
@@ -54,7 +54,7 @@ def test_a_stdio_program_is_pooled_unchanged(pool: forebay.ServicePool) -> None:
             assert found["content"][0]["text"].startswith(place)
             pids.add(backend.lease.pid)
     assert len(pids) == 1
-    with pool.acquire(TOOLS) as backend, pytest.raises(forebay.JsonRpcError, match="missing"):
+    with pool.acquire(TOOLS) as backend, pytest.raises(JsonRpcError, match="missing"):
         backend.client.call("tools/call", name="find_definition")
     assert pool.stats()["starts"] == 1
 
@@ -101,7 +101,7 @@ def test_an_error_of_the_program_is_a_remote_error(
     with pool.acquire(talk) as backend:
         with pytest.raises(forebay.RemoteError, match="no") as caught:
             backend.client.call("fail")
-        assert isinstance(caught.value, forebay.JsonRpcError)
+        assert isinstance(caught.value, JsonRpcError)
         assert (caught.value.code, caught.value.data) == (-32001, {"why": 7})
         pid = backend.lease.pid
     with pool.acquire(talk) as backend:
@@ -281,9 +281,9 @@ def test_a_handshake_that_is_refused_reaches_the_caller(pool: forebay.ServicePoo
         "    print(json.dumps({'id': number, 'error': error}), flush=True)"
     )
     command = forebay.Command(
-        [sys.executable, "-I", "-c", refusing], stdio=True, connect=forebay.JsonRpc(initialize={})
+        [sys.executable, "-I", "-c", refusing], stdio=True, connect=JsonRpc(initialize={})
     )
-    with pytest.raises(forebay.JsonRpcError, match="unsupported version"), pool.acquire(command):
+    with pytest.raises(JsonRpcError, match="unsupported version"), pool.acquire(command):
         pass
     assert eventually(lambda: pool.stats()["live"] == 0)
 
@@ -292,13 +292,13 @@ def test_equal_connectors_share_their_programs(
     pool: forebay.ServicePool, talk: forebay.Command
 ) -> None:
     """What is described alike is alike, wherever it was described."""
-    connector = forebay.JsonRpc(initialize={"name": "tests"}, on_notification=hear)
+    connector = JsonRpc(initialize={"name": "tests"}, on_notification=hear)
     again = forebay.Command(TALK, stdio=True, connect=connector)
     with pool.acquire(talk) as backend:
         pid = backend.lease.pid
     with pool.acquire(again) as backend:
         assert backend.lease.pid == pid
-    other = forebay.Command(TALK, stdio=True, connect=forebay.JsonRpc())
+    other = forebay.Command(TALK, stdio=True, connect=JsonRpc())
     with pool.acquire(other) as backend:
         assert backend.lease.pid != pid
 

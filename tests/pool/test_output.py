@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import forebay
 from forebay import _core
-from forebay.pool._follow import Follow
+from forebay.pool.watch.follow import Follow
 from tests.pool.processes import parent
 from tests.pool.programs import ECHO, python
 from tests.pool.services import Echo, Once

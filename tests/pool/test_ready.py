@@ -220,7 +220,7 @@ def test_somebody_else_on_the_port_is_not_taken_for_the_program(
         stranger.bind(("127.0.0.1", 0))
         stranger.listen()
         port = stranger.getsockname()[1]
-        monkeypatch.setattr("forebay.pool._kind.choose_port", lambda: port)
+        monkeypatch.setattr("forebay.pool.lend.kind.choose_port", lambda: port)
         raising = pytest.raises(forebay.DiedError, match="Address already in use")
         with raising, pool.acquire(command("port"), timeout=10):
             pass

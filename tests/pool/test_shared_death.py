@@ -20,7 +20,7 @@ import pytest
 
 import forebay
 from forebay.pool import Lender
-from forebay.pool._shared_link import START
+from forebay.pool.shared.link import START
 from tests.namespaces import needs_namespace, unshared
 from tests.pool.lender import Lending, Program
 from tests.pool.processes import alive, descendants, eventually, parent

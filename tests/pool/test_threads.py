@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-from forebay.pool._threads import template_variables
+from forebay.pool.service.threads import template_variables
 from tests.pool.programs import write
 from tests.pool.services import Environment
 from tests.pool.test_main import imported

@@ -164,7 +164,7 @@ class WithoutMemory(logging.Handler):
 def log_without_memory() -> Iterator[WithoutMemory]:
     """Have every line of the futures' log raise."""
     handler = WithoutMemory()
-    log = logging.getLogger("forebay.tensor._futures")
+    log = logging.getLogger("forebay.tensor.client.futures")
     log.addHandler(handler)
     yield handler
     log.removeHandler(handler)

@@ -13,7 +13,7 @@ import pytest
 from forebay.errors import ConfigError, StaleError
 from forebay.memory import Arena
 from forebay.tensor import TensorClient, TensorServer
-from forebay.tensor._places import Places
+from forebay.tensor.server.places import Places
 from tests.tensor.conftest import TABLE
 from tests.tensor.contents import same
 from tests.tensor.shards import serving, url_in

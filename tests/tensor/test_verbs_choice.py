@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forebay import _core
-from forebay.cli._doctor_checks import findings
+from forebay.cli.doctor_checks import findings
 from forebay.errors import ConfigError
 from forebay.memory import Arena
 from forebay.tensor import TensorClient, TensorServer

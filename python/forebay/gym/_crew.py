@@ -15,7 +15,7 @@ from forebay.gym._loss import advise, name_environment
 from forebay.gym._recipe import Recipe
 from forebay.gym._seat import Seat
 from forebay.pool import ServicePool
-from forebay.pool._gather import LeaseGather
+from forebay.pool.lend.gather import LeaseGather
 from forebay.rpc._gather import Message, message
 
 EASY_S = 0.005
