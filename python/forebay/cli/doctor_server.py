@@ -30,7 +30,7 @@ def server_findings() -> list[Finding]:
 
 def _state() -> Iterator[Finding]:
     from forebay.configuration import find_configuration
-    from forebay.executor.wire.places import state_root
+    from forebay.executor._internal import state_root
 
     configuration = find_configuration()
     root = state_root(configuration.value("state_dir"))
@@ -108,7 +108,7 @@ def _terminal() -> Iterator[Finding]:
 
 
 def _servers() -> Iterator[Finding]:
-    from forebay.executor.wire.places import running
+    from forebay.executor._internal import running
 
     found = running()
     if not found:

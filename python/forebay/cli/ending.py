@@ -11,7 +11,7 @@ from forebay.cli.output import note, say, say_json
 from forebay.errors import Error, RemoteError
 
 if TYPE_CHECKING:
-    from forebay.executor.client.request import Request
+    from forebay.executor import Request
 
 
 def report(request: Request, options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from forebay.errors import DeadlineError, Error
 
 if TYPE_CHECKING:
     from forebay.cli.progress import Display
-    from forebay.executor.client.request import Request
+    from forebay.executor import Request
 
 SECOND_S: Final = 1.5
 """A second Ctrl-C within this time cancels; who presses it twice does so within a second."""

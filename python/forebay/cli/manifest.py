@@ -59,7 +59,7 @@ def manifest_of(client: Client) -> Manifest:
 
 def _is_stale(manifest: Manifest) -> bool:
     """Whether the sources have changed since they were loaded, where they are on this machine."""
-    from forebay.executor.app.sources import code_of
+    from forebay.executor._internal import code_of
 
     try:
         return bool(manifest["sources"]) and code_of(manifest["sources"]) != manifest["code"]
@@ -137,7 +137,7 @@ def split_target(options: argparse.Namespace) -> tuple[str | None, bool, list[st
     Returns:
         The name of a request, whether it comes from a TARGET, and the words that remain.
     """
-    from forebay.executor.app.target import looks_like_target
+    from forebay.executor._internal import looks_like_target
 
     word, *rest = options.words
     if not looks_like_target(word):
@@ -157,8 +157,8 @@ def _near(wanted: str | None, known: dict[str, Any]) -> str:
 
 
 def _state(app: str | None) -> Path:
-    from forebay.executor.wire.places import newest, places_of
-    from forebay.executor.app.target import parse_target
+    from forebay.executor._internal import newest, places_of
+    from forebay.executor._internal import parse_target
 
     if app is None:
         from forebay.configuration import find_configuration

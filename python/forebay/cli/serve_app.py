@@ -17,8 +17,8 @@ from forebay.errors import Error
 def serve(options: argparse.Namespace) -> int:
     """Serve until a signal; returns it as an exit code."""
     from forebay.configuration import find_configuration
-    from forebay.executor.server.server import Server
-    from forebay.executor.app.target import parse_target
+    from forebay.executor._internal import Server
+    from forebay.executor._internal import parse_target
 
     log(options)
     options.unread = False

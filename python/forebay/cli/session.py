@@ -64,7 +64,7 @@ def _find_any() -> None:
     """
     from forebay.configuration import find_configuration
     from forebay.errors import BrokenError
-    from forebay.executor.wire.places import newest
+    from forebay.executor._internal import newest
 
     configuration = find_configuration()
     if not configuration.value("url") and not configuration.value("app") and newest() is None:

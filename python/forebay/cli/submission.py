@@ -17,7 +17,7 @@ from forebay.cli.session import limit_wait, session
 
 if TYPE_CHECKING:
     from forebay.executor import Client, Submit
-    from forebay.executor.client.request import Request
+    from forebay.executor import Request
 
 
 WHOSE = "--url and --app say whose request it is; give them before its name"

@@ -26,7 +26,7 @@ from forebay.dask._security import server_tls
 from forebay.dask._socket import bind, is_loopback, name_of, name_of_unix, tune
 from forebay.errors import ConfigError, Error
 from forebay.transport import Tls
-from forebay.transport._accept import Acceptor, Door, tcp_doors
+from forebay.transport._internal import Acceptor, Door, tcp_doors
 
 __all__ = ["Listener", "TLSListener", "UnixListener"]
 

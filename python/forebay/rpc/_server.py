@@ -25,11 +25,11 @@ from forebay.rpc._server_stream import SessionStreams
 from forebay.rpc._stall import Standing
 from forebay.rpc._watch import Watch
 from forebay.transport import Tls
-from forebay.transport._accept import Acceptor, open_doors
-from forebay.transport._address import Address, parse
-from forebay.transport._entry import Entry, guard
-from forebay.transport._limits import STRANGER_TIMEOUT_S
-from forebay.transport._stall import sweep_of
+from forebay.transport._internal import Acceptor, open_doors
+from forebay.transport._internal import Address, parse
+from forebay.transport._internal import Entry, guard
+from forebay.transport._internal import STRANGER_TIMEOUT_S
+from forebay.transport._internal import sweep_of
 
 __all__ = ["Server", "serve"]
 

@@ -73,7 +73,7 @@ def words_of(name: str) -> list[str]:
 
 def _ids() -> list[str]:
     from forebay.executor import Client
-    from forebay.executor.wire.places import newest
+    from forebay.executor._internal import newest
 
     running = newest()
     if running is None:

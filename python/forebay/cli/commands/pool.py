@@ -66,8 +66,8 @@ def lent_at(path: str | None) -> str | None:
     """
     import os
 
-    from forebay.executor.wire.places import newest
-    from forebay.pool.shared.path import VARIABLE, shared_path
+    from forebay.executor._internal import newest
+    from forebay.pool._internal import VARIABLE, shared_path
 
     if path is not None or VARIABLE in os.environ or _answers(os.fspath(shared_path())):
         return path

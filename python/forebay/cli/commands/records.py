@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what the file says; 1 where it is damaged."""
-    from forebay.blockio.records.inspect import inspect, verify
+    from forebay.blockio._internal import inspect, verify
     from forebay.cli.exit_codes import FAILED, SUCCEEDED, NoSuchThingError
     from forebay.errors import BrokenError
 

@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _definition(target: str, name: str) -> Any:
     from forebay.cli.exit_codes import NoSuchThingError
-    from forebay.executor.app.load import find_app, load
-    from forebay.executor.app.target import parse_target
+    from forebay.executor._internal import find_app, load
+    from forebay.executor._internal import parse_target
 
     found = parse_target(target)
     names = load(found.kind, found.where, found.directory)
@@ -61,7 +61,7 @@ def _definition(target: str, name: str) -> Any:
 
 def _compare(options: argparse.Namespace, code: str, file: str) -> None:
     """Warn where the code that was imported is not the request's."""
-    from forebay.executor.app.sources import code_of, sources_of
+    from forebay.executor._internal import code_of, sources_of
 
     now = code_of(sources_of(file))
     if now != code:
@@ -77,7 +77,7 @@ def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
     import traceback
 
     from forebay.cli.ending import say_value
-    from forebay.executor.wire.codec import decode, encode
+    from forebay.executor._internal import decode, encode
 
     given = decode(blob) if blob else {}
     types = {field.name: field.annotation for field in definition.fields}
@@ -107,6 +107,6 @@ def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
 
 def _decorated(definition: Any) -> Any:
     """The function as a program calls it: with a context made up."""
-    from forebay.executor.app.definition import callable_without_context
+    from forebay.executor._internal import callable_without_context
 
     return callable_without_context(definition)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from forebay.errors import ConfigError
-from forebay.pool.programs.connect import Connected
+from forebay.pool import Connected
 from forebay.contrib.grpc.outcome import Outcome
 
 if TYPE_CHECKING:
-    from forebay.pool.lend.lease import Lease
-    from forebay.pool.programs.started import Started
+    from forebay.pool import Lease
+    from forebay.pool import Started
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError, LimitError, ProtocolError
 from forebay.contrib.json_rpc.session import Answer, Asked, Session, Told
-from forebay.pool.lend.wait import Deadline
+from forebay.pool._internal import Deadline
 
 if TYPE_CHECKING:
     import asyncio

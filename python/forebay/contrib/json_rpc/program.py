@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ConfigError, DeadlineError, ProtocolError
-from forebay.pool.programs.connect import Connected
+from forebay.pool import Connected
 from forebay.contrib.json_rpc.link import JsonRpcLink, OnNotification
 from forebay.contrib.json_rpc.session import Answer, JsonRpcError
-from forebay.pool.lend.wait import Deadline
+from forebay.pool._internal import Deadline
 
 if TYPE_CHECKING:
-    from forebay.pool.lend.lease import Lease
-    from forebay.pool.programs.started import Started
+    from forebay.pool import Lease
+    from forebay.pool import Started
 
 __all__ = ["AsyncJsonRpcClient", "JsonRpc", "JsonRpcClient", "JsonRpcError"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from forebay._working_directory import path_to_tell_apart
 from forebay.errors import ConfigError
 from forebay.executor.app.finder import OwnFinder
-from forebay.pool.service.application import MAIN_ALIAS, Application
+from forebay.pool._internal import MAIN_ALIAS, Application
 
 if TYPE_CHECKING:
     from forebay.executor.app.application import App

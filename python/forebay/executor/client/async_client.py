@@ -23,7 +23,7 @@ from forebay.executor.client.questions import (
     prune_rule,
 )
 from forebay.executor.wire.frames import Message, message, returned, submission, value_of
-from forebay.rpc._unanswered import no_reply
+from forebay.rpc._internal import no_reply
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -22,7 +22,7 @@ from forebay.executor.client.questions import (
 )
 from forebay.executor.client.request import Request
 from forebay.executor.wire.frames import Answers, returned, submission, value_of
-from forebay.rpc._unanswered import no_reply
+from forebay.rpc._internal import no_reply
 
 if TYPE_CHECKING:
     from types import TracebackType

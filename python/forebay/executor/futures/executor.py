@@ -19,7 +19,7 @@ from forebay.executor.futures import shutdown
 from forebay.executor.futures.answer import ERROR, unsendable
 from forebay.executor.futures.future import CallFuture
 from forebay.executor.futures.mapping import Mapping, chunks_of, flattened, results_of, run_chunk
-from forebay.pool.service.application import refuse_in_template
+from forebay.pool._internal import refuse_in_template
 
 if TYPE_CHECKING:
     from types import TracebackType

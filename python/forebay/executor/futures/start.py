@@ -20,7 +20,7 @@ from forebay.executor.futures.calls import CALL, Calls
 from forebay.executor.futures.output import OutputDoor
 from forebay.executor.futures.worker import CallWorker, manifest
 from forebay.executor.server.plan import Plan
-from forebay.pool.service.application import MAIN_ALIAS
+from forebay.pool._internal import MAIN_ALIAS
 
 _logger = logging.getLogger(__name__)
 

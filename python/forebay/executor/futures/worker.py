@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from forebay.executor.futures import output as program_output
 from forebay.executor.worker.worker import Worker
-from forebay.pool.service.application import Application
+from forebay.pool._internal import Application
 
 CODE = "0" * 16
 

@@ -36,7 +36,7 @@ from forebay.executor.server.errand import Errand
 from forebay.executor.server.oom import OomWitness
 from forebay.executor.app.sources import code_of
 from forebay.executor.server.squad import Squad, Worker
-from forebay.pool.lend.setback import BLAMELESS, TRIES
+from forebay.pool._internal import BLAMELESS, TRIES
 
 if TYPE_CHECKING:
     from forebay.executor.server.plan import Orders, Plan, Watcher

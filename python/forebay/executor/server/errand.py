@@ -8,7 +8,7 @@ from typing import Any
 
 from forebay.errors import ConfigError, DiedError, Error
 from forebay.executor.server.squad import Squad, Worker
-from forebay.pool.lend.setback import BLAMELESS, TRIES
+from forebay.pool._internal import BLAMELESS, TRIES
 
 KILLED = (*BLAMELESS, "signal", "out_of_memory")
 """Deaths that say nothing about the application: an errand runs no code of its requests."""

@@ -25,15 +25,15 @@ from forebay.errors import (
     RemoteError,
 )
 from forebay.pool import ServicePool
-from forebay.pool.lend.acquire import START
-from forebay.pool.watch.death import KEEPER_WAIT, Told, died_error
-from forebay.pool.lend.record import NEVER_BEGUN
+from forebay.pool._internal import START
+from forebay.pool._internal import KEEPER_WAIT, Told, died_error
+from forebay.pool._internal import NEVER_BEGUN
 
 if TYPE_CHECKING:
     from forebay import _core
     from forebay.pool import Spec
-    from forebay.pool.lend.kind import PythonKind
-    from forebay.pool.lend.record import PythonRecord
+    from forebay.pool._internal import PythonKind
+    from forebay.pool._internal import PythonRecord
 
 WORKERS_MAX = 2048
 """Half of what one keeper owns; memory admits fewer long before."""

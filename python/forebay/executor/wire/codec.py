@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import ConfigError
 from forebay.executor.app.types import check_type, is_array
-from forebay.rpc._codec import array_of
+from forebay.rpc._internal import array_of
 
 if TYPE_CHECKING:
     from msgspec import msgpack

@@ -17,7 +17,7 @@ from forebay._core import Connection
 from forebay.errors import ConfigError, Error, ProtocolError, remote_error
 from forebay.executor.wire.errors import refusal_error
 from forebay.rpc import Channel
-from forebay.rpc._codec import BY_NUMBER, Segments
+from forebay.rpc._internal import BY_NUMBER, Segments
 
 __all__ = ["MSGPACK", "Answers", "Message", "returned", "submission", "value_of"]
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from forebay.executor.wire import codec
 from forebay.executor.wire.errors import result_error
-from forebay.rpc._codec import dtype_of
+from forebay.rpc._internal import dtype_of
 
 __all__ = ["Encoder", "array_beside", "decode"]
 

@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 from typing import Any
 
-from forebay.pool.lend import home
+from forebay.pool._internal import make_default_by
 
 _leases: contextvars.ContextVar[set[Tracked]] = contextvars.ContextVar("forebay_request_leases")
 """What the running request has acquired and not given back, where requests run side by side."""
@@ -29,7 +29,7 @@ class WorkerPool:
 
     def install(self) -> None:
         """Be the default pool of this process, from its first use on."""
-        home.make_default = lambda: self
+        make_default_by(lambda: self)
 
     def acquire(self, what: Any, *, timeout: float | None = 30.0, by_value: bool = False) -> Any:
         """As `ServicePool.acquire`."""

@@ -18,9 +18,9 @@ from forebay.executor.worker.side import Side, redirect_output
 from forebay.executor.app.arena import limit_arena
 from forebay.executor.worker.pool import WorkerPool
 from forebay.executor.worker.sync_loop import SyncLoop
-from forebay.pool.service.reset import Reset
-from forebay.pool.service.service import Service
-from forebay.rpc._serve import current
+from forebay.pool import Reset
+from forebay.pool import Service
+from forebay.rpc import current
 
 if TYPE_CHECKING:
     from forebay._core import Connection

@@ -8,7 +8,7 @@ from typing import Any
 from forebay.errors import BrokenError
 from forebay.pool.lend.lease import Lease
 from forebay.pool.lend.step import block
-from forebay.rpc._gather import Gather, Message, message
+from forebay.rpc._internal import Gather, Message, message
 
 __all__ = ["LeaseGather", "call_many", "pidfd_of"]
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from forebay.pool.lend.branch import Branches
     from forebay.pool.watch.follow import Follow
     from forebay.pool.lend.pool import ServicePool
-    from forebay.rpc._stream import Stream
-    from forebay.rpc._stream_loop import AsyncStream
+    from forebay.rpc import Stream
+    from forebay.rpc import AsyncStream
 
 
 class Lease:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError
-from forebay.rpc._stream_loop import AsyncStream
+from forebay.rpc import AsyncStream
 
 if TYPE_CHECKING:
     from forebay.pool.lend.lease import Lease

@@ -18,8 +18,8 @@ from forebay.pool.service.application import resolve
 from forebay.pool.service.directory import LeaseDirectory, move_in
 from forebay.pool.service.farewell import Farewell
 from forebay.pool.service.threads import extra_threads
-from forebay.rpc._codec import by_name
-from forebay.rpc._serve import serve_connection
+from forebay.rpc._internal import by_name
+from forebay.rpc import serve_connection
 
 START = "@start"
 RESET = "@reset"

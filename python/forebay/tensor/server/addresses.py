@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import overload
 
 from forebay.errors import ConfigError
-from forebay.transport._address import PORT_MAX, parse
+from forebay.transport._internal import PORT_MAX, parse
 
 __all__ = ["address_of", "addresses", "chosen"]
 

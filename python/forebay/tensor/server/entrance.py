@@ -8,9 +8,9 @@ from typing import Any
 from forebay._core import TlsServer
 from forebay.errors import ConfigError
 from forebay.transport import Tls
-from forebay.transport._address import parse
-from forebay.transport._entry import guard
-from forebay.transport._socket import bind_all, name_of, resolve_blocking
+from forebay.transport._internal import parse
+from forebay.transport._internal import guard
+from forebay.transport._internal import bind_all, name_of, resolve_blocking
 
 __all__ = ["Entrance", "open_entrance"]
 
