@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from forebay.cli import progress
-from forebay.cli.progress import LineDisplay, Pace, display
+from forebay.cli.display import display
+from forebay.cli.progress import LineDisplay, Pace
 
 
 def step(done: float, total: float | None = 100, **more: Any) -> dict[str, Any]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from forebay.cli.commands.completion import IDS, NAMES
+NAMES = frozenset({"run", "submit"})
+"""Commands whose words are names of requests."""
+
+IDS = frozenset({"show", "why", "logs", "wait", "result", "cancel", "retry", "replay", "prune"})
+"""Commands whose words are ids."""
 
 Tree = dict[str, tuple[str, list[str]]]
 """Summary and words of each command; those of the top level under ""."""

@@ -11,37 +11,20 @@ import resource
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forebay.cli.doctor_server import server_findings
+from forebay.cli.finding import MISSING, NOTE, OK, Finding, own_cgroup
+
 if TYPE_CHECKING:
     from forebay.blockio import Queue
-
-OK, NOTE, MISSING = "ok", "note", "missing"
 
 KERNEL_MIN = (5, 15)
 DESCRIPTORS_MIN = 1024
 SHARED_MEMORY_MIN = 64 * 2**20
 ARENA_CHUNK_BYTES = 64 * 2**20
 """By which an arena grows, and which is registered with rings as a whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        name: of the thing.
-        state: "ok", "note" (works, less well) or "missing" (needed, and not there).
-        value: what was found.
-        next: what to do, where there is something.
-    """
-
-    name: str
-    state: str
-    value: str
-    next: str | None = None
 
 
 def findings(path: str | None) -> list[Finding]:
@@ -58,8 +41,6 @@ def findings(path: str | None) -> list[Finding]:
         _blockio,
         _rdma,
     )
-    from forebay.cli.doctor_server import server_findings
-
     found = [finding for check in checks for finding in _looked_at(check)]
     return [*found, _shared_pool(path), *server_findings()]
 
@@ -158,20 +139,6 @@ def _cgroup() -> Iterator[Finding]:
         limit = group / name
         if limit.exists():
             yield Finding(name, OK, limit.read_text().strip())
-
-
-def own_cgroup() -> Path | None:
-    """The directory of this process's cgroup in the unified hierarchy, where there is one."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        number, _, place = line.split(":", 2)
-        group = Path("/sys/fs/cgroup") / place.lstrip("/")
-        if number == "0" and (group / "cgroup.procs").exists():
-            return group
-    return None
 
 
 def _limits() -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from forebay.cli.doctor_checks import MISSING, NOTE, OK, Finding, own_cgroup
+from forebay.cli.finding import MISSING, NOTE, OK, Finding, own_cgroup
 from forebay.cli.units import size
 
 NETWORK = frozenset(

@@ -67,7 +67,7 @@ def watch(
     Returns:
         The first exit code that is not 0; 124, 130 or 143 where the waiting was stopped.
     """
-    from forebay.cli.progress import display
+    from forebay.cli.display import display
 
     shown = display(options)
     shows: list[Callable[[Request, Display], None]] = []

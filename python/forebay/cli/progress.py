@@ -1,19 +1,17 @@
-"""Progress of requests: bars on a terminal, lines elsewhere, JSON for programs."""
+"""Progress of requests as lines, or as JSON for programs."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import threading
 import time
 from types import TracebackType
 from typing import Any, Final
 
-from forebay.cli.output import SCHEMA, is_terminal, murmur, note
+from forebay.cli.output import SCHEMA, murmur, note
 from forebay.cli.units import duration
 
-__all__ = ["Display", "display"]
+__all__ = ["Display", "JsonDisplay", "LineDisplay", "Pace"]
 
 LINE_FRACTION: Final = 0.1
 LINE_S: Final = 30.0
@@ -21,22 +19,6 @@ LINE_S: Final = 30.0
 
 REASON_S: Final = 1.0
 """Who waits for less is not told why: the start of a worker is over before that is read."""
-
-
-def display(options: argparse.Namespace) -> Display:
-    """What `--progress` and `--quiet` ask for; bars need a terminal and the package rich."""
-    choice = options.progress
-    if options.quiet or choice == "none":
-        return Display()
-    if choice == "json":
-        return JsonDisplay()
-    if choice == "auto" and is_terminal(sys.stderr):
-        try:
-            from forebay.cli.bars import BarDisplay
-        except ImportError:
-            return LineDisplay()
-        return BarDisplay(options.color)
-    return LineDisplay()
 
 
 class Display:

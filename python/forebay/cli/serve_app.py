@@ -5,17 +5,22 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from forebay.cli.exit_codes import code_of_signal
 from forebay.cli.output import note, say, say_json
-from forebay.cli.commands.serve import OF_EXECUTOR
 from forebay.cli.session import log
 from forebay.errors import Error
 
 
-def serve(options: argparse.Namespace) -> int:
-    """Serve until a signal; returns it as an exit code."""
+def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
+    """Serve until a signal; returns it as an exit code.
+
+    Args:
+        options: of the command line.
+        settings: of the executor, which are options of the same names.
+    """
     from forebay.configuration import find_configuration
     from forebay.executor._internal import Server
     from forebay.executor._internal import parse_target
@@ -24,7 +29,7 @@ def serve(options: argparse.Namespace) -> int:
     options.unread = False
     if not options.verbose:
         logging.getLogger("forebay").addHandler(logging.NullHandler())  # `_report` tells it
-    arguments = {f"executor.{name}": getattr(options, name) for name in OF_EXECUTOR}
+    arguments = {f"executor.{name}": getattr(options, name) for name in settings}
     arguments["state_dir"] = options.state_dir
     configuration = find_configuration(arguments)
     for warning in configuration.warnings:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from forebay.rpc._connect import socket_path as socket_path
     from forebay.rpc._gather import Gather as Gather, Message as Message, message as message
     from forebay.rpc._reader import reader as reader
+    from forebay.rpc._serve_stream import ServedStreams as ServedStreams
     from forebay.rpc._unanswered import no_reply as no_reply
 
-__getattr__, __dir__ = lazy(__name__, {'_codec': ('BY_NUMBER', 'Segments', 'array_of', 'by_name', 'dtype_of'), '_connect': ('socket_path',), '_gather': ('Gather', 'Message', 'message'), '_reader': ('reader',), '_unanswered': ('no_reply',)})
+__getattr__, __dir__ = lazy(__name__, {'_codec': ('BY_NUMBER', 'Segments', 'array_of', 'by_name', 'dtype_of'), '_connect': ('socket_path',), '_gather': ('Gather', 'Message', 'message'), '_reader': ('reader',), '_serve_stream': ('ServedStreams',), '_unanswered': ('no_reply',)})

@@ -13,14 +13,8 @@ from forebay._core import OUTBOX_BYTES_HIGH, Connection
 from forebay.errors import BrokenError, ConfigError, Error
 from forebay.rpc._codec import BY_NUMBER
 from forebay.rpc._meet import meet
-from forebay.rpc._serve import (
-    STREAMED,
-    Running,
-    _current,
-    answer_failure,
-    find_method,
-    refuse_call,
-)
+from forebay.rpc._running import Running, _current, answer_failure, find_method
+from forebay.rpc._serve import STREAMED, refuse_call
 from forebay.rpc._server_stream import SessionStreams
 from forebay.rpc._stall import Standing
 from forebay.rpc._watch import Watch

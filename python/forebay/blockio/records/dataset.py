@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from forebay.blockio.records.batches import read_ahead
-from forebay.blockio.records.file import RecordFile
 from forebay.blockio.records.input import numbers_of
 from forebay.blockio.records.with_numpy import Array, np
 from forebay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from forebay.blockio.records.file import RecordFile
 
 __all__ = ["RecordDataset", "torch_dataset"]
 
@@ -21,6 +23,7 @@ class RecordDataset:
     It can be pickled, and opens the file where it is used: in a forked worker, a spawned one, here.
 
     Args:
+        kind: opens the file.
         path: of the file.
         dtype: of a record.
         first: number of the record that index 0 means.
@@ -29,7 +32,10 @@ class RecordDataset:
     Threads: any.
     """
 
-    def __init__(self, path: str, dtype: np.dtype[Any], first: int, length: int) -> None:
+    def __init__(
+        self, kind: type[RecordFile], path: str, dtype: np.dtype[Any], first: int, length: int
+    ) -> None:
+        self._kind = kind
         self.path = os.path.abspath(path)
         self.dtype = dtype
         self.first = first
@@ -80,7 +86,7 @@ class RecordDataset:
         pid = os.getpid()
         file = self._files.get(pid)
         if file is None:
-            opened = RecordFile(self.path, self.dtype)
+            opened = self._kind(self.path, self.dtype)
             file = self._files.setdefault(pid, opened)
             if file is not opened:  # another thread was faster
                 opened.close()

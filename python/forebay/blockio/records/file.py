@@ -344,7 +344,7 @@ class RecordFile:
         from forebay.blockio.records.dataset import RecordDataset
 
         self._check()
-        return RecordDataset(self.path, self.dtype, *self._window())
+        return RecordDataset(type(self), self.path, self.dtype, *self._window())
 
     def iterable_dataset(
         self, n: SupportsIndex, *, shuffle: bool = True, seed: int | None = None

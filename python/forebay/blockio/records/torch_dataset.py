@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from forebay.blockio.records.dataset import RecordDataset
 from forebay.blockio.records.with_numpy import Array, np
+
+if TYPE_CHECKING:
+    from forebay.blockio.records.dataset import RecordDataset
 
 __all__ = ["BatchDataset"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from forebay.cli.completion_scripts import IDS, NAMES, SCRIPTS
 from forebay.cli.output import say
 from forebay.cli.parser import Parser, command
 
@@ -14,12 +15,6 @@ EXAMPLES = """\
   forebay completion fish > ~/.config/fish/completions/forebay.fish"""
 
 SHELLS = ("bash", "zsh", "fish")
-
-NAMES = frozenset({"run", "submit"})
-"""Commands whose words are names of requests."""
-
-IDS = frozenset({"show", "why", "logs", "wait", "result", "cancel", "retry", "replay", "prune"})
-"""Commands whose words are ids."""
 
 ASK_S: Final = 0.1
 """A server that does not answer in this time has nothing to offer: somebody holds the tab key."""
@@ -40,8 +35,6 @@ def run(options: argparse.Namespace) -> int:
         for word in words_of(options.words):
             say(word)
         return 0
-    from forebay.cli.completion_scripts import SCRIPTS
-
     say(SCRIPTS[options.shell](tree()).rstrip())
     return 0
 

@@ -11,6 +11,7 @@ from forebay.cli.commands import COMMANDS
 from forebay.cli.exit_codes import NoSuchThingError
 from forebay.cli.output import note, say, say_json, table
 from forebay.cli.parser import Parser, common
+from forebay.cli.shared_pool import lent_at
 
 if TYPE_CHECKING:
     from forebay.pool import SharedPool
@@ -57,32 +58,6 @@ def _with_pool(options: argparse.Namespace, run: Any) -> int:
     with SharedPool(lent_at(options.path)) as pool:
         run(pool, options)
     return 0
-
-
-def lent_at(path: str | None) -> str | None:
-    """The socket of the pool that is meant: `--path`, `FOREBAY_POOL_PATH`, or who lends now.
-
-    Where no `forebay serve` lends alone, the server of the application that was started last does.
-    """
-    import os
-
-    from forebay.executor._internal import newest
-    from forebay.pool._internal import VARIABLE, shared_path
-
-    if path is not None or VARIABLE in os.environ or _answers(os.fspath(shared_path())):
-        return path
-    found = newest()
-    return None if found is None else found.pool_socket
-
-
-def _answers(path: str) -> bool:
-    import socket
-
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            return probe.connect_ex(path) == 0
-        except OSError:  # no socket has so long a path
-            return False
 
 
 def list_kinds(pool: SharedPool, options: argparse.Namespace) -> None:

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     if options.target is not None:
         from forebay.cli.serve_app import serve
 
-        return serve(options)
+        return serve(options, OF_EXECUTOR)
     ended: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:

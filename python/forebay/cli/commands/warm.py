@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import ExitStack
 
-    from forebay.cli.commands.pool import lent_at
+    from forebay.cli.shared_pool import lent_at
     from forebay.config import parse_seconds
     from forebay.pool import SharedPool
 

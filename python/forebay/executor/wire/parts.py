@@ -10,25 +10,17 @@ The magic begins with a byte that no MessagePack begins with, so that both are t
 
 from __future__ import annotations
 
-import math
 import mmap
-import struct
 from typing import Any, Final
 
 from forebay.executor.wire import codec
+from forebay.executor.wire.beside import MAGIC, START, head_bytes, padding
 from forebay.executor.wire.errors import result_error
-from forebay.rpc._internal import dtype_of
 
-__all__ = ["Encoder", "array_beside", "decode"]
+__all__ = ["Encoder", "decode"]
 
 BESIDE_BYTES_MIN: Final = 64 << 10
 """Smaller arrays stay in the head: a copy of one costs less than its padding and bookkeeping."""
-
-ALIGNMENT: Final = 64
-"""A cache line, as of an arena's blocks."""
-
-_MAGIC: Final = b"\xc1fb1"
-_START: Final = struct.Struct("<4sQ")
 
 Parts = list[Any]
 """Buffers of bytes, one behind the other."""
@@ -61,8 +53,8 @@ class Encoder:
             self._arrays, self._bytes = [], 0
         if not arrays:
             return [head]
-        start = _START.pack(_MAGIC, len(head))
-        return [start, head, _padding(len(start) + len(head)), *arrays]
+        start = START.pack(MAGIC, len(head))
+        return [start, head, padding(len(start) + len(head)), *arrays]
 
     def _to_data(self, value: Any) -> Any:
         """What stands for a value that MessagePack has no form for."""
@@ -70,9 +62,9 @@ class Encoder:
             return codec.to_data(value)
         content = codec.content_of(value)
         begins = self._bytes
-        padding = _padding(content.nbytes)
-        self._arrays += content, padding
-        self._bytes += content.nbytes + len(padding)
+        behind = padding(content.nbytes)
+        self._arrays += content, behind
+        self._bytes += content.nbytes + len(behind)
         return codec.extension(codec.ARRAY_BESIDE, value, begins)
 
 
@@ -87,11 +79,11 @@ def decode(blob: Any, type: Any = Any) -> Any:
     Raises:
         msgspec.ValidationError, msgspec.DecodeError: as of `decode` of `forebay.executor.wire.codec`.
     """
-    if memoryview(blob)[:1] != _MAGIC[:1]:
+    if memoryview(blob)[:1] != MAGIC[:1]:
         return codec.decode(blob, type)
     whole = blob if isinstance(blob, mmap.mmap | bytearray) else bytearray(blob)
-    end = _START.size + _head_bytes(whole)
-    return codec.decode(memoryview(whole)[_START.size : end], type)
+    end = START.size + head_bytes(whole)
+    return codec.decode(memoryview(whole)[START.size : end], type)
 
 
 def decode_result(blob: Any, type: Any, name: str) -> Any:
@@ -108,43 +100,3 @@ def decode_result(blob: Any, type: Any, name: str) -> Any:
         if isinstance(error, DecodeError):  # ValidationError too
             raise result_error(name, error) from None
         raise
-
-
-def array_beside(payload: memoryview) -> Any:
-    """The array that an extension stands for, in the memory that the extension itself lies in.
-
-    Raises:
-        ValueError: there is none.
-    """
-    import numpy
-    from msgspec import msgpack
-
-    whole: Any = payload.obj
-    name, shape, begins = msgpack.decode(payload)
-    start = _START.size + _head_bytes(whole)
-    start += len(_padding(start)) + begins
-    dtype, count = dtype_of(name), math.prod(shape)
-    if not 0 <= count * dtype.itemsize <= len(whole) - start:
-        raise ValueError(
-            f"{count} elements of {name} at byte {start} do not fit in {len(whole)} bytes"
-        )
-    return numpy.frombuffer(whole, dtype, count, start).reshape(shape)
-
-
-def _head_bytes(whole: Any) -> int:
-    """Length of the head.
-
-    Raises:
-        ValueError: nothing lies beside it: this is no such message.
-    """
-    if len(whole) < _START.size:
-        raise ValueError("an array beside a message that has nothing beside it")
-    magic, size = _START.unpack_from(whole)
-    if magic != _MAGIC:
-        raise ValueError("an array beside a message that has nothing beside it")
-    return int(size)
-
-
-def _padding(size: int) -> bytes:
-    """What brings a size to a multiple of the alignment."""
-    return bytes(-size % ALIGNMENT)

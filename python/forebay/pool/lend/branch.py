@@ -79,9 +79,8 @@ class Branches:
             raise BusyError("these copies have been made; for others, call fork again")
 
     def _entered(self, copies: Iterable[PythonRecord], *, face: int) -> list[Any]:
-        from forebay.pool.lend.lease import Lease
-
-        self._leases = [Lease(self._pool, copied, bool(face)) for copied in copies]
+        make = type(self._lease)
+        self._leases = [make(self._pool, copied, bool(face)) for copied in copies]
         return [self._record.kind.proxies[face](lease) for lease in self._leases]
 
     def _steps(self) -> Steps[list[PythonRecord]]:

@@ -11,13 +11,15 @@ import sys
 from _socket import socketpair as _pair
 from typing import Any
 
-import forebay.rpc._serve_stream  # noqa: F401 - loaded once for all services: 3 ms of a first stream
 from forebay import _core
 from forebay.errors import BrokenError, ConfigError, Error
 from forebay.pool.service.application import resolve
 from forebay.pool.service.directory import LeaseDirectory, move_in
 from forebay.pool.service.farewell import Farewell
 from forebay.pool.service.threads import extra_threads
+from forebay.rpc._internal import (
+    ServedStreams,  # noqa: F401 - loaded once for all services: 3 ms of a first stream
+)
 from forebay.rpc._internal import by_name
 from forebay.rpc import serve_connection
 
