@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ("memory", "transport", "rpc", "pool", "executor", "tensor", "blockio")
-SYSTEMS = frozenset({*CORE, "server", "cli", "dask", "gym", "testing"})
+SYSTEMS = frozenset({*CORE, "gateway", "cli", "dask", "gym", "testing", "contrib"})
 VENDORED = (ROOT / "tests/dask/distributed_tests", ROOT / "tests/executor/cpython/vendored")
 """Unmodified files of others, which none of our rules can hold for."""
 CRATES_BESIDE_SYSTEMS = frozenset({"wake", "python"})  # the notifier, the binding

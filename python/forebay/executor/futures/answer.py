@@ -43,7 +43,7 @@ def unsendable(error: Exception) -> Exception:
     """What pickling of a call raised, described as the standard library's pool does."""
     from traceback import format_exception
 
-    from forebay.executor.wire.pickled import rebuild
+    from forebay.executor.worker.pickled import rebuild
 
     text = "".join(format_exception(error))
     rebuild(error, f'\n"""\n{text}"""')

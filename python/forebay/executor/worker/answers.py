@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import LimitError
 from forebay.executor.wire.codec import encoder
-from forebay.executor.wire.failure import failure_of
+from forebay.executor.worker.failure import failure_of
 
 if TYPE_CHECKING:
     from forebay._core import Connection

@@ -21,7 +21,7 @@ from forebay.executor.app.cancelled import Terminated
 from forebay.executor.wire.codec import decoder
 from forebay.executor.app.context import Context
 from forebay.executor.worker.entry import Entry, unknown
-from forebay.executor.wire.failure import failure_of
+from forebay.executor.worker.failure import failure_of
 from forebay.executor.worker.isolation import Isolation
 from forebay.executor.worker.results import LargeResult
 from forebay.executor.worker.side import number_of

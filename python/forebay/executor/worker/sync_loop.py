@@ -29,10 +29,10 @@ from forebay.executor.worker import answers
 from forebay.executor.app.cancelled import Cancelled, Terminated
 from forebay.executor.app.context import Context
 from forebay.executor.worker.entry import Entry, unknown
-from forebay.executor.wire.failure import failure_of
+from forebay.executor.worker.failure import failure_of
 from forebay.executor.worker.forks import INTERRUPT_SIGNAL, is_forked
 from forebay.executor.worker.isolation import Isolation
-from forebay.executor.wire.pickled import run_pickled
+from forebay.executor.worker.pickled import run_pickled
 from forebay.executor.worker.results import LargeResult
 from forebay.executor.worker.side import number_of
 from forebay.executor.worker.pool import end_leases

@@ -7,7 +7,7 @@ import traceback
 from typing import Any
 
 from forebay.executor.app.cancelled import Terminated
-from forebay.executor.wire.failure import without_own_frames
+from forebay.executor.worker.failure import without_own_frames
 
 
 def run_pickled(blob: Any) -> tuple[bool, bytes]:
