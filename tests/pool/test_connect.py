@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 import forebay
-from forebay.pool import Started
+from forebay.pool import Connected, Started
 from tests.pool.processes import alive, eventually
 
 LISTEN = Path(__file__).parent / "backends/listen.py"
@@ -168,8 +168,8 @@ def test_a_client_says_itself_whether_it_may_be_used_again(pool: forebay.Service
     """Then an exception in the block does not cost the program."""
     fit = True
 
-    def careful(started: Started) -> forebay.Connected:
-        return forebay.Connected(connect(started), reusable=lambda: fit)
+    def careful(started: Started) -> Connected:
+        return Connected(connect(started), reusable=lambda: fit)
 
     asked = command(careful)
     first = broken_off(pool, asked)

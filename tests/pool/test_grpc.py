@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 import forebay
+from forebay.pool import Line
 from forebay.contrib.grpc import Grpc
 from examples.grpc_backend.__main__ import WORDS
 from examples.grpc_backend.words import WordsStub
@@ -132,7 +133,7 @@ def test_a_server_that_ends_before_its_channel_is_ready_is_told(
     """Not after the timeout of the channel, and with its last words."""
     dying = "import sys; print('ready', flush=True); sys.stdin.read(); sys.exit('no port left')"
     command = server(
-        dying, "{socket}", ready=forebay.Line("ready"), connect=Grpc(WordsStub)
+        dying, "{socket}", ready=Line("ready"), connect=Grpc(WordsStub)
     )
     raising = pytest.raises(forebay.DiedError, match="no port left")
     with raising, pool.acquire(command, timeout=20):
@@ -142,7 +143,7 @@ def test_a_server_that_ends_before_its_channel_is_ready_is_told(
 def test_a_server_that_never_serves_is_ended() -> None:
     """A line that says ready is not enough; `start_timeout` holds until the socket accepts."""
     mute = "import signal; print('ready', flush=True); signal.pause()"
-    command = server(mute, "{socket}", ready=forebay.Line("ready"), connect=Grpc(WordsStub))
+    command = server(mute, "{socket}", ready=Line("ready"), connect=Grpc(WordsStub))
     with forebay.ServicePool(max_size=1, start_timeout=0.5) as pool:
         raising = pytest.raises(forebay.DiedError, match="not ready in time")
         with raising, pool.acquire(command, timeout=20):
@@ -154,7 +155,7 @@ def test_a_server_whose_place_is_unknown_is_refused(pool: forebay.ServicePool) -
     """The error says what to add."""
     command = server(
         "import signal; print('ready', flush=True); signal.pause()",
-        ready=forebay.Line("ready"),
+        ready=Line("ready"),
         connect=Grpc(WordsStub),
     )
     with (

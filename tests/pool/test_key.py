@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay.pool import Started
+from forebay.pool import Line, Started
 from tests.pool.programs import run, write
 
 SLEEPER = [sys.executable, "-I", "-c", "import signal; signal.pause()"]
@@ -28,7 +28,7 @@ def connect(started: Started) -> object:
 def test_what_is_described_alike_is_alike() -> None:
     """Not the description counts, but what it says."""
     assert key(connect=connect) == key(connect=connect)
-    assert key(ready=forebay.Line("a")) == key(ready=forebay.Line("a"))
+    assert key(ready=Line("a")) == key(ready=Line("a"))
 
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -36,7 +36,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "order": {"arguments": [*SLEEPER[:1], "-S", *SLEEPER[1:]]},
     "environment": {"env": {"COLOUR": "green"}},
     "directory": {"cwd": "/"},
-    "readiness": {"ready": forebay.Line("ready")},
+    "readiness": {"ready": Line("ready")},
     "reuse": {"reuse": False},
     "client": {"connect": connect},
 }

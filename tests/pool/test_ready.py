@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 import forebay
+from forebay.pool import Accepting, Http, Line, PortFile
 from tests.pool.processes import alive, children, eventually
 
 LISTEN = Path(__file__).parent / "backends/listen.py"
@@ -23,11 +24,11 @@ PROGRAM = (sys.executable, "-I", "-S", str(LISTEN))
 SAID = "serving on port 4711 now"
 
 READY: dict[str, tuple[list[str], Any]] = {
-    "line": (["none", "--say", SAID], forebay.Line(r"on port (?P<port>\d+)")),
-    "port file": (["none", "x", "4711", "--file", "{port_file}"], forebay.PortFile()),
-    "unix socket": (["unix", "{socket}"], forebay.Accepting()),
-    "port": (["tcp", "127.0.0.1", "{port}"], forebay.Accepting()),
-    "http": (["http", "127.0.0.1", "{port}"], forebay.Http("/healthz")),
+    "line": (["none", "--say", SAID], Line(r"on port (?P<port>\d+)")),
+    "port file": (["none", "x", "4711", "--file", "{port_file}"], PortFile()),
+    "unix socket": (["unix", "{socket}"], Accepting()),
+    "port": (["tcp", "127.0.0.1", "{port}"], Accepting()),
+    "http": (["http", "127.0.0.1", "{port}"], Http("/healthz")),
 }
 """Arguments of the program, and how it says that it is ready."""
 
@@ -311,7 +312,7 @@ def test_the_private_directory_can_be_named_anywhere(pool: forebay.ServicePool) 
         [sys.executable, "-I", "-c", tell, "--at={dir}/x"],
         env={"HERE": "{dir}"},
         cwd="{dir}",
-        ready=forebay.Line("^at "),
+        ready=Line("^at "),
         reuse=False,
     )
     directories = set()
@@ -326,10 +327,10 @@ def test_the_private_directory_can_be_named_anywhere(pool: forebay.ServicePool) 
 WRONG: dict[str, dict[str, Any]] = {
     "nothing to see": {"arguments": ["cat"]},
     "no number": {"arguments": ["cat", "{fd}"], "ready": 17},
-    "accepting where": {"arguments": ["cat", "{fd}"], "ready": forebay.Accepting()},
+    "accepting where": {"arguments": ["cat", "{fd}"], "ready": Accepting()},
     "two places": {"arguments": ["cat", "{socket}", "{port}"]},
     "two streams": {"arguments": ["cat", "{fd}"], "stdio": True},
-    "no file": {"arguments": ["cat"], "ready": forebay.PortFile()},
+    "no file": {"arguments": ["cat"], "ready": PortFile()},
     "file of what": {"arguments": ["cat", "{port_file}", "{fd}"]},
     "null": {"arguments": ["cat", "{fd}", "\0"]},
 }
@@ -346,10 +347,10 @@ def test_a_readiness_that_cannot_be_seen_is_refused(what: str) -> None:
 def test_a_pattern_that_cannot_be_matched_is_refused(pattern: str) -> None:
     """Look-around and back references would let a pattern hold the keeper."""
     with pytest.raises(forebay.ConfigError):
-        forebay.Line(pattern)
+        Line(pattern)
 
 
-@pytest.mark.parametrize("make", [lambda: forebay.PortFile("a/b"), lambda: forebay.Http("health")])
+@pytest.mark.parametrize("make", [lambda: PortFile("a/b"), lambda: Http("health")])
 def test_a_place_that_is_none_is_refused(make: Any) -> None:
     """The file is in the private directory, and a path begins with a slash."""
     with pytest.raises(forebay.ConfigError):

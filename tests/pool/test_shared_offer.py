@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import forebay
+from forebay.pool import Http, Line
 from forebay.config import PoolConfig
 from tests.pool.lender import Lending, Program
 from tests.pool.limited import Files, Hasty
@@ -103,8 +104,8 @@ def test_a_factory_is_refused(pool: forebay.SharedPool) -> None:
         {"arguments": ["cat"], "stdio": True},
         {"arguments": ["cat", "{fd}"], "connect": lambda started: started.pid},
         {"arguments": ["cat", "{socket}"]},
-        {"arguments": ["cat", "{port}"], "ready": forebay.Http("/")},
-        {"arguments": ["cat", "{dir}"], "ready": forebay.Line("ready")},
+        {"arguments": ["cat", "{port}"], "ready": Http("/")},
+        {"arguments": ["cat", "{dir}"], "ready": Line("ready")},
         {"arguments": ["cat"], "ready": "started"},
     ],
     ids=lambda options: " ".join(map(str, options)),
