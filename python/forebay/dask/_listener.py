@@ -194,7 +194,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
             comm = self.comm_class(connection, local, peer, self._deserialize, extra)
         except (Error, OSError) as error:
             connection.close()
-            _log.info("Connection from %s came to nothing: %s", peer, error or "it is silent")
+            _log.info("Handshake with %s failed: %s", peer, error or "it is silent")
             return None
         except BaseException:
             connection.close()

@@ -248,7 +248,7 @@ class Server:
                 trusted=options.entry.trusted,
             )
         except Error as error:
-            _log.warning("a connection of %s came to nothing: %s", self.url, error)
+            _log.warning("handshake on %s failed: %s", self.url, error)
             acceptor.settle()
             return
         task = self._loop.create_task(self._meet(connection, acceptor))
@@ -266,7 +266,7 @@ class Server:
         except TimeoutError:
             _log.warning("a caller of %s did not say who it is within %g s", self.url, timeout)
         except (Error, OSError) as error:
-            _log.info("a connection of %s came to nothing: %s", self.url, error)
+            _log.info("handshake on %s failed: %s", self.url, error)
         finally:
             if session is None:
                 connection.close()
@@ -304,7 +304,7 @@ class _Session:
 
     def _stalled(self, timeout_s: float) -> None:
         peer = self._connection.peer
-        self.give_up(BrokenError(f"{peer} stood still within a frame for {timeout_s:g} s"))
+        self.give_up(BrokenError(f"{peer} sent no data for {timeout_s:g} s in the middle of a frame"))
 
     def goodbye(self) -> None:
         """Take no new calls. A pong says that the caller sends none any more."""

@@ -177,7 +177,7 @@ class Definition:
         key = self.options.concurrency_key
         if key is not None and key not in self.parameters:
             raise ConfigError(
-                f"{self.what}: concurrency_key={key!r} is none of its parameters "
+                f"{self.what}: concurrency_key={key!r} is not one of its parameters "
                 f"({', '.join(self.parameters) or 'it has none'})"
             )
         if self.options.cron is None:

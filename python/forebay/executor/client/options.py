@@ -79,7 +79,7 @@ class Submit:
 
     def __post_init__(self) -> None:
         if self.lane is not None and self.lane not in LANES:
-            raise ConfigError(f"lane {self.lane!r} is none; choose one of {', '.join(LANES)}")
+            raise ConfigError(f"unknown lane {self.lane!r}; use one of {', '.join(LANES)}")
         for name, (low, high) in _WHOLE.items():
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or not low <= value <= high):

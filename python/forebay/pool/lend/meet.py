@@ -33,5 +33,5 @@ def meet(pool: ServicePool, record: Record, deadline: Deadline) -> Steps[None]:
     if obituary.told is not None:
         raise BrokenError(f"service {record.kind.name} ended when it was ready")
     if process is None:
-        raise DeadlineError("the keeper told of no process")
+        raise DeadlineError("the keeper did not report a process id in time")
     record.known(*process)

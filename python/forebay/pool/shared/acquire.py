@@ -215,7 +215,7 @@ class Borrow:
         question = self.link.core.lend(record.handle)
         answer = yield from self.link.ask(question, self._deadline)
         if answer is None:
-            raise DeadlineError("the lender told of no process", timeout=self._timeout)
+            raise DeadlineError("the lender did not report a process id in time", timeout=self._timeout)
         if answer[0] == DIED:
             raise died_error(self._kind.name, answer[1])
         _, pid, process = answer

@@ -68,7 +68,7 @@ def shape_of(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
     try:
         sizes = tuple(operator.index(size) for size in given)
     except TypeError as error:
-        raise ConfigError(f"shape {shape!r} is none: {error}; give whole numbers") from error
+        raise ConfigError(f"invalid shape {shape!r}: {error}; use non-negative integers") from error
     if not sizes:
         raise ConfigError("a tensor needs a first axis, which rows are counted on; shape is ()")
     if min(sizes) < 0:
