@@ -6,8 +6,8 @@ import sys
 import time
 
 import forebay
-from forebay.contrib.grpc import Grpc
 from examples.grpc_backend.words import WordsStub
+from forebay.contrib.grpc import Grpc
 
 WORDS = forebay.Command(
     [sys.executable, "-m", "examples.grpc_backend.server", "unix:{socket}"],

@@ -1,4 +1,4 @@
-"""Where this package lies, for what leaves its own frames and files out, or starts a process with it."""
+"""Where this package is installed."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.cli import main
-from forebay.cli import doctor_checks
+from forebay.cli import doctor_checks, main
 from forebay.cli.doctor_server import NETWORK, file_system
 from tests.pool.lender import Lending
 

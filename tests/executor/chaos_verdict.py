@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec import msgpack
 
-from forebay.executor.wire.ids import text_of
 from forebay.executor.server.rows import STATUSES
+from forebay.executor.wire.ids import text_of
 from tests.executor.chaos_clients import End, Told
 
 MAY_RUN_AGAIN = ("again", "large")

@@ -11,9 +11,9 @@ from typing import Any
 
 from forebay.config import ExecutorConfig
 from forebay.errors import Error
+from forebay.executor.app.target import parse_target
 from forebay.executor.server import server
 from forebay.executor.server.server import Server
-from forebay.executor.app.target import parse_target
 
 
 def _print(event: str, facts: dict[str, Any]) -> None:

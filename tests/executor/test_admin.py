@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from forebay.executor.server.admin import Admin
-from forebay.executor.wire.ids import ID_CHARS, span_of, text_of
-from forebay.executor.wire.refused import Refused
 from forebay.executor.server.rows import PAGE_MAX, Rows, rfc3339, shown
 from forebay.executor.server.why import cause
+from forebay.executor.wire.ids import ID_CHARS, span_of, text_of
+from forebay.executor.wire.refused import Refused
 
 ROOT = Path(__file__).resolve().parents[2]
 MIGRATION = ROOT / "crates/executor/src/store/migration_1.sql"

@@ -25,8 +25,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.executor.wire.places import places_of
 from forebay.executor.app.target import parse_target
+from forebay.executor.wire.places import places_of
 from forebay.testing import chaos
 from tests.executor.chaos_clients import Submitter
 from tests.executor.chaos_verdict import Store, Verdict

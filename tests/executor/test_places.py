@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import BusyError, ConfigError
+from forebay.executor.app.target import looks_like_target, parse_target
 from forebay.executor.wire.places import (
     SOCKET_BYTES_MAX,
     Notice,
@@ -24,7 +25,6 @@ from forebay.executor.wire.places import (
     runtime_root,
     state_root,
 )
-from forebay.executor.app.target import looks_like_target, parse_target
 
 
 @pytest.fixture(autouse=True)

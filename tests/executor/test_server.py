@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay.executor.wire.places import newest
-from forebay.executor.server.server import Server
 from forebay.executor.app.target import parse_target
+from forebay.executor.server.server import Server
+from forebay.executor.wire.places import newest
 from tests.executor.serving import (
     RefusedError,
     Serving,

@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 import forebay
-from forebay.pool import Line
-from forebay.contrib.grpc import Grpc
 from examples.grpc_backend.__main__ import WORDS
 from examples.grpc_backend.words import WordsStub
+from forebay.contrib.grpc import Grpc
+from forebay.pool import Line
 from tests.pool.processes import alive, eventually
 
 pytestmark = pytest.mark.leaks(reason="grpcio keeps its threads and descriptors for good")
@@ -132,9 +132,7 @@ def test_a_server_that_ends_before_its_channel_is_ready_is_told(
 ) -> None:
     """Not after the timeout of the channel, and with its last words."""
     dying = "import sys; print('ready', flush=True); sys.stdin.read(); sys.exit('no port left')"
-    command = server(
-        dying, "{socket}", ready=Line("ready"), connect=Grpc(WordsStub)
-    )
+    command = server(dying, "{socket}", ready=Line("ready"), connect=Grpc(WordsStub))
     raising = pytest.raises(forebay.DiedError, match="no port left")
     with raising, pool.acquire(command, timeout=20):
         pass

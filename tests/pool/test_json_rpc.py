@@ -16,8 +16,8 @@ import pytest
 import uvloop
 
 import forebay
-from forebay.contrib.json_rpc import JsonRpc, JsonRpcClient, JsonRpcError
 from examples.stdio_backend.__main__ import TOOLS
+from forebay.contrib.json_rpc import JsonRpc, JsonRpcClient, JsonRpcError
 from tests.pool.processes import alive, eventually
 
 TALK = (sys.executable, "-I", "-S", str(Path(__file__).parent / "backends/talk.py"))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay import ConfigError, LimitError, ProtocolError
-from forebay.contrib.json_rpc import session
+from forebay.contrib.json_rpc import session as session_module
 from forebay.contrib.json_rpc.link import REFUSED_BYTES_MAX, JsonRpcLink
 from forebay.contrib.json_rpc.session import Answer, Asked, Session, Told
 from forebay.pool.lend.wait import Deadline
@@ -108,7 +108,7 @@ def test_an_answer_that_nobody_asked_for_is_dropped() -> None:
 
 def test_a_line_without_end_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program cannot fill the memory of its client."""
-    monkeypatch.setattr(session, "MESSAGE_BYTES_MAX", 1000)
+    monkeypatch.setattr(session_module, "MESSAGE_BYTES_MAX", 1000)
     session = begun(1)
     assert fed(session, b"x" * 1000) == []
     with pytest.raises(LimitError) as caught:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay.pool import Http, Line
 from forebay.config import PoolConfig
+from forebay.pool import Http, Line
 from tests.pool.lender import Lending, Program
 from tests.pool.limited import Files, Hasty
 from tests.pool.processes import alive, eventually

@@ -9,7 +9,7 @@ Node = TypeVar("Node")
 
 
 def cycles(edges: Mapping[Node, Iterable[Node]]) -> list[set[Node]]:
-    """The strongly connected components with more than one node (Tarjan's algorithm, by a stack)."""
+    """The strongly connected components with more than one node (Tarjan, 1972)."""
     index: dict[Node, int] = {}
     low: dict[Node, int] = {}
     path: list[Node] = []

@@ -1,4 +1,4 @@
-"""The modules of each crate and the paths between them, as far as text tells: no compiler is asked."""
+"""The modules of each crate and the paths between them, as far as their text tells."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forebay._lazy import lazy
 
 if TYPE_CHECKING:
-    from forebay.blockio.records.inspect import inspect as inspect, verify as verify
+    from forebay.blockio.records.inspect import inspect as inspect
+    from forebay.blockio.records.inspect import verify as verify
 
-__getattr__, __dir__ = lazy(__name__, {'records.inspect': ('inspect', 'verify')})
+__getattr__, __dir__ = lazy(__name__, {"records.inspect": ("inspect", "verify")})

@@ -11,7 +11,6 @@ import resource
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forebay.cli.doctor_server import server_findings

@@ -157,8 +157,7 @@ def _near(wanted: str | None, known: dict[str, Any]) -> str:
 
 
 def _state(app: str | None) -> Path:
-    from forebay.executor._internal import newest, places_of
-    from forebay.executor._internal import parse_target
+    from forebay.executor._internal import newest, parse_target, places_of
 
     if app is None:
         from forebay.configuration import find_configuration

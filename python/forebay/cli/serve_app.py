@@ -22,8 +22,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
         settings: of the executor, which are options of the same names.
     """
     from forebay.configuration import find_configuration
-    from forebay.executor._internal import Server
-    from forebay.executor._internal import parse_target
+    from forebay.executor._internal import Server, parse_target
 
     log(options)
     options.unread = False

@@ -16,8 +16,7 @@ from forebay.cli.parser import Parser, UsageError, command, seconds, talking
 from forebay.cli.session import limit_wait, session
 
 if TYPE_CHECKING:
-    from forebay.executor import Client, Submit
-    from forebay.executor import Request
+    from forebay.executor import Client, Request, Submit
 
 
 WHOSE = "--url and --app say whose request it is; give them before its name"

@@ -1,1 +1,1 @@
-"""What fits Forebay to programs and libraries of others: it uses the systems, and none of them uses it."""
+"""Connections to programs and libraries of others, made of the public faces of the systems."""

@@ -11,15 +11,15 @@ from forebay._lazy import lazy
 
 if TYPE_CHECKING:
     from forebay.executor.app.application import App
+    from forebay.executor.app.cancelled import Cancelled
+    from forebay.executor.app.context import Context
     from forebay.executor.client.async_client import AsyncClient
     from forebay.executor.client.async_request import AsyncRequest
-    from forebay.executor.app.cancelled import Cancelled
     from forebay.executor.client.client import Client
-    from forebay.executor.app.context import Context
     from forebay.executor.client.follow import Progress
-    from forebay.executor.futures.executor import Executor
     from forebay.executor.client.options import Submit
     from forebay.executor.client.request import Request
+    from forebay.executor.futures.executor import Executor
 
 __all__ = [
     "App",

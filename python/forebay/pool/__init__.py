@@ -12,24 +12,24 @@ from forebay._lazy import lazy
 
 if TYPE_CHECKING:
     from forebay.pool.lend.acquire import Acquire
+    from forebay.pool.lend.default import acquire, default_pool, set_default_pool
+    from forebay.pool.lend.gather import call_many
+    from forebay.pool.lend.lease import Lease
+    from forebay.pool.lend.null import NullPool
+    from forebay.pool.lend.pool import ServicePool
     from forebay.pool.programs.backend import Backend
     from forebay.pool.programs.command import Command
     from forebay.pool.programs.connect import Connected, Connector
-    from forebay.pool.lend.default import acquire, default_pool, set_default_pool
-    from forebay.pool.watch.events import Event, Events
-    from forebay.pool.service.factory import Factory, factory
-    from forebay.pool.lend.gather import call_many
-    from forebay.pool.lend.lease import Lease
-    from forebay.pool.service.limits import Limits
-    from forebay.pool.lend.null import NullPool
-    from forebay.pool.lend.pool import ServicePool
     from forebay.pool.programs.readiness import Accepting, Http, Line, PortFile
+    from forebay.pool.programs.started import Started
+    from forebay.pool.service.factory import Factory, factory
+    from forebay.pool.service.limits import Limits
     from forebay.pool.service.reset import Reset
     from forebay.pool.service.service import Service
+    from forebay.pool.service.spec import Spec
     from forebay.pool.shared.lender import Lender
     from forebay.pool.shared.pool import SharedPool
-    from forebay.pool.service.spec import Spec
-    from forebay.pool.programs.started import Started
+    from forebay.pool.watch.events import Event, Events
 
 __all__ = [
     "Accepting",

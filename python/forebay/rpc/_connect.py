@@ -114,9 +114,7 @@ class Target:
 
     def _parse(self, url: str, codec: str) -> None:
         from forebay._core import TlsClient
-        from forebay.transport._internal import parse
-        from forebay.transport._internal import shown
-        from forebay.transport._internal import demand
+        from forebay.transport._internal import demand, parse, shown
 
         address = parse(url)
         if address.scheme == "shm":

@@ -7,7 +7,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from forebay._core import Connection
-from forebay.errors import ClosedError
+from forebay.errors import ClosedError, ConfigError
 from forebay.rpc._codec import BY_NUMBER, Codec, by_name
 from forebay.rpc._running import Running, _current, answer_failure, find_method, refuse_async
 

@@ -19,11 +19,16 @@ from forebay.rpc._server_stream import SessionStreams
 from forebay.rpc._stall import Standing
 from forebay.rpc._watch import Watch
 from forebay.transport import Tls
-from forebay.transport._internal import Acceptor, open_doors
-from forebay.transport._internal import Address, parse
-from forebay.transport._internal import Entry, guard
-from forebay.transport._internal import STRANGER_TIMEOUT_S
-from forebay.transport._internal import sweep_of
+from forebay.transport._internal import (
+    STRANGER_TIMEOUT_S,
+    Acceptor,
+    Address,
+    Entry,
+    guard,
+    open_doors,
+    parse,
+    sweep_of,
+)
 
 __all__ = ["Server", "serve"]
 
@@ -304,7 +309,9 @@ class _Session:
 
     def _stalled(self, timeout_s: float) -> None:
         peer = self._connection.peer
-        self.give_up(BrokenError(f"{peer} sent no data for {timeout_s:g} s in the middle of a frame"))
+        self.give_up(
+            BrokenError(f"{peer} sent no data for {timeout_s:g} s in the middle of a frame")
+        )
 
     def goodbye(self) -> None:
         """Take no new calls. A pong says that the caller sends none any more."""

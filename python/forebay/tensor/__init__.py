@@ -15,11 +15,11 @@ from forebay._lazy import lazy
 if TYPE_CHECKING:
     from forebay.tensor.client.async_client import AsyncTensorClient
     from forebay.tensor.client.client import TensorClient
-    from forebay.tensor.server.file_tensor import FileTensor
     from forebay.tensor.client.plan import AsyncPullPlan, PullPlan
     from forebay.tensor.prepare.ref import TensorRef
-    from forebay.tensor.server.server import TensorServer
     from forebay.tensor.prepare.tensor import Tensor
+    from forebay.tensor.server.file_tensor import FileTensor
+    from forebay.tensor.server.server import TensorServer
 
 __all__ = [
     "AsyncPullPlan",

@@ -26,8 +26,8 @@ from forebay.blockio.records.commit import (
 from forebay.blockio.records.group import Append, Group, Groups
 from forebay.blockio.records.layout import CHECKSUM_BYTES, numbered_checksums
 from forebay.blockio.records.lock import unlock
-from forebay.blockio.records.with_numpy import Array, np
 from forebay.blockio.records.open import Opened, cut
+from forebay.blockio.records.with_numpy import Array, np
 from forebay.errors import BlockError, BrokenError, ClosedError, Error
 
 __all__ = ["Appender"]

@@ -13,10 +13,10 @@ from forebay.blockio.records.batches import batches
 from forebay.blockio.records.commit import read_commit, shortage
 from forebay.blockio.records.input import count_of, generator_of, numbers_of, rows_of
 from forebay.blockio.records.layout import Layout
-from forebay.blockio.records.with_numpy import Array, np
 from forebay.blockio.records.open import Wanted, open_appending, open_reading
 from forebay.blockio.records.read import Read, Reader
 from forebay.blockio.records.sampler import ABANDONED_S, DRAWS_MAX, CrowdedError, Sampler, Window
+from forebay.blockio.records.with_numpy import Array, np
 from forebay.errors import BusyError, ClosedError, ConfigError, StaleError
 
 if TYPE_CHECKING:

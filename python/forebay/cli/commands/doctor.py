@@ -20,7 +20,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look at everything; 1 where something that is needed is missing."""
-    from forebay.cli.doctor_checks import MISSING, findings
+    from forebay.cli.doctor_checks import findings
+    from forebay.cli.finding import MISSING
 
     found = findings(options.path)
     missing = [one for one in found if one.state == MISSING]

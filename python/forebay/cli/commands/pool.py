@@ -6,8 +6,7 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from forebay.cli.commands import warm
-from forebay.cli.commands import COMMANDS
+from forebay.cli.commands import COMMANDS, warm
 from forebay.cli.exit_codes import NoSuchThingError
 from forebay.cli.output import note, say, say_json, table
 from forebay.cli.parser import Parser, common

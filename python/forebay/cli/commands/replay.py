@@ -46,8 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _definition(target: str, name: str) -> Any:
     from forebay.cli.exit_codes import NoSuchThingError
-    from forebay.executor._internal import find_app, load
-    from forebay.executor._internal import parse_target
+    from forebay.executor._internal import find_app, load, parse_target
 
     found = parse_target(target)
     names = load(found.kind, found.where, found.directory)

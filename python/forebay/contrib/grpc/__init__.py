@@ -12,6 +12,6 @@ from forebay._lazy import lazy
 if TYPE_CHECKING:
     from forebay.contrib.grpc.server import Grpc
 
-__all__ = ['Grpc']
+__all__ = ["Grpc"]
 
-__getattr__, __dir__ = lazy(__name__, {'server': ('Grpc',)})
+__getattr__, __dir__ = lazy(__name__, {"server": ("Grpc",)})

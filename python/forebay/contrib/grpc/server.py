@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from forebay.contrib.grpc.outcome import Outcome
 from forebay.errors import ConfigError
 from forebay.pool import Connected
-from forebay.contrib.grpc.outcome import Outcome
 
 if TYPE_CHECKING:
-    from forebay.pool import Lease
-    from forebay.pool import Started
+    from forebay.pool import Lease, Started
 
 
 @dataclass(frozen=True, slots=True)

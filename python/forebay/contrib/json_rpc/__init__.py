@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from forebay.contrib.json_rpc.program import AsyncJsonRpcClient, JsonRpc, JsonRpcClient
     from forebay.contrib.json_rpc.session import JsonRpcError
 
-__all__ = ['AsyncJsonRpcClient', 'JsonRpc', 'JsonRpcClient', 'JsonRpcError']
+__all__ = ["AsyncJsonRpcClient", "JsonRpc", "JsonRpcClient", "JsonRpcError"]
 
-__getattr__, __dir__ = lazy(__name__, {'program': ('AsyncJsonRpcClient', 'JsonRpc', 'JsonRpcClient'), 'session': ('JsonRpcError',)})
+__getattr__, __dir__ = lazy(
+    __name__,
+    {"program": ("AsyncJsonRpcClient", "JsonRpc", "JsonRpcClient"), "session": ("JsonRpcError",)},
+)

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ClosedError, LimitError, ProtocolError
 from forebay.contrib.json_rpc.session import Answer, Asked, Session, Told
+from forebay.errors import BrokenError, ClosedError, LimitError, ProtocolError
 from forebay.pool._internal import Deadline
 
 if TYPE_CHECKING:

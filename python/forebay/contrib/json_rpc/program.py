@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ConfigError, DeadlineError, ProtocolError
-from forebay.pool import Connected
 from forebay.contrib.json_rpc.link import JsonRpcLink, OnNotification
 from forebay.contrib.json_rpc.session import Answer, JsonRpcError
+from forebay.errors import BrokenError, ConfigError, DeadlineError, ProtocolError
+from forebay.pool import Connected
 from forebay.pool._internal import Deadline
 
 if TYPE_CHECKING:
-    from forebay.pool import Lease
-    from forebay.pool import Started
+    from forebay.pool import Lease, Started
 
 __all__ = ["AsyncJsonRpcClient", "JsonRpc", "JsonRpcClient", "JsonRpcError"]
 

@@ -19,10 +19,10 @@ from typing import (
 )
 
 from forebay.errors import ConfigError
-from forebay.executor.app.services import AppService, services_of
 from forebay.executor.app.context import Context
 from forebay.executor.app.definition import Decorated, Definition, callable_without_context
 from forebay.executor.app.options import RequestOptions
+from forebay.executor.app.services import AppService, services_of
 
 if TYPE_CHECKING:
     from forebay.executor.app.options import Lane

@@ -100,7 +100,9 @@ def _lane(what: str, lane: Any, *, is_async: bool) -> Lane:
     if lane is None:
         return "async" if is_async else "long"
     if lane not in LANES:
-        raise ConfigError(f"{what}: unknown lane {lane!r}; use one of {', '.join(map(repr, LANES))}")
+        raise ConfigError(
+            f"{what}: unknown lane {lane!r}; use one of {', '.join(map(repr, LANES))}"
+        )
     if is_async != (lane == "async"):
         kind, fits = ("async def", "async") if is_async else ("def", "short' or 'long")
         raise ConfigError(

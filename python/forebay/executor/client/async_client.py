@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError, DeadlineError, ProtocolError
 from forebay.executor.client.async_request import AsyncRequest
-from forebay.executor.client.call import Target, application_of, bind, name_of, options_of, result_type
-from forebay.executor.wire.ids import ID_CHARS
+from forebay.executor.client.call import (
+    Target,
+    application_of,
+    bind,
+    name_of,
+    options_of,
+    result_type,
+)
 from forebay.executor.client.links import Links
 from forebay.executor.client.questions import (
     ONCE,
@@ -23,6 +29,7 @@ from forebay.executor.client.questions import (
     prune_rule,
 )
 from forebay.executor.wire.frames import Message, message, returned, submission, value_of
+from forebay.executor.wire.ids import ID_CHARS
 from forebay.rpc._internal import no_reply
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from forebay.errors import (
 )
 from forebay.executor.client.follow import Progress, item_of
 from forebay.executor.client.links import ran_out
-from forebay.executor.wire.parts import decode_result
 from forebay.executor.client.result_file import file_of
-from forebay.executor.wire.frames import message
 from forebay.executor.wire.errors import failure_error
+from forebay.executor.wire.frames import message
+from forebay.executor.wire.parts import decode_result
 
 if TYPE_CHECKING:
     from forebay.executor.client.async_client import AsyncClient

@@ -7,8 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError
-from forebay.executor.client.call import Target, application_of, bind, name_of, options_of, result_type
-from forebay.executor.wire.ids import ID_CHARS
+from forebay.executor.client.call import (
+    Target,
+    application_of,
+    bind,
+    name_of,
+    options_of,
+    result_type,
+)
 from forebay.executor.client.links import Links
 from forebay.executor.client.outstanding import Outstanding
 from forebay.executor.client.questions import (
@@ -22,6 +28,7 @@ from forebay.executor.client.questions import (
 )
 from forebay.executor.client.request import Request
 from forebay.executor.wire.frames import Answers, returned, submission, value_of
+from forebay.executor.wire.ids import ID_CHARS
 from forebay.rpc._internal import no_reply
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Final
 
 from forebay._core import Connection, connect_unix
 from forebay.errors import BrokenError, ClosedError, DeadlineError, Error
-from forebay.executor.wire.peer import check_server
 from forebay.executor.wire.frames import Answers, message
+from forebay.executor.wire.peer import check_server
 from forebay.rpc._internal import socket_path
 
 __all__ = ["Links", "ran_out"]

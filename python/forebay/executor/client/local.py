@@ -23,6 +23,7 @@ from forebay._package import PATH_ENTRY
 from forebay._runtime_place import make_private
 from forebay.configuration import Configuration, find_configuration
 from forebay.errors import BrokenError, ConfigError, DeadlineError, Error
+from forebay.executor.app.target import Target, parse_target
 from forebay.executor.wire.peer import check_server
 from forebay.executor.wire.places import (
     Places,
@@ -31,7 +32,6 @@ from forebay.executor.wire.places import (
     places_of,
     running_at,
 )
-from forebay.executor.app.target import Target, parse_target
 
 PROGRAM = "forebay.executor.server.background"
 """What a server in the background runs."""

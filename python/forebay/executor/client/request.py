@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from forebay.errors import BrokenError, DeadlineError, Error, RemoteError
 from forebay.executor.client.follow import Progress, events, log_bytes, text_of
 from forebay.executor.client.links import ran_out
-from forebay.executor.wire.parts import decode_result
 from forebay.executor.client.result_file import file_of
-from forebay.executor.wire.frames import message, value_of
 from forebay.executor.wire.errors import failure_error
+from forebay.executor.wire.frames import message, value_of
+from forebay.executor.wire.parts import decode_result
 
 if TYPE_CHECKING:
     from forebay.executor.client.client import Client

@@ -15,10 +15,10 @@ from msgspec import msgpack
 
 from forebay import _core
 from forebay.errors import ConfigError
-from forebay.executor.server.crew import Crew
 from forebay.executor.futures.calls import CALL, Calls
 from forebay.executor.futures.output import OutputDoor
 from forebay.executor.futures.worker import CallWorker, manifest
+from forebay.executor.server.crew import Crew
 from forebay.executor.server.plan import Plan
 from forebay.pool._internal import MAIN_ALIAS
 

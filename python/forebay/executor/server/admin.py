@@ -16,6 +16,8 @@ from typing import Any, Protocol
 import msgspec
 
 from forebay.errors import Error
+from forebay.executor.server.rows import STATUSES, Row, Rows, rfc3339, shown, unfinished
+from forebay.executor.server.why import why_ended, why_told
 from forebay.executor.wire.ids import text_of
 from forebay.executor.wire.refused import (
     Refused,
@@ -25,8 +27,6 @@ from forebay.executor.wire.refused import (
     invalid,
     unknown,
 )
-from forebay.executor.server.rows import STATUSES, Row, Rows, rfc3339, shown, unfinished
-from forebay.executor.server.why import why_ended, why_told
 
 SCHEMA = 1
 SHOWN_CHARS = 2000

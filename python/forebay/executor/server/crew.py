@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import DiedError, Error
 from forebay.executor.app.blame import without_own_lines
+from forebay.executor.app.sources import code_of
 from forebay.executor.server.errand import Errand
 from forebay.executor.server.oom import OomWitness
-from forebay.executor.app.sources import code_of
 from forebay.executor.server.squad import Squad, Worker
 from forebay.pool._internal import BLAMELESS, TRIES
 

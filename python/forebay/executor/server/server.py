@@ -28,14 +28,14 @@ from forebay import _core
 from forebay._runtime_place import make_private, open_private
 from forebay.config import ExecutorConfig, PoolConfig
 from forebay.errors import ClosedError, ConfigError, Error, InternalError
+from forebay.executor.app.sources import code_of
 from forebay.executor.server.admin import SLOW, Admin
 from forebay.executor.server.crew import Crew
-from forebay.executor.wire.places import Notice, Places, Running, StateLock, places_of
 from forebay.executor.server.plan import Plan
 from forebay.executor.server.rows import Rows, rfc3339
 from forebay.executor.server.services import Services
 from forebay.executor.server.settings import settings_of
-from forebay.executor.app.sources import code_of
+from forebay.executor.wire.places import Notice, Places, Running, StateLock, places_of
 
 if TYPE_CHECKING:
     from types import FrameType

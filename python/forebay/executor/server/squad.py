@@ -25,15 +25,12 @@ from forebay.errors import (
     RemoteError,
 )
 from forebay.pool import ServicePool
-from forebay.pool._internal import START
-from forebay.pool._internal import KEEPER_WAIT, Told, died_error
-from forebay.pool._internal import NEVER_BEGUN
+from forebay.pool._internal import KEEPER_WAIT, NEVER_BEGUN, START, Told, died_error
 
 if TYPE_CHECKING:
     from forebay import _core
     from forebay.pool import Spec
-    from forebay.pool._internal import PythonKind
-    from forebay.pool._internal import PythonRecord
+    from forebay.pool._internal import PythonKind, PythonRecord
 
 WORKERS_MAX = 2048
 """Half of what one keeper owns; memory admits fewer long before."""

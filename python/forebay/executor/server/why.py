@@ -8,8 +8,8 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from forebay.executor.wire.ids import text_of
 from forebay.executor.server.rows import STATUSES, Row, rfc3339, shown
+from forebay.executor.wire.ids import text_of
 
 Told = tuple[str, str]
 """A reason, and what to do about it."""

@@ -77,7 +77,7 @@ def decode(blob: Any, type: Any = Any) -> Any:
         type: an annotation that `check_type` lets pass.
 
     Raises:
-        msgspec.ValidationError, msgspec.DecodeError: as of `decode` of `forebay.executor.wire.codec`.
+        msgspec.ValidationError, msgspec.DecodeError: as of `forebay.executor.wire.codec.decode`.
     """
     if memoryview(blob)[:1] != MAGIC[:1]:
         return codec.decode(blob, type)

@@ -15,18 +15,18 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError
+from forebay.executor.app.cancelled import Terminated
+from forebay.executor.app.context import Context
+from forebay.executor.wire.codec import decoder
 from forebay.executor.worker import answers
 from forebay.executor.worker.attributed import Attributed, Output, output_of_request
-from forebay.executor.app.cancelled import Terminated
-from forebay.executor.wire.codec import decoder
-from forebay.executor.app.context import Context
 from forebay.executor.worker.entry import Entry, unknown
 from forebay.executor.worker.failure import failure_of
 from forebay.executor.worker.isolation import Isolation
-from forebay.executor.worker.results import LargeResult
-from forebay.executor.worker.side import number_of
 from forebay.executor.worker.pool import begin_leases, end_leases
 from forebay.executor.worker.progress import ProgressTeller
+from forebay.executor.worker.results import LargeResult
+from forebay.executor.worker.side import number_of
 from forebay.executor.worker.sync_loop import SIGTERM_EXIT
 from forebay.transport import EventLoop, new_event_loop
 

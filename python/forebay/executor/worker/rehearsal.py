@@ -16,8 +16,8 @@ from msgspec import msgpack
 
 from forebay import _core
 from forebay.executor.app.application import App
-from forebay.executor.wire.codec import encode
 from forebay.executor.app.context import Context
+from forebay.executor.wire.codec import encode
 from forebay.executor.worker.entry import Entry, entries_of
 from forebay.executor.worker.forks import INTERRUPT_SIGNAL
 from forebay.executor.worker.results import Results

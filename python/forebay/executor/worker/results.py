@@ -12,11 +12,11 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.errors import LimitError
-from forebay.executor.worker import answers
 from forebay.executor.wire.codec import encode
-from forebay.executor.worker.entry import Unkept
-from forebay.executor.wire.parts import Encoder
 from forebay.executor.wire.errors import megabytes
+from forebay.executor.wire.parts import Encoder
+from forebay.executor.worker import answers
+from forebay.executor.worker.entry import Unkept
 
 if TYPE_CHECKING:
     from collections.abc import Callable

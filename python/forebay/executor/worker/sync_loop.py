@@ -25,24 +25,24 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError, DeadlineError
-from forebay.executor.worker import answers
 from forebay.executor.app.cancelled import Cancelled, Terminated
 from forebay.executor.app.context import Context
+from forebay.executor.worker import answers
 from forebay.executor.worker.entry import Entry, unknown
 from forebay.executor.worker.failure import failure_of
 from forebay.executor.worker.forks import INTERRUPT_SIGNAL, is_forked
 from forebay.executor.worker.isolation import Isolation
 from forebay.executor.worker.pickled import run_pickled
-from forebay.executor.worker.results import LargeResult
-from forebay.executor.worker.side import number_of
 from forebay.executor.worker.pool import end_leases
 from forebay.executor.worker.progress import ProgressTeller
+from forebay.executor.worker.results import LargeResult
+from forebay.executor.worker.side import number_of
 
 if TYPE_CHECKING:
     from forebay._core import Connection
+    from forebay.executor.worker.pool import WorkerPool
     from forebay.executor.worker.results import Results
     from forebay.executor.worker.side import Side
-    from forebay.executor.worker.pool import WorkerPool
 
 IDLE_S = 0.25
 """Idle for so long, a worker collects the garbage of the requests that it ran."""

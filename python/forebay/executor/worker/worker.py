@@ -8,18 +8,17 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
-from forebay.executor.worker.entry import entries_of
-from forebay.executor.worker.forks import INTERRUPT_SIGNAL, guard_forks
+from forebay.executor.app.arena import limit_arena
 from forebay.executor.app.load import Kind, find_app, load
 from forebay.executor.app.manifest import manifest_of, to_json
+from forebay.executor.worker.entry import entries_of
+from forebay.executor.worker.forks import INTERRUPT_SIGNAL, guard_forks
+from forebay.executor.worker.pool import WorkerPool
 from forebay.executor.worker.rehearsal import rehearse
 from forebay.executor.worker.results import Results
 from forebay.executor.worker.side import Side, redirect_output
-from forebay.executor.app.arena import limit_arena
-from forebay.executor.worker.pool import WorkerPool
 from forebay.executor.worker.sync_loop import SyncLoop
-from forebay.pool import Reset
-from forebay.pool import Service
+from forebay.pool import Reset, Service
 from forebay.rpc import current
 
 if TYPE_CHECKING:

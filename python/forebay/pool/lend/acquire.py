@@ -18,9 +18,9 @@ from forebay.pool.lend.lease import Lease
 from forebay.pool.lend.meet import meet
 from forebay.pool.lend.record import Record
 from forebay.pool.lend.setback import TRIES, exhausted, leave, set_back
-from forebay.pool.service.spec import S
 from forebay.pool.lend.step import Settle, Steps, Until, awaited, block
 from forebay.pool.lend.wait import Deadline
+from forebay.pool.service.spec import S
 
 if TYPE_CHECKING:
     from forebay import _core

@@ -8,9 +8,9 @@ from typing import overload
 
 from forebay.pool.lend import home
 from forebay.pool.lend.acquire import Acquire
+from forebay.pool.lend.pool import ServicePool
 from forebay.pool.programs.backend import ProgramAcquire
 from forebay.pool.programs.command import Command
-from forebay.pool.lend.pool import ServicePool
 from forebay.pool.service.spec import S, Spec
 
 _default: ServicePool | None = None

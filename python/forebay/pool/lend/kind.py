@@ -12,18 +12,18 @@ from forebay import _core
 from forebay._working_directory import path_to_enter
 from forebay.errors import BrokenError
 from forebay.pool.lend.acquire import Acquire
+from forebay.pool.lend.proxy import proxy_classes, public_methods, streaming_methods
+from forebay.pool.lend.record import NEVER_BEGUN, PythonRecord
 from forebay.pool.programs.backend import Backend, ProgramAcquire
 from forebay.pool.programs.command import Command
 from forebay.pool.programs.connect import Faces
-from forebay.pool.service.factory import Factory
-from forebay.pool.service.limits import STATEFUL, Limits, Terms
 from forebay.pool.programs.listener import choose_port
 from forebay.pool.programs.program import ProgramRecord
-from forebay.pool.lend.proxy import proxy_classes, public_methods, streaming_methods
 from forebay.pool.programs.readiness import Accepting, Http, Line, PortFile
-from forebay.pool.lend.record import NEVER_BEGUN, PythonRecord
-from forebay.pool.service.reset import Reset
 from forebay.pool.programs.socket import ProgramSocket
+from forebay.pool.service.factory import Factory
+from forebay.pool.service.limits import STATEFUL, Limits, Terms
+from forebay.pool.service.reset import Reset
 from forebay.pool.service.spec import Spec
 from forebay.rpc import Channel
 

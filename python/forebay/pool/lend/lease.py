@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error, StaleError
-from forebay.pool.service.directory import LeaseDirectory
-from forebay.pool.programs.program import ProgramRecord
 from forebay.pool.lend.record import PythonRecord, Record, socket_of
 from forebay.pool.lend.step import awaited, block
+from forebay.pool.programs.program import ProgramRecord
+from forebay.pool.service.directory import LeaseDirectory
 
 if TYPE_CHECKING:
     import socket
     from weakref import WeakSet
 
     from forebay.pool.lend.branch import Branches
-    from forebay.pool.watch.follow import Follow
     from forebay.pool.lend.pool import ServicePool
-    from forebay.rpc import Stream
-    from forebay.rpc import AsyncStream
+    from forebay.pool.watch.follow import Follow
+    from forebay.rpc import AsyncStream, Stream
 
 
 class Lease:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.errors import BrokenError, DeadlineError
-from forebay.pool.watch.death import Obituary
 from forebay.pool.lend.step import Steps, Until
+from forebay.pool.watch.death import Obituary
 
 if TYPE_CHECKING:
     from forebay import _core

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from forebay.pool.programs.command import Command
 from forebay.pool.lend.kind import Kind
 from forebay.pool.lend.pool import ServicePool
+from forebay.pool.programs.command import Command
 from forebay.pool.service.reset import Reset
 from forebay.pool.service.spec import Spec
 

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from forebay import _core
 from forebay.configuration import find_configuration
 from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitError
-from forebay.pool.service import application
 from forebay.pool.lend.acquire import Acquire
-from forebay.pool.programs.backend import ProgramAcquire
-from forebay.pool.programs.command import Command
-from forebay.pool.watch.death import KEEPER_WAIT, LastWords, Obituary, died_error
-from forebay.pool.watch.events import Events, Journal
-from forebay.pool.watch.follow import Follow
 from forebay.pool.lend.keeper import start_keeper
 from forebay.pool.lend.kind import CommandKind, Kind, PythonKind
 from forebay.pool.lend.record import PythonRecord, Record
-from forebay.pool.service.reset import ENDED, Reset
-from forebay.pool.service.service import Service
 from forebay.pool.lend.setback import DiscardCause
-from forebay.pool.service.spec import S, Spec
 from forebay.pool.lend.step import Steps, Until
 from forebay.pool.lend.stock import Stocks
 from forebay.pool.lend.templates import Templates
 from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
+from forebay.pool.programs.backend import ProgramAcquire
+from forebay.pool.programs.command import Command
+from forebay.pool.service import application
+from forebay.pool.service.reset import ENDED, Reset
+from forebay.pool.service.service import Service
+from forebay.pool.service.spec import S, Spec
+from forebay.pool.watch.death import KEEPER_WAIT, LastWords, Obituary, died_error
+from forebay.pool.watch.events import Events, Journal
+from forebay.pool.watch.follow import Follow
 from forebay.pool.watch.watched import Watched
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from forebay.pool.lend.step import Steps
 TRIES = 3
 """Starts of one acquire: no caller is blamed for a killed template or keeper; but it ends."""
 
-BLAMELESS = ("template_died", "keeper_lost")
+BLAMELESS: tuple[str, ...] = ("template_died", "keeper_lost")
 """Causes of a death that say nothing about the service itself."""
 
 DiscardCause = Literal["discarded", "contaminated", "reset_failed", "returned"]

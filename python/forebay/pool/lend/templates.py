@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from forebay._working_directory import path_to_enter
-from forebay.pool.service import template
 from forebay.pool.lend.kind import environment_of
+from forebay.pool.service import template
 from forebay.pool.service.threads import template_variables
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import Any
 
 from forebay._working_directory import path_to_tell_apart
 from forebay.errors import ConfigError
-from forebay.pool.service import identity
 from forebay.pool.programs.connect import Connect, Connector
-from forebay.pool.service.limits import Limits
 from forebay.pool.programs.readiness import Accepting, Http, Line, PortFile, Ready
+from forebay.pool.service import identity
+from forebay.pool.service.limits import Limits
 
 INHERITED_FD = "3"
 """Where a program finds its descriptor, as with systemd and s6."""

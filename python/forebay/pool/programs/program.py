@@ -11,13 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import ConfigError, DeadlineError
-from forebay.pool.programs import listener
-from forebay.pool.programs import probe
+from forebay.pool.lend.wait import Deadline
+from forebay.pool.programs import listener, probe
 from forebay.pool.programs.connect import Connected, close_client
 from forebay.pool.programs.probe import Pauses
 from forebay.pool.programs.readiness import Accepting, Http, Line, PortFile
 from forebay.pool.programs.started import REPORT_BYTES_MAX, Started, read_report
-from forebay.pool.lend.wait import Deadline
 
 if TYPE_CHECKING:
     import asyncio

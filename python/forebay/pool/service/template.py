@@ -15,8 +15,8 @@ import os
 import sys
 from typing import Any
 
-from forebay._package import PATH_ENTRY
 from forebay import _core
+from forebay._package import PATH_ENTRY
 from forebay.errors import ConfigError
 from forebay.pool.service import worker
 from forebay.pool.service.application import Application

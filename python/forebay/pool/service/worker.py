@@ -17,11 +17,11 @@ from forebay.pool.service.application import resolve
 from forebay.pool.service.directory import LeaseDirectory, move_in
 from forebay.pool.service.farewell import Farewell
 from forebay.pool.service.threads import extra_threads
+from forebay.rpc import serve_connection
 from forebay.rpc._internal import (
     ServedStreams,  # noqa: F401 - loaded once for all services: 3 ms of a first stream
+    by_name,
 )
-from forebay.rpc._internal import by_name
-from forebay.rpc import serve_connection
 
 START = "@start"
 RESET = "@reset"

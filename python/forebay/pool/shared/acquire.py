@@ -15,13 +15,13 @@ from forebay.errors import (
     RemoteError,
     StaleError,
 )
-from forebay.pool.watch.death import died_error
 from forebay.pool.lend.lease import Lease
 from forebay.pool.lend.setback import TRIES, exhausted, leave, set_back
-from forebay.pool.shared.link import DIED, LENT, Answer, Link, check, status_of
-from forebay.pool.service.spec import S
 from forebay.pool.lend.step import Settle, Steps, awaited, block
 from forebay.pool.lend.wait import Deadline
+from forebay.pool.service.spec import S
+from forebay.pool.shared.link import DIED, LENT, Answer, Link, check, status_of
+from forebay.pool.watch.death import died_error
 
 if TYPE_CHECKING:
     from forebay.pool.shared.kind import SharedKind
@@ -215,7 +215,9 @@ class Borrow:
         question = self.link.core.lend(record.handle)
         answer = yield from self.link.ask(question, self._deadline)
         if answer is None:
-            raise DeadlineError("the lender did not report a process id in time", timeout=self._timeout)
+            raise DeadlineError(
+                "the lender did not report a process id in time", timeout=self._timeout
+            )
         if answer[0] == DIED:
             raise died_error(self._kind.name, answer[1])
         _, pid, process = answer

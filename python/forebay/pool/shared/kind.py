@@ -18,15 +18,14 @@ from typing import Any
 
 from forebay._working_directory import path_to_tell_apart, working_directory
 from forebay.errors import ConfigError
-from forebay.pool.service import identity
-from forebay.pool.service import template
-from forebay.pool.service.application import Application, application_of, reference_of
+from forebay.pool.lend.kind import is_stateful, parts_of
+from forebay.pool.lend.proxy import proxy_classes, public_methods, streaming_methods
 from forebay.pool.programs.backend import Backend
 from forebay.pool.programs.command import Command
+from forebay.pool.service import identity, template
+from forebay.pool.service.application import Application, application_of, reference_of
 from forebay.pool.service.factory import Factory
-from forebay.pool.lend.kind import is_stateful, parts_of
 from forebay.pool.service.limits import Limits
-from forebay.pool.lend.proxy import proxy_classes, public_methods, streaming_methods
 from forebay.pool.service.reset import Reset
 from forebay.pool.service.spec import Spec
 from forebay.pool.service.threads import template_variables

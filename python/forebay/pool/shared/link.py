@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import _core
 from forebay.errors import BrokenError, ClosedError, DiedError, Error, LimitError
-from forebay.pool.watch.death import died_error
-from forebay.pool.service.reset import ENDED
 from forebay.pool.lend.setback import DiscardCause
-from forebay.pool.shared.kind import not_offered
-from forebay.pool.shared.record import SharedRecord, begun, taken_on
 from forebay.pool.lend.step import Steps
 from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
+from forebay.pool.service.reset import ENDED
+from forebay.pool.shared.kind import not_offered
+from forebay.pool.shared.record import SharedRecord, begun, taken_on
+from forebay.pool.watch.death import died_error
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forebay.pool.watch.follow import Follow
     from forebay.pool.lend.record import PythonRecord
     from forebay.pool.shared.kind import SharedKind
+    from forebay.pool.watch.follow import Follow
 
 STATUS, KIND, LENT, START, MET, DIED, OUTPUT, SERVICES, DRAINED, REFUSED, FAILED = range(1, 12)
 """Answers of the lender, by the number that begins them."""

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from typing import Any, Self, overload
 
 from forebay.errors import BrokenError, ClosedError, ConfigError
-from forebay.pool.service import application
+from forebay.pool.lend.step import block
+from forebay.pool.lend.wait import Deadline
 from forebay.pool.programs.command import Command
+from forebay.pool.service import application
 from forebay.pool.service.service import Service
+from forebay.pool.service.spec import S, Spec
 from forebay.pool.shared.acquire import SharedAcquire
 from forebay.pool.shared.kind import SharedKind, shared_kind
 from forebay.pool.shared.link import Answer, Link, status_of
 from forebay.pool.shared.path import shared_path
-from forebay.pool.service.spec import S, Spec
-from forebay.pool.lend.step import block
-from forebay.pool.lend.wait import Deadline
 
 ANSWER_WAIT = 5.0
 """Seconds that the lender may take to answer a question that needs no service."""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from forebay import _core
 from forebay.errors import BrokenError
-from forebay.pool.programs.program import ProgramRecord
 from forebay.pool.lend.record import NEVER_BEGUN, PythonRecord
-from forebay.pool.service.reset import Reset
+from forebay.pool.programs.program import ProgramRecord
 from forebay.pool.programs.socket import ProgramSocket
+from forebay.pool.service.reset import Reset
 from forebay.rpc import Channel
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from forebay.tensor.client.futures import tickets
 from forebay.tensor.client.greet import greet
 from forebay.tensor.client.limit import Limit
 from forebay.tensor.client.outcome import Arrivals, cancel, raise_failure, take_versions
-from forebay.tensor.prepare.ref import too_restless
 from forebay.tensor.client.shards import Settings
+from forebay.tensor.prepare.ref import too_restless
 from forebay.tensor.prepare.work import Work, check_versions
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from forebay.tensor.prepare.work import Op, Work, pulls_of, pushes_of
 
 if TYPE_CHECKING:
     from forebay.memory import Arena
-    from forebay.tensor.prepare.with_numpy import Array
     from forebay.tensor.prepare.ref import Book, TensorRef
+    from forebay.tensor.prepare.with_numpy import Array
 
 __all__ = ["METHODS", "Calls", "Make"]
 
@@ -29,17 +29,21 @@ class Calls:
         self.arena = arena
 
     def pull(self, tensor: str | TensorRef, rows: Any = None, out: Array | None = None) -> Make:
+        """Pull rows of one tensor."""
         pulls = ((tensor, rows, out),)
         return lambda book: pulls_of(book, pulls, self.arena)
 
     def push(self, tensor: str | TensorRef, rows: Any, values: Any, op: Op = "set") -> Make:
+        """Push rows of one tensor."""
         pushes = ((tensor, rows, values, op),)
         return lambda book: pushes_of(book, pushes)
 
     def pull_many(self, pulls: Iterable[Any]) -> Make:
+        """Pull rows of several."""
         pulls = tuple(pulls)  # which is gone through again where names are looked up
         return lambda book: pulls_of(book, pulls, self.arena)
 
     def push_many(self, pushes: Iterable[Any]) -> Make:
+        """Push rows of several."""
         pushes = tuple(pushes)
         return lambda book: pushes_of(book, pushes)

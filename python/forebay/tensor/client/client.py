@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from forebay import _forks
 from forebay.configuration import find_configuration
 from forebay.errors import ConfigError, StaleError
-from forebay.tensor.client import futures
-from forebay.tensor.client import verbs
-from forebay.tensor.server.addresses import addresses, chosen
+from forebay.tensor.client import futures, verbs
 from forebay.tensor.client.blocking import each, run
 from forebay.tensor.client.calls import METHODS, Calls, Make
 from forebay.tensor.client.loops import Loops
 from forebay.tensor.client.near import pull_few, pull_near
-from forebay.tensor.prepare.with_numpy import Array
 from forebay.tensor.client.plan import PullPlan
-from forebay.tensor.prepare.ref import TensorRef
 from forebay.tensor.client.shards import Settings, Shards, summed
+from forebay.tensor.prepare.ref import TensorRef
+from forebay.tensor.prepare.with_numpy import Array
 from forebay.tensor.prepare.work import Op, Work, check_versions
+from forebay.tensor.server.addresses import addresses, chosen
 
 if TYPE_CHECKING:
     from forebay.memory import Arena

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from forebay.tensor.client.blocking import run
-from forebay.tensor.prepare.with_numpy import np
 from forebay.tensor.prepare.rows import lent
+from forebay.tensor.prepare.with_numpy import np
 from forebay.tensor.prepare.work import Work, check_versions, pulls_of
 
 if TYPE_CHECKING:

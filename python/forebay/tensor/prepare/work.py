@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from forebay.errors import ConfigError
 from forebay.tensor.prepare.dtype import ADDABLE
-from forebay.tensor.prepare.with_numpy import Array, np
 from forebay.tensor.prepare.ref import Book, Meaning, TensorRef, name_of
 from forebay.tensor.prepare.rows import Wanted, wanted
 from forebay.tensor.prepare.split import split
+from forebay.tensor.prepare.with_numpy import Array, np
 
 if TYPE_CHECKING:
     from collections.abc import Callable

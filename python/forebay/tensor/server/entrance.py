@@ -8,9 +8,7 @@ from typing import Any
 from forebay._core import TlsServer
 from forebay.errors import ConfigError
 from forebay.transport import Tls
-from forebay.transport._internal import parse
-from forebay.transport._internal import guard
-from forebay.transport._internal import bind_all, name_of, resolve_blocking
+from forebay.transport._internal import bind_all, guard, name_of, parse, resolve_blocking
 
 __all__ = ["Entrance", "open_entrance"]
 

@@ -11,13 +11,13 @@ from forebay.config import parse_bytes
 from forebay.configuration import find_configuration
 from forebay.errors import ConfigError
 from forebay.pool import Reset, Service
+from forebay.tensor.prepare.tensor import Tensor
+from forebay.tensor.prepare.with_numpy import Array
+from forebay.tensor.prepare.work import Op
 from forebay.tensor.server.addresses import address_of, chosen
 from forebay.tensor.server.entrance import open_entrance
-from forebay.tensor.prepare.with_numpy import Array
 from forebay.tensor.server.own_place import own_url
 from forebay.tensor.server.table import Table
-from forebay.tensor.prepare.tensor import Tensor
-from forebay.tensor.prepare.work import Op
 
 if TYPE_CHECKING:
     from forebay.memory import Arena

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from forebay import _core, _forks
 from forebay.errors import ConfigError, OutOfRangeError
 from forebay.tensor.prepare.dtype import described, kind_of, tensor_dtype
-from forebay.tensor.server.file_tensor import FileTensor, open_rows
-from forebay.tensor.prepare.with_numpy import Array, np
-from forebay.tensor.server.places import Places
 from forebay.tensor.prepare.ref import Book, Meaning, TensorRef
 from forebay.tensor.prepare.tensor import Tensor, shape_of
+from forebay.tensor.prepare.with_numpy import Array, np
 from forebay.tensor.prepare.work import pushes_of
+from forebay.tensor.server.file_tensor import FileTensor, open_rows
+from forebay.tensor.server.places import Places
 
 if TYPE_CHECKING:
     from forebay.memory import Arena
