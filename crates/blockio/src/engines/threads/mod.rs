@@ -9,20 +9,26 @@
 //! Asked for each operation again, or of the threads, a read from the page cache would cost a third more.
 //!
 //! Direct I/O, writes and syncs always wait, and go to the threads at once.
+
+mod lane;
+mod pool;
+mod sync;
+mod waiter;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::batch::Batch;
 use crate::completion::{Completions, GivingUp, OPERATIONS_UNASKED};
-use crate::driver::Counts;
+use crate::engines::ring::driver::Counts;
+use crate::engines::threads::lane::{ALONE, End, HANDED, Lane};
+use crate::engines::threads::pool::Pool;
+use crate::engines::threads::waiter::{Waited, Waiter};
 use crate::error::Error;
 use crate::flight::Keeper;
-use crate::lane::{ALONE, End, HANDED, Lane};
 use crate::operation::Kind;
-use crate::pool::Pool;
 use crate::queue::{Shared, close_deadline};
 use crate::sys::transfer::Transfer;
-use crate::waiter::{Waited, Waiter};
 
 /// Threads that carry out batches.
 #[derive(Debug)]

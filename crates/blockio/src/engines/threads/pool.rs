@@ -16,13 +16,13 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use crate::driver::Counts;
+use crate::engines::ring::driver::Counts;
+use crate::engines::threads::lane::{Ended, Lanes};
+use crate::engines::threads::sync::thread::{self, JoinHandle};
+use crate::engines::threads::sync::{Condvar, Mutex, MutexGuard};
 use crate::error::Error;
-use crate::lane::{Ended, Lanes};
 use crate::queue::Shared;
 use crate::service;
-use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Condvar, Mutex, MutexGuard};
 
 pub(crate) struct State {
     pub(crate) lanes: Lanes,

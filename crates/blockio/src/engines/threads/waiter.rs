@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 use rustix::thread::futex::{Flags, Timespec};
 
-use crate::sync::{AtomicU32, futex};
+use crate::engines::threads::sync::{AtomicU32, futex};
 
 const WAITING: u32 = 0;
 const ENDED: u32 = 1;

@@ -22,14 +22,14 @@ use rustix::io::Errno;
 use rustix::io_uring::io_uring_sqe;
 
 use crate::batch::Batch;
-use crate::entry;
+use crate::engines::ring::entry;
+use crate::engines::ring::registry::Registry;
+use crate::engines::ring::table::FileTable;
 use crate::error::Error;
 use crate::file::FileHolder;
 use crate::flight::{Detached, Done, Flight, Keeper};
 use crate::quarantine::Quarantine;
-use crate::registry::Registry;
 use crate::sys::ring::Ring;
-use crate::table::FileTable;
 
 /// Names of entries of our own; operations are named by their slots, which are less.
 const NAMES_OWN: u64 = 1 << 32;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use super::{ALONE, Ended, HANDED, Lane, Lanes};
 use crate::batch::{Batch, Files, Operations};
 use crate::completion::Completions;
+use crate::engines::threads::waiter::{Waited, Waiter};
 use crate::file::{BlockFile, Mode};
 use crate::operation::Operation;
 use crate::quarantine::Quarantine;
 use crate::sys::lent;
-use crate::waiter::{Waited, Waiter};
 
 const BYTES: u32 = 16;
 

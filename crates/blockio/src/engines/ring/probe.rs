@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use rustix::io::Errno;
 
 use crate::config::Choice;
+use crate::engines::ring::registry::Registry;
 use crate::error::Error;
-use crate::registry::Registry;
 use crate::sys::ring::Ring;
 
 /// What carries out operations, and why it and not the other.
@@ -70,7 +70,7 @@ fn probe() -> Availability {
 
 fn round_trip() -> Result<bool, (&'static str, io::Error)> {
     let mut ring = Ring::new(2, 4).map_err(|error| ("io_uring_setup", error))?;
-    ring.prepare(crate::entry::nothing(1));
+    ring.prepare(crate::engines::ring::entry::nothing(1));
     let entered = loop {
         match ring.enter(1, true) {
             Err(Errno::INTR) => {}

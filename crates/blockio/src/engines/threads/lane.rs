@@ -14,10 +14,10 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::clients::{Clients, Notice};
 use crate::completion::Completions;
+use crate::engines::threads::waiter::Waiter;
 use crate::flight::{Detached, Done, Flight, Keeper};
 use crate::quarantine::Quarantine;
 use crate::sys::transfer::Transfer;
-use crate::waiter::Waiter;
 
 /// Operations that a batch issues before it is another one's turn.
 const TURN: u32 = 8;

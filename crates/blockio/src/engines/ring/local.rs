@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::batch::Batch;
 use crate::completion::{GivingUp, OPERATIONS_UNASKED};
-use crate::driver::{Driver, Turn, Wait};
+use crate::engines::ring::driver::{Driver, Turn, Wait};
 use crate::error::Error;
 use crate::file::FileHolder;
 use crate::queue::{Shared, close_deadline};

@@ -2,7 +2,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use crate::entry::Target;
+use crate::engines::ring::entry::Target;
 use crate::file::{BlockFile, FileHolder, FileMark};
 use crate::sys::ring::Ring;
 

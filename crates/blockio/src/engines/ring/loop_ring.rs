@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::batch::Batch;
 use crate::completion::{Completions, Finished};
-use crate::driver::{Driver, Wait};
+use crate::engines::ring::driver::{Driver, Wait};
 use crate::error::Error;
 use crate::file::FileHolder;
 use crate::flight::Keeper;
