@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Machine;
-use super::dispatch::LOOK;
-use super::entry::Key;
-use super::policy::LANES;
-use super::why::seconds;
-use super::workers::{Stage, Worker};
+use super::{Stage, Worker};
 use crate::action::Action;
+use crate::machine::Machine;
+use crate::machine::entry::Key;
+use crate::machine::policy::LANES;
+use crate::machine::runs::dispatch::LOOK;
+use crate::machine::why::seconds;
 use crate::request::{Death, Lane, Millis, Slot};
 
 /// Doublings of the time between two tries to start a worker.
@@ -16,7 +16,7 @@ const DOUBLINGS_MAX: u32 = 16;
 
 /// How starting workers goes.
 #[derive(Debug, Default)]
-pub(super) struct Starts {
+pub(in crate::machine) struct Starts {
     /// In a row.
     failures: u32,
     /// Not before.
@@ -25,11 +25,11 @@ pub(super) struct Starts {
 }
 
 impl Starts {
-    pub(super) fn recovered(&mut self) {
+    pub(in crate::machine) fn recovered(&mut self) {
         *self = Self::default();
     }
 
-    pub(super) fn reason(&self, now: Millis) -> Option<(String, String)> {
+    pub(in crate::machine) fn reason(&self, now: Millis) -> Option<(String, String)> {
         let why = self.why.as_deref()?;
         let wait = seconds(self.due.unwrap_or(now).saturating_sub(now));
         let text = format!(
@@ -91,7 +91,7 @@ impl Machine {
     }
 
     /// Where a worker died before it ran anything, its death counts as a failed start.
-    pub(super) fn start_ended(&mut self, now: Millis, slot: Slot, death: &Death) {
+    pub(in crate::machine) fn start_ended(&mut self, now: Millis, slot: Slot, death: &Death) {
         let Some(worker) = self.workers.get(slot) else {
             return;
         };
@@ -108,14 +108,14 @@ impl Machine {
         }
     }
 
-    pub(super) fn forget_worker(&mut self, slot: Slot) {
+    pub(in crate::machine) fn forget_worker(&mut self, slot: Slot) {
         self.set_promise(slot, 0);
         if let Some(worker) = self.workers.remove(slot) {
             self.room.gone(slot, worker.private);
         }
     }
 
-    pub(super) fn starts_due(&self) -> Option<Millis> {
+    pub(in crate::machine) fn starts_due(&self) -> Option<Millis> {
         let late = LANES.map(|lane| &self.lanes[lane as usize]).into_iter();
         let late = late.filter(|queue| !queue.ready.is_empty());
         let burst = late.map(|queue| queue.burst.due(self.policy.burst_run_ms_min));
@@ -153,7 +153,7 @@ impl Machine {
     }
 
     /// One more worker of a lane would help the first of its queue.
-    pub(super) fn may_burst(&mut self, now: Millis, lane: Lane) -> bool {
+    pub(in crate::machine) fn may_burst(&mut self, now: Millis, lane: Lane) -> bool {
         let queue = &mut self.lanes[lane as usize];
         let row = self.workers.row(lane);
         if row.starting as usize >= queue.ready.len() {
@@ -204,7 +204,7 @@ impl Machine {
         keys.any(|key| self.fits(key, None).is_ok())
     }
 
-    pub(super) fn start_burst(&mut self, now: Millis, lane: Lane, key: Key) {
+    pub(in crate::machine) fn start_burst(&mut self, now: Millis, lane: Lane, key: Key) {
         self.lanes[lane as usize].burst.started();
         let need = self.need_of_new(key);
         let slot = self.start(now, lane, true);
@@ -222,7 +222,7 @@ impl Machine {
     }
 
     /// Keeps the guaranteed workers of the lanes in use.
-    pub(super) fn staff(&mut self, now: Millis) {
+    pub(in crate::machine) fn staff(&mut self, now: Millis) {
         for lane in LANES {
             while self.lanes[lane as usize].in_use
                 && self.workers.row(lane).guaranteed < self.policy.guaranteed(lane)
@@ -233,13 +233,13 @@ impl Machine {
         }
     }
 
-    pub(super) fn stop(&mut self, slot: Slot) {
+    pub(in crate::machine) fn stop(&mut self, slot: Slot) {
         self.workers.stopping(slot);
         self.actions.push(Action::Stop { slot });
     }
 
     /// Between two requests: is this worker to be replaced?
-    pub(super) fn after_run(&mut self, now: Millis, slot: Slot) {
+    pub(in crate::machine) fn after_run(&mut self, now: Millis, slot: Slot) {
         let Some(worker) = self
             .workers
             .get(slot)
@@ -261,7 +261,7 @@ impl Machine {
     }
 
     /// Workers that imported another code end after what they run.
-    pub(super) fn replace_old_code(&mut self) {
+    pub(in crate::machine) fn replace_old_code(&mut self) {
         let old = self
             .workers
             .iter()
@@ -281,7 +281,7 @@ impl Machine {
     }
 
     /// Burst workers that have been idle for their time end.
-    pub(super) fn end_idle(&mut self, now: Millis) {
+    pub(in crate::machine) fn end_idle(&mut self, now: Millis) {
         for lane in LANES {
             let long = |since: Millis| since.saturating_add(self.policy.worker_idle_ms) <= now;
             let due = self.workers.idle(lane).filter(|(_, since)| long(*since));
@@ -292,7 +292,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn idle_due(&self) -> Option<Millis> {
+    pub(in crate::machine) fn idle_due(&self) -> Option<Millis> {
         let idle = LANES.iter().flat_map(|lane| self.workers.idle(*lane));
         let since = idle.map(|(_, since)| since).min()?;
         Some(since.saturating_add(self.policy.worker_idle_ms))

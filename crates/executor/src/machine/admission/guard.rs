@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::Machine;
-use super::admission::part;
-use super::entry::Key;
-use super::workers::{Expelled, Stage, Worker};
+use super::part;
 use crate::action::Action;
+use crate::machine::Machine;
+use crate::machine::entry::Key;
+use crate::machine::workers::{Expelled, Stage, Worker};
 use crate::op::Op;
 use crate::request::{Lane, Millis, Slot};
 
@@ -83,7 +83,13 @@ impl Machine {
     }
 
     /// A run has ended, with this peak where it was measured.
-    pub(super) fn learn(&mut self, now: Millis, key: Key, slot: Slot, peak: Option<u64>) {
+    pub(in crate::machine) fn learn(
+        &mut self,
+        now: Millis,
+        key: Key,
+        slot: Slot,
+        peak: Option<u64>,
+    ) {
         if self.policy.memory_limit.is_none() {
             return;
         }

@@ -4,16 +4,19 @@
 //! last request of the schedule has not ended is skipped, and counted. All times here are by the wall's clock, which a
 //! person or NTP may set: then they are found anew, as after a restart.
 
+pub(super) mod cron;
+pub(super) mod wall;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::cron::Cron;
 use super::entry::Key;
 use super::{Definition, Machine, Submitted};
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::op::Op;
 use crate::request::{Millis, Options, Request, Submission};
+use cron::Cron;
 
 /// Who submits them.
 pub const SUBMITTER: &str = "cron";

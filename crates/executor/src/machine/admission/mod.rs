@@ -1,4 +1,4 @@
-//! Whether a request fits: memory as measured and learnt, and cores as asked for.
+//! Whether a request fits: by memory as measured or learnt, by cores as asked for.
 //!
 //! A request is admitted while resident + what the running may still grow by + its own estimate is within
 //! the limit. What counts is private memory: pages shared with the template are resident anyway.
@@ -7,6 +7,9 @@
 //! until it has ended or stopped growing; a short one is taken to need
 //! `short_unknown_bytes`, since it must not wait for long ones to end. Requests of the async lane are many
 //! in one worker, which is measured as a whole.
+
+pub(super) mod estimate;
+mod guard;
 
 use super::Machine;
 use super::entry::Key;

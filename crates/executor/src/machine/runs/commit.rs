@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::Machine;
-use super::entry::{Key, Place};
 use super::ledger::Written;
 use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
+use crate::machine::Machine;
+use crate::machine::entry::{Key, Place};
 use crate::op::Op;
 use crate::request::Millis;
 
 impl Machine {
     /// Gives a change to the store; without one it counts as committed.
-    pub(super) fn write(&mut self, now: Millis, key: Key, op: Op) {
+    pub(in crate::machine) fn write(&mut self, now: Millis, key: Key, op: Op) {
         let written = Written { key, op };
         if !self.policy.durable {
             self.applied(now, written);
@@ -23,7 +23,7 @@ impl Machine {
     }
 
     /// Counts the next run, and has its claim written.
-    pub(super) fn write_claim(&mut self, now: Millis, key: Key) {
+    pub(in crate::machine) fn write_claim(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
@@ -198,13 +198,13 @@ impl Machine {
 }
 
 /// The store takes nothing, so no submission is taken.
-pub(super) fn store_refusal(name: &str, why: &str) -> Refusal {
+pub(in crate::machine) fn store_refusal(name: &str, why: &str) -> Refusal {
     let next = "make room on the disk of the state directory, then submit it again";
     unwritten(name, why, next)
 }
 
 /// The store takes nothing, so no request is retried.
-pub(super) fn retry_refusal(id: RequestId, why: &str) -> Refusal {
+pub(in crate::machine) fn retry_refusal(id: RequestId, why: &str) -> Refusal {
     let next = "make room on the disk of the state directory, then retry it again";
     unwritten(&format!("request {id}"), why, next)
 }

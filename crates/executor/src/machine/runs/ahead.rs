@@ -16,11 +16,11 @@
 //! What comes back is in no list until that is committed: the number of its run is used again, and no change
 //! that is still on its way may then be taken for one of the new run.
 
-use super::Machine;
-use super::entry::{Entry, Key, Place, Reason};
-use super::workers::{Stage, Worker};
 use crate::action::Action;
 use crate::id::RequestId;
+use crate::machine::Machine;
+use crate::machine::entry::{Entry, Key, Place, Reason};
+use crate::machine::workers::{Stage, Worker};
 use crate::op::Op;
 use crate::request::{Lane, Millis, Slot};
 
@@ -47,13 +47,13 @@ impl Machine {
         self.settle(now);
     }
 
-    pub(super) fn is_handed(&self, key: Key) -> bool {
+    pub(in crate::machine) fn is_handed(&self, key: Key) -> bool {
         let run = self.register.get(key).and_then(|entry| entry.run());
         run.is_some_and(|run| run.handed)
     }
 
     /// The first request of a lane, and the worker that may be handed it: the one with the fewest.
-    pub(super) fn behind(&self, now: Millis, lane: Lane) -> Option<(Key, Slot)> {
+    pub(in crate::machine) fn behind(&self, now: Millis, lane: Lane) -> Option<(Key, Slot)> {
         let queue = &self.lanes[lane as usize];
         let key = queue.ready.head(0)?;
         let entry = self.register.get(key)?;
@@ -80,7 +80,7 @@ impl Machine {
 
     /// Each core has a worker of this lane that runs something short: one more that is woken would take a core from
     /// them, as one that is started would (`burst.rs`).
-    pub(super) fn is_crowded(&self, lane: Lane) -> bool {
+    pub(in crate::machine) fn is_crowded(&self, lane: Lane) -> bool {
         let short = self.lanes[lane as usize]
             .burst
             .is_short(self.policy.burst_run_ms_min);
@@ -112,7 +112,7 @@ impl Machine {
     }
 
     /// The first of those that a worker was handed begins: those before it have ended.
-    pub(super) fn begin_next(&mut self, now: Millis, slot: Slot) {
+    pub(in crate::machine) fn begin_next(&mut self, now: Millis, slot: Slot) {
         let first = self
             .workers
             .get(slot)
@@ -141,7 +141,7 @@ impl Machine {
     }
 
     /// Its worker will not run it: it is queued again, or ends where that is what it was recalled for.
-    pub(super) fn take_back(&mut self, now: Millis, key: Key, slot: Slot) {
+    pub(in crate::machine) fn take_back(&mut self, now: Millis, key: Key, slot: Slot) {
         self.release(now, key, slot);
         self.workers.change(slot, |worker| worker.uses -= 1);
         let Some(entry) = self.register.get_mut(key) else {
@@ -160,7 +160,7 @@ impl Machine {
     }
 
     /// Asks for a handed request back, once.
-    pub(super) fn recall(&mut self, key: Key) {
+    pub(in crate::machine) fn recall(&mut self, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
@@ -182,7 +182,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn recall_all(&mut self) {
+    pub(in crate::machine) fn recall_all(&mut self) {
         let slots: Vec<Slot> = self.handing().map(|(slot, _)| slot).collect();
         for slot in slots {
             self.recall_behind(slot);
@@ -190,7 +190,7 @@ impl Machine {
     }
 
     /// Asks for what waits behind a run that takes long, where somebody else could run it.
-    pub(super) fn recall_late(&mut self, now: Millis) {
+    pub(in crate::machine) fn recall_late(&mut self, now: Millis) {
         let late = self.helped().filter(|(_, due)| *due <= now);
         let late: Vec<Slot> = late.map(|(slot, _)| slot).collect();
         for slot in late {
@@ -199,12 +199,12 @@ impl Machine {
     }
 
     /// Some worker that runs one request at a time has nothing to do.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::machine) fn is_open(&self) -> bool {
         let sync = [Lane::Short, Lane::Long];
         sync.iter().any(|lane| self.workers.open(*lane).is_some())
     }
 
-    pub(super) fn recall_due(&self) -> Option<Millis> {
+    pub(in crate::machine) fn recall_due(&self) -> Option<Millis> {
         self.helped().map(|(_, due)| due).min()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::entry::Key;
+use crate::machine::entry::Key;
 use crate::request::Millis;
 
 /// At most one time per request, taken out again when it no longer matters: requests that end within

@@ -1,4 +1,7 @@
-//! The workers that there are: where each stands, and which of a lane is free.
+//! The workers that there are: where each stands, which of a lane is free.
+
+pub(super) mod burst;
+pub(super) mod staff;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

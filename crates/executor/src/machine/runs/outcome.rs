@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use super::Machine;
-use super::entry::{Key, Place, Reason, Run};
-use super::why::seconds;
 use crate::action::Action;
 use crate::id::RequestId;
+use crate::machine::Machine;
+use crate::machine::entry::{Key, Place, Reason, Run};
+use crate::machine::why::seconds;
 use crate::op::Op;
 use crate::request::{Death, Ending, Failure, Lane, Millis, Outcome, Slot, Status};
 
@@ -119,7 +119,7 @@ impl Machine {
     }
 
     /// The worker that was kept for a request is gone, or its claim failed, before its run began.
-    pub(super) fn unreserve(&mut self, now: Millis, key: Key, slot: Slot) {
+    pub(in crate::machine) fn unreserve(&mut self, now: Millis, key: Key, slot: Slot) {
         self.release(now, key, slot);
         let Some(entry) = self.register.get_mut(key) else {
             return;
@@ -134,7 +134,7 @@ impl Machine {
     }
 
     /// What follows from a run's outcome. Its worker has been released.
-    pub(super) fn conclude(
+    pub(in crate::machine) fn conclude(
         &mut self,
         now: Millis,
         key: Key,
@@ -209,7 +209,7 @@ impl Machine {
     }
 
     /// Ends a request that is in no list: its end is written, and told when that is on disk.
-    pub(super) fn end(
+    pub(in crate::machine) fn end(
         &mut self,
         now: Millis,
         key: Key,
@@ -235,7 +235,13 @@ impl Machine {
     }
 
     /// A request's end is on disk.
-    pub(super) fn ended(&mut self, now: Millis, key: Key, id: RequestId, ending: &Arc<Ending>) {
+    pub(in crate::machine) fn ended(
+        &mut self,
+        now: Millis,
+        key: Key,
+        id: RequestId,
+        ending: &Arc<Ending>,
+    ) {
         if self.register.same(key, id).is_none() {
             return;
         }
@@ -275,7 +281,7 @@ impl Machine {
     }
 
     /// Fails those whose predecessors did not succeed, one after the other however long the chain is.
-    pub(super) fn fail_doomed(&mut self, now: Millis) {
+    pub(in crate::machine) fn fail_doomed(&mut self, now: Millis) {
         let mut later = Vec::new();
         while let Some((id, before)) = self.doomed.pop() {
             let Some(key) = self.register.key(id) else {

@@ -5,15 +5,15 @@
 
 use std::collections::HashSet;
 
-use super::Machine;
-use super::entry::Place;
 use crate::id::RequestId;
 use crate::limit::STEP_MS;
+use crate::machine::Machine;
+use crate::machine::entry::Place;
 use crate::request::Millis;
 
 /// What is known of the wall's clock.
 #[derive(Debug, Default)]
-pub(super) struct Wall {
+pub(in crate::machine) struct Wall {
     /// How far it was set forward since the machine began.
     ahead: i64,
     /// Requests whose time to wait for was written before this boot, by a clock that nothing else connects with this
@@ -23,21 +23,21 @@ pub(super) struct Wall {
 
 impl Wall {
     /// A time of the machine's by the wall's clock.
-    pub(super) fn of(&self, now: Millis) -> Millis {
+    pub(in crate::machine) fn of(&self, now: Millis) -> Millis {
         now.saturating_add_signed(self.ahead)
     }
 
     /// When the wall's clock says so, by the machine's time.
-    pub(super) fn when(&self, wall: Millis) -> Millis {
+    pub(in crate::machine) fn when(&self, wall: Millis) -> Millis {
         wall.saturating_add_signed(-self.ahead)
     }
 
-    pub(super) fn follow(&mut self, id: RequestId) {
+    pub(in crate::machine) fn follow(&mut self, id: RequestId) {
         self.waits.insert(id);
     }
 
     /// It waits no more; what it waits for later is by this boot's clock.
-    pub(super) fn leave(&mut self, id: RequestId) {
+    pub(in crate::machine) fn leave(&mut self, id: RequestId) {
         if !self.waits.is_empty() {
             self.waits.remove(&id);
         }

@@ -1,16 +1,16 @@
 //! Which ready request gets which worker.
 
-use super::Machine;
-use super::admission::Blocked;
-use super::entry::{Entry, Key, Place, Run};
-use super::policy::LANES;
-use super::queue::Rank;
 use crate::action::Action;
 use crate::id::RequestId;
+use crate::machine::Machine;
+use crate::machine::admission::Blocked;
+use crate::machine::entry::{Entry, Key, Place, Run};
+use crate::machine::policy::LANES;
+use crate::machine::queues::queue::Rank;
 use crate::request::{Lane, Millis, Slot};
 
 /// Submitters whose first request is tried where those before do not fit.
-pub(super) const LOOK: usize = 8;
+pub(in crate::machine) const LOOK: usize = 8;
 /// What a lane of weight 1 pays for a dispatch.
 const STRIDE: u64 = 1 << 16;
 
@@ -23,7 +23,7 @@ enum Looked {
 
 impl Machine {
     /// Dispatches what can be, the lane that got least by its weight first.
-    pub(super) fn dispatch(&mut self, now: Millis) {
+    pub(in crate::machine) fn dispatch(&mut self, now: Millis) {
         let mut open = self.lanes_with_ready();
         if open == [false; 3] || !self.may_dispatch() {
             return;
@@ -143,7 +143,7 @@ impl Machine {
     }
 
     /// The request that a lane waits for, since it has not fitted for long.
-    pub(super) fn comes_first(&self, now: Millis, lane: Lane) -> Option<RequestId> {
+    pub(in crate::machine) fn comes_first(&self, now: Millis, lane: Lane) -> Option<RequestId> {
         let queue = &self.lanes[lane as usize];
         let (id, since) = queue.blocked?;
         let first = queue.ready.head(0).and_then(|key| self.register.get(key))?;
@@ -169,7 +169,7 @@ impl Machine {
     }
 
     /// Counts a request as its worker's, before its run begins.
-    pub(super) fn occupy(&mut self, key: Key, slot: Slot) {
+    pub(in crate::machine) fn occupy(&mut self, key: Key, slot: Slot) {
         let Some(entry) = self.register.get(key) else {
             return;
         };
@@ -186,7 +186,7 @@ impl Machine {
     }
 
     /// Takes it from its worker again. The worker is free for the next one, unless it is to be replaced.
-    pub(super) fn release(&mut self, now: Millis, key: Key, slot: Slot) {
+    pub(in crate::machine) fn release(&mut self, now: Millis, key: Key, slot: Slot) {
         let Some(entry) = self.register.get(key) else {
             return;
         };
@@ -220,7 +220,13 @@ impl Machine {
     }
 
     /// Its worker hears of it, and begins it at once unless it runs another one.
-    pub(super) fn start_run(&mut self, now: Millis, key: Key, slot: Slot, journal: bool) {
+    pub(in crate::machine) fn start_run(
+        &mut self,
+        now: Millis,
+        key: Key,
+        slot: Slot,
+        journal: bool,
+    ) {
         let first = self
             .workers
             .get(slot)

@@ -1,11 +1,11 @@
 //! Ending what somebody no longer wants or what takes too long: an exception, then termination, then a kill.
 
-use super::Machine;
-use super::entry::{Key, Place, Reason, Stop};
-use super::queue::Rank;
-use super::why::seconds;
 use crate::action::{Action, Step};
 use crate::id::RequestId;
+use crate::machine::Machine;
+use crate::machine::entry::{Key, Place, Reason, Stop};
+use crate::machine::queues::queue::Rank;
+use crate::machine::why::seconds;
 use crate::request::{Lane, Millis, Outcome, Status};
 
 /// What became of the wish to end a request.
@@ -52,12 +52,12 @@ impl Machine {
         Cancelled::Now
     }
 
-    pub(super) fn end_cancelled(&mut self, now: Millis, key: Key) {
+    pub(in crate::machine) fn end_cancelled(&mut self, now: Millis, key: Key) {
         self.end(now, key, Status::Cancelled, Outcome::Cancelled, None);
     }
 
     /// Takes a waiting request out of the list of its place.
-    pub(super) fn leave_list(&mut self, now: Millis, key: Key) {
+    pub(in crate::machine) fn leave_list(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
@@ -89,7 +89,7 @@ impl Machine {
     }
 
     /// Begins to end a run, if that has not begun.
-    pub(super) fn interrupt(&mut self, now: Millis, key: Key, reason: Reason) {
+    pub(in crate::machine) fn interrupt(&mut self, now: Millis, key: Key, reason: Reason) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
@@ -113,7 +113,7 @@ impl Machine {
     }
 
     /// A running request's time has come: its time-out, or the deadline of the last step to end it.
-    pub(super) fn time_is_up(&mut self, now: Millis, key: Key) {
+    pub(in crate::machine) fn time_is_up(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
@@ -171,7 +171,7 @@ impl Machine {
         self.step(now, key, step);
     }
 
-    pub(super) fn step(&mut self, now: Millis, key: Key, step: Step) {
+    pub(in crate::machine) fn step(&mut self, now: Millis, key: Key, step: Step) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };

@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::entry::Key;
-use super::estimate::Peaks;
 use super::queue::{Fair, Rank};
+use crate::machine::admission::estimate::Peaks;
+use crate::machine::entry::Key;
 use crate::request::{Options, Submission};
 
 #[derive(Debug, Default)]

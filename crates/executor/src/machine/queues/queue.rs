@@ -7,8 +7,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::entry::Key;
 use crate::id::RequestId;
+use crate::machine::entry::Key;
 use crate::request::Request;
 
 /// Where a request stands among its submitter's own.

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Machine;
 use super::commit::retry_refusal;
-use super::entry::{Entry, IdMap, Place};
 use crate::error::Refusal;
 use crate::id::RequestId;
+use crate::machine::Machine;
+use crate::machine::entry::{Entry, IdMap, Place};
 use crate::op::{Op, Restored};
 use crate::request::{Death, Failure, Millis, Outcome, Status};
 
@@ -16,13 +16,13 @@ const RECENT_MAX: usize = 16_384;
 
 /// How the newest requests ended.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(in crate::machine) struct Recent {
     ended: IdMap<Status>,
     order: VecDeque<RequestId>,
 }
 
 impl Recent {
-    pub(super) fn add(&mut self, id: RequestId, status: Status) {
+    pub(in crate::machine) fn add(&mut self, id: RequestId, status: Status) {
         if self.ended.insert(id, status).is_none() {
             self.order.push_back(id);
         }
@@ -33,7 +33,7 @@ impl Recent {
         }
     }
 
-    pub(super) fn get(&self, id: RequestId) -> Option<Status> {
+    pub(in crate::machine) fn get(&self, id: RequestId) -> Option<Status> {
         self.ended.get(&id).copied()
     }
 }
@@ -136,7 +136,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn forget_idempotency(&mut self, entry: &Entry) {
+    pub(in crate::machine) fn forget_idempotency(&mut self, entry: &Entry) {
         if let Some(name) = &entry.options().idempotency
             && self
                 .idempotency

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::commit::store_refusal;
-use super::entry::{Entry, Key, Place};
 use super::queue::Rank;
-use super::why::Notes;
-use super::{Machine, Submitted};
 use crate::error::Refusal;
 use crate::id::RequestId;
+use crate::machine::entry::{Entry, Key, Place};
+use crate::machine::runs::commit::store_refusal;
+use crate::machine::why::Notes;
+use crate::machine::{Machine, Submitted};
 use crate::op::Op;
 use crate::request::{Lane, Millis, Request, Status, Submission};
 
@@ -101,7 +101,7 @@ impl Machine {
     }
 
     /// Adds a request to the register, with what it waits for.
-    pub(super) fn enter(&mut self, request: Arc<Request>, place: Place) -> Key {
+    pub(in crate::machine) fn enter(&mut self, request: Arc<Request>, place: Place) -> Key {
         let id = request.id;
         let submission = &request.submission;
         let name = self.names.index(&submission.name);
@@ -179,7 +179,7 @@ impl Machine {
     }
 
     /// Puts a request that is in no list into the first place that it has to wait in.
-    pub(super) fn advance(&mut self, now: Millis, key: Key) {
+    pub(in crate::machine) fn advance(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
@@ -205,7 +205,7 @@ impl Machine {
     }
 
     /// Into its lane's queue.
-    pub(super) fn make_ready(&mut self, now: Millis, key: Key) {
+    pub(in crate::machine) fn make_ready(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
@@ -232,7 +232,7 @@ impl Machine {
     }
 
     /// Leaves the wait for its key.
-    pub(super) fn leave_key(&mut self, key: Key) {
+    pub(in crate::machine) fn leave_key(&mut self, key: Key) {
         if let Some(entry) = self.register.get(key) {
             self.keys
                 .leave(&entry.request.submission, Rank::of(&entry.request, key));
@@ -240,7 +240,7 @@ impl Machine {
     }
 
     /// Gives its key's place back; the next one that waits for it goes on.
-    pub(super) fn give_key(&mut self, now: Millis, key: Key) {
+    pub(in crate::machine) fn give_key(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::Machine;
-use super::entry::{Key, Place};
 use crate::action::Action;
 use crate::id::RequestId;
+use crate::machine::Machine;
+use crate::machine::entry::{Key, Place};
 use crate::op::Op;
 use crate::request::{Ending, Failure, Millis, Outcome, Status};
 
 impl Machine {
     /// Has the end of a request written, which is in the register; its result before it, where that becomes a file.
-    pub(super) fn write_end(&mut self, now: Millis, key: Key, id: RequestId) {
+    pub(in crate::machine) fn write_end(&mut self, now: Millis, key: Key, id: RequestId) {
         let Some(Place::Ending(ending)) = self.register.same(key, id).map(|entry| &entry.place)
         else {
             return;

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::entry::Key;
 use crate::id::RequestId;
 use crate::limit::RESULTS_WRITING_BYTES_MAX;
+use crate::machine::entry::Key;
 use crate::op::Op;
 use crate::request::Outcome;
 
