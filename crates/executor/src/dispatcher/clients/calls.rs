@@ -2,14 +2,14 @@
 
 use forebay_transport::{Buffer, Call as Received};
 
-use crate::dispatcher::answers::plain;
+use crate::dispatcher::clients::answers::plain;
+use crate::dispatcher::clients::streams::What;
+use crate::dispatcher::clients::waiting::{For, Waiter};
+use crate::dispatcher::commits::keeping::{Asker, Keeping, Late};
+use crate::dispatcher::commits::stored::unknown;
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::keeping::{Asker, Keeping, Late};
 use crate::dispatcher::limit::CALLS_PER_CLIENT_MAX;
 use crate::dispatcher::poll::Place;
-use crate::dispatcher::stored::unknown;
-use crate::dispatcher::streams::What;
-use crate::dispatcher::waiting::{For, Waiter};
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::{Cancelled, Submitted};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::dispatcher::clients::Open;
+use crate::dispatcher::clients::waiting::{For, Waiter};
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{ANSWER_BYTES_SMALL, UNREAD_RESULTS_PER_CLIENT_MAX};
 use crate::dispatcher::poll::Place;
-use crate::dispatcher::waiting::{For, Waiter};
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::message::{self, Message};

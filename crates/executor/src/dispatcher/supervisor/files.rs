@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use crate::dispatcher::command::Order;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::poll::{Poll, Ready, Source};
+use crate::dispatcher::supervisor::command::Order;
 use crate::error::{Error, Result};
 
 const EVENTS_BYTES: usize = 16 << 10;

@@ -1,4 +1,13 @@
-//! The workers: their connections, what runs on them, and their ends.
+//! The workers: their connections, what runs on them, how they end.
+
+mod ends;
+mod growth;
+pub(super) mod measures;
+pub(super) mod nudges;
+pub(super) mod reply;
+pub(super) mod sides;
+mod tail;
+pub(super) mod unsent;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -8,12 +17,12 @@ use forebay_transport::call::{Outcome as Reply, Taker};
 use forebay_transport::connection::Outgoing;
 use forebay_transport::{Codec, Connection, Error as Fault, Head, Payload};
 
-use crate::dispatcher::command::Hired;
-use crate::dispatcher::growth::Mark;
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{DEATH_TOLD_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
-use crate::dispatcher::tail::Tail;
+use crate::dispatcher::supervisor::command::Hired;
+use crate::dispatcher::workers::growth::Mark;
+use crate::dispatcher::workers::tail::Tail;
 use crate::error::{Error, Result};
 use crate::id::RequestId;
 use crate::message::Message;

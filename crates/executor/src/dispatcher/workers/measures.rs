@@ -5,8 +5,8 @@ use std::sync::Arc;
 use forebay_wake::Queue;
 
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::mailbox::queue_error;
 use crate::dispatcher::poll::{Poll, Ready, Source};
+use crate::dispatcher::supervisor::mailbox::queue_error;
 use crate::error::{Error, Result};
 use crate::gauge::{Gauge, Host, Memory, Reading};
 use crate::limit::READINGS_MAX;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::dispatcher::answers::plain;
+use crate::dispatcher::clients::answers::plain;
+use crate::dispatcher::clients::waiting::Waiter;
+use crate::dispatcher::commits::keeping::{Asker, Held, Late, Told};
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::keeping::{Asker, Held, Late, Told};
-use crate::dispatcher::waiting::Waiter;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::limit::UNREAD_RETENTION_TIMES;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use forebay_transport::Connection;
 
+use crate::dispatcher::commits::keeping::Told;
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::keeping::Told;
 use crate::id::RequestId;
 use crate::request::{Blob, Death, Lane, Options, Slot};
 use crate::store::{PruneRule, Pruned};
@@ -29,7 +29,7 @@ pub struct Hired {
 }
 
 /// To the dispatcher.
-pub(super) enum Command {
+pub(in crate::dispatcher) enum Command {
     /// The server's main thread has answered a call.
     Answer {
         ticket: u64,

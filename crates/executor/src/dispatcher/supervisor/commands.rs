@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::dispatcher::command::{Command, Hired, Local, Order};
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::local::tell;
+use crate::dispatcher::supervisor::command::{Command, Hired, Local, Order};
+use crate::dispatcher::supervisor::local::tell;
 use crate::machine::{Cancelled, Submitted};
 use crate::request::{Failure, Outcome, Slot, Status, Submission};
 

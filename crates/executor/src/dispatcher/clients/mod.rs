@@ -1,5 +1,13 @@
 //! The connections of clients: accepted, read in turns, written once a turn.
 
+pub(super) mod answers;
+mod calls;
+pub(super) mod desk;
+pub(super) mod following;
+mod refused;
+pub(super) mod streams;
+pub(super) mod waiting;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,6 +19,7 @@ use forebay_transport::unix::{Listener, peer_uid};
 use forebay_transport::{Call, Codec, Connection, Head, Options, Payload, Role};
 use rustix::process::geteuid;
 
+use crate::dispatcher::clients::refused::{Count, Lack};
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{
     ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX,
@@ -19,7 +28,6 @@ use crate::dispatcher::limit::{
 };
 use crate::dispatcher::place::Made;
 use crate::dispatcher::poll::{Place, Poll, Ready, Source};
-use crate::dispatcher::refused::{Count, Lack};
 use crate::dispatcher::seats::Seats;
 use crate::error::{Error, Refusal, Result};
 use crate::id::RequestId;

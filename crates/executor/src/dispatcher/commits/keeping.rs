@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use crate::dispatcher::clients::streams::{Key, What};
+use crate::dispatcher::clients::waiting::Waiter;
 use crate::dispatcher::hash::{ByNumber, Numbers};
 use crate::dispatcher::limit::{STORE_AGAIN_MS, WRITING_BYTES_MAX};
-use crate::dispatcher::streams::{Key, What};
-use crate::dispatcher::waiting::Waiter;
 use crate::id::RequestId;
 use crate::op::Op;
 use crate::request::{Blob, Request, Slot, Submission};

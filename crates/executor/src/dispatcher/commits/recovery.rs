@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::dispatcher::keeping::Keeping;
+use crate::dispatcher::commits::keeping::Keeping;
 use crate::error::Result;
 use crate::id::RequestId;
 use crate::machine::Machine;

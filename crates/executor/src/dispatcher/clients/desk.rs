@@ -1,12 +1,12 @@
 //! Calls that the dispatcher hands on to the server's main thread, by ticket.
 
-use crate::dispatcher::answers::plain;
 use crate::dispatcher::clients::Open;
-use crate::dispatcher::command::Asked;
+use crate::dispatcher::clients::answers::plain;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::TICKETS_MAX;
 use crate::dispatcher::poll::Place;
+use crate::dispatcher::supervisor::command::Asked;
 use crate::error::Refusal;
 
 /// Which call is which ticket's.

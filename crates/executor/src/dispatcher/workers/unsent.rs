@@ -10,8 +10,8 @@
 
 use std::collections::VecDeque;
 
+use crate::dispatcher::commits::keeping::Held;
 use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::keeping::Held;
 use crate::dispatcher::workers::Run;
 use crate::id::RequestId;
 use crate::request::{Blob, Slot};

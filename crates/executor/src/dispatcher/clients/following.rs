@@ -6,12 +6,12 @@ use forebay_transport::streaming::Standing;
 use forebay_transport::{Codec, Head, Reason};
 
 use crate::dispatcher::clients::Open;
+use crate::dispatcher::clients::streams::{Event, Key, Streams, What};
+use crate::dispatcher::commits::keeping::Asker;
+use crate::dispatcher::commits::stored::unknown;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::keeping::Asker;
 use crate::dispatcher::limit::{ITEMS_A_TURN, LOG_PIECE_BYTES, REASONS_MS};
-use crate::dispatcher::stored::unknown;
-use crate::dispatcher::streams::{Event, Key, Streams, What};
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::logs::{Log, Logs};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::action::Step;
-use crate::dispatcher::command::Order;
 use crate::dispatcher::driver::Driver;
+use crate::dispatcher::supervisor::command::Order;
 use crate::dispatcher::workers::{Run, Worker};
 use crate::request::{Death, Outcome, Slot};
 
