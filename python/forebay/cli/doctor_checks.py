@@ -103,7 +103,7 @@ def _features() -> Iterator[Finding]:
             yield Finding(name, MISSING, str(error), advice)
         else:
             yield Finding(name, OK, "works")
-    # Without it a fork needs one system call more; see ARCHITECTURE.md.
+    # Without it a fork needs one system call more; see docs/decisions.md, 1.
     restore = os.path.exists("/proc/sys/kernel/ns_last_pid")
     yield Finding("checkpoint/restore", OK if restore else NOTE, "yes" if restore else "no")
 
