@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.executor_cgroup import Cgroup, cgroup
+from benchmarks.cgroup import Cgroup, cgroup
 from tests.executor.serving import RefusedError, Serving, until
 
 APP = '''

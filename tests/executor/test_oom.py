@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.executor_cgroup import Cgroup, cgroup
+from benchmarks.cgroup import Cgroup, cgroup
 from forebay.executor.server.oom import OomWitness
 
 

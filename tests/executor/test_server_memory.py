@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.executor_cgroup import Cgroup, cgroup
+from benchmarks.cgroup import Cgroup, cgroup
 from tests.executor.serving import RefusedError, Serving, until
 
 LIMIT = 400_000_000
