@@ -92,14 +92,14 @@ soak:  ## 20,000 leases while everything that can die is killed or stopped, and 
 chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record files; 20 overruns (eight minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_CHAOS_KILLS=100 FOREBAY_CHAOS_OVERRUNS=20 FOREBAY_RECORD_KILLS=34 \
-		$(BIN)/python -m pytest $(LONG) tests/executor/test_chaos.py \
-		tests/executor/test_chaos_memory.py tests/blockio/test_record_crash.py
+		$(BIN)/python -m pytest $(LONG) tests/executor/server/test_chaos.py \
+		tests/executor/server/test_chaos_memory.py tests/blockio/test_record_crash.py
 
 fuzz:  ## ten million mutated inputs for every decoder that strangers reach (some hours; FOREBAY_MUTATIONS says how many)
 	$(CARGO) run --release $(FUZZ) --bin mutate
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_MUTATIONS=$(or $(FOREBAY_MUTATIONS),10000000) $(BIN)/python -m pytest $(LONG) --timeout 0 --capture=no -k mutated \
-		$(wildcard tests/*/test_codec.py) tests/blockio/test_record_mutation.py
+		$(wildcard tests/*/test_codec.py tests/*/*/test_codec.py) tests/blockio/test_record_mutation.py
 
 sanitize:  ## miri, AddressSanitizer and ThreadSanitizer over the crates (an hour; needs rustup, or valgrind)
 	@CARGO='$(CARGO)' SQLITE=bundled-sqlite bash tools/sanitize.sh

@@ -36,8 +36,8 @@ python_tests() {
 
 # Services and servers that reach their limits: most hosts have no controllers for them in a tree of version 2.
 limit_tests() {
-    in_guest -m 3072 -t 500 -- --timeout 240 tests/pool/test_limits.py tests/executor/test_oom.py \
-        tests/executor/test_server_memory.py
+    in_guest -m 3072 -t 500 -- --timeout 240 tests/pool/test_limits.py tests/executor/server/test_oom.py \
+        tests/executor/server/test_server_memory.py
 }
 
 # in_guest GUEST_OPTION... -- PYTEST_ARGUMENT...

@@ -28,8 +28,8 @@ import pytest
 from forebay.executor.app.target import parse_target
 from forebay.executor.wire.places import places_of
 from forebay.testing import chaos
-from tests.executor.chaos_clients import Submitter
-from tests.executor.chaos_verdict import Store, Verdict
+from tests.executor.server.chaos_clients import Submitter
+from tests.executor.server.chaos_verdict import Store, Verdict
 from tests.executor.serving import Serving, wait_gone
 
 APP = (Path(__file__).parent / "chaos_app.py").read_text()

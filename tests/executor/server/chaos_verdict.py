@@ -12,7 +12,7 @@ from msgspec import msgpack
 
 from forebay.executor.server.rows import STATUSES
 from forebay.executor.wire.ids import text_of
-from tests.executor.chaos_clients import End, Told
+from tests.executor.server.chaos_clients import End, Told
 
 MAY_RUN_AGAIN = ("again", "large")
 """How often they do is not told here: a claim may trail the dispatch of such a request, so that the

@@ -21,8 +21,8 @@ from forebay.executor.worker.forks import INTERRUPT_SIGNAL
 from forebay.executor.worker.side import number_of
 from forebay.executor.worker.worker import Worker
 from forebay.pool import ServicePool, SharedPool
-from tests.executor.crew import APP, PROGRESS, Seat, seated
-from tests.executor.worker_app import Point
+from tests.executor.worker.crew import APP, PROGRESS, Seat, seated
+from tests.executor.worker.worker_app import Point
 from tests.pool.lender import Lending
 
 

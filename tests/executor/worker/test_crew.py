@@ -14,8 +14,8 @@ import pytest
 
 from forebay.executor.server.crew import Crew
 from forebay.executor.server.plan import Plan
-from tests.executor.crew_workers import IdleWorker, Scribe
 from tests.executor.serving import until, wait_gone
+from tests.executor.worker.crew_workers import IdleWorker, Scribe
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import forebay
 from tests.executor.serving import Serving
 
-APP = (Path(__file__).parent / "server_app.py").read_text()
+APP = (Path(__file__).parents[1] / "server/server_app.py").read_text()
 
 
 @pytest.fixture

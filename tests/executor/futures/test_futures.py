@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.executor import functions
+from tests.executor.futures import functions
 
 WAIT_S = 20.0
 

@@ -21,7 +21,7 @@ from forebay.executor.wire.places import Running, newest
 from tests.executor.serving import ROOT, Caller, descendants, wait_gone
 from tests.other_user import NOBODY, needs_root
 
-APP = (Path(__file__).parent / "server_app.py").read_text()
+APP = (Path(__file__).parents[1] / "server/server_app.py").read_text()
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 import forebay
 from forebay.executor.worker.side import _ALPHABET, number_of
-from tests.executor.crew import LOG, Seat, seated
-from tests.executor.test_worker import until_there
+from tests.executor.worker.crew import LOG, Seat, seated
+from tests.executor.worker.test_worker import until_there
 from tests.pool.lender import Lending
 
 

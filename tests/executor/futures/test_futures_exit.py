@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.executor import functions
+from tests.executor.futures import functions
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WAIT_S = 20.0
 
 

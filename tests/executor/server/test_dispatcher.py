@@ -16,7 +16,7 @@ from msgspec import msgpack
 
 import forebay
 from forebay import _core
-from tests.executor.calling import Crew
+from tests.executor.server.calling import Crew
 
 RESULT, RAISED, FAILURE = 0, 1, 2
 SETTINGS: dict[str, Any] = {

@@ -17,7 +17,7 @@ from forebay.executor.server.why import cause
 from forebay.executor.wire.ids import ID_CHARS, span_of, text_of
 from forebay.executor.wire.refused import Refused
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MIGRATION = ROOT / "crates/executor/src/store/migration_1.sql"
 FIRST = 1 << 57
 """Number of the first request; the others follow it."""

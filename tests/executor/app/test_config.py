@@ -160,6 +160,6 @@ def test_every_field_can_be_configured() -> None:
 
 def test_every_setting_of_a_server_is_documented() -> None:
     """A setting that no page names is found by reading the source."""
-    page = Path(__file__).resolve().parents[2] / "docs/guides/serving.md"
+    page = Path(__file__).resolve().parents[3] / "docs/guides/serving.md"
     rows = {line.split("`")[1] for line in page.read_text().splitlines() if line.startswith("| `")}
     assert rows == set(KINDS["executor"])

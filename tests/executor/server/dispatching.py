@@ -12,8 +12,8 @@ import forebay
 from forebay import _core, rpc
 from forebay.executor.wire.codec import decode, encode
 from forebay.executor.worker.worker import Worker
-from tests.executor.calling import Crew
-from tests.executor.crew import APP
+from tests.executor.server.calling import Crew
+from tests.executor.worker.crew import APP
 
 SETTINGS: dict[str, Any] = {
     "workers_max": 4,

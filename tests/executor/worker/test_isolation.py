@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.executor.crew import Seat, seated
+from tests.executor.worker.crew import Seat, seated
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import signal
 from concurrent.futures import Future, wait
 
 import forebay
-from tests.executor import functions
+from tests.executor.futures import functions
 from tests.pool.processes import parent
 
 WAIT_S = 40.0

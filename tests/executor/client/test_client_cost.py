@@ -16,7 +16,7 @@ from forebay._core import Connection, connect_unix
 from forebay.executor.client.client import Client
 from forebay.executor.wire.frames import submission
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 IN_FLIGHT = 512
 REQUESTS = 4000
 ROUNDS = 5
@@ -33,7 +33,7 @@ def instant() -> Iterator[Callable[[], str]]:
 
         def start() -> str:
             path = f"{directory}/{len(started)}"
-            command = [sys.executable, "-m", "tests.executor.instant_server", path]
+            command = [sys.executable, "-m", "tests.executor.client.instant_server", path]
             process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
             started.append(process)
             assert process.stdout is not None

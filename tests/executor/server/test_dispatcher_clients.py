@@ -12,7 +12,7 @@ import pytest
 from msgspec import msgpack
 
 from forebay import _core
-from tests.executor.dispatching import AppCrew, Caller, RefusedError, calling, dispatching
+from tests.executor.server.dispatching import AppCrew, Caller, RefusedError, calling, dispatching
 
 
 @pytest.fixture
