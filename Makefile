@@ -79,14 +79,14 @@ test-verbs:  ## RDMA verbs over Soft-RoCE, and limits, in User-Mode Linux (build
 
 test-libraries:  ## pandas, polars, tensorflow and ten more in templates (installs 3 GB of them once)
 	@$(SETUP) $(STAMPS)/package $(LIBRARIES_VENV)/installed
-	FOREBAY_LIBRARIES=all PYTHONPATH=python $(LIBRARIES_VENV)/bin/python -m pytest --quiet tests/pool/test_libraries.py
+	FOREBAY_LIBRARIES=all PYTHONPATH=python $(LIBRARIES_VENV)/bin/python -m pytest --quiet tests/pool/service/test_libraries.py
 
 lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 
 soak:  ## 20,000 leases while everything that can die is killed or stopped, and long searches (ten minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_SOAK_LEASES=20000 FOREBAY_GCC_SEQUENCES=200 FOREBAY_GCC_SEEDS=3 FOREBAY_GCC_PROGRAMS=8 FOREBAY_DIRECT_BATCHES=50 \
-		$(BIN)/python -m pytest $(LONG) tests/pool/test_soak.py tests/gcc_tuning/test_pooled.py \
+		$(BIN)/python -m pytest $(LONG) tests/pool/faults/test_soak.py tests/gcc_tuning/test_pooled.py \
 		tests/blockio/test_allocations.py
 
 chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record files; 20 overruns (eight minutes)

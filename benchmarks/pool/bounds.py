@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.bounds import Bound, broken, table
 from benchmarks.runner import ROOT
 
-CLIENT = ROOT / "tests/pool/client.py"
+CLIENT = ROOT / "tests/pool/faults/client.py"
 """Leases three services with a child each: one as usual, one ignores SIGTERM, one is stopped."""
 TRIALS, GONE_MS = 50, 50.0
 START_S, LEASES, LEASE_MS = 5.0, 2_000, 1.0

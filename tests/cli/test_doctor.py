@@ -11,7 +11,7 @@ import pytest
 
 from forebay.cli import doctor_checks, main
 from forebay.cli.doctor_server import NETWORK, file_system
-from tests.pool.lender import Lending
+from tests.pool.shared.lender import Lending
 
 
 def told(capsys: pytest.CaptureFixture[str], path: Path) -> dict[str, dict[str, str | None]]:

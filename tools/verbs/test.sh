@@ -36,7 +36,7 @@ python_tests() {
 
 # Services and servers that reach their limits: most hosts have no controllers for them in a tree of version 2.
 limit_tests() {
-    in_guest -m 3072 -t 500 -- --timeout 240 tests/pool/test_limits.py tests/executor/server/test_oom.py \
+    in_guest -m 3072 -t 500 -- --timeout 240 tests/pool/service/test_limits.py tests/executor/server/test_oom.py \
         tests/executor/server/test_server_memory.py
 }
 

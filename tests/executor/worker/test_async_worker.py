@@ -14,7 +14,7 @@ import forebay
 from forebay.executor.worker.side import _ALPHABET, number_of
 from tests.executor.worker.crew import LOG, Seat, seated
 from tests.executor.worker.test_worker import until_there
-from tests.pool.lender import Lending
+from tests.pool.shared.lender import Lending
 
 
 def id_of(number: int) -> str:

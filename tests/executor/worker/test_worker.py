@@ -23,7 +23,7 @@ from forebay.executor.worker.worker import Worker
 from forebay.pool import ServicePool, SharedPool
 from tests.executor.worker.crew import APP, PROGRESS, Seat, seated
 from tests.executor.worker.worker_app import Point
-from tests.pool.lender import Lending
+from tests.pool.shared.lender import Lending
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 import forebay
-from tests.pool.programs import ROOT
-from tests.pool.test_main import imported
+from tests.pool.scripts import ROOT
+from tests.pool.service.test_main import imported
 
 FORKS = 50
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from tests.pool import shared_program
+from tests.pool.shared import shared_program
 
 READY_S = 20.0
 END_S = 10.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.pool.programs import ECHO, python
+from tests.pool.scripts import ECHO, python
 from tests.pool.services import Echo
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.pool.lender import Lending
 from tests.pool.processes import alive, eventually
-from tests.pool.programs import run, write
+from tests.pool.scripts import run, write
 from tests.pool.services import Closer, ForkedLeaver, Leaver, OneLease
+from tests.pool.shared.lender import Lending
 
 GRACE_S = 1.0
 """What a service has for its end."""

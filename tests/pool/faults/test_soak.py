@@ -23,10 +23,10 @@ import pytest
 
 import forebay
 from forebay.testing import chaos
-from tests.pool.lender import Lending
 from tests.pool.processes import eventually
-from tests.pool.programs import ROOT
+from tests.pool.scripts import ROOT
 from tests.pool.services import Echo
+from tests.pool.shared.lender import Lending
 
 CLIENTS = 4
 THREADS = 4
@@ -63,7 +63,13 @@ class Clients:
         seed = f"{SEED}-{self._started}"
         path = [] if self._lender is None else [str(self._lender.path)]
         process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests/pool/soak_client.py"), seed, str(THREADS), *path],
+            [
+                sys.executable,
+                str(ROOT / "tests/pool/faults/soak_client.py"),
+                seed,
+                str(THREADS),
+                *path,
+            ],
             env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(self._scratch)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

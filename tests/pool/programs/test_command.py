@@ -12,7 +12,7 @@ import pytest
 
 import forebay
 from tests.pool.processes import alive, children, eventually, parent
-from tests.pool.programs import DELAYED, ECHO, PYTHON, python, write
+from tests.pool.scripts import DELAYED, ECHO, PYTHON, python, write
 
 ECHO_IN_C = """
     #include <stdlib.h>

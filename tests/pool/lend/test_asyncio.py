@@ -15,7 +15,7 @@ import uvloop
 
 import forebay
 from tests.pool.processes import alive, eventually
-from tests.pool.programs import DELAYED, python
+from tests.pool.scripts import DELAYED, python
 from tests.pool.services import Echo, Notes, Owned, Slow
 
 Main = Callable[[], Coroutine[Any, Any, None]]

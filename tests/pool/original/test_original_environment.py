@@ -19,7 +19,7 @@ import pytest
 
 import forebay
 from forebay.gym import ServiceEnv
-from tests.pool.original_services import Tuning
+from tests.pool.original.original_services import Tuning
 from tests.pool.processes import alive, eventually
 
 

@@ -16,9 +16,9 @@ import pytest
 
 import forebay
 from tests.other_user import NOBODY, let_others_reach, needs_root
-from tests.pool.lender import Lending, Program
-from tests.pool.programs import ECHO, python
+from tests.pool.scripts import ECHO, python
 from tests.pool.services import Echo, Ledger, Notes, Once, Owned, Slow, Unmakeable
+from tests.pool.shared.lender import Lending, Program
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pool.faults.test_client_death import client
 from tests.pool.processes import alive
-from tests.pool.test_client_death import client
 
 TRIALS = 50
 GONE_MS = 50

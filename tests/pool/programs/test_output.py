@@ -17,7 +17,7 @@ import forebay
 from forebay import _core
 from forebay.pool.watch.follow import Follow
 from tests.pool.processes import parent
-from tests.pool.programs import ECHO, python
+from tests.pool.scripts import ECHO, python
 from tests.pool.services import Echo, Once
 
 

@@ -11,9 +11,9 @@ import pytest
 
 import forebay
 from forebay.pool.service.threads import template_variables
-from tests.pool.programs import write
+from tests.pool.scripts import write
+from tests.pool.service.test_main import imported
 from tests.pool.services import Environment
-from tests.pool.test_main import imported
 
 NATIVE = r"""
     #define _GNU_SOURCE

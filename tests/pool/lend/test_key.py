@@ -10,7 +10,7 @@ import pytest
 
 import forebay
 from forebay.pool import Line, Started
-from tests.pool.programs import run, write
+from tests.pool.scripts import run, write
 
 SLEEPER = [sys.executable, "-I", "-c", "import signal; signal.pause()"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pool.programs import ROOT, write
+from tests.pool.scripts import ROOT, write
 from tests.preloaded import compiled
 
 STEPPED = r"""

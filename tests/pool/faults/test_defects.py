@@ -22,10 +22,10 @@ from pathlib import Path
 import pytest
 
 import forebay
+from tests.pool.faults.test_client_death import client
+from tests.pool.original.test_original import listening_sockets
 from tests.pool.processes import alive, children, descendants, eventually, parent
 from tests.pool.services import Echo, Notes, Once, Slow, Tree
-from tests.pool.test_client_death import client
-from tests.pool.test_original import listening_sockets
 
 SHELL_ECHO = 'printf "!" >&"$1"; cat <&"$1" >&"$1"; true'
 GONE_S = 0.05

@@ -10,7 +10,7 @@ import pytest
 import forebay
 from tests.pool.limited import Common, CommonTidy, Plain, Seeded, Settled, Tidy, Writer
 from tests.pool.processes import eventually, parent
-from tests.pool.programs import ECHO, python
+from tests.pool.scripts import ECHO, python
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 import forebay
 from forebay.errors import DeadlineError, DiedError, RemoteError, StaleError
-from tests.pool.lender import Lending
-from tests.pool.stream_services import ResetRows, Rows
+from tests.pool.lend.stream_services import ResetRows, Rows
+from tests.pool.shared.lender import Lending
 
 
 @pytest.fixture

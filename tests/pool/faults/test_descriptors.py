@@ -15,7 +15,7 @@ import forebay
 from forebay import _core
 from tests.pool.limited import Hog
 from tests.pool.processes import open_files_limited, parent
-from tests.pool.programs import ROOT
+from tests.pool.scripts import ROOT
 from tests.pool.services import Echo, Once
 
 

@@ -22,9 +22,9 @@ import forebay
 from forebay.pool import Lender
 from forebay.pool.shared.link import START
 from tests.namespaces import needs_namespace, unshared
-from tests.pool.lender import Lending, Program
 from tests.pool.processes import alive, descendants, eventually, parent
 from tests.pool.services import Echo, Notes, Slow
+from tests.pool.shared.lender import Lending, Program
 
 PROGRAMS = 4
 CYCLES = 1000

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 import forebay
-from tests.pool.soak_services import Shared
+from tests.pool.faults.soak_services import Shared
 
 
 def test_a_thread_and_a_loop_share_different_services() -> None:

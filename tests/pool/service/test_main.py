@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.pool.programs import ROOT, run, write
+from tests.pool.scripts import ROOT, run, write
 
 DEFINES = """
     import forebay

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import forebay
 from forebay.testing import chaos
-from tests.pool.soak_services import Counter, Forked, Noting, Shared, Single
+from tests.pool.faults.soak_services import Counter, Forked, Noting, Shared, Single
 
 MAX_SIZE = 3
 ACQUIRE_TIMEOUT_S = 5.0

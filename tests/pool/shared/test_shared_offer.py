@@ -17,12 +17,12 @@ import pytest
 import forebay
 from forebay.config import PoolConfig
 from forebay.pool import Http, Line
-from tests.pool.lender import Lending, Program
+from tests.pool.faults.soak_services import Forked, Shared
 from tests.pool.limited import Files, Hasty
 from tests.pool.processes import alive, eventually
-from tests.pool.programs import ECHO, python
+from tests.pool.scripts import ECHO, python
 from tests.pool.services import Echo
-from tests.pool.soak_services import Forked, Shared
+from tests.pool.shared.lender import Lending, Program
 
 
 @pytest.fixture

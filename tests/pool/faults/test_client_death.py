@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.pool.processes import alive, eventually
-from tests.pool.programs import ROOT, run, write
+from tests.pool.scripts import ROOT, run, write
 
 GONE_S = 5.0
 """What is left behind must be gone within this time."""
@@ -26,7 +26,7 @@ class Client:
     def __init__(self, way: str, scratch: Path) -> None:
         self.scratch = scratch
         self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests/pool/client.py"), way],
+            [sys.executable, str(ROOT / "tests/pool/faults/client.py"), way],
             env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

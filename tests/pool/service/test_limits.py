@@ -29,7 +29,7 @@ from tests.pool.limited import (
     Processes,
 )
 from tests.pool.processes import alive, descendants, eventually, parent
-from tests.pool.programs import ECHO, ROOT, python
+from tests.pool.scripts import ECHO, ROOT, python
 from tests.pool.services import Echo
 
 MEBIBYTE = 1 << 20
