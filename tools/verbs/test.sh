@@ -31,7 +31,7 @@ main() {
 
 # TensorServer and TensorClient, each in a process, where the package and its tests' packages are installed.
 python_tests() {
-    in_guest -t 120 -- tests/tensor/test_verbs.py
+    in_guest -t 120 -- tests/tensor/fabric/test_verbs.py
 }
 
 # Services and servers that reach their limits: most hosts have no controllers for them in a tree of version 2.

@@ -74,7 +74,7 @@ class Dying:
     """A client in a process of its own."""
 
     def __init__(self, url: str, method: str) -> None:
-        command = [sys.executable, "-m", "tests.tensor.client_program", url, method]
+        command = [sys.executable, "-m", "tests.tensor.client.client_program", url, method]
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

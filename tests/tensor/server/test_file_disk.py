@@ -14,7 +14,7 @@ from forebay.tensor import FileTensor, TensorClient, TensorServer
 from tests.blockio.alone import alone
 from tests.blockio.seccomp import IO_URING_SETUP, forbid, needs_filters
 from tests.tensor.contents import same
-from tests.tensor.record_files import pages, write
+from tests.tensor.server.record_files import pages, write
 from tests.tensor.shards import PATIENCE_S
 
 PREAD64 = 17

@@ -18,7 +18,7 @@ from forebay.errors import BrokenError, ConfigError, LimitError, OutOfRangeError
 from forebay.tensor import FileTensor, TensorClient, TensorServer
 from tests.tensor.contents import ASKED, CONTENTS, picked, same
 from tests.tensor.faces import FACES, face_of
-from tests.tensor.record_files import pages, write
+from tests.tensor.server.record_files import pages, write
 from tests.tensor.shards import PATIENCE_S, ROOT, serving, url_in
 
 pytestmark = pytest.mark.usefixtures("queue_of_the_test")

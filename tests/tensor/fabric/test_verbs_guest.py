@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-TOOLS = Path(__file__).parents[2] / "tools" / "verbs"
+TOOLS = Path(__file__).parents[3] / "tools" / "verbs"
 
 
 def test_what_a_killed_build_left_goes_with_the_next(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 import forebay
 from forebay.errors import ConfigError
 from forebay.tensor import Tensor, TensorClient, TensorServer
+from tests.tensor.client.test_names import numbered
 from tests.tensor.contents import same
 from tests.tensor.shards import PATIENCE_S, until, url_in
-from tests.tensor.test_names import numbered
 
 
 def test_shards_in_processes_of_a_pool(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_pulls_beside_writes_are_of_one_version(tmp_path: Path) -> None:
 @contextmanager
 def puller(url: str, fabric: str, end: int) -> Iterator[subprocess.Popen[str]]:
     """A process that is about to pull until it sees a number, and tells what it saw."""
-    arguments = ["tests.tensor.puller_program", url, fabric, str(end)]
+    arguments = ["tests.tensor.fabric.puller_program", url, fabric, str(end)]
     with subprocess.Popen(
         [sys.executable, "-m", *arguments],
         cwd=ROOT,
