@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use forebay_memory::{Lease, Region};
 
-use super::catalog::Source;
 use super::device::Device;
 use super::discovery::Adapter;
 use super::link::{Happened, Lifeline, Link, Unmet};
@@ -23,6 +22,7 @@ use super::wire::{
 };
 use super::{PULL_BYTES_MAX, Registering};
 use crate::error::Error;
+use crate::fabric::Source;
 use crate::table::Key;
 
 /// Tensors that one peer may be exposed to.

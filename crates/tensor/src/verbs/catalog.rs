@@ -1,28 +1,9 @@
-//! The tensors that an owner serves over verbs.
+//! Tensors that an owner without a server serves over verbs.
 use forebay_memory::Lease;
 
 use crate::error::Error;
+use crate::fabric::{Place, Source};
 use crate::table::Key;
-
-/// Where an owner's tensors are. Blocks lie in regions that are attached to the registry of the device.
-pub trait Source {
-    /// Where rows lie: the block, the first byte, how many bytes. None where they lie in no block.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Stale`] and [`Error::OutOfRange`], which the peer is told; others end its connection.
-    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<Place<'_>>, Error>;
-
-    /// All of a tensor, for a peer to read by itself. None where it lies in no block, or is written now and then.
-    ///
-    /// # Errors
-    ///
-    /// As [`Source::rows`].
-    fn whole(&self, key: Key) -> Result<Option<&Lease>, Error>;
-}
-
-/// A part of a block: its first byte, and how many there are.
-pub type Place<'a> = (&'a Lease, usize, usize);
 
 #[derive(Debug)]
 struct Entry {

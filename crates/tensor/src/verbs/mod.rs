@@ -29,7 +29,8 @@
 //! | `link` | a queue pair with its completions, and the fence |
 //! | `window` | the key that a peer has on a block |
 //! | `puller`, `answerer` | the two ends |
-//! | `catalog` | the tensors of an owner |
+//! | `catalog` | the tensors of an owner without a server |
+//! | `fabric` | the two ends as servers and links use them |
 //! | `sys` | libibverbs and what it points to: all the `unsafe` there is |
 //!
 //! Sources: the `InfiniBand` architecture specification, volume 1, chapters 9 to 11; `ibv_post_send(3)`,
@@ -38,6 +39,7 @@ mod answerer;
 mod catalog;
 mod device;
 mod discovery;
+mod fabric;
 mod link;
 mod puller;
 mod registry;
@@ -46,11 +48,11 @@ mod window;
 pub(crate) mod wire;
 
 pub use answerer::Answerer;
-pub use catalog::{Catalog, Place, Source};
+pub use catalog::Catalog;
 pub use device::Device;
 pub use discovery::{Adapter, Found, devices};
 pub use link::Lifeline;
-pub use puller::{Arrival, Offer, Prepared, Pull, Puller, Settled};
+pub use puller::{Arrival, Offer, Prepared, Puller, Settled};
 pub use registry::Registry;
 pub use wire::Exposed;
 

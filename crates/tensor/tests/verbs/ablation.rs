@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use forebay_memory::Lease;
-use forebay_tensor::verbs::{Arrival, Prepared, Pull, Puller, Registering};
+use forebay_tensor::fabric::FabricPull;
+use forebay_tensor::verbs::{Arrival, Prepared, Puller, Registering};
 
 use crate::peer::{Peer, Role, TENSOR, start};
 use crate::support::{Place, holds};
@@ -128,7 +129,7 @@ impl Cell {
     }
 
     fn prepare(&mut self, tensor: usize) -> Prepared {
-        let pull = Pull {
+        let pull = FabricPull {
             token: tensor as u64,
             tensor: TENSOR,
             first: (tensor * BYTES) as u64,

@@ -2,7 +2,8 @@
 use std::time::{Duration, Instant};
 
 use forebay_tensor::Error;
-use forebay_tensor::verbs::{Answerer, Catalog, Pull, Registering};
+use forebay_tensor::fabric::FabricPull;
+use forebay_tensor::verbs::{Answerer, Catalog, Registering};
 
 use crate::support::{PATIENCE, Place, answer, both, holds, next, patience};
 
@@ -41,7 +42,7 @@ fn a_write_after_its_window_was_invalidated_is_refused_a_hundred_times_of_a_hund
         };
         let (mut puller, mut answerer) = both(&requester, &owner, 1, registering);
         let into = requester.block(BYTES, seed);
-        let pull = Pull {
+        let pull = FabricPull {
             token: 5,
             tensor,
             first: 0,
@@ -74,7 +75,7 @@ fn nothing_lands_after_the_queue_pair_was_put_in_error() {
         .publish(owner.block(BYTES, 1), 1)
         .expect("published");
     let blocks: Vec<_> = (0..4).map(|seed| requester.block(BYTES, seed)).collect();
-    let pull = |token: usize| Pull {
+    let pull = |token: usize| FabricPull {
         token: token as u64,
         tensor,
         first: 0,
@@ -130,7 +131,7 @@ fn a_connection_that_is_dropped_with_keys_given_out_goes_at_once_and_frees_its_b
         .publish(owner.block(BYTES, 1), 1)
         .expect("published");
     for token in 0..16 {
-        let pull = Pull {
+        let pull = FabricPull {
             token,
             tensor,
             first: 0,

@@ -4,7 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_tensor::Error;
-use forebay_tensor::verbs::{Arrival, Catalog, Exposed, Pull, Puller, Registering};
+use forebay_tensor::fabric::FabricPull;
+use forebay_tensor::verbs::{Arrival, Catalog, Exposed, Puller, Registering};
 
 use crate::peer::{Role, TENSOR, TENSOR_BYTES, start};
 use crate::support::{PATIENCE, Place, holds, next, patience};
@@ -15,7 +16,7 @@ const SLOTS: u32 = 8;
 fn fill_slots(place: &Place, puller: &mut Puller, bytes: usize) -> usize {
     let mut posted = 0;
     while puller.has_free_slot() {
-        let pull = Pull {
+        let pull = FabricPull {
             token: posted as u64,
             tensor: TENSOR,
             first: 0,

@@ -5,7 +5,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 
 use forebay_tensor::Key;
-use forebay_tensor::verbs::{Catalog, Pull, Puller, Registering};
+use forebay_tensor::fabric::FabricPull;
+use forebay_tensor::verbs::{Catalog, Puller, Registering};
 
 use crate::support::{Place, patience, serve};
 
@@ -141,7 +142,7 @@ fn pull_for_ever(place: &Place, mut puller: Puller) {
     let mut arrivals = Vec::new();
     loop {
         while puller.has_free_slot() {
-            let pull = Pull {
+            let pull = FabricPull {
                 token: 0,
                 tensor: TENSOR,
                 first: 0,

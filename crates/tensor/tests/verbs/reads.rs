@@ -1,5 +1,6 @@
 //! Published tensors that the requester reads by itself.
-use forebay_tensor::verbs::{Catalog, Exposed, Pull, Registering};
+use forebay_tensor::fabric::FabricPull;
+use forebay_tensor::verbs::{Catalog, Exposed, Registering};
 use forebay_tensor::{Class, Error};
 
 use crate::support::{Place, answer, both, holds, next, patience, pattern, serving};
@@ -132,7 +133,7 @@ fn more_tensors_than_may_be_exposed_at_once_are_refused_until_one_is_withdrawn()
         );
         note = end.into.expect("not cancelled");
     }
-    let unknown = Pull {
+    let unknown = FabricPull {
         token: 2,
         tensor: forebay_tensor::Key {
             id: 65,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use forebay_memory::{Config, Lease, Region};
 use forebay_tensor::stream::{
-    Batch, Deadline, Ended, Entrance, Link, Options, Server, Settings, Until, Verbs, Wanted, Work,
+    Batch, Deadline, Ended, Entrance, Fabric, Link, Options, Server, Settings, Until, Wanted, Work,
 };
 use forebay_tensor::verbs::{Device, Offer};
 use forebay_tensor::{
@@ -82,7 +82,7 @@ impl World {
             admission: Admission::Anybody,
         };
         let options = Options {
-            verbs: Some(device()),
+            fabric: Some(device()),
             ..Options::default()
         };
         let server = Server::start(vec![entrance], options).expect("started");
@@ -166,13 +166,14 @@ fn link(path: &Path) -> (Arc<Link<Kept>>, Wire) {
     let (lifeline, answer) = greet(path, Hello::of_lifeline(16, &offer.introduction()));
     assert_eq!(answer.incarnation, welcome.incarnation);
     let held = Wire::Socket(Arc::clone(lifeline.socket()));
-    let verbs = Verbs {
-        puller: offer.accepted(&answer.verbs).expect("connected"),
+    let puller = offer.accepted(&answer.verbs).expect("connected");
+    let fabric = Fabric {
+        endpoint: puller.into_endpoint(),
         lifeline,
         liveness: PATIENCE,
         is_needed: false,
     };
-    link.pull_by(verbs).expect("attached");
+    link.pull_by(fabric).expect("attached");
     (link, held)
 }
 
@@ -219,14 +220,14 @@ fn pulls_of_a_link_go_over_verbs_into_many_blocks_and_leave_none_behind() {
         sent,
         "something went by the stream"
     );
-    assert_eq!(world.server.counters().verbs_peers, 1);
+    assert_eq!(world.server.counters().fabric_peers, 1);
     let held = world.arena.stats().expect("owner").blocks;
     assert!(held <= 16, "slots keep {held} blocks");
     link.leave_blocks();
     assert_eq!(world.arena.stats().expect("owner").blocks, 0);
     link.close();
     let end = patience();
-    while world.server.counters().verbs_peers > 0 {
+    while world.server.counters().fabric_peers > 0 {
         assert!(Instant::now() < end, "the server keeps the connection");
         std::thread::yield_now();
     }

@@ -2,7 +2,8 @@
 use std::time::{Duration, Instant};
 
 use forebay_memory::Lease;
-use forebay_tensor::verbs::{Catalog, Pull, Puller, Registering};
+use forebay_tensor::fabric::FabricPull;
+use forebay_tensor::verbs::{Catalog, Puller, Registering};
 use forebay_tensor::{Class, Error, Key};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,8 +15,8 @@ fn rows(
     tensor: Key,
     (first, rows): (u64, u64),
     (into, at, bytes): (&Lease, usize, usize),
-) -> Pull {
-    Pull {
+) -> FabricPull {
+    FabricPull {
         token,
         tensor,
         first,

@@ -15,7 +15,7 @@ use forebay_memory::{Lease, Region};
 
 pub use self::offer::Offer;
 use self::pull::check_inside;
-pub use self::pull::{Arrival, Prepared, Pull};
+pub use self::pull::{Arrival, Prepared};
 pub use self::slot::Settled;
 use self::slot::{Pending, Slot};
 use super::Registering;
@@ -29,6 +29,7 @@ use super::sys::registration::Registration;
 use super::window::{Bound, SlotWindow};
 use super::wire::{Ask, Exposed, Request, SLOT_BYTES, exchange_inboxes, protocol};
 use crate::error::Error;
+use crate::fabric::FabricPull;
 use crate::table::Key;
 
 /// Posted for a slot at once: its old key taken back, a new one bound, its request.
@@ -149,7 +150,7 @@ impl Puller {
     ///
     /// [`Error::Limit`] where no slot is free, [`Error::Config`] where the block's region is not registered or the
     /// destination is not inside of it; why the connection is over.
-    pub fn pull(&mut self, pull: Pull) -> Result<(), Error> {
+    pub fn pull(&mut self, pull: FabricPull) -> Result<(), Error> {
         let prepared = self.prepare(pull)?;
         self.post(prepared)
     }
@@ -159,7 +160,7 @@ impl Puller {
     /// # Errors
     ///
     /// As [`Puller::pull`].
-    pub fn prepare(&mut self, pull: Pull) -> Result<Prepared, Error> {
+    pub fn prepare(&mut self, pull: FabricPull) -> Result<Prepared, Error> {
         let ask = Ask::Pull {
             first: pull.first,
             rows: pull.rows,
@@ -174,7 +175,7 @@ impl Puller {
     ///
     /// As [`Puller::pull`].
     pub fn expose(&mut self, token: u64, tensor: Key, into: Lease) -> Result<(), Error> {
-        let pull = Pull {
+        let pull = FabricPull {
             token,
             tensor,
             first: 0,
@@ -187,7 +188,7 @@ impl Puller {
         self.post(prepared)
     }
 
-    fn prepare_request(&mut self, ask: Ask, pull: Pull) -> Result<Prepared, Error> {
+    fn prepare_request(&mut self, ask: Ask, pull: FabricPull) -> Result<Prepared, Error> {
         check_inside(&pull.into, pull.at, pull.bytes)?;
         let free: u32 = self.best_slot(&pull.into).ok_or(Error::Limit {
             limit: "slots",
@@ -243,7 +244,7 @@ impl Puller {
     }
 
     /// Let the owner write the destination.
-    fn give_key(&mut self, slot: u32, pull: &Pull) -> Result<RemotePart, Error> {
+    fn give_key(&mut self, slot: u32, pull: &FabricPull) -> Result<RemotePart, Error> {
         let Self { link, slots, .. } = self;
         let slot = &mut slots[slot as usize];
         if self.registering == Registering::PerTransfer {

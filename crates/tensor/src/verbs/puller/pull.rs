@@ -1,29 +1,9 @@
-//! A pull: what is asked for, and what stands for it on its way to its end.
+//! What stands for a pull on its way to its end.
 use forebay_memory::Lease;
 
 use super::slot::Settled;
 use crate::error::Error;
-use crate::table::Key;
 use crate::verbs::PULL_BYTES_MAX;
-
-/// Rows to pull.
-#[derive(Debug)]
-pub struct Pull {
-    /// The caller's number of it, which comes back with its end.
-    pub token: u64,
-    /// The tensor.
-    pub tensor: Key,
-    /// The first row.
-    pub first: u64,
-    /// How many rows.
-    pub rows: u64,
-    /// The block that they go to. No reference to its bytes may be used until it is given back.
-    pub into: Lease,
-    /// Where in the block.
-    pub at: usize,
-    /// How many bytes the rows have; at most 1 GiB.
-    pub bytes: usize,
-}
 
 /// What a pull that was prepared occupies.
 #[must_use = "a slot that is prepared is taken until it is posted and answered"]

@@ -1,4 +1,4 @@
-//! How a link uses verbs: what of a turn is theirs, and what follows where they end.
+//! How a link uses its fabric: what of a turn belongs to it, and what follows where it ends.
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,18 +10,18 @@ use super::far::{Ended, Far, FarCounters};
 use super::inner::Inner;
 use super::{Link, Work};
 use crate::error::Error;
+use crate::fabric::RequesterEndpoint;
 use crate::requester::Outcome;
 use crate::stream::batch::{Batch, Job};
 use crate::stream::channel::Fault;
-use crate::verbs::Puller;
 
 /// One of a batch's operations, with the block of the arena that a pull goes to, where there is one: only such a pull
-/// can be made over verbs. Its version is not told then: it is 0.
+/// can be made over a fabric. Its version is not told then: it is 0.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// What is to be done.
     pub work: Work,
-    /// The block, of a region that the device is attached to.
+    /// The block, of a region that the fabric knows.
     pub block: Option<Lease>,
 }
 
@@ -31,10 +31,10 @@ impl From<Work> for Wanted {
     }
 }
 
-/// How a link pulls over verbs.
-pub struct Verbs {
-    /// Connected to an answerer of the server.
-    pub puller: Puller,
+/// How a link pulls over a fabric.
+pub struct Fabric {
+    /// Connected to the server's end.
+    pub endpoint: Box<dyn RequesterEndpoint>,
     /// The stream on which it was introduced.
     pub lifeline: Wire,
     /// How long the server may be silent.
@@ -44,30 +44,30 @@ pub struct Verbs {
 }
 
 impl<M: Send + Sync + 'static> Link<M> {
-    /// Make pulls over verbs from now on, where that can be.
+    /// Make pulls over a fabric from now on, where that can be.
     ///
     /// # Errors
     ///
     /// [`Error::Forked`](crate::stream::Error::Forked), [`Error::System`](crate::stream::Error::System).
-    pub fn pull_by(&self, verbs: Verbs) -> Result<(), crate::stream::Error> {
-        let Verbs {
-            puller,
+    pub fn pull_by(&self, fabric: Fabric) -> Result<(), crate::stream::Error> {
+        let Fabric {
+            endpoint,
             lifeline,
             liveness,
             is_needed,
-        } = verbs;
+        } = fabric;
         let socket = Arc::clone(lifeline.socket());
         let mut inner = self.lock()?;
         if inner.is_open() {
-            let far = Far::new(puller, socket, liveness, is_needed);
+            let far = Far::new(endpoint, socket, liveness, is_needed);
             inner.far = Some(far.map_err(crate::stream::Error::system("a descriptor"))?);
             inner.has_far.store(true, Ordering::Release);
-            inner.turn_far(Instant::now()); // has the device tell of what comes
+            inner.turn_far(Instant::now()); // has the fabric tell of what comes
         }
         Ok(())
     }
 
-    /// What was pulled over verbs; why not, once they were lost; none where there were none.
+    /// What was pulled over the fabric; why not, once it was lost; none where there was none.
     pub fn far_counters(&self) -> Option<Result<FarCounters, String>> {
         let inner = self.lock().ok()?;
         match (&inner.far, &inner.far_lost) {
@@ -77,7 +77,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// Whether pulls are made over verbs. It waits for nobody's turn, so it may be asked under a lock such as Python's.
+    /// Whether pulls are made over a fabric. It waits for nobody's turn, so it may be asked under a lock such as Python's.
     pub fn has_far(&self) -> bool {
         self.has_far.load(Ordering::Acquire)
     }
@@ -86,7 +86,7 @@ impl<M: Send + Sync + 'static> Link<M> {
     pub fn leave_blocks(&self) {
         let Ok(mut inner) = self.lock() else { return };
         if let Some(far) = &mut inner.far
-            && let Err(error) = far.leave_all()
+            && let Err(error) = far.leave_blocks()
         {
             inner.lose_far(&error);
         }
@@ -97,7 +97,7 @@ impl<M: Send + Sync + 'static> Link<M> {
 }
 
 impl<M: Send + Sync + 'static> Inner<M> {
-    /// Have a pull go by verbs, unless it is one for the stream.
+    /// Have a pull go by the fabric, unless it is one for the stream.
     pub(super) fn ask_far(&mut self, job: Job<M>, wanted: &mut Wanted) -> Result<(), Job<M>> {
         match (&mut self.far, wanted.work, wanted.block.take()) {
             (Some(far), Work::Pull(pull), Some(block)) => far.ask(job, pull, block),
@@ -113,7 +113,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Take what has come over verbs, and send what can be.
+    /// Take what has come over the fabric, and send what can be.
     pub(super) fn turn_far(&mut self, now: Instant) {
         let Some(far) = &mut self.far else { return };
         let mut ended = std::mem::take(&mut self.far_ended);
@@ -135,7 +135,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// A turn of verbs alone: the socket has said nothing.
+    /// A turn of the fabric alone: the socket has said nothing.
     pub(super) fn turn_far_alone(&mut self, now: Instant) {
         self.turn_far(now);
         if self.again {
@@ -145,7 +145,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// The connection over verbs is over. The stream goes on, unless the server lied or is silent.
+    /// The fabric's connection is over. The stream goes on, unless the server lied or is silent.
     pub(super) fn lose_far(&mut self, error: &Error) {
         let Some(far) = self.take_far() else { return };
         self.far_lost = Some(error.to_string());

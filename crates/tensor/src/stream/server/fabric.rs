@@ -1,7 +1,7 @@
-//! Connections over RDMA verbs: the thread answers their requests beside those of its sockets.
+//! Connections over the fabric beside the stream: the thread answers their requests beside those of its sockets.
 //!
-//! One connection has two places: its completion queue's descriptor, and its lifeline, which is watched for its end alone.
-//! The answerers are shared with the shard, which has them settle before rows change; both are of the one thread.
+//! One connection has two places: its endpoint's descriptor, and its lifeline, which is watched for its end alone.
+//! The endpoints are shared with the shard, which has them settle before rows change; both are of the one thread.
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::reactor::Reactor;
 use super::seats::{Occupant, Place};
 use crate::error::{Class, Error};
+use crate::fabric::{Provider, ResponderEndpoint};
 use crate::greeting::{Hello, Welcome};
 use crate::responder::Shard;
 use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
-use crate::verbs::{Answerer, Device};
 
-/// For how long a write waits for rows that are being sent to one peer. Then that peer's connection over verbs ends, and
-/// it goes on by its stream: a device sends 1 GiB in less, unless the peer's machine is gone.
+/// For how long a write waits for rows that are being sent to one peer. Then that peer's connection over the fabric ends,
+/// and it goes on by its stream: a device sends 1 GiB in less, unless the peer's machine is gone.
 const SETTLING: Duration = Duration::from_millis(500);
-/// In a welcome: verbs can be had.
+/// In a welcome: the fabric can be had.
 const OFFERED: u8 = 1;
 
 #[derive(Default)]
@@ -34,13 +34,13 @@ struct Crew {
 }
 
 struct Member {
-    answerer: Answerer,
+    answerer: Box<dyn ResponderEndpoint>,
     /// Where it sits, once its lifeline is there.
     place: Option<Place>,
 }
 
 impl Crew {
-    /// Have no device read these bytes for a peer that could still get them.
+    /// Have the fabric not read these bytes for a peer that could still get them.
     fn settle(&mut self, span: Span) {
         let (start, bytes) = (span.address().as_ptr() as usize, span.bytes());
         let mut deadline = None; // one for all: several that are gone hold the thread up no longer than one
@@ -52,23 +52,23 @@ impl Crew {
             if let Err(error) = answerer.settle(start, bytes, *deadline) {
                 answerer.fence(error);
             }
-            self.is_due |= answerer.is_due() || answerer.broken().is_some();
+            self.is_due |= answerer.is_due();
         }
     }
 }
 
-/// What a thread has of verbs.
-pub(super) struct Verbs {
-    device: Arc<Device>,
+/// The peers that a thread serves over the fabric.
+pub(super) struct FabricPeers {
+    provider: Arc<dyn Provider>,
     crew: Arc<Mutex<Crew>>,
 }
 
-impl Verbs {
-    pub(super) fn new<K>(device: Arc<Device>, shard: &mut Shard<K>) -> Self {
+impl FabricPeers {
+    pub(super) fn new<K>(provider: Arc<dyn Provider>, shard: &mut Shard<K>) -> Self {
         let crew = Arc::<Mutex<Crew>>::default();
         let its_crew = Arc::clone(&crew);
         shard.before_writes(move |span| lock(&its_crew).settle(span));
-        Self { device, crew }
+        Self { provider, crew }
     }
 
     fn crew(&self) -> MutexGuard<'_, Crew> {
@@ -86,16 +86,16 @@ fn lock(crew: &Mutex<Crew>) -> MutexGuard<'_, Crew> {
 }
 
 impl<K: Send> Reactor<K> {
-    /// What a welcome says of verbs.
+    /// What a welcome says of the fabric.
     pub(super) fn offered(&self, hello: Hello) -> Vec<u8> {
-        let asked = hello.fabrics & Hello::VERBS != 0 && self.verbs.is_some();
+        let asked = hello.fabrics & Hello::VERBS != 0 && self.fabric.is_some();
         if asked { vec![OFFERED] } else { Vec::new() }
     }
 
     /// Make the owner's end for whoever introduces itself over this connection.
     pub(super) fn meet(&mut self, place: Place, introduction: &[u8]) -> Result<Welcome, Error> {
         let limits = self.options.limits;
-        let Some(verbs) = &self.verbs else {
+        let Some(fabric) = &self.fabric else {
             return Err(Error::Refused {
                 class: Class::Config,
                 text:
@@ -103,13 +103,13 @@ impl<K: Send> Reactor<K> {
                         .to_owned(),
             });
         };
-        self.check_room(verbs.crew().answerers.len())?;
-        let (answerer, answer) = Answerer::meet(&verbs.device, introduction, limits.slots)?;
+        self.check_room(fabric.crew().answerers.len())?;
+        let (answerer, answer) = fabric.provider.meet(introduction, limits.slots)?;
         let member = Member {
             answerer,
             place: None,
         };
-        let number = verbs.crew().answerers.insert(member);
+        let number = fabric.crew().answerers.insert(member);
         if let Some(Occupant::Guest(guest)) = self.seats.get(place) {
             guest.answerer = Some(number);
         }
@@ -132,12 +132,12 @@ impl<K: Send> Reactor<K> {
         drop(self.seats.replace(place, lifeline));
         self.guests -= 1;
         self.welcome();
-        let Some(verbs) = &self.verbs else { return };
+        let Some(fabric) = &self.fabric else { return };
         self.common
             .tally
-            .verbs_peers
+            .fabric_peers
             .fetch_add(1, Ordering::Relaxed);
-        let mut crew = verbs.crew();
+        let mut crew = fabric.crew();
         let Some(member) = crew.answerers.get_mut(answerer.index) else {
             return;
         };
@@ -148,18 +148,18 @@ impl<K: Send> Reactor<K> {
         if watched.and(added).is_err() {
             return self.dismiss(place);
         }
-        self.answer_verbs(own); // what came before it was watched
+        self.answer_fabric(own); // what came before it was watched
     }
 
     /// Answer what has come over one connection.
-    pub(super) fn answer_verbs(&mut self, place: Place) {
+    pub(super) fn answer_fabric(&mut self, place: Place) {
         let Some(Occupant::Answerer(number, _)) = self.seats.get(place) else {
             return;
         };
-        let (number, Some(verbs)) = (*number, &self.verbs) else {
+        let (number, Some(fabric)) = (*number, &self.fabric) else {
             return;
         };
-        let mut crew = verbs.crew();
+        let mut crew = fabric.crew();
         let Some(member) = crew.answerers.get_mut(number.index) else {
             return;
         };
@@ -169,7 +169,7 @@ impl<K: Send> Reactor<K> {
             Ok(answered) => {
                 let tally = &self.common.tally;
                 tally
-                    .verbs_pulls
+                    .fabric_pulls
                     .fetch_add(answered as u64, Ordering::Relaxed);
             }
             Err(error) => {
@@ -181,7 +181,9 @@ impl<K: Send> Reactor<K> {
 
     /// Whether requests came while rows were settled.
     pub(super) fn answers_are_due(&self) -> bool {
-        self.verbs.as_ref().is_some_and(|verbs| verbs.crew().is_due)
+        self.fabric
+            .as_ref()
+            .is_some_and(|fabric| fabric.crew().is_due)
     }
 
     /// Answer those, and let those go that were cut off.
@@ -189,41 +191,40 @@ impl<K: Send> Reactor<K> {
         if !self.answers_are_due() {
             return;
         }
-        let Some(verbs) = &self.verbs else { return };
-        let mut crew = verbs.crew();
+        let Some(fabric) = &self.fabric else { return };
+        let mut crew = fabric.crew();
         crew.is_due = false;
-        let is_due =
-            |member: &Member| member.answerer.is_due() || member.answerer.broken().is_some();
-        let due = crew.answerers.iter().filter(|(_, member)| is_due(member));
+        let is_due = |(_, member): &(u32, &Member)| member.answerer.is_due();
+        let due = crew.answerers.iter().filter(is_due);
         let due: Vec<_> = due.filter_map(|(_, member)| member.place).collect();
         drop(crew);
         for place in due {
-            self.answer_verbs(place);
+            self.answer_fabric(place);
         }
     }
 
     /// Whether rows are on their way.
-    pub(super) fn is_sending_verbs(&self) -> bool {
-        let sends = |verbs: &Verbs| {
-            let crew = verbs.crew();
+    pub(super) fn is_fabric_sending(&self) -> bool {
+        let sends = |fabric: &FabricPeers| {
+            let crew = fabric.crew();
             crew.answerers
                 .iter()
                 .any(|(_, member)| member.answerer.is_sending(0, usize::MAX))
         };
-        self.verbs.as_ref().is_some_and(sends)
+        self.fabric.as_ref().is_some_and(sends)
     }
 
     /// An answerer goes, and its peer is fenced.
     pub(super) fn part(&mut self, answerer: Id) {
-        let Some(verbs) = &self.verbs else { return };
-        let gone = verbs.crew().answerers.remove(answerer.index);
+        let Some(fabric) = &self.fabric else { return };
+        let gone = fabric.crew().answerers.remove(answerer.index);
         if let Some(member) = gone
             && member.place.is_some()
         {
             _ = epoll::delete(&self.epoll, &member.answerer);
             self.common
                 .tally
-                .verbs_peers
+                .fabric_peers
                 .fetch_sub(1, Ordering::Relaxed);
         }
     }
