@@ -15,7 +15,8 @@ CORE = ("memory", "transport", "rpc", "pool", "executor", "tensor", "blockio")
 SYSTEMS = frozenset({*CORE, "server", "cli", "dask", "gym", "testing"})
 VENDORED = (ROOT / "tests/dask/distributed_tests", ROOT / "tests/executor/cpython/vendored")
 """Unmodified files of others, which none of our rules can hold for."""
-CRATES_BESIDE_SYSTEMS = frozenset({"wake", "python"})  # the notifier, the binding
+CRATES_BESIDE_SYSTEMS = frozenset({"wake", "verbs", "python"})
+"""The notifier, the fabric of tensor that needs a device, the binding."""
 
 
 @functools.cache

@@ -15,7 +15,7 @@
 //! | `table` | the tensors of a shard, with their generations and versions |
 //! | `stream` | TCP and Unix sockets, with or without TLS: the thread of a server, the links of clients |
 //! | `shm` | pulls without the server, on the same host |
-//! | `fabric` | what a fabric beside the stream does, for what implements one |
+//! | `fabric` | what a fabric beside the stream does, for the crate that implements one |
 //! | `board` | what may be read from shared memory, of which version |
 //! | `inbox`, `outbox` | bytes that came, bytes that are to go |
 //! | `slab`, `sync` | values by number; the fence that the model check replaces |
@@ -25,9 +25,6 @@
 mod board;
 mod error;
 pub mod fabric;
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub mod fuzzing;
 mod greeting;
 mod inbox;
 mod names;
@@ -42,7 +39,6 @@ mod sys;
 mod table;
 #[cfg(test)]
 mod tests;
-pub mod verbs;
 mod wire;
 
 pub use board::{BOARD_BYTES, Board, Missed};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use forebay_tensor::shm::Reader;
 use forebay_tensor::stream::{Batch, Fabric, Link, Settings, Until, Work};
-use forebay_tensor::verbs::{Device, Offer};
 use forebay_tensor::{Hello, Limits, Welcome};
+use forebay_verbs::{Device, Offer};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
