@@ -11,7 +11,7 @@ main() {
     [ "$may_skip" = if-built ] || possible "$verbs_tools/build.sh"
     possible "$verbs_tools/check.sh" run
     export FOREBAY_VERBS_INCLUDE=$verbs_place/include # structures are held to this header
-    cargo_test --lib -- --include-ignored verbs::
+    cargo_test --lib -- --include-ignored --skip fuzzing::
     local program
     program=$(program_of_tests)
     echo "==> verbs in User-Mode Linux $(cat "$verbs_place/version")"
@@ -67,7 +67,7 @@ possible() {
 }
 
 cargo_test() {
-    ${CARGO:-cargo} test --locked --package forebay-tensor "$@"
+    ${CARGO:-cargo} test --locked --package forebay-verbs "$@"
 }
 
 program_of_tests() {

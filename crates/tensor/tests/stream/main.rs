@@ -6,6 +6,7 @@
 mod authority;
 mod connect;
 mod endings;
+mod fabric;
 mod files;
 mod leads;
 mod liar;
