@@ -80,7 +80,7 @@ def test_results_come_back_by_their_tickets(dispatcher: _core.Dispatcher, crew: 
     assert {t: (end, pickle.loads(payload)) for t, (end, payload) in ends.items()} == {
         ticket: (RESULT, n + 1) for ticket, n in tickets.items()
     }
-    assert len(crew.leases) == 2
+    crew.wait_for(2)  # on a busy machine the first may have done everything before the second runs
 
 
 def test_what_the_work_raised_comes_back_as_its_worker_sent_it(
