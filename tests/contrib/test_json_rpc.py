@@ -20,7 +20,7 @@ from examples.stdio_backend.__main__ import TOOLS
 from forebay.contrib.json_rpc import JsonRpc, JsonRpcClient, JsonRpcError
 from tests.pool.processes import alive, eventually
 
-TALK = (sys.executable, "-I", "-S", str(Path(__file__).parent / "backends/talk.py"))
+TALK = (sys.executable, "-I", "-S", str(Path(__file__).parent / "talk.py"))
 
 heard: list[tuple[str, Any]] = []
 
