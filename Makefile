@@ -79,27 +79,27 @@ test-verbs:  ## RDMA verbs over Soft-RoCE, and limits, in User-Mode Linux (build
 
 test-libraries:  ## pandas, polars, tensorflow and ten more in templates (installs 3 GB of them once)
 	@$(SETUP) $(STAMPS)/package $(LIBRARIES_VENV)/installed
-	FOREBAY_LIBRARIES=all PYTHONPATH=python $(LIBRARIES_VENV)/bin/python -m pytest --quiet tests/pool/test_libraries.py
+	FOREBAY_LIBRARIES=all PYTHONPATH=python $(LIBRARIES_VENV)/bin/python -m pytest --quiet tests/pool/service/test_libraries.py
 
 lint: $(LINTS)  ## format, lints, types, stubs, import contracts, tidy test
 
 soak:  ## 20,000 leases while everything that can die is killed or stopped, and long searches (ten minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_SOAK_LEASES=20000 FOREBAY_GCC_SEQUENCES=200 FOREBAY_GCC_SEEDS=3 FOREBAY_GCC_PROGRAMS=8 FOREBAY_DIRECT_BATCHES=50 \
-		$(BIN)/python -m pytest $(LONG) tests/pool/test_soak.py tests/gcc_tuning/test_pooled.py \
+		$(BIN)/python -m pytest $(LONG) tests/pool/faults/test_soak.py tests/gcc_tuning/test_pooled.py \
 		tests/blockio/test_allocations.py
 
 chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record files; 20 overruns (eight minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_CHAOS_KILLS=100 FOREBAY_CHAOS_OVERRUNS=20 FOREBAY_RECORD_KILLS=34 \
-		$(BIN)/python -m pytest $(LONG) tests/executor/test_chaos.py \
-		tests/executor/test_chaos_memory.py tests/blockio/test_record_crash.py
+		$(BIN)/python -m pytest $(LONG) tests/executor/server/test_chaos.py \
+		tests/executor/server/test_chaos_memory.py tests/blockio/test_record_crash.py
 
 fuzz:  ## ten million mutated inputs for every decoder that strangers reach (some hours; FOREBAY_MUTATIONS says how many)
 	$(CARGO) run --release $(FUZZ) --bin mutate
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_MUTATIONS=$(or $(FOREBAY_MUTATIONS),10000000) $(BIN)/python -m pytest $(LONG) --timeout 0 --capture=no -k mutated \
-		$(wildcard tests/*/test_codec.py) tests/blockio/test_record_mutation.py
+		$(wildcard tests/*/test_codec.py tests/*/*/test_codec.py) tests/blockio/test_record_mutation.py
 
 sanitize:  ## miri, AddressSanitizer and ThreadSanitizer over the crates (an hour; needs rustup, or valgrind)
 	@CARGO='$(CARGO)' SQLITE=bundled-sqlite bash tools/sanitize.sh
@@ -114,9 +114,9 @@ bench: bench-setup  ## run every benchmark system beside its peers
 
 node: bench-setup  ## every bound that was asked, beside its figure: a quiet machine, control groups
 	@broken=; hold() { echo "==> $$2"; $(BIN)/python "$$@" || broken="$$broken $$2"; }; \
-	hold -m benchmarks.executor_lanes; hold -m benchmarks.executor_node; \
-	hold -m benchmarks.executor_bounds; hold -m benchmarks.pool_bounds; \
-	hold -m benchmarks.transport_crowd; \
+	hold -m benchmarks.executor.lanes; hold -m benchmarks.executor.node; \
+	hold -m benchmarks.executor.bounds; hold -m benchmarks.pool.bounds; \
+	hold -m benchmarks.transport.crowd; \
 	[ -z "$$broken" ] || { echo "==> broken bounds:$$broken"; exit 1; }
 
 planted:  ## plant the bugs of tests/planted in a copy, and demand that each is found (fifteen minutes)

@@ -20,14 +20,14 @@ from benchmarks.claim import Claim
 from benchmarks.runner import adopt_orphans
 
 SYSTEMS = {
-    "blockio": "benchmarks.blockio",
-    "executor": "benchmarks.executor",
-    "pool": "benchmarks.pool",
-    "rpc": "benchmarks.rpc",
-    "tensor": "benchmarks.tensor",
-    "transport": "benchmarks.transport",
+    "blockio": "benchmarks.blockio.claims",
+    "executor": "benchmarks.executor.claims",
+    "pool": "benchmarks.pool.claims",
+    "rpc": "benchmarks.rpc.claims",
+    "tensor": "benchmarks.tensor.claims",
+    "transport": "benchmarks.transport.claims",
 }
-COMMANDS = {"echo": "benchmarks.echo", "originals": "benchmarks.originals"}
+COMMANDS = {"echo": "benchmarks.originals.echo", "originals": "benchmarks.originals.command"}
 """What is no system, and has options of its own."""
 ROUNDS = 5
 ROUNDS_QUICK = 3

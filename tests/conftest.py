@@ -25,6 +25,8 @@ from tests.skip_list import SkipList
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+collect_ignore = ["vendored"]  # test_contract.py and test_cpython.py run them by themselves
+
 PACKAGES = {"cc": "gcc", "unshare": "util-linux"}
 """Debian packages that are not called what their program is."""
 

@@ -45,7 +45,8 @@ miri() {
 		items:: credit:: sys::buffer:: sys::filling:: messages::named:: fuzzing::tests::mutated_frames \
 		fuzzing::tests::mutated_prefaces fuzzing::tests::mutated_tables
 	step 'miri tensor' "${run[@]}" -p forebay-tensor --lib -- wire:: names:: greeting:: slab:: inbox:: outbox:: \
-		tests::takers tests::sends tests::torn tests::grant fuzzing::
+		tests::takers tests::sends tests::torn tests::grant
+	step 'miri verbs' "${run[@]}" -p forebay-verbs --lib -- wire:: fuzzing::
 }
 
 address() {

@@ -22,7 +22,7 @@ from typing import Any
 
 import forebay
 from benchmarks import processes
-from benchmarks.executor_cgroup import Cgroup, cgroup
+from benchmarks.cgroup import Cgroup, cgroup
 
 ROOT = Path(__file__).resolve().parents[1]
 TUNING = "examples/gcc_tuning/app.py"

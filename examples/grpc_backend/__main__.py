@@ -7,10 +7,11 @@ import time
 
 import forebay
 from examples.grpc_backend.words import WordsStub
+from forebay.contrib.grpc import Grpc
 
 WORDS = forebay.Command(
     [sys.executable, "-m", "examples.grpc_backend.server", "unix:{socket}"],
-    connect=forebay.Grpc(WordsStub),
+    connect=Grpc(WordsStub),
 )
 
 

@@ -7,13 +7,14 @@ import time
 from pathlib import Path
 
 import forebay
+from forebay.contrib.json_rpc import JsonRpc
 
 SERVER = Path(__file__).with_name("server.py")
 
 TOOLS = forebay.Command(
     [sys.executable, str(SERVER)],
     stdio=True,
-    connect=forebay.JsonRpc(
+    connect=JsonRpc(
         initialize={
             "protocolVersion": "2025-06-18",
             "capabilities": {},

@@ -14,16 +14,17 @@ def lazy(
     """The `__getattr__` and `__dir__` of a package whose names live in submodules.
 
     Args:
-        package: its `__name__`.
+        package: its `__name__`; that of its module `_internal` means the same submodules.
         homes: submodule to the names that it defines.
     """
+    root = package.removesuffix("._internal")
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def find(name: str) -> Any:
         home = home_of.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{home}"), name)
+        value = getattr(import_module(f"{root}.{home}"), name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from forebay.blockio import BlockFile, Queue
-from forebay.blockio._futures import tickets
+from forebay.blockio.files.futures import tickets
 from forebay.memory import Arena
 from forebay.transport import new_event_loop
 

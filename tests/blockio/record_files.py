@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.blockio._record_file import RecordFile
+from forebay.blockio.records.file import RecordFile
 
 PLAIN = np.dtype([("number", "<u8"), ("writer", "<u4"), ("body", "u1", (100,))])
 """Packed: 112 bytes."""

@@ -13,7 +13,7 @@ import threading
 
 import numpy as np
 
-from forebay.blockio._record_file import RecordFile
+from forebay.blockio.records.file import RecordFile
 from tests.blockio.record_files import PLAIN, numbered
 
 ACKNOWLEDGED = struct.Struct("<IQ")

@@ -170,7 +170,7 @@ def test_leaving_cancels_what_waits_for_ever(
     run: Run, pipe: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shutdown ends although nobody writes to the pipe."""
-    monkeypatch.setattr("forebay.blockio._loop_port.LEAVE_S", 0.05)
+    monkeypatch.setattr("forebay.blockio.files.loop_port.LEAVE_S", 0.05)
 
     async def main() -> None:
         async with BlockFile(pipe, mode="r+", queue=queue) as file:

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from forebay.blockio._record_file import RecordFile
+from forebay.blockio.records.file import RecordFile
 from forebay.errors import StaleError
 from tests.blockio.record_files import PLAIN, everything, numbered, whole
 
@@ -133,7 +133,7 @@ def test_a_group_that_is_being_written_is_outside_of_the_window(
 READER = """
 import sys
 import numpy as np
-from forebay.blockio._record_file import RecordFile
+from forebay.blockio.records.file import RecordFile
 from forebay.errors import StaleError
 from tests.blockio.record_files import whole
 rng, stale, samples, last = np.random.default_rng(1), 0, 0, 0

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forebay.blockio._record_commit import Commit, decode, encode, offset_of, read_commit
-from forebay.blockio._record_file import RecordFile
-from forebay.blockio._record_layout import BLOCK_BYTES, DATA_OFFSET, Layout
+from forebay.blockio.records.commit import Commit, decode, encode, offset_of, read_commit
+from forebay.blockio.records.file import RecordFile
+from forebay.blockio.records.layout import BLOCK_BYTES, DATA_OFFSET, Layout
 from forebay.cli import main
 from forebay.errors import BlockError, BrokenError
 from tests.blockio.record_files import PLAIN, counted, everything, numbered, whole

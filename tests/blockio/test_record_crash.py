@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forebay.blockio._record_file import RecordFile
-from forebay.blockio._record_inspect import verify
+from forebay.blockio.records.file import RecordFile
+from forebay.blockio.records.inspect import verify
 from tests.blockio.record_files import PLAIN, everything, whole
 from tests.blockio.record_writer import ACKNOWLEDGED
 

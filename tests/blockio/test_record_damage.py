@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay.blockio._record_commit import Commit, decode, encode, offset_of
-from forebay.blockio._record_file import RecordFile
-from forebay.blockio._record_layout import BLOCK_BYTES
+from forebay.blockio.records.commit import Commit, decode, encode, offset_of
+from forebay.blockio.records.file import RecordFile
+from forebay.blockio.records.layout import BLOCK_BYTES
 from forebay.errors import BlockError, BrokenError, ConfigError
 from tests.blockio.alone import alone
 from tests.blockio.record_files import PLAIN, everything, numbered, whole
@@ -110,7 +110,7 @@ def test_what_a_crash_left_behind_the_prefix_is_cut_off(path: str) -> None:
 
 FULL = """
 import resource, sys
-from forebay.blockio._record_file import RecordFile
+from forebay.blockio.records.file import RecordFile
 from forebay.errors import BlockError
 from tests.blockio.record_files import PLAIN, numbered, everything, whole
 file = RecordFile(sys.argv[1], mode="a")

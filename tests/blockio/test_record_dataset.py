@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from forebay.blockio import RecordFile
-from forebay.blockio._record_dataset import RecordDataset
+from forebay.blockio.records.dataset import RecordDataset
 from forebay.errors import ConfigError, StaleError
 from tests.blockio.record_files import PADDED, PLAIN, numbered
 

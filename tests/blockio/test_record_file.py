@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forebay.blockio._record_file import RecordFile
-from forebay.blockio._record_layout import DATA_OFFSET
+from forebay.blockio.records.file import RecordFile
+from forebay.blockio.records.layout import DATA_OFFSET
 from forebay.errors import BusyError, ClosedError, ConfigError, LimitError, StaleError
 from forebay.memory import Arena
 from tests.blockio.record_files import PADDED, PLAIN, everything, numbered, whole
@@ -300,7 +300,7 @@ def test_without_numpy_the_error_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['numpy'] = None\n"
         "from forebay.errors import ConfigError\n"
-        "try: import forebay.blockio._record_file\n"
+        "try: import forebay.blockio.records.file\n"
         "except ConfigError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)

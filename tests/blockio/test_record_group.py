@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.blockio._record_append import Appender
-from forebay.blockio._record_file import RecordFile
-from forebay.blockio._record_group import Append, Groups
-from forebay.blockio._record_open import Wanted, open_appending
+from forebay.blockio.records.append import Appender
+from forebay.blockio.records.file import RecordFile
+from forebay.blockio.records.group import Append, Groups
+from forebay.blockio.records.open import Wanted, open_appending
 from forebay.errors import ClosedError
 from tests.blockio.record_files import PLAIN, everything, numbered, whole
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forebay.blockio._record_commit import Commit, encode
-from forebay.blockio._record_file import RecordFile
-from forebay.blockio._record_layout import _HEAD, MAGIC, VERSION, Layout, describe, sealed
+from forebay.blockio.records.commit import Commit, encode
+from forebay.blockio.records.file import RecordFile
+from forebay.blockio.records.layout import _HEAD, MAGIC, VERSION, Layout, describe, sealed
 from forebay.errors import BrokenError, ConfigError
 from tests.blockio.alone import alone
 from tests.blockio.record_files import PADDED, PLAIN

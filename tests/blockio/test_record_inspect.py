@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from forebay.blockio import RecordFile
-from forebay.blockio._record_commit import Commit, encode, offset_of
-from forebay.blockio._record_inspect import VERIFY_BYTES
+from forebay.blockio.records.commit import Commit, encode, offset_of
+from forebay.blockio.records.inspect import VERIFY_BYTES
 from forebay.cli import main
 from tests.blockio.record_files import PLAIN, numbered
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from forebay import _core
-from forebay.blockio._record_commit import Commit, decode, encode, offset_of
-from forebay.blockio._record_layout import Layout, record_dtype, sealed
+from forebay.blockio.records.commit import Commit, decode, encode, offset_of
+from forebay.blockio.records.layout import Layout, record_dtype, sealed
 from forebay.errors import BrokenError, ConfigError
 from tests.blockio.record_files import PADDED, PLAIN
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forebay.blockio import _record_commit as commits
-from forebay.blockio._record_layout import BLOCK_BYTES, CHECKSUM_BYTES, Layout, checksum, sealed
+from forebay.blockio.records import commit as commits
+from forebay.blockio.records.layout import BLOCK_BYTES, CHECKSUM_BYTES, Layout, checksum, sealed
 from forebay.errors import BrokenError, ConfigError
 from tests.mutation import drive, mutated
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay.blockio._record_file import RecordFile
+from forebay.blockio.records.file import RecordFile
 from forebay.errors import ConfigError
 from forebay.memory import Arena
 from tests.blockio.record_files import PLAIN, everything, numbered, whole

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forebay.cli import main
-from forebay.cli._commands import COMMANDS
+from forebay.cli.commands import COMMANDS
 
 HELPED = (
     (),
@@ -64,7 +64,7 @@ def test_help_loads_nothing_that_it_does_not_need() -> None:
         "msgspec",
         "numpy",
         "forebay._core",
-        "forebay.pool._shared_pool",
+        "forebay.pool.shared.pool",
     }
 
 

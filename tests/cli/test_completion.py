@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forebay.cli import main
-from forebay.cli._commands import COMMANDS
+from forebay.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 

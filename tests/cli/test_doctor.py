@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay.cli import _doctor_checks, main
-from forebay.cli._doctor_server import NETWORK, file_system
-from tests.pool.lender import Lending
+from forebay.cli import doctor_checks, main
+from forebay.cli.doctor_server import NETWORK, file_system
+from tests.pool.shared.lender import Lending
 
 
 def told(capsys: pytest.CaptureFixture[str], path: Path) -> dict[str, dict[str, str | None]]:
@@ -71,8 +71,8 @@ def test_what_is_missing_is_an_exit_code_with_a_next_step(
 
 def test_an_old_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs one learns which version to go to."""
-    monkeypatch.setattr(_doctor_checks.platform, "release", lambda: "5.10.0-9-amd64")
-    rows = {row.name: row for row in _doctor_checks.findings(os.devnull + "/none")}
+    monkeypatch.setattr(doctor_checks.platform, "release", lambda: "5.10.0-9-amd64")
+    rows = {row.name: row for row in doctor_checks.findings(os.devnull + "/none")}
     assert (rows["kernel"].state, rows["kernel"].next) == ("missing", "use Linux 5.15 or later")
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import forebay
-from tests.pool.lender import Lending, Program
 from tests.pool.processes import alive, descendants, eventually
 from tests.pool.services import Echo
+from tests.pool.shared.lender import Lending, Program
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from forebay.cli import _progress
-from forebay.cli._progress import LineDisplay, Pace, display
+from forebay.cli import progress
+from forebay.cli.display import display
+from forebay.cli.progress import LineDisplay, Pace
 
 
 def step(done: float, total: float | None = 100, **more: Any) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def test_a_line_stands_for_half_a_minute_where_it_is_slow(
 ) -> None:
     """And it tells count, rate and message."""
     now = [0.0]
-    monkeypatch.setattr("forebay.cli._progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("forebay.cli.progress.time.monotonic", lambda: now[0])
     shown = LineDisplay()
     for done in range(7):
         shown.event("id", "", step(done, None, unit="files", message="reading"))
@@ -55,7 +56,7 @@ def test_a_reason_is_told_when_it_lasts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The start of a worker takes milliseconds, and nobody wants to read of it."""
-    monkeypatch.setattr(_progress, "REASON_S", 0.5)
+    monkeypatch.setattr(progress, "REASON_S", 0.5)
     shown = LineDisplay()
     with shown:
         shown.event("a", "tune", {"event": "reason", "reason": "waiting: for memory"})

@@ -284,7 +284,7 @@ def test_retry_goes_on_behind_the_first_page(
     forebay: Forebay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that are failed are all, however many one question may name."""
-    monkeypatch.setattr("forebay.cli._retry.AT_ONCE", 2)
+    monkeypatch.setattr("forebay.cli.commands.retry.AT_ONCE", 2)
     for _ in range(5):
         forebay("run", "raise")
     ids = [f"{number:012}" for number in range(5, 0, -1)]

@@ -10,8 +10,8 @@ import pty
 import subprocess
 import sys
 
-from forebay.cli._output import harmless, table
-from forebay.cli._session import log
+from forebay.cli.output import harmless, table
+from forebay.cli.session import log
 from tests.cli.test_real_server import Shell, shell
 
 __all__ = ["shell"]

@@ -15,9 +15,9 @@ import pytest
 from forebay._working_directory import path_to_enter, path_to_tell_apart, working_directory
 from forebay.cli import main
 from forebay.errors import ConfigError
-from forebay.executor._places import state_root
-from forebay.executor._target import parse_target
-from forebay.pool._shared_path import shared_path
+from forebay.executor.app.target import parse_target
+from forebay.executor.wire.places import state_root
+from forebay.pool.shared.path import shared_path
 from tests.executor.serving import ROOT
 from tests.other_user import as_nobody, needs_root
 

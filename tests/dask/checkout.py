@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.dask.certificates import sign_like_theirs
 
-COPY = Path(__file__).with_name("distributed_tests")
+COPY = Path(__file__).parents[1] / "vendored/distributed_tests"
 WRITTEN_FOR = "2026.8.0"
 """The release that the copied tests belong to."""
 ROW = re.compile(r"^\| `(?P<path>[^`]+)` \| `(?P<blob>[0-9a-f]{40})` \|$", re.MULTILINE)

@@ -11,8 +11,6 @@ from tests.loops import run
 
 __all__ = ["run"]
 
-collect_ignore = ["distributed_tests"]  # test_contract.py runs them, in a process of their own
-
 
 @pytest.fixture(scope="session", autouse=True)
 def kept_by_dask() -> None:

@@ -97,8 +97,9 @@ def test_programs_are_found() -> None:
     assert {"README.md", "docs/tutorial.md", "docs/concepts/memory.md"} <= pages
 
 
-def test_files_that_the_architecture_names_are_there() -> None:
-    """Whoever follows a call through the tree finds each file."""
-    named = NAMED_FILE.findall((ROOT / "ARCHITECTURE.md").read_text())
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/decisions.md"])
+def test_files_that_the_architecture_names_are_there(page: str) -> None:
+    """A reader who follows a call through the tree finds each file."""
+    named = NAMED_FILE.findall((ROOT / page).read_text())
     assert len(named) > 20
     assert [path for path in named if not (ROOT / path).exists()] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.executor._client import Client
+from forebay.executor.client.client import Client
 from tests.executor.serving import Serving
 from tests.executor.small_server import SmallServer
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from forebay.config import ExecutorConfig
 from forebay.errors import Error
-from forebay.executor import _server
-from forebay.executor._server import Server
-from forebay.executor._target import parse_target
+from forebay.executor.app.target import parse_target
+from forebay.executor.server import server
+from forebay.executor.server.server import Server
 
 
 def _print(event: str, facts: dict[str, Any]) -> None:
@@ -22,12 +22,12 @@ def _print(event: str, facts: dict[str, Any]) -> None:
 
 def _look_often(retention_every_ms: int) -> None:
     """Look for what is too old so often, which is no setting: every minute does for all."""
-    usual = _server.settings_of
+    usual = server.settings_of
 
     def settings_of(*args: Any, **kwargs: Any) -> dict[str, Any]:
         return {**usual(*args, **kwargs), "retention_every_ms": retention_every_ms}
 
-    _server.settings_of = settings_of
+    server.settings_of = settings_of
 
 
 def main() -> int:

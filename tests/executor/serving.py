@@ -21,8 +21,8 @@ from typing import Any, Self
 from msgspec import msgpack
 
 from forebay import _core
-from forebay.executor._places import places_of
-from forebay.executor._target import parse_target
+from forebay.executor.app.target import parse_target
+from forebay.executor.wire.places import places_of
 from forebay.rpc import Channel
 
 ROOT = Path(__file__).resolve().parents[2]

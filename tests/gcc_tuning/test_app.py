@@ -19,7 +19,7 @@ from examples.gcc_tuning.results import ResultCache
 from examples.gcc_tuning.server import local_server
 from examples.gcc_tuning.toolchain import program_names
 from examples.gcc_tuning.tune import tune as tune_here
-from forebay.executor import _local
+from forebay.executor.client import local
 from tools.scenes import holdings
 
 NAMES = ("FOREBAY_STATE_DIR", "XDG_RUNTIME_DIR", "FOREBAY_EXECUTOR_IDLE_END")
@@ -34,7 +34,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[forebay.Client]:
     with local_server(told.append) as client:
         assert len(told) == 1
         yield client
-    _local._reap()  # a program reaps the servers that it started when it starts another
+    local._reap()  # a program reaps the servers that it started when it starts another
 
 
 def test_the_programs_are_those_of_the_folder() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.pool.lender import Lending
+from tests.pool.shared.lender import Lending
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from forebay.tensor import FileTensor, TensorClient, TensorServer
 from tests.tensor.conftest import TABLE
 from tests.tensor.contents import same
-from tests.tensor.record_files import write
+from tests.tensor.server.record_files import write
 
 
 def descriptors() -> dict[str, str]:

@@ -14,7 +14,7 @@ from forebay.config import KINDS, TensorConfig
 from forebay.configuration import find_configuration
 from forebay.errors import BrokenError, ConfigError, ProtocolError
 from forebay.tensor import TensorClient, TensorServer
-from forebay.tensor._addresses import address_of, addresses
+from forebay.tensor.server.addresses import address_of, addresses
 from forebay.transport import Tls, listen, native
 from tests.tensor.conftest import TABLE
 from tests.tensor.contents import same

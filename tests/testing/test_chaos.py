@@ -19,7 +19,7 @@ from forebay.testing import chaos
 from forebay.testing._plan import decisions
 from tests.other_user import as_nobody, needs_root
 from tests.pool.processes import alive, eventually, parent, template_of
-from tests.pool.programs import ROOT
+from tests.pool.scripts import ROOT
 from tests.pool.services import Echo
 
 SLEEP = ["sleep", "3600"]

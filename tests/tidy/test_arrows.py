@@ -14,6 +14,7 @@ ARROWS: dict[str, set[str]] = {
     "transport": {"memory", "wake"},
     "blockio": {"memory", "wake"},
     "tensor": {"transport", "blockio"},
+    "verbs": {"tensor"},
     "pool": {"wake"},
     "executor": {"transport", "pool"},
 }

@@ -9,20 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import (
-    blockio,
-    blockio_depth1,
-    blockio_file,
-    blockio_fio,
-    blockio_limits,
-    blockio_peers,
-    blockio_sample,
-    blockio_shared_ring,
-    blockio_zram,
-    harness,
-)
-from benchmarks.blockio_meter import CPU, RATE, repeat
-from benchmarks.blockio_stores import VARIABLE, Stores
+from benchmarks import harness
+from benchmarks.blockio import claims as blockio
+from benchmarks.blockio import depth1 as blockio_depth1
+from benchmarks.blockio import file as blockio_file
+from benchmarks.blockio import fio as blockio_fio
+from benchmarks.blockio import limits as blockio_limits
+from benchmarks.blockio import peers as blockio_peers
+from benchmarks.blockio import sample as blockio_sample
+from benchmarks.blockio import shared_ring as blockio_shared_ring
+from benchmarks.blockio import zram as blockio_zram
+from benchmarks.blockio.meter import CPU, RATE, repeat
+from benchmarks.blockio.stores import VARIABLE, Stores
 
 BLOCKS = 512
 

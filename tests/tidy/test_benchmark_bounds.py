@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import executor_node
 from benchmarks.bounds import Bound, broken, table
+from benchmarks.executor import node as executor_node
 from tests.tidy.tree import ROOT
 
 HELD = re.findall(r"hold -m ([\w.]+)", (ROOT / "Makefile").read_text())
@@ -71,7 +71,7 @@ def test_the_small_nodes_bounds_are_held():
 def test_a_small_crowd_is_held_to_the_high_water_mark(tmp_path: Path):
     """A peer that does not read costs the server the mark and the message that crossed it."""
     file = tmp_path / "crowd.json"
-    command = [sys.executable, "-m", "benchmarks.transport_crowd", "--connections", "40"]
+    command = [sys.executable, "-m", "benchmarks.transport.crowd", "--connections", "40"]
     ran = subprocess.run(
         [*command, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, timeout=50
     )

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from benchmarks import processes
-from benchmarks.executor_load import Queue, flood, one_at_a_time
+from benchmarks.executor.load import Queue, flood, one_at_a_time
 
 BURN_S = 0.3
 BURN = f"import time\nwhile time.process_time() < {BURN_S}: pass"

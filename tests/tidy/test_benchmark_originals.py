@@ -8,9 +8,11 @@ import re
 
 import pytest
 
-from benchmarks import echo, original_comms, originals
 from benchmarks.harness import Series
-from benchmarks.original import PUBLISHED, trimmed_mean
+from benchmarks.originals import command as originals
+from benchmarks.originals import comms as original_comms
+from benchmarks.originals import echo
+from benchmarks.originals.original import PUBLISHED, trimmed_mean
 from tests.tidy.tree import ROOT
 from tools import originals as page
 

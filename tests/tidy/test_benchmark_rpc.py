@@ -11,7 +11,7 @@ from benchmarks.stopwatch import time_calls
 from tests.tidy.tree import ROOT
 
 LOOKING = """
-from benchmarks import rpc_limit
+from benchmarks.rpc import limit as rpc_limit
 figures = rpc_limit.spinning_socket_calls(calls=200, warm_up=10)
 print(figures["count"], figures["mean"] > 0, figures["cpu"] > 0)
 """

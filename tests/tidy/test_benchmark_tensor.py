@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import peers, runner, tensor_programs, tensor_squares
+from benchmarks import peers, runner
 from benchmarks.claim import Contestant
 from benchmarks.harness import Series
-from benchmarks.tensor_experiment import BOTH, NEITHER, traffic
-from benchmarks.tensor_load import IN_FLIGHT, TENSORS, Puller, check, contents, destinations
-from benchmarks.transport_processes import REPLY_TIMEOUT_S
+from benchmarks.tensor import programs as tensor_programs
+from benchmarks.tensor import squares as tensor_squares
+from benchmarks.tensor.experiment import BOTH, NEITHER, traffic
+from benchmarks.tensor.load import IN_FLIGHT, TENSORS, Puller, check, contents, destinations
+from benchmarks.transport.processes import REPLY_TIMEOUT_S
 from tests.tidy.tree import ROOT
 
 SIZE = 64
@@ -28,8 +30,9 @@ PINNED_BYTES = 1 << 30
 """More than the programs of these tests register."""
 
 PULLS = """
-from benchmarks import processes, {module}
-figures = {module}.{function}(wanted=["4 KiB/rate", "4 KiB/p50"], seconds=0.05, warm_up_s=0.01)
+import benchmarks.{module} as module
+from benchmarks import processes
+figures = module.{function}(wanted=["4 KiB/rate", "4 KiB/p50"], seconds=0.05, warm_up_s=0.01)
 print(sorted(figures))
 print(len(processes.descendants(processes.os.getpid())))
 """
@@ -38,11 +41,11 @@ print(len(processes.descendants(processes.os.getpid())))
 @pytest.mark.parametrize(
     ("contestant", "left"),
     [
-        ("tensor_sockets:plain", 0),
-        ("tensor_sockets:vectored", 0),
-        ("tensor_copy:copies", 1),  # the resource tracker of multiprocessing, which ends with it
-        ("tensor_forebay:tcp", 0),
-        ("tensor_forebay:tcp_planned", 0),
+        ("tensor.peers.sockets:plain", 0),
+        ("tensor.peers.sockets:vectored", 0),
+        ("tensor.peers.copy:copies", 1),  # the tracker of multiprocessing, which ends with it
+        ("tensor.forebay:tcp", 0),
+        ("tensor.forebay:tcp_planned", 0),
     ],
 )
 def test_a_round_gives_every_figure_of_the_wanted_sizes_and_leaves_nothing(
@@ -192,7 +195,7 @@ def test_a_peer_that_does_not_install_is_skipped_with_what_pip_said(
     environment.mkdir()
     (environment / peers.MISSING).write_text("ERROR: No matching distribution found for nixl-cu12")
     monkeypatch.setattr(runner, "ENVIRONMENTS", tmp_path)
-    peer = Contestant("NIXL", "benchmarks.tensor_nixl:reads", "nixl")
+    peer = Contestant("NIXL", "benchmarks.tensor.peers.nixl:reads", "nixl")
     with pytest.raises(runner.ContestantError, match="'nixl' does not install: ERROR: No matching"):
         runner.run_round(peer, quick=True)
 

@@ -8,11 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks import table, transport_epoll, transport_gil_table
+from benchmarks import table
 from benchmarks.claim import Contestant
 from benchmarks.harness import Series
 from benchmarks.stopwatch import Figures
-from benchmarks.transport_message import Shape
+from benchmarks.transport import gil_table as transport_gil_table
+from benchmarks.transport.message import Shape
+from benchmarks.transport.peers import epoll as transport_epoll
 from tests.tidy.tree import ROOT
 
 
@@ -51,7 +53,8 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 ECHOES = """
 import json
-from benchmarks import processes, transport_round
+from benchmarks import processes
+from benchmarks.transport import round as transport_round
 figures = transport_round.echoes(
     wanted=["1e3/rate", "3x1e5/rate"], {side}, clients=2, connections=2, seconds=0.05,
     warm_up_s=0.01, hog="inside",
@@ -75,7 +78,7 @@ def test_a_round_gives_every_figure_of_the_wanted_messages_and_leaves_nothing(si
 
 
 FLOWS = """
-from benchmarks import transport_round
+from benchmarks.transport import round as transport_round
 options = {"name": "forebay", "loop": "asyncio", "seconds": 0.05, "warm_up_s": 0.01}
 for function, message in (
     (transport_round.streaming, "100"),
@@ -96,7 +99,7 @@ def test_streams_and_gathers_are_measured_too():
 
 
 LYING = """
-from benchmarks import transport_round
+from benchmarks.transport import round as transport_round
 
 async def lying(link):
     while True:
@@ -121,7 +124,7 @@ def test_a_server_that_answers_wrongly_is_found_out():
 
 
 FAILING = """
-from benchmarks import transport_round
+from benchmarks.transport import round as transport_round
 
 async def failing(link):
     await link.recv()
@@ -186,7 +189,7 @@ def test_the_table_of_the_gil_experiment_has_every_cell_once():
 
 
 BESIDE_IDLE = """
-from benchmarks import transport_scale
+from benchmarks.transport import scale as transport_scale
 figures = transport_scale.echoes_beside_idle(
     wanted=["1e3/rate"], name="forebay", busy=2, idle=6, seconds=0.05, warm_up_s=0.01
 )

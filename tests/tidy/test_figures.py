@@ -37,7 +37,9 @@ def test_every_figure_has_its_row_beside_it(page: str, rows: frozenset[str]):
     complain(bare, next_step="Name the row of a benchmark beside the figure, or remove it.")
 
 
-@pytest.mark.parametrize("page", ["CHANGELOG.md", "README.md", "ARCHITECTURE.md"])
+@pytest.mark.parametrize(
+    "page", ["CHANGELOG.md", "README.md", "ARCHITECTURE.md", "docs/decisions.md"]
+)
 def test_every_row_that_is_named_exists(page: str, rows: frozenset[str]):
     """A source that a reader cannot find is none."""
     named = set(re.findall(r"`([a-z]+\.[\w.]+\.vs_\w+)`", (ROOT / page).read_text()))

@@ -14,7 +14,7 @@ from forebay._core import MessageConnection
 from forebay.transport import connect
 
 TAIL, HEAD, RING, CONTROL_BYTES = 0, 64, 12_288, 274_432
-"""Of the control block; see crates/transport/src/shm/mod.rs."""
+"""Of the control block; see crates/transport/src/stream/shm/mod.rs."""
 F_ADD_SEALS = 1033
 SEAL_SHRINK, SEAL_GROW, SEAL_FUTURE_WRITE = 2, 4, 16
 SEALS = SEAL_SHRINK | SEAL_GROW | SEAL_FUTURE_WRITE

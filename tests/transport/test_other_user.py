@@ -19,7 +19,7 @@ import pytest
 import forebay
 from forebay import rpc
 from forebay.tensor import TensorClient, TensorServer
-from forebay.tensor._own_place import own_url
+from forebay.tensor.server.own_place import own_url
 from forebay.transport import connect, listen, native
 from tests.other_user import as_nobody, needs_root
 

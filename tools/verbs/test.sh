@@ -11,7 +11,7 @@ main() {
     [ "$may_skip" = if-built ] || possible "$verbs_tools/build.sh"
     possible "$verbs_tools/check.sh" run
     export FOREBAY_VERBS_INCLUDE=$verbs_place/include # structures are held to this header
-    cargo_test --lib -- --include-ignored verbs::
+    cargo_test --lib -- --include-ignored --skip fuzzing::
     local program
     program=$(program_of_tests)
     echo "==> verbs in User-Mode Linux $(cat "$verbs_place/version")"
@@ -31,13 +31,13 @@ main() {
 
 # TensorServer and TensorClient, each in a process, where the package and its tests' packages are installed.
 python_tests() {
-    in_guest -t 120 -- tests/tensor/test_verbs.py
+    in_guest -t 120 -- tests/tensor/fabric/test_verbs.py
 }
 
 # Services and servers that reach their limits: most hosts have no controllers for them in a tree of version 2.
 limit_tests() {
-    in_guest -m 3072 -t 500 -- --timeout 240 tests/pool/test_limits.py tests/executor/test_oom.py \
-        tests/executor/test_server_memory.py
+    in_guest -m 3072 -t 500 -- --timeout 240 tests/pool/service/test_limits.py tests/executor/server/test_oom.py \
+        tests/executor/server/test_server_memory.py
 }
 
 # in_guest GUEST_OPTION... -- PYTEST_ARGUMENT...
@@ -67,7 +67,7 @@ possible() {
 }
 
 cargo_test() {
-    ${CARGO:-cargo} test --locked --package forebay-tensor "$@"
+    ${CARGO:-cargo} test --locked --package forebay-verbs "$@"
 }
 
 program_of_tests() {

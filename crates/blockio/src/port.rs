@@ -13,9 +13,9 @@ use rustix::fs::Timespec;
 
 use crate::batch::Batch;
 use crate::completion::{Completions, Finished};
+use crate::engines::ring::loop_ring::{LoopRing, wake};
 use crate::error::Error;
 use crate::flight::Keeper;
-use crate::loop_ring::{LoopRing, wake};
 use crate::queue::{BlockQueue, Shared};
 
 /// Batches of one event loop that may have ended without its having looked.

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use crate::batch::Batch;
 use crate::completion::{Completions, GivingUp};
 use crate::config::Config;
-use crate::driver::{Counts, Driver};
+use crate::engines::ring::driver::{Counts, Driver};
+use crate::engines::ring::io_thread::IoThread;
+use crate::engines::ring::local;
+use crate::engines::ring::probe::{self, Availability};
+use crate::engines::ring::registry::Registry;
+use crate::engines::threads::Threads;
 use crate::error::Error;
 use crate::file::{BlockFile, FileHolder};
 use crate::flight::Keeper;
-use crate::io_thread::IoThread;
-use crate::local;
 use crate::per_process::PerProcess;
 use crate::port::Port;
-use crate::probe::{self, Availability};
 use crate::quarantine::Quarantine;
-use crate::registry::Registry;
 use crate::sys::lent::Memory;
 use crate::sys::transfer::Transfer;
-use crate::threads::Threads;
 
 /// How long whoever closes, or ends without that, waits for what is in flight; after that its memory is leaked.
 /// A disk answers in milliseconds, a pipe may never.

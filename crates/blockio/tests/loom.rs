@@ -7,10 +7,20 @@
 #![cfg(loom)]
 #![allow(dead_code)] // a part of each module is used here
 
-#[path = "../src/pool.rs"]
+#[path = "../src/engines/threads/pool.rs"]
 mod pool;
-#[path = "../src/waiter.rs"]
+#[path = "../src/engines/threads/waiter.rs"]
 mod waiter;
+
+// Where these two look for what they name.
+mod engines {
+    pub(crate) mod ring {
+        pub(crate) use crate::driver;
+    }
+    pub(crate) mod threads {
+        pub(crate) use crate::{lane, sync};
+    }
+}
 
 mod sync {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};

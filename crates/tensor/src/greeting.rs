@@ -32,7 +32,8 @@ impl Hello {
     /// Of `fabrics`: this is the lifeline of a connection over verbs, and what follows introduces its queue pair.
     pub const LIFELINE: u32 = 4;
 
-    /// The hello of a lifeline, as it travels: `introduction` is [`Offer::introduction`](crate::verbs::Offer::introduction).
+    /// The hello of a lifeline, as it travels: `introduction` is what [`Provider::meet`](crate::fabric::Provider::meet)
+    /// is given at the server.
     pub fn of_lifeline(slots: u32, introduction: &[u8]) -> Vec<u8> {
         let fabrics = Self::LIFELINE;
         let mut bytes = Self { slots, fabrics }.encode();

@@ -15,6 +15,7 @@
 //! | `table` | the tensors of a shard, with their generations and versions |
 //! | `stream` | TCP and Unix sockets, with or without TLS: the thread of a server, the links of clients |
 //! | `shm` | pulls without the server, on the same host |
+//! | `fabric` | what a fabric beside the stream does, for the crate that implements one |
 //! | `board` | what may be read from shared memory, of which version |
 //! | `inbox`, `outbox` | bytes that came, bytes that are to go |
 //! | `slab`, `sync` | values by number; the fence that the model check replaces |
@@ -23,9 +24,7 @@
 
 mod board;
 mod error;
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub mod fuzzing;
+pub mod fabric;
 mod greeting;
 mod inbox;
 mod names;
@@ -40,7 +39,6 @@ mod sys;
 mod table;
 #[cfg(test)]
 mod tests;
-pub mod verbs;
 mod wire;
 
 pub use board::{BOARD_BYTES, Board, Missed};

@@ -89,7 +89,7 @@ pub enum Violation {
     #[error(
         "the peer is a {0:?}, which does not fit this end: one speaks calls, the other messages"
     )]
-    Purpose(crate::preface::Role),
+    Purpose(crate::wire::preface::Role),
     #[error("a message has no frame")]
     Empty,
     #[error("it sent something before the token that this side asks for; give token= to connect")]

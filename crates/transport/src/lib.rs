@@ -6,58 +6,39 @@
 //! The design note, with invariants and the table of failures, is `docs/concepts/transport.md`.
 #![cfg(not(loom))] // `tests/loom.rs` includes what it checks
 
-pub mod admission;
-mod blocking;
-pub mod call;
-#[cfg(test)]
-mod calling_tests;
-pub mod connection;
+mod calls;
 #[cfg(test)]
 #[path = "../tests/counted/mod.rs"]
 mod counted;
-pub mod credit;
-pub mod decoder;
+mod drive;
 pub mod error;
-mod flow;
-pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod gather;
-mod hand_on;
-pub mod inbox;
-pub mod items;
-pub mod lending;
 pub mod limit;
-pub mod listed;
-pub mod look;
+mod link;
 pub mod messages;
-pub mod native;
-pub mod outbox;
-pub mod owner;
-pub mod preface;
-pub mod selector;
-pub mod shm;
-mod state;
-#[cfg(test)]
-mod state_tests;
+pub mod serve;
+pub mod share;
 pub mod stream;
-pub mod streaming;
-#[cfg(test)]
-mod streaming_tests;
 mod sys;
-pub mod tls;
-pub mod unix;
 pub mod wire;
 
-pub use admission::Admission;
-pub use connection::{Connection, Counters, Options};
+pub use calls::connection::{Connection, Counters, Options};
+pub use calls::inbox::Call;
+pub use calls::state::Entry;
+pub use calls::{call, connection, credit, inbox, items, streaming};
+pub use drive::{gather, look, selector};
 pub use error::{Cause, Delivered, Error, Result, Violation};
-pub use frame::{Codec, Incoming, Kind, Reason};
-pub use inbox::Call;
-pub use outbox::{Head, Payload};
-pub use preface::Role;
-pub use state::Entry;
+pub use link::admission::Admission;
+pub use link::outbox::{Head, Payload};
+pub use link::{admission, outbox};
+pub use serve as native; // the name that other crates know
+pub use share as lending; // as above
+pub use stream::socket::Wire;
+pub use stream::{listed, owner, shm, tls, unix};
 pub use sys::buffer::Buffer;
 pub use sys::per_process::PerProcess;
-pub use wire::Wire;
+pub use wire::frame::{Codec, Incoming, Kind, Reason};
+pub use wire::preface::Role;
+pub use wire::{decoder, frame, preface};

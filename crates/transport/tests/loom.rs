@@ -5,15 +5,15 @@
 #![cfg(loom)]
 
 // The cursors as they ship, over loom's atomics; what they name is small here, so that the ring fills up.
-#[path = "../src/shm/ring.rs"]
+#[path = "../src/stream/shm/ring.rs"]
 #[allow(dead_code)]
 mod ring;
 
 // The books of what is lent, and the words by which it comes back.
-#[path = "../src/lending/board.rs"]
+#[path = "../src/share/board.rs"]
 #[allow(dead_code)]
 mod board;
-#[path = "../src/shm/ledger.rs"]
+#[path = "../src/stream/shm/ledger.rs"]
 #[allow(dead_code)]
 mod ledger;
 
@@ -32,10 +32,12 @@ mod limit {
     pub const LENT_FRAMES_MAX: usize = 2;
 }
 
-mod shm {
-    pub(crate) use crate::ledger;
-    pub mod sync {
-        pub use loom::sync::atomic::{AtomicU64, fence};
+mod stream {
+    pub mod shm {
+        pub(crate) use crate::ledger;
+        pub mod sync {
+            pub use loom::sync::atomic::{AtomicU64, fence};
+        }
     }
 }
 

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forebay.blockio._default import default_queue, set_default_queue
-from forebay.blockio._file import BlockFile
-from forebay.blockio._operation import FDATASYNC, FSYNC, READ, WRITE
-from forebay.blockio._queue import Queue
+from forebay.blockio.files.default import default_queue, set_default_queue
+from forebay.blockio.files.file import BlockFile
+from forebay.blockio.files.operation import FDATASYNC, FSYNC, READ, WRITE
+from forebay.blockio.files.queue import Queue
 
 if TYPE_CHECKING:
-    from forebay.blockio._arrays import OPERATION
-    from forebay.blockio._async_file import AsyncBlockFile
-    from forebay.blockio._async_queue import AsyncQueue
-    from forebay.blockio._record_async import AsyncRecordFile
-    from forebay.blockio._record_file import RecordFile
+    from forebay.blockio.files.arrays import OPERATION
+    from forebay.blockio.files.async_file import AsyncBlockFile
+    from forebay.blockio.files.async_queue import AsyncQueue
+    from forebay.blockio.records.async_file import AsyncRecordFile
+    from forebay.blockio.records.file import RecordFile
 
 __all__ = [
     "FDATASYNC",
@@ -44,23 +44,23 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load what needs numpy or asyncio on first use."""
     if name == "OPERATION":
-        from forebay.blockio._arrays import operation_dtype
+        from forebay.blockio.files.arrays import operation_dtype
 
         return operation_dtype()
     if name == "AsyncBlockFile":
-        from forebay.blockio._async_file import AsyncBlockFile
+        from forebay.blockio.files.async_file import AsyncBlockFile
 
         return AsyncBlockFile
     if name == "AsyncQueue":
-        from forebay.blockio._async_queue import AsyncQueue
+        from forebay.blockio.files.async_queue import AsyncQueue
 
         return AsyncQueue
     if name == "AsyncRecordFile":
-        from forebay.blockio._record_async import AsyncRecordFile
+        from forebay.blockio.records.async_file import AsyncRecordFile
 
         return AsyncRecordFile
     if name == "RecordFile":
-        from forebay.blockio._record_file import RecordFile
+        from forebay.blockio.records.file import RecordFile
 
         return RecordFile
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from forebay.cli._main import main
+from forebay.cli.command_line import main
 
 __all__ = ["main"]

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from forebay.cli._main import main
+from forebay.cli.command_line import main
 
 sys.exit(main())

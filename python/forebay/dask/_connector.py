@@ -20,7 +20,7 @@ from forebay.dask._security import client_tls
 from forebay.dask._socket import dial, dial_unix, name_of, name_of_unix
 from forebay.errors import Error, ProtocolError
 from forebay.transport import Limits, Tls
-from forebay.transport._tls import peer_of
+from forebay.transport._internal import peer_of
 
 __all__ = ["Connector", "TLSConnector", "UnixConnector", "connection_over", "found_out"]
 

@@ -26,7 +26,7 @@ from forebay.dask._security import server_tls
 from forebay.dask._socket import bind, is_loopback, name_of, name_of_unix, tune
 from forebay.errors import ConfigError, Error
 from forebay.transport import Tls
-from forebay.transport._accept import Acceptor, Door, tcp_doors
+from forebay.transport._internal import Acceptor, Door, tcp_doors
 
 __all__ = ["Listener", "TLSListener", "UnixListener"]
 
@@ -194,7 +194,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
             comm = self.comm_class(connection, local, peer, self._deserialize, extra)
         except (Error, OSError) as error:
             connection.close()
-            _log.info("Connection from %s came to nothing: %s", peer, error or "it is silent")
+            _log.info("Handshake with %s failed: %s", peer, error or "it is silent")
             return None
         except BaseException:
             connection.close()

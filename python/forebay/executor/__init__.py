@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from forebay._lazy import lazy
 
 if TYPE_CHECKING:
-    from forebay.executor._app import App
-    from forebay.executor._async_client import AsyncClient
-    from forebay.executor._async_request import AsyncRequest
-    from forebay.executor._cancel import Cancelled
-    from forebay.executor._client import Client
-    from forebay.executor._context import Context
-    from forebay.executor._follow import Progress
-    from forebay.executor._futures import Executor
-    from forebay.executor._options import Submit
-    from forebay.executor._request import Request
+    from forebay.executor.app.application import App
+    from forebay.executor.app.cancelled import Cancelled
+    from forebay.executor.app.context import Context
+    from forebay.executor.client.async_client import AsyncClient
+    from forebay.executor.client.async_request import AsyncRequest
+    from forebay.executor.client.client import Client
+    from forebay.executor.client.follow import Progress
+    from forebay.executor.client.options import Submit
+    from forebay.executor.client.request import Request
+    from forebay.executor.futures.executor import Executor
 
 __all__ = [
     "App",
@@ -37,15 +37,15 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "_app": ("App",),
-        "_async_client": ("AsyncClient",),
-        "_async_request": ("AsyncRequest",),
-        "_cancel": ("Cancelled",),
-        "_client": ("Client",),
-        "_context": ("Context",),
-        "_follow": ("Progress",),
-        "_futures": ("Executor",),
-        "_options": ("Submit",),
-        "_request": ("Request",),
+        "app.application": ("App",),
+        "client.async_client": ("AsyncClient",),
+        "client.async_request": ("AsyncRequest",),
+        "app.cancelled": ("Cancelled",),
+        "client.client": ("Client",),
+        "app.context": ("Context",),
+        "client.follow": ("Progress",),
+        "futures.executor": ("Executor",),
+        "client.options": ("Submit",),
+        "client.request": ("Request",),
     },
 )

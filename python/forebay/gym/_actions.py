@@ -11,7 +11,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector.utils import iterate
 
 from forebay.errors import ConfigError
-from forebay.rpc._gather import Message, message
+from forebay.rpc._internal import Message, message
 
 CACHED_ACTIONS = 1024
 """Messages of integer actions that are kept."""

@@ -15,8 +15,8 @@ from forebay.gym._loss import advise, name_environment
 from forebay.gym._recipe import Recipe
 from forebay.gym._seat import Seat
 from forebay.pool import ServicePool
-from forebay.pool._gather import LeaseGather
-from forebay.rpc._gather import Message, message
+from forebay.pool._internal import LeaseGather
+from forebay.rpc._internal import Message, message
 
 EASY_S = 0.005
 """Services that are there within so long are borrowed one after another, others in threads."""

@@ -12,7 +12,7 @@ from forebay.errors import Error
 from forebay.gym._layout import Layout, layout_of
 from forebay.gym._member import Description
 from forebay.memory import Window, open_window
-from forebay.pool._gather import pidfd_of
+from forebay.pool._internal import pidfd_of
 
 if TYPE_CHECKING:
     from forebay.gym._recipe import Recipe

@@ -25,7 +25,7 @@ from forebay.gym._layout import Layout, Reader
 from forebay.gym._loss import as_raised, loss_info
 from forebay.gym._seeds import mask_of, seeds_of
 from forebay.gym._spaces import ObservationMode, VectorSpaces
-from forebay.rpc._gather import message
+from forebay.rpc._internal import message
 
 RESET_TRIES = 3
 """Services tried for one environment by one reset, with `restart`."""

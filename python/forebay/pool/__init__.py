@@ -11,32 +11,29 @@ from typing import TYPE_CHECKING
 from forebay._lazy import lazy
 
 if TYPE_CHECKING:
-    from forebay.pool._acquire import Acquire
-    from forebay.pool._backend import Backend
-    from forebay.pool._command import Command
-    from forebay.pool._connect import Connected, Connector
-    from forebay.pool._default import acquire, default_pool, set_default_pool
-    from forebay.pool._events import Event, Events
-    from forebay.pool._factory import Factory, factory
-    from forebay.pool._gather import call_many
-    from forebay.pool._grpc import Grpc
-    from forebay.pool._json_rpc import AsyncJsonRpcClient, JsonRpc, JsonRpcClient, JsonRpcError
-    from forebay.pool._lease import Lease
-    from forebay.pool._limits import Limits
-    from forebay.pool._null import NullPool
-    from forebay.pool._pool import ServicePool
-    from forebay.pool._readiness import Accepting, Http, Line, PortFile
-    from forebay.pool._reset import Reset
-    from forebay.pool._service import Service
-    from forebay.pool._shared_lender import Lender
-    from forebay.pool._shared_pool import SharedPool
-    from forebay.pool._spec import Spec
-    from forebay.pool._started import Started
+    from forebay.pool.lend.acquire import Acquire
+    from forebay.pool.lend.default import acquire, default_pool, set_default_pool
+    from forebay.pool.lend.gather import call_many
+    from forebay.pool.lend.lease import Lease
+    from forebay.pool.lend.null import NullPool
+    from forebay.pool.lend.pool import ServicePool
+    from forebay.pool.programs.backend import Backend
+    from forebay.pool.programs.command import Command
+    from forebay.pool.programs.connect import Connected, Connector
+    from forebay.pool.programs.readiness import Accepting, Http, Line, PortFile
+    from forebay.pool.programs.started import Started
+    from forebay.pool.service.factory import Factory, factory
+    from forebay.pool.service.limits import Limits
+    from forebay.pool.service.reset import Reset
+    from forebay.pool.service.service import Service
+    from forebay.pool.service.spec import Spec
+    from forebay.pool.shared.lender import Lender
+    from forebay.pool.shared.pool import SharedPool
+    from forebay.pool.watch.events import Event, Events
 
 __all__ = [
     "Accepting",
     "Acquire",
-    "AsyncJsonRpcClient",
     "Backend",
     "Command",
     "Connected",
@@ -44,11 +41,7 @@ __all__ = [
     "Event",
     "Events",
     "Factory",
-    "Grpc",
     "Http",
-    "JsonRpc",
-    "JsonRpcClient",
-    "JsonRpcError",
     "Lease",
     "Lender",
     "Limits",
@@ -71,26 +64,24 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "_acquire": ("Acquire",),
-        "_backend": ("Backend",),
-        "_command": ("Command",),
-        "_connect": ("Connected", "Connector"),
-        "_default": ("acquire", "default_pool", "set_default_pool"),
-        "_events": ("Event", "Events"),
-        "_factory": ("Factory", "factory"),
-        "_grpc": ("Grpc",),
-        "_json_rpc": ("AsyncJsonRpcClient", "JsonRpc", "JsonRpcClient", "JsonRpcError"),
-        "_gather": ("call_many",),
-        "_lease": ("Lease",),
-        "_limits": ("Limits",),
-        "_null": ("NullPool",),
-        "_pool": ("ServicePool",),
-        "_readiness": ("Accepting", "Http", "Line", "PortFile"),
-        "_reset": ("Reset",),
-        "_service": ("Service",),
-        "_shared_lender": ("Lender",),
-        "_shared_pool": ("SharedPool",),
-        "_spec": ("Spec",),
-        "_started": ("Started",),
+        "lend.acquire": ("Acquire",),
+        "programs.backend": ("Backend",),
+        "programs.command": ("Command",),
+        "programs.connect": ("Connected", "Connector"),
+        "lend.default": ("acquire", "default_pool", "set_default_pool"),
+        "watch.events": ("Event", "Events"),
+        "service.factory": ("Factory", "factory"),
+        "lend.gather": ("call_many",),
+        "lend.lease": ("Lease",),
+        "service.limits": ("Limits",),
+        "lend.null": ("NullPool",),
+        "lend.pool": ("ServicePool",),
+        "programs.readiness": ("Accepting", "Http", "Line", "PortFile"),
+        "service.reset": ("Reset",),
+        "service.service": ("Service",),
+        "shared.lender": ("Lender",),
+        "shared.pool": ("SharedPool",),
+        "service.spec": ("Spec",),
+        "programs.started": ("Started",),
     },
 )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from forebay.rpc._channel import Channel
 from forebay.rpc._client import Client
 from forebay.rpc._connect import aconnect, connect
-from forebay.rpc._serve import Running, current, serve_connection
+from forebay.rpc._running import Running, current
+from forebay.rpc._serve import serve_connection
 from forebay.rpc._stream import Stream
 
 if TYPE_CHECKING:

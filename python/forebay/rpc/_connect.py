@@ -12,7 +12,7 @@ from forebay.rpc._codec import by_name
 
 if TYPE_CHECKING:
     from forebay.transport import Tls
-    from forebay.transport._address import Address
+    from forebay.transport._internal import Address
 
 __all__ = ["CONNECT_TIMEOUT_S", "Target", "aconnect", "connect", "socket_path"]
 
@@ -114,9 +114,7 @@ class Target:
 
     def _parse(self, url: str, codec: str) -> None:
         from forebay._core import TlsClient
-        from forebay.transport._address import parse
-        from forebay.transport._entry import shown
-        from forebay.transport._tls import demand
+        from forebay.transport._internal import demand, parse, shown
 
         address = parse(url)
         if address.scheme == "shm":
@@ -198,12 +196,12 @@ class Target:
     def _dial_blocking(self, timeout: float) -> int:
         if self._path or self._address is None:
             return connect_unix(self._path, timeout)
-        from forebay.transport._dial import dial_blocking
+        from forebay.transport._internal import dial_blocking
 
         return dial_blocking(self._address, timeout)
 
     async def _dial(self) -> int:
-        from forebay.transport._dial import dial, dial_unix
+        from forebay.transport._internal import dial, dial_unix
 
         if self._address is not None and not self._path:
             return await dial(self._address)

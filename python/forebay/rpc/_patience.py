@@ -65,7 +65,7 @@ class Patience:
             self._until = time.monotonic() + self._target.timeout
         if self._delays is None:
             # Here, because the transport's Python brings asyncio along.
-            from forebay.transport._backoff import backoff
+            from forebay.transport import backoff
 
             self._delays = backoff(longest=2.0)
             return 0.0

@@ -2,91 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextvars import ContextVar
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from forebay._core import Connection
 from forebay.errors import ClosedError, ConfigError
-from forebay.rpc._codec import BY_NUMBER, Codec, by_name, describe
+from forebay.rpc._codec import BY_NUMBER, Codec, by_name
+from forebay.rpc._running import Running, _current, answer_failure, find_method, refuse_async
 
 if TYPE_CHECKING:
     from forebay.rpc._serve_stream import ServedStreams
 
-__all__ = ["Running", "current", "find_method", "serve_connection"]
+__all__ = ["serve_connection"]
 
 OnControl = Callable[[str, tuple[Any, ...]], Any]
 
 STREAMED = frozenset({AsyncGeneratorType, GeneratorType})
 """What a method returns that is a stream."""
 _UNANSWERED = STREAMED | {CoroutineType}
-_CUT_MESSAGE = 1000
-"""Characters of a message that stay where all of them are too long for the caller."""
-
-_current: ContextVar[Running] = ContextVar("forebay_rpc_current")
-
-
-class Running:
-    """The call that a handler is running.
-
-    Attributes:
-        id: its number on the connection.
-        oneway: whether nobody waits for an answer.
-    """
-
-    __slots__ = ("_connection", "_deadline", "id", "oneway")
-
-    def __init__(self, connection: Connection):
-        self._connection = connection
-        self._deadline: float | None = None
-        self.id = 0
-        self.oneway = False
-
-    def begin(self, call: int, remaining: float | None, oneway: bool) -> None:
-        """Stand for another call."""
-        self.id = call
-        self.oneway = oneway
-        self._deadline = None if remaining is None else time.monotonic() + remaining
-
-    @property
-    def remaining(self) -> float | None:
-        """Seconds until the caller's deadline, at least 0; None if it has none."""
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-
-    def cancelled(self) -> bool:
-        """Whether the caller cancelled or left; looks at the socket. Cost: one system call.
-
-        A caller that ran out of time cancels too, a moment later than `remaining` says.
-        """
-        return not self.oneway and self._connection.is_cancelled(self.id)
-
-
-def current() -> Running:
-    """The call that is running here.
-
-    Raises:
-        ConfigError: outside of a handler.
-    """
-    try:
-        return _current.get()
-    except LookupError:
-        raise ConfigError("rpc.current() is for handlers: no call is running here") from None
-
-
-def find_method(handler: Any, name: str) -> Callable[..., Any]:
-    """The public method `name` of `handler`.
-
-    Raises:
-        AttributeError: it is private or not there.
-    """
-    if not isinstance(name, str) or name.startswith("_"):
-        raise AttributeError(f"{name!r} is not public")
-    method: Callable[..., Any] = getattr(handler, name)
-    if not callable(method):
-        raise AttributeError(f"{name!r} of {type(handler).__qualname__} is no method")
-    return method
 
 
 def serve_connection(
@@ -240,41 +174,9 @@ def _refuse(name: str, result: Any) -> NoReturn:
     refuse_call(name)
 
 
-def refuse_async(name: str) -> NoReturn:
-    """For a method whose work an event loop would have to run, where there is none."""
-    raise TypeError(
-        f"{name!r} is async, and no event loop runs here: write it as a plain method, with"
-        " asyncio.run() inside where it awaits; only rpc.serve() awaits methods"
-    )
-
-
 def refuse_call(name: str) -> NoReturn:
     """For a call of a method that is a stream."""
     raise TypeError(f"{name!r} yields its results one by one; call it by stream or astream")
-
-
-def answer_failure(
-    connection: Connection, call: int, number: int, error: Exception, *, tracebacks: bool = False
-) -> bool:
-    """Answer a call with what was raised, in the codec `number`; true if nothing is left to send.
-
-    Its traceback, which names files and lines of this program, goes to processes of the same user,
-    and with `tracebacks` to everybody. The text is cut where the caller takes no frame of its
-    length.
-
-    Raises:
-        ClosedError, BrokenError: the connection.
-    """
-    codec = BY_NUMBER[number]
-    builtin, name, message, trace = describe(error)
-    if not tracebacks and not connection.trusted:
-        trace = ""
-    head, _ = codec.encode((builtin, name, message, trace))
-    limit = connection.answer_bytes_max
-    if len(head) > limit:
-        cut = f"{message[:_CUT_MESSAGE]}... (cut: frame_bytes_max of the caller is {limit})"
-        head, _ = codec.encode((builtin, name, cut, ""))
-    return connection.fail(call, number, head)
 
 
 def _report(error: Exception) -> None:

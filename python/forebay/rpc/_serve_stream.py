@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._core import Connection, ItemWriter
 from forebay.errors import Error, LimitError
 from forebay.rpc._codec import BY_NUMBER
-from forebay.rpc._serve import Running, _current, answer_failure, find_method, refuse_async
+from forebay.rpc._running import Running, _current, answer_failure, find_method, refuse_async
 
 if TYPE_CHECKING:
     from forebay.rpc._serve import _Service

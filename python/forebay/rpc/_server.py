@@ -13,23 +13,22 @@ from forebay._core import OUTBOX_BYTES_HIGH, Connection
 from forebay.errors import BrokenError, ConfigError, Error
 from forebay.rpc._codec import BY_NUMBER
 from forebay.rpc._meet import meet
-from forebay.rpc._serve import (
-    STREAMED,
-    Running,
-    _current,
-    answer_failure,
-    find_method,
-    refuse_call,
-)
+from forebay.rpc._running import Running, _current, answer_failure, find_method
+from forebay.rpc._serve import STREAMED, refuse_call
 from forebay.rpc._server_stream import SessionStreams
 from forebay.rpc._stall import Standing
 from forebay.rpc._watch import Watch
 from forebay.transport import Tls
-from forebay.transport._accept import Acceptor, open_doors
-from forebay.transport._address import Address, parse
-from forebay.transport._entry import Entry, guard
-from forebay.transport._limits import STRANGER_TIMEOUT_S
-from forebay.transport._stall import sweep_of
+from forebay.transport._internal import (
+    STRANGER_TIMEOUT_S,
+    Acceptor,
+    Address,
+    Entry,
+    guard,
+    open_doors,
+    parse,
+    sweep_of,
+)
 
 __all__ = ["Server", "serve"]
 
@@ -254,7 +253,7 @@ class Server:
                 trusted=options.entry.trusted,
             )
         except Error as error:
-            _log.warning("a connection of %s came to nothing: %s", self.url, error)
+            _log.warning("handshake on %s failed: %s", self.url, error)
             acceptor.settle()
             return
         task = self._loop.create_task(self._meet(connection, acceptor))
@@ -272,7 +271,7 @@ class Server:
         except TimeoutError:
             _log.warning("a caller of %s did not say who it is within %g s", self.url, timeout)
         except (Error, OSError) as error:
-            _log.info("a connection of %s came to nothing: %s", self.url, error)
+            _log.info("handshake on %s failed: %s", self.url, error)
         finally:
             if session is None:
                 connection.close()
@@ -310,7 +309,9 @@ class _Session:
 
     def _stalled(self, timeout_s: float) -> None:
         peer = self._connection.peer
-        self.give_up(BrokenError(f"{peer} stood still within a frame for {timeout_s:g} s"))
+        self.give_up(
+            BrokenError(f"{peer} sent no data for {timeout_s:g} s in the middle of a frame")
+        )
 
     def goodbye(self) -> None:
         """Take no new calls. A pong says that the caller sends none any more."""

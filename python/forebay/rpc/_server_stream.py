@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import OUTBOX_BYTES_HIGH, Connection, ItemWriter
 from forebay.rpc._codec import BY_NUMBER
-from forebay.rpc._serve import Running
+from forebay.rpc._running import Running
 from forebay.rpc._serve_stream import CANCELLED, READY, close_quietly, iterator_of
 
 if TYPE_CHECKING:

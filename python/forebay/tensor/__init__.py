@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from forebay._lazy import lazy
 
 if TYPE_CHECKING:
-    from forebay.tensor._async_client import AsyncTensorClient
-    from forebay.tensor._client import TensorClient
-    from forebay.tensor._file_tensor import FileTensor
-    from forebay.tensor._plan import AsyncPullPlan, PullPlan
-    from forebay.tensor._ref import TensorRef
-    from forebay.tensor._server import TensorServer
-    from forebay.tensor._tensor import Tensor
+    from forebay.tensor.client.async_client import AsyncTensorClient
+    from forebay.tensor.client.client import TensorClient
+    from forebay.tensor.client.plan import AsyncPullPlan, PullPlan
+    from forebay.tensor.prepare.ref import TensorRef
+    from forebay.tensor.prepare.tensor import Tensor
+    from forebay.tensor.server.file_tensor import FileTensor
+    from forebay.tensor.server.server import TensorServer
 
 __all__ = [
     "AsyncPullPlan",
@@ -35,12 +35,12 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "_async_client": ("AsyncTensorClient",),
-        "_client": ("TensorClient",),
-        "_file_tensor": ("FileTensor",),
-        "_plan": ("AsyncPullPlan", "PullPlan"),
-        "_ref": ("TensorRef",),
-        "_server": ("TensorServer",),
-        "_tensor": ("Tensor",),
+        "client.async_client": ("AsyncTensorClient",),
+        "client.client": ("TensorClient",),
+        "server.file_tensor": ("FileTensor",),
+        "client.plan": ("AsyncPullPlan", "PullPlan"),
+        "prepare.ref": ("TensorRef",),
+        "server.server": ("TensorServer",),
+        "prepare.tensor": ("Tensor",),
     },
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from forebay._core import Connection, sweep_lent
 from forebay.errors import DeadlineError
-from forebay.rpc._reader import reader
+from forebay.rpc._internal import reader
 from forebay.testing import _process
 
 MARK = "FOREBAY_TESTING_MARK"

@@ -9,8 +9,7 @@ import struct
 from collections.abc import AsyncIterator
 
 from forebay.testing._wire import Passage, Wire
-from forebay.transport._address import parse
-from forebay.transport._socket import tune
+from forebay.transport._internal import parse, tune
 
 PREFACE_BYTES = 32
 READ_BYTES = 64 << 10

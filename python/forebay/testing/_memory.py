@@ -12,7 +12,7 @@ from forebay._core import MessageConnection
 from forebay.testing._link import Link, tcp_pair
 from forebay.testing._wire import Wire
 from forebay.transport import AsyncConnection, Limits
-from forebay.transport._handler import Handler, run_handler
+from forebay.transport._internal import Handler, run_handler
 
 SCHEME = "mem"
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 KEEPER, SERVICE = "fb keeper", "fb service"
 """Names that keepers and Python services carry in /proc/<pid>/comm."""
 
-TEMPLATE_MODULE = "forebay.pool._template"
+TEMPLATE_MODULE = "forebay.pool.service.template"
 """Stands in the command line of a template, and of the services that it forks."""
 
 

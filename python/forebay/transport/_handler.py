@@ -43,4 +43,4 @@ def log_failed_start(error: Error | OSError, url: str) -> None:
     if type(error) in _ENDS:
         _log.debug("a connection of %s ended: %s", url, error)
     else:
-        _log.warning("a connection of %s came to nothing: %s", url, error)
+        _log.warning("handshake on %s failed: %s", url, error)

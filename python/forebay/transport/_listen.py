@@ -171,7 +171,7 @@ class AsyncListener:
         try:
             core = self._core(descriptor)  # shared memory may be refused to a peer, or to us
         except Error as error:
-            _log.warning("a connection of %s came to nothing: %s", self.url, error)
+            _log.warning("handshake on %s failed: %s", self.url, error)
             self._acceptor.settle()
             return
         task = self._loop.create_task(self._serve(core, self._acceptor))

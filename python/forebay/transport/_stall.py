@@ -89,7 +89,11 @@ class Sweep:
                     del self._watched[connection]
                 elif connection.end_if_stalled(timeout_s):
                     del self._watched[connection]
-                    _log.warning("%s stood still for %g s", connection.peer, timeout_s)
+                    _log.warning(
+                        "%s sent no data for %g s in the middle of a frame",
+                        connection.peer,
+                        timeout_s,
+                    )
         finally:  # also where a task that was told leaves the program's loop
             if self._watched:
                 self._restart()

@@ -22,7 +22,7 @@ import test
 import forebay
 from tests.executor.cpython.skips import SKIPS
 
-VENDORED = Path(__file__).with_name("vendored")
+VENDORED = Path(__file__).parents[2] / "vendored/cpython"
 MODULE = "test.test_concurrent_futures"
 
 # Also where a template imports this, so that workers find the tests' functions.

@@ -14,7 +14,7 @@ import pytest
 from tests.executor.cpython.skips import SKIPS
 
 ROOT = Path(__file__).parents[3]
-VENDORED = Path(__file__).with_name("vendored")
+VENDORED = ROOT / "tests/vendored/cpython"
 TIMEOUT_S = 280
 PASSED_MIN = 40
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::action::Action;
-use crate::dispatcher::command::Order;
+use crate::dispatcher::commits::keeping::{Asker, Held};
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::keeping::{Asker, Held};
+use crate::dispatcher::supervisor::command::Order;
 use crate::dispatcher::workers::Serving;
 use crate::id::RequestId;
 use crate::message;

@@ -15,22 +15,22 @@ use crate::action::Action;
 use crate::clock::Clock;
 use crate::dispatcher::Shared;
 use crate::dispatcher::clients::Clients;
-use crate::dispatcher::code::Code;
-use crate::dispatcher::command::{Command, Order};
-use crate::dispatcher::desk::Desk;
-use crate::dispatcher::files::Files;
-use crate::dispatcher::following::Following;
-use crate::dispatcher::idle::Idleness;
-use crate::dispatcher::keeping::Keeping;
-use crate::dispatcher::local::Tickets;
-use crate::dispatcher::measures::Measures;
-use crate::dispatcher::nudges::Nudges;
+use crate::dispatcher::clients::desk::Desk;
+use crate::dispatcher::clients::following::Following;
+use crate::dispatcher::clients::waiting::Waiting;
+use crate::dispatcher::commits::keeping::Keeping;
+use crate::dispatcher::commits::recovery;
 use crate::dispatcher::poll::{Poll, Ready, Source};
-use crate::dispatcher::recovery;
 use crate::dispatcher::settings::Settings;
-use crate::dispatcher::sides::Sides;
-use crate::dispatcher::unsent::Unsent;
-use crate::dispatcher::waiting::Waiting;
+use crate::dispatcher::supervisor::code::Code;
+use crate::dispatcher::supervisor::command::{Command, Order};
+use crate::dispatcher::supervisor::files::Files;
+use crate::dispatcher::supervisor::idle::Idleness;
+use crate::dispatcher::supervisor::local::Tickets;
+use crate::dispatcher::workers::measures::Measures;
+use crate::dispatcher::workers::nudges::Nudges;
+use crate::dispatcher::workers::sides::Sides;
+use crate::dispatcher::workers::unsent::Unsent;
 use crate::dispatcher::workers::{Run, Worker, Workers};
 use crate::error::{Error, Result};
 use crate::logs::Logs;
@@ -275,7 +275,7 @@ impl Driver {
     fn take_replies(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
         for ((id, attempt), reply) in replies.drain(..) {
             let kept = self.keeping.is_some();
-            if let Some(outcome) = crate::dispatcher::reply::outcome_of(&reply, kept) {
+            if let Some(outcome) = crate::dispatcher::workers::reply::outcome_of(&reply, kept) {
                 let worker = self.workers.get_mut(slot);
                 let peak = worker.and_then(Worker::peak_of_run);
                 self.workers.ended(slot, (id, attempt));

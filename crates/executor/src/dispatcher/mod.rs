@@ -4,39 +4,16 @@
 //! it asks for is done in the dispatcher's next turn.
 
 mod actions;
-mod answers;
-mod calls;
 mod clients;
-mod code;
-mod command;
-mod commands;
-mod desk;
+mod commits;
 mod driver;
-mod ends;
-mod files;
-mod following;
-mod growth;
 mod hash;
-mod idle;
-mod keeping;
 pub mod limit;
-mod local;
-mod mailbox;
-mod measures;
-mod nudges;
 mod place;
 mod poll;
-mod recovery;
-mod refused;
-mod reply;
 mod seats;
 mod settings;
-mod sides;
-mod stored;
-mod streams;
-mod tail;
-mod unsent;
-mod waiting;
+mod supervisor;
 mod workers;
 
 use std::os::fd::RawFd;
@@ -48,14 +25,14 @@ use std::time::Duration;
 
 use forebay_wake::Queue;
 
-pub use command::{Asked, End, Finished, Hired, Order};
-pub use mailbox::{Mailbox, Waited};
 pub use settings::Settings;
+pub use supervisor::command::{Asked, End, Finished, Hired, Order};
+pub use supervisor::mailbox::{Mailbox, Waited};
 
 use crate::clock::Clock;
-use crate::dispatcher::command::{Command, Local};
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{COMMANDS_MAX, FINISHED_MAX, ORDERS_MAX, TICKETS_MAX};
+use crate::dispatcher::supervisor::command::{Command, Local};
 use crate::error::{Error, Result};
 use crate::id::RequestId;
 use crate::machine::{Figures, ScheduleSeen, Why, WorkerSeen};
@@ -76,7 +53,7 @@ struct Shared {
 impl Shared {
     fn new() -> Result<Self> {
         Ok(Self {
-            commands: Queue::new(COMMANDS_MAX).map_err(mailbox::queue_error)?,
+            commands: Queue::new(COMMANDS_MAX).map_err(supervisor::mailbox::queue_error)?,
             orders: Mailbox::new(ORDERS_MAX)?,
             sources: AtomicUsize::new(0),
             asked: Mailbox::new(TICKETS_MAX)?,

@@ -9,46 +9,30 @@
 //!                +-> Claiming --------|----------------|------> Running     |
 //!                                     +--- back-off ---+--- worker lost ----+
 //! ```
-//! A request is in one place, and each place has one list: the places' modules are `timers` (Until), `keys`
-//! (Keyed, Named), `queue` (Ready), `workers` (Running) and `ledger` (Accepting, Claiming, Ending).
-//! A request that its worker has not begun may come back from Running (`ahead`).
+//! A request is in one place, and each place has one list: the places' modules are `queues::timers` (Until),
+//! `queues::keys` (Keyed, Named), `queues::queue` (Ready), `workers` (Running) and `runs::ledger` (Accepting, Claiming,
+//! Ending). A request that its worker has not begun may come back from Running (`runs::ahead`).
 //! The invariants are those of `docs/concepts/executor.md`; the simulation holds them after each event.
 
-mod accept;
 mod admission;
-mod ahead;
 mod audit;
-mod burst;
-mod cancel;
-mod commit;
-mod cron;
-mod dispatch;
 mod entry;
-mod estimate;
 mod figures;
-mod filing;
-mod guard;
-mod keys;
-mod ledger;
-mod outcome;
 mod policy;
-mod queue;
-mod restore;
-mod schedule;
-mod staff;
-mod timers;
-mod wall;
+mod queues;
+mod runs;
+mod schedules;
 mod why;
 mod workers;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-pub use cancel::Cancelled;
-pub use cron::Cron;
 pub use figures::{Figures, LaneFigures, Standing, WorkerSeen};
 pub use policy::Policy;
-pub use schedule::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleSeen};
+pub use runs::cancel::Cancelled;
+pub use schedules::cron::Cron;
+pub use schedules::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleSeen};
 pub use why::Why;
 
 use crate::action::Action;
@@ -56,14 +40,14 @@ use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::request::{Lane, Millis, Options, Request, Status};
 use entry::{Key, Place, Register};
-use keys::{Keys, Names};
-use ledger::Ledger;
 use policy::Jitter;
-use queue::Fair;
-use restore::Recent;
-use staff::Starts;
-use timers::Timers;
+use queues::keys::{Keys, Names};
+use queues::queue::Fair;
+use queues::timers::Timers;
+use runs::ledger::Ledger;
+use runs::restore::Recent;
 use workers::Workers;
+use workers::staff::Starts;
 
 /// What the application says about one kind of request.
 #[derive(Clone, Debug)]
@@ -93,7 +77,7 @@ struct LaneQueue {
     /// Grows by the inverse of the lane's weight with each request that it got; the smallest is next.
     pass: u64,
     in_use: bool,
-    burst: burst::Burst,
+    burst: workers::burst::Burst,
     /// Its first request, where that does not fit, and since when.
     blocked: Option<(RequestId, Millis)>,
     running: u32,
@@ -116,8 +100,8 @@ pub struct Machine {
     lanes: [LaneQueue; 3],
     /// The pass of the lane that got something last.
     pass: u64,
-    schedules: schedule::Schedules,
-    wall: wall::Wall,
+    schedules: schedules::Schedules,
+    wall: schedules::wall::Wall,
     timers: Timers,
     workers: Workers,
     starts: Starts,
@@ -149,8 +133,8 @@ impl Machine {
             recent: Recent::default(),
             lanes: Default::default(),
             pass: 0,
-            schedules: schedule::Schedules::default(),
-            wall: wall::Wall::default(),
+            schedules: schedules::Schedules::default(),
+            wall: schedules::wall::Wall::default(),
             timers: Timers::default(),
             workers: Workers::new(policy.async_at_once),
             starts: Starts::default(),

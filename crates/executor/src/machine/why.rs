@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::Machine;
-use super::dispatch::LOOK;
 use super::entry::{Entry, Place};
-use super::queue::Rank;
+use super::queues::queue::Rank;
+use super::runs::dispatch::LOOK;
 use crate::request::{Lane, Millis, Status};
 
 /// Notes that are kept of one request; the first ones and the newest.

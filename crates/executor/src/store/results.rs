@@ -27,7 +27,7 @@ pub(super) fn path(directory: &Path, id: RequestId) -> PathBuf {
     directory.join(RESULTS).join(id.to_string())
 }
 
-/// What a run leaves, until it is looked at; `python/forebay/executor/_results.py` has the same name.
+/// What a run leaves, until it is looked at; `python/forebay/executor/worker/results.py` has the same name.
 fn left(directory: &Path, id: RequestId, attempt: u32) -> PathBuf {
     let name = format!("{id}.{attempt}.{UNFINISHED}");
     directory.join(RESULTS).join(name)

@@ -1,4 +1,4 @@
-//! Python arrays as a loan takes them: those that fit as they are, others through `forebay.blockio._arrays`.
+//! Python arrays as a loan takes them: those that fit as they are, others through `forebay.blockio.files.arrays`.
 use forebay_blockio::Operation;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -19,7 +19,7 @@ pub(super) enum Items {
 }
 
 impl Items {
-    /// The function of `forebay.blockio._arrays` that makes one of anything.
+    /// The function of `forebay.blockio.files.arrays` that makes one of anything.
     fn name(self) -> &'static str {
         match self {
             Self::Offsets => "offsets",
@@ -86,7 +86,7 @@ pub(super) fn take_items(loan: &mut Loan, items: Items, object: &Bound<'_, PyAny
         loan.give_up(items.place(), py);
     }
     let made = py
-        .import("forebay.blockio._arrays")?
+        .import("forebay.blockio.files.arrays")?
         .call_method1(items.name(), (object,))?;
     loan.take(items.place(), &made, Want::Values)?;
     if items.fits(loan) {
@@ -151,7 +151,7 @@ pub(super) fn take_results<'py>(
 fn new_results(py: Python<'_>, count: usize) -> PyResult<Bound<'_, PyAny>> {
     static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let new = NEW.get_or_try_init(py, || {
-        py.import("forebay.blockio._arrays")?
+        py.import("forebay.blockio.files.arrays")?
             .getattr("new_results")
             .map(Bound::unbind)
     })?;

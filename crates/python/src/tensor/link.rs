@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use forebay_tensor::shm::Reader;
-use forebay_tensor::stream::{Batch, Link, Settings, Until, Verbs, Work};
-use forebay_tensor::verbs::{Device, Offer};
+use forebay_tensor::stream::{Batch, Fabric, Link, Settings, Until, Work};
 use forebay_tensor::{Hello, Limits, Welcome};
+use forebay_verbs::{Device, Offer};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
@@ -211,9 +211,9 @@ impl TensorLink {
         let lifeline = connection.take_stream(py)?;
         let (liveness, is_needed) = (self.liveness, needed);
         let accepted = py.detach(|| {
-            let puller = offer.accepted(&welcome.verbs)?;
-            Ok(self.link.pull_by(Verbs {
-                puller,
+            let endpoint = offer.accepted(&welcome.verbs)?.into_endpoint();
+            Ok(self.link.pull_by(Fabric {
+                endpoint,
                 lifeline,
                 liveness,
                 is_needed,

@@ -4,7 +4,9 @@
 #![allow(clippy::too_many_arguments)] // they are Python's
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use forebay_tensor::fabric::Provider;
 use forebay_tensor::stream::{Entrance, Options, Server};
 use forebay_tensor::{Description, FileRows, Key, ShardLimits};
 use forebay_transport::Admission;
@@ -127,7 +129,7 @@ impl TensorShard {
             note: note.unwrap_or_default(),
             name: name.clone(),
             shared_memory,
-            verbs: device,
+            fabric: device.map(|device| device as Arc<dyn Provider>),
             ..Options::default()
         };
         let server = Server::start(entrances, options).map_err(error::stream)?;
@@ -299,8 +301,8 @@ impl TensorShard {
         metrics.set_item("broken", counted.broken)?;
         metrics.set_item("received_bytes", counted.received_bytes)?;
         metrics.set_item("sent_bytes", counted.sent_bytes)?;
-        metrics.set_item("verbs_peers", counted.verbs_peers)?;
-        metrics.set_item("verbs_pulls", counted.verbs_pulls)?;
+        metrics.set_item("verbs_peers", counted.fabric_peers)?;
+        metrics.set_item("verbs_pulls", counted.fabric_pulls)?;
         metrics.set_item("last_failure", counted.failure)?;
         Ok(metrics)
     }

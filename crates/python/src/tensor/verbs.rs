@@ -1,7 +1,7 @@
 //! The RDMA device of the process, for Python.
 use std::sync::Arc;
 
-use forebay_tensor::verbs::{self, Device};
+use forebay_verbs::Device;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
@@ -12,9 +12,10 @@ use crate::memory::Arena;
 /// there is none, in words. Opens and closes each.
 #[pyfunction]
 pub(crate) fn rdma_devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let described =
-        |found: verbs::Found| (found.device, found.port, found.gid_index, found.has_windows);
-    match py.detach(verbs::devices) {
+    let described = |found: forebay_verbs::Found| {
+        (found.device, found.port, found.gid_index, found.has_windows)
+    };
+    match py.detach(forebay_verbs::devices) {
         Ok(found) => found
             .into_iter()
             .map(described)

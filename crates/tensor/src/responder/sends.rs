@@ -1,6 +1,6 @@
-//! Rows that a device reads by itself, for clients that pull over RDMA verbs.
+//! Rows that a fabric reads by itself, for clients that pull over one such as RDMA verbs.
 //!
-//! Bytes that the device has been told to send cannot be copied out of its way, as those of a stream are: nobody can say
+//! Bytes that a device has been told to send cannot be copied out of its way, as those of a stream are: nobody can say
 //! which of them it has read. So a write waits until it has read those that the write changes; no new ones are begun
 //! meanwhile, because the thread that would begin them is the one that waits.
 use std::fmt;
@@ -9,11 +9,11 @@ use forebay_memory::Lease;
 
 use super::{Shard, stale};
 use crate::error::Error;
+use crate::fabric::{Place, Source};
 use crate::sys::span::Span;
 use crate::table::{Found, Key};
-use crate::verbs::{Place, Source};
 
-/// Returns once no device reads a byte of the span for whoever could still get it.
+/// Returns once no fabric reads a byte of the span for whoever could still get it.
 type Settle = Box<dyn FnMut(Span) + Send>;
 
 #[derive(Default)]

@@ -29,6 +29,8 @@ mod sys;
 pub use batch::{Batch, Ended};
 pub use deadline::Deadline;
 pub use error::Error;
-pub use link::{Counters as LinkCounters, FarCounters, Link, Settings, Until, Verbs, Wanted, Work};
+pub use link::{
+    Counters as LinkCounters, Fabric, FarCounters, Link, Settings, Until, Wanted, Work,
+};
 pub use port::Port;
 pub use server::{Counters, Entrance, Options, Server};

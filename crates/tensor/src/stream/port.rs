@@ -107,7 +107,7 @@ impl<M> Core<M> {
         };
     }
 
-    /// Be told of what came over verbs, or of their end.
+    /// Be told of what came over a link's fabric, or of its end.
     pub(super) fn watch_far(&self, place: u64, [completed, lifeline]: [&Socket; 2]) {
         let data = EventData::new_u64(place);
         _ = epoll::add(&self.epoll, completed, data, EventFlags::IN); // as above

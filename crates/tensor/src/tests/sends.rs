@@ -2,7 +2,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::world::World;
-use crate::verbs::Source;
+use crate::fabric::Source;
 use crate::{Board, Error, Key, Limits, Missed, Operation, Span};
 
 const ROWS: usize = 8;

@@ -1,11 +1,12 @@
 //! Links and servers over real sockets.
 #![cfg(not(loom))]
 
-#[path = "../../../transport/src/tls/tests/authority.rs"]
+#[path = "../../../transport/src/stream/tls/tests/authority.rs"]
 #[allow(dead_code)] // of what the transport's own tests use
 mod authority;
 mod connect;
 mod endings;
+mod fabric;
 mod files;
 mod leads;
 mod liar;

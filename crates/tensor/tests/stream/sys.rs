@@ -68,3 +68,24 @@ pub fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the caller holds what owns it.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
+
+/// A copy of what a block holds.
+pub fn content_of(lease: &Lease) -> Vec<u8> {
+    let mut copy = vec![0; lease.len()];
+    // SAFETY: a block that is leased, into bytes that are nobody else's; one that is written meanwhile is some byte.
+    unsafe {
+        let start = lease.as_ptr().as_ptr();
+        start.copy_to_nonoverlapping(copy.as_mut_ptr(), copy.len());
+    }
+    copy
+}
+
+/// Copy bytes between blocks, as a device does; each is named with its first byte.
+pub fn copy((from, at): (&Lease, usize), (into, to): (&Lease, usize), bytes: usize) {
+    assert!(at + bytes <= from.len() && to + bytes <= into.len());
+    // SAFETY: inside of two blocks that are leased; a byte that is written meanwhile is some byte.
+    unsafe {
+        let start = from.as_ptr().as_ptr().add(at);
+        start.copy_to(into.as_ptr().as_ptr().add(to), bytes);
+    }
+}

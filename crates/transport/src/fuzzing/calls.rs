@@ -3,16 +3,16 @@
 use std::time::Instant;
 
 use super::Speaker;
-use crate::admission::Admission;
-use crate::call::Taker;
+use crate::calls::call::Taker;
+use crate::calls::items::Next;
+use crate::calls::state::{Entry, Reader, State};
+use crate::calls::streaming::Standing;
 use crate::error::Fault;
-use crate::frame::{Codec, Header, Kind};
-use crate::items::Next;
 use crate::limit::{LEND_BYTES_MIN, Limits};
-use crate::outbox::Head;
-use crate::preface::{LENDS, Preface, Role, STREAMS};
-use crate::state::{Entry, Reader, State};
-use crate::streaming::Standing;
+use crate::link::admission::Admission;
+use crate::link::outbox::Head;
+use crate::wire::frame::{Codec, Header, Kind};
+use crate::wire::preface::{LENDS, Preface, Role, STREAMS};
 
 /// What an input's first byte says: the end that hears it, and how much it trusts its peer.
 pub const SERVES: u8 = 1;

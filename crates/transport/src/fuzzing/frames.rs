@@ -1,11 +1,11 @@
 //! The decoders below connections: frames, prefaces, tables of names.
 
-use crate::decoder::{Decoder, Event};
 use crate::error::Violation;
 use crate::limit::Limits;
 use crate::messages::named as table;
-use crate::preface::{PREFACE_BYTES, Preface};
 use crate::sys::buffer::{Buffer, SEGMENT_ALIGN};
+use crate::wire::decoder::{Decoder, Event};
+use crate::wire::preface::{PREFACE_BYTES, Preface};
 
 pub const FRAME_BYTES_MAX: u64 = 1 << 20;
 

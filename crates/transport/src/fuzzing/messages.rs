@@ -2,9 +2,9 @@
 
 use super::Speaker;
 use super::calls::TOKEN;
-use crate::admission::Admission;
 use crate::error::Fault;
 use crate::limit::Limits;
+use crate::link::admission::Admission;
 use crate::messages::state::State;
 
 /// What an input's first byte says: the peer is trusted, or has to show a token.

@@ -13,8 +13,8 @@ mod speaker;
 #[cfg(test)]
 mod tests;
 
-pub use crate::native::fuzzing::native;
-pub use crate::shm::fuzzing::shared;
+pub use crate::serve::fuzzing::native;
+pub use crate::stream::shm::fuzzing::shared;
 pub use calls::{calls, lending};
 pub use frames::{frames, named, preface};
 pub use messages::messages;

@@ -2,12 +2,12 @@
 
 use super::calls::{ASKS_TOKEN, SERVES, TOKEN, TRUSTS};
 use super::messages as of_messages;
-use crate::frame::{Codec, Header, Kind};
 use crate::limit::Limits;
 use crate::messages::named::{FOLLOWS, NAMED};
-use crate::preface::{LENDS, Preface, Role};
-use crate::shm::fuzzing::{CURSORS, NAME, RECORD};
-use crate::shm::{Name, lifeline};
+use crate::stream::shm::fuzzing::{CURSORS, NAME, RECORD};
+use crate::stream::shm::{Name, lifeline};
+use crate::wire::frame::{Codec, Header, Kind};
+use crate::wire::preface::{LENDS, Preface, Role};
 
 /// A frame as it stands in a stream.
 fn frame(header: Header, head: &[u8], segments: &[&[u8]]) -> Vec<u8> {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::error::Violation;
-use crate::shm::NAME_BYTES;
+use crate::stream::shm::NAME_BYTES;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::{Buffer, SEGMENT_ALIGN};
 use crate::sys::filling::Filling;

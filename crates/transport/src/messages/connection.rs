@@ -1,7 +1,7 @@
 //! A message connection: the state behind a lock, stepped by an event loop or waited for by threads.
 //!
 //! The lock is held for one bounded step, never across a wait or while memory that was lent, to be sent or to be
-//! received into, is given back: see [`crate::connection`].
+//! received into, is given back: see [`crate::calls::connection`].
 
 #[cfg(test)]
 mod given_tests;
@@ -16,19 +16,19 @@ use std::time::{Duration, Instant};
 use forebay_memory::Lease;
 use forebay_wake::process::number;
 
-use crate::admission::Admission;
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::Limits;
+use crate::link::admission::Admission;
 use crate::messages::Frames;
 use crate::messages::queue::Queue;
 use crate::messages::stall::Stall;
 use crate::messages::state::{Message, State};
 use crate::stream::Stream;
+use crate::stream::socket::{Socket, Wire};
+use crate::stream::tls::Peer;
 use crate::sys::buffer::Buffer;
 use crate::sys::process;
 use crate::sys::shared::Aside;
-use crate::tls::Peer;
-use crate::wire::{Socket, Wire};
 
 /// Gives memory to receive a message into: of the lengths of its frames, 0 for short ones, a buffer of exactly that
 /// size each, or none for memory of our own. Called without a lock.

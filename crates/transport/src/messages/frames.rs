@@ -2,7 +2,7 @@
 
 use forebay_memory::Lease;
 
-use crate::outbox::Payload;
+use crate::link::outbox::Payload;
 use crate::sys::buffer::Buffer;
 
 /// The frames of one message, as the sender has them.

@@ -14,8 +14,8 @@ pub mod state;
 #[cfg(test)]
 mod state_tests;
 
+pub use crate::stream::socket::Wire;
 pub use crate::sys::shared::Aside;
-pub use crate::wire::Wire;
 pub use budget::Budget;
 pub use connection::{Allocator, Handed, Messages, Options};
 pub use frames::Frames;

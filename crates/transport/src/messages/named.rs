@@ -7,10 +7,10 @@ use forebay_memory::Lease;
 
 use crate::error::Violation;
 use crate::limit::{Limits, SHARE_BYTES_MIN};
+use crate::link::outbox::Payload;
 use crate::messages::Frames;
 use crate::messages::state::Message;
-use crate::outbox::Payload;
-use crate::shm::NAME_BYTES;
+use crate::stream::shm::NAME_BYTES;
 use crate::sys::buffer::Buffer;
 
 pub const FOLLOWS: u8 = 0;

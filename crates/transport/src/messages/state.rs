@@ -7,19 +7,19 @@ mod raw;
 
 use std::collections::VecDeque;
 
-use crate::admission::{self, Admission};
-use crate::decoder::{Decoder, Event};
 use crate::error::{Cause, Fault, Violation};
-use crate::flow;
-use crate::frame::{Header, Incoming, Kind};
 use crate::limit::{Limits, MESSAGE_BYTES_MIN, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
+use crate::link::admission::{self, Admission};
+use crate::link::flow;
+use crate::link::outbox::{Head, Outbox, Payload};
 use crate::messages::budget::{Budget, Share};
 use crate::messages::named;
 use crate::messages::stall::Place;
-use crate::outbox::{Head, Outbox, Payload};
-use crate::preface::{Preface, Role};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
+use crate::wire::decoder::{Decoder, Event};
+use crate::wire::frame::{Header, Incoming, Kind};
+use crate::wire::preface::{Preface, Role};
 
 /// A received message: its frames, each in memory of its own.
 pub type Message = Vec<Buffer>;

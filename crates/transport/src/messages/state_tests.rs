@@ -11,15 +11,15 @@ use rustix::io::Errno;
 
 use super::budget::{Budget, Share};
 use super::state::State;
-use crate::admission::Admission;
 use crate::counted;
 use crate::error::{Cause, Fault, Violation};
-use crate::frame::{Header, Kind};
 use crate::limit::{
     BUDGET_STEP, COPY_BYTES_MAX, DIRECT_BYTES_MIN, Limits, MESSAGE_BYTES_MIN, TURN_BYTES,
 };
-use crate::preface::{Preface, Role};
+use crate::link::admission::Admission;
 use crate::stream::{Stream, StreamFault};
+use crate::wire::frame::{Header, Kind};
+use crate::wire::preface::{Preface, Role};
 
 /// One direction: bytes, and how many of them each call may move.
 #[derive(Default)]

@@ -1,7 +1,7 @@
-//! Pulls that a link has over RDMA verbs, beside its socket.
+//! Pulls that a link has over a fabric beside its socket, such as RDMA verbs.
 //!
-//! The socket stays what says whether the server lives, and what carries all that verbs cannot: whatever is refused over
-//! verbs is asked for again over the stream, which has the words for it. Where the connection over verbs is lost and the
+//! The socket stays what says whether the server lives, and what carries all that the fabric cannot: whatever is refused
+//! there is asked for again over the stream, which has the words for it. Where the fabric's connection is lost and the
 //! stream is not, the stream takes over what was pending: rows that are pulled twice are the same rows.
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -15,22 +15,20 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::fabric::{Completion, FabricPull, RequesterEndpoint};
 use crate::requester::{Pull, Rows};
 use crate::slab::Slab;
 use crate::stream::batch::{Batch, Job};
 use crate::table::Key;
-use crate::verbs::{self, Arrival, PULL_BYTES_MAX, Puller, Settled};
 
-/// What a device moves in a second at least, for how long a server may be silent while it sends much.
+/// What a fabric moves in a second at least, for how long a server may be silent while it sends much.
 const SLOWEST_BYTES: u64 = 64 << 20;
-/// Longer than a device takes to take keys back, unless much is being sent.
-const LEAVING: Duration = Duration::from_millis(500);
-/// Tensors that are remembered not to lie where the device reaches them.
+/// Tensors that are remembered not to lie where the fabric reaches them.
 const ELSEWHERE_MAX: usize = 4096;
 /// Pulls that may wait for a slot.
 const WAITING_MAX: usize = 65_536;
 
-/// What a link has counted of verbs.
+/// What a link has counted of its fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FarCounters {
     /// Pulls that ended well.
@@ -59,7 +57,7 @@ pub(super) enum Ended<M> {
 
 pub(super) struct Far<M> {
     /// Goes first: nothing lands from then on, and the memory below may go.
-    puller: Puller,
+    endpoint: Box<dyn RequesterEndpoint>,
     /// Readable when something has come; a further handle, so that who sleeps on it keeps it open.
     completed: Socket,
     lifeline: Socket,
@@ -67,7 +65,7 @@ pub(super) struct Far<M> {
     under_way: Slab<Asked<M>>,
     /// Bytes of those under way.
     bytes: u64,
-    arrivals: Vec<Arrival>,
+    completions: Vec<Completion>,
     elsewhere: HashSet<Key>,
     liveness: Duration,
     /// When something came last, or was asked for first.
@@ -79,20 +77,20 @@ pub(super) struct Far<M> {
 
 impl<M> Far<M> {
     pub(super) fn new(
-        puller: Puller,
+        endpoint: Box<dyn RequesterEndpoint>,
         lifeline: Socket,
         liveness: Duration,
         is_needed: bool,
     ) -> Result<Self, Errno> {
-        let completed = rustix::io::fcntl_dupfd_cloexec(&puller, 0)?;
+        let completed = rustix::io::fcntl_dupfd_cloexec(&endpoint, 0)?;
         Ok(Self {
-            puller,
+            endpoint,
             completed: Arc::new(completed),
             lifeline,
             waiting: VecDeque::new(),
             under_way: Slab::new(),
             bytes: 0,
-            arrivals: Vec::new(),
+            completions: Vec::new(),
             elsewhere: HashSet::new(),
             liveness,
             moved: Instant::now(),
@@ -138,17 +136,17 @@ impl<M> Far<M> {
         let skipped = (pull.out.address().as_ptr() as usize).checked_sub(start);
         let end = skipped.and_then(|skipped| skipped.checked_add(pull.out.bytes()));
         pull.places.is_none()
-            && (1..=PULL_BYTES_MAX).contains(&pull.out.bytes())
+            && pull.out.bytes() > 0
             && bytes == Some(pull.out.bytes() as u64)
             && end.is_some_and(|end| end <= block.len())
             && self.waiting.len() < WAITING_MAX
             && !self.elsewhere.contains(&pull.tensor)
-            && self.puller.reaches(block)
+            && self.endpoint.reaches(block, pull.out.bytes())
     }
 
     /// Send what there are slots for.
     pub(super) fn issue(&mut self, now: Instant) -> Result<(), Error> {
-        while !self.waiting.is_empty() && self.puller.has_free_slot() {
+        while !self.waiting.is_empty() && self.endpoint.has_free_slot() {
             let Some(asked) = self.waiting.pop_front() else {
                 break;
             };
@@ -163,7 +161,7 @@ impl<M> Far<M> {
             }
             self.bytes += out.bytes() as u64;
             let token = u64::from(self.under_way.insert(asked).index);
-            self.puller.pull(verbs::Pull {
+            self.endpoint.pull(FabricPull {
                 token,
                 tensor,
                 first,
@@ -178,15 +176,13 @@ impl<M> Far<M> {
 
     /// Take what has come; `ended` hears of each end. Then send what there are slots for.
     pub(super) fn turn(&mut self, now: Instant, ended: &mut Vec<Ended<M>>) -> Result<(), Error> {
-        let mut arrivals = std::mem::take(&mut self.arrivals);
-        let turned = self.puller.turn(&mut arrivals);
-        let came = !arrivals.is_empty();
-        for arrival in arrivals.drain(..) {
-            if let Some(settled) = self.puller.settle(arrival) {
-                ended.extend(self.end(settled));
-            }
+        let mut completions = std::mem::take(&mut self.completions);
+        let turned = self.endpoint.turn(&mut completions);
+        let came = !completions.is_empty();
+        for completion in completions.drain(..) {
+            ended.extend(self.end(completion));
         }
-        self.arrivals = arrivals; // its room is used again
+        self.completions = completions; // its room is used again
         turned?;
         if came {
             self.moved = now;
@@ -198,15 +194,15 @@ impl<M> Far<M> {
         self.issue(now)
     }
 
-    fn end(&mut self, settled: Settled) -> Option<Ended<M>> {
-        let asked = u32::try_from(settled.token).ok();
+    fn end(&mut self, completion: Completion) -> Option<Ended<M>> {
+        let asked = u32::try_from(completion.token).ok();
         let asked = asked.and_then(|index| self.under_way.remove(index))?;
         let bytes = asked.pull.out.bytes() as u64;
         self.bytes -= bytes;
         if asked.is_over {
             return None;
         }
-        match settled.result {
+        match completion.result {
             Ok(()) => {
                 self.counters.pulls += 1;
                 self.counters.bytes += bytes;
@@ -255,12 +251,14 @@ impl<M> Far<M> {
             !is_of_it
         });
         let Self {
-            under_way, puller, ..
+            under_way,
+            endpoint,
+            ..
         } = self;
         for (token, asked) in under_way.iter_mut() {
             if of_it(asked) {
                 asked.is_over = true;
-                puller.cancel(u64::from(token));
+                endpoint.cancel(u64::from(token));
                 given.push(asked.job.index);
             }
         }
@@ -268,19 +266,13 @@ impl<M> Far<M> {
     }
 
     /// Have no block be kept for the next pull into it; waits for the device, which takes microseconds.
-    pub(super) fn leave_all(&mut self) -> Result<(), Error> {
-        self.puller.leave_all()?;
-        let deadline = Instant::now() + LEAVING;
-        while self.puller.is_leaving() && Instant::now() < deadline {
-            // What else comes is looked at by the next turn.
-            self.puller.wait(&mut self.arrivals, Some(deadline))?;
-        }
-        Ok(())
+    pub(super) fn leave_blocks(&mut self) -> Result<(), Error> {
+        self.endpoint.leave_blocks()
     }
 
     /// Fence the server; what had not ended.
     pub(super) fn break_off(mut self, error: Error) -> Vec<(Job<M>, Pull)> {
-        drop(self.puller.break_off(error));
+        self.endpoint.break_off(error);
         Wire::Socket(Arc::clone(&self.lifeline)).hang_up();
         let tokens: Vec<u32> = self.under_way.iter().map(|(token, _)| token).collect();
         let under_way = tokens

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use forebay_transport::look::Look;
 
+use super::fabric::Wanted;
 use super::far::{Ended, Far};
-use super::verbs::Wanted;
 use super::{Counters, Work};
 use crate::requester::{Canceled, End, Limits, Refused, Requester};
 use crate::stream::batch::{Batch, Job};
@@ -76,7 +76,7 @@ pub(super) struct Inner<M> {
     pub(super) look: Look,
     /// Of batches that have one, until they have ended.
     deadlines: Vec<(Deadline, Arc<Batch<M>>)>,
-    /// Pulls over verbs.
+    /// Pulls over a fabric beside the stream.
     pub(super) far: Option<Far<M>>,
     /// Whether there are such, for who must not wait for the lock.
     pub(super) has_far: Arc<AtomicBool>,

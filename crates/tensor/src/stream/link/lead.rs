@@ -344,7 +344,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         Ok(())
     }
 
-    /// Sleep until something has happened; whether it was something of verbs alone.
+    /// Sleep until something has happened; whether it was something of the fabric alone.
     fn sleep(
         &self,
         (socket, interest): (&Socket, PollFlags),

@@ -1,11 +1,11 @@
 //! A client's connection: driven by whoever waits for it, one at a time.
 //!
 //! The lock is held for one bounded turn, never across a wait. Lock order: a link's, then a batch's, then a port's.
+mod fabric;
 mod far;
 mod inner;
 mod lead;
 mod near;
-mod verbs;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
@@ -20,10 +20,10 @@ use super::channel::Channel;
 use super::error::Error;
 use super::port::{Core, Port};
 use crate::requester::{Limits, Pull, Push};
+pub use fabric::{Fabric, Wanted};
 pub use far::FarCounters;
 use inner::{Inner, Lead};
 use near::Near;
-pub use verbs::{Verbs, Wanted};
 
 /// One of a batch's operations.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,7 @@ pub(super) enum Verdict {
     Stay,
     /// It said what it wants: answer it by [`Guest::welcome`] or [`Guest::refuse`].
     Asks(Hello),
-    /// It is the lifeline of a connection over verbs, which it introduces; to be answered likewise.
+    /// It is the lifeline of a connection over the fabric, which it introduces; to be answered likewise.
     Introduces(Vec<u8>),
     /// It has its answer: its stream is a peer's now, with as many slots as it was granted.
     Admitted(Wire, u32),

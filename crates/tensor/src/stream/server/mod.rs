@@ -3,6 +3,7 @@
 //! The thread sleeps in `epoll` alone: reads of files tell their ends by a descriptor there. What the owner wants done (publish, drop, write rows) reaches it through a queue
 //! and an eventfd, and is done between two answers.
 mod accepting;
+mod fabric;
 mod files;
 mod guest;
 mod parts;
@@ -12,7 +13,6 @@ mod seats;
 mod showing;
 mod tally;
 mod time;
-mod verbs;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,12 +32,12 @@ use rustix::io::Errno;
 pub use tally::Counters;
 
 use super::error::Error;
+use crate::fabric::Provider;
 use crate::greeting::Welcome;
 use crate::responder::{Shard, ShardLimits};
 use crate::shm::Chunks;
 use crate::sys::span::Span;
 use crate::table::{Description, FileRows, Key, Known};
-use crate::verbs::Device;
 use files::Files;
 use reactor::Reactor;
 use tally::Tally;
@@ -67,8 +67,8 @@ pub struct Options {
     pub name: String,
     /// Whether clients of the same host may read tensors where they lie.
     pub shared_memory: bool,
-    /// The device by which clients may have rows written to them; tensors in regions that it is attached to.
-    pub verbs: Option<Arc<Device>>,
+    /// The fabric by which clients may have rows written to them: of tensors in regions that it knows.
+    pub fabric: Option<Arc<dyn Provider>>,
 }
 
 impl Default for Options {
@@ -80,7 +80,7 @@ impl Default for Options {
             note: Vec::new(),
             name: "the server".to_owned(),
             shared_memory: true,
-            verbs: None,
+            fabric: None,
         }
     }
 }
@@ -138,7 +138,7 @@ pub struct Server<K> {
     name: Arc<str>,
     chunks: Chunks,
     /// By which tensors can be had.
-    device: Option<Arc<Device>>,
+    fabric: Option<Arc<dyn Provider>>,
     epoch: u64,
 }
 
@@ -168,7 +168,7 @@ impl<K: Send + 'static> Server<K> {
             })),
             panicked: AtomicBool::new(false),
         });
-        let device = options.verbs.clone();
+        let fabric = options.fabric.clone();
         let incarnation = random().map_err(Error::system("getrandom"))?;
         let reactor = Reactor::new(
             entrances,
@@ -193,7 +193,7 @@ impl<K: Send + 'static> Server<K> {
             incarnation,
             name,
             chunks: Chunks::default(),
-            device,
+            fabric,
             epoch: forebay_memory::epoch(),
         })
     }
@@ -261,7 +261,7 @@ impl<K: Send + 'static> Server<K> {
     }
 
     /// Publish a tensor; of memory in `block` clients of the same host are told where it lies, and the
-    /// device sends rows.
+    /// fabric sends rows.
     ///
     /// # Errors
     ///
@@ -284,12 +284,12 @@ impl<K: Send + 'static> Server<K> {
         })
     }
 
-    /// Whether the device knows the memory, which is of this block; where it does not, counters say why.
+    /// Whether the fabric knows the memory, which is of this block; where it does not, counters say why.
     fn reaches(&self, block: &Lease, memory: Span) -> bool {
-        let Some(device) = &self.device else {
+        let Some(fabric) = &self.fabric else {
             return false;
         };
-        let checked = device.check(block);
+        let checked = fabric.check(block);
         if let Err(error) = &checked {
             self.common.tally.note(error.to_string());
         }

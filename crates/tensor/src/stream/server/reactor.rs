@@ -10,13 +10,13 @@ use forebay_transport::{Admission, Wire, tls};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
+use super::fabric::{FabricPeers, has_ended};
 use super::files::Files;
 use super::guest::Verdict;
 use super::seats::{Occupant, Place, Seats};
 use super::showing::show;
 use super::tally::Tally;
 use super::time::Clock;
-use super::verbs::{Verbs, has_ended};
 use super::{Common, Entrance, Options};
 use crate::error::Error;
 use crate::greeting::{Hello, Welcome};
@@ -63,8 +63,8 @@ pub(super) struct Reactor<K> {
     /// Where its board is, if others can map it.
     announced: Option<Announced>,
     again: Vec<Place>,
-    /// Connections over RDMA verbs; none where there is no device.
-    pub(super) verbs: Option<Verbs>,
+    /// Connections over the fabric beside the stream; none where there is no such fabric.
+    pub(super) fabric: Option<FabricPeers>,
     pieces: Pieces,
     pub(super) files: Files,
     /// Reads of files may have ended.
@@ -119,10 +119,10 @@ impl<K: Send> Reactor<K> {
             tls: entrance.tls,
             admission: entrance.admission,
         });
-        let verbs = options
-            .verbs
+        let fabric = options
+            .fabric
             .clone()
-            .map(|device| Verbs::new(device, &mut shard));
+            .map(|provider| FabricPeers::new(provider, &mut shard));
         let announced = show(&mut shard, &options, incarnation, &common.tally);
         Ok(Self {
             epoll,
@@ -137,7 +137,7 @@ impl<K: Send> Reactor<K> {
             incarnation,
             announced,
             again: Vec::new(),
-            verbs,
+            fabric,
             pieces: exchange::pieces(),
             files: Files::default(),
             files_woken: false,
@@ -224,7 +224,7 @@ impl<K: Send> Reactor<K> {
                 self.act_on(place, verdict);
             }
             Some(Occupant::Peer(_)) => self.serve(place),
-            Some(Occupant::Answerer(..)) => self.answer_verbs(place),
+            Some(Occupant::Answerer(..)) => self.answer_fabric(place),
             Some(Occupant::Lifeline(wire, _)) if has_ended(wire) => self.dismiss(place),
             None | Some(Occupant::Lifeline(..)) => {}
         }

@@ -35,7 +35,7 @@ pub(super) enum Occupant {
     /// It has not said yet what it wants.
     Guest(Box<Guest>),
     Peer(Box<Peer>),
-    /// A connection over verbs: which answerer, and where its lifeline sits.
+    /// A connection over the fabric: which responder endpoint, and where its lifeline sits.
     Answerer(Id, Place),
     /// The stream of one, and where that sits.
     Lifeline(Box<Wire>, Place),

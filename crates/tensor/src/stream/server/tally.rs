@@ -13,8 +13,8 @@ pub(super) struct Tally {
     pub(super) broken: AtomicU64,
     pub(super) received_bytes: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
-    pub(super) verbs_peers: AtomicUsize,
-    pub(super) verbs_pulls: AtomicU64,
+    pub(super) fabric_peers: AtomicUsize,
+    pub(super) fabric_pulls: AtomicU64,
     failure: Mutex<Option<String>>,
 }
 
@@ -37,10 +37,10 @@ pub struct Counters {
     pub received_bytes: u64,
     /// To peers, after the greeting.
     pub sent_bytes: u64,
-    /// Connections over verbs.
-    pub verbs_peers: usize,
+    /// Connections over the fabric.
+    pub fabric_peers: usize,
     /// Pulls that came over them, refused ones too.
-    pub verbs_pulls: u64,
+    pub fabric_pulls: u64,
     /// Why the last one was refused or broke, or why nothing can be read from shared memory.
     pub failure: Option<String>,
 }
@@ -68,8 +68,8 @@ impl Tally {
             broken: self.broken.load(Ordering::Relaxed),
             received_bytes: self.received_bytes.load(Ordering::Relaxed),
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
-            verbs_peers: self.verbs_peers.load(Ordering::Relaxed),
-            verbs_pulls: self.verbs_pulls.load(Ordering::Relaxed),
+            fabric_peers: self.fabric_peers.load(Ordering::Relaxed),
+            fabric_pulls: self.fabric_pulls.load(Ordering::Relaxed),
             failure: failure.clone(),
         }
     }

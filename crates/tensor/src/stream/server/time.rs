@@ -143,7 +143,7 @@ impl<K: Send> Reactor<K> {
             }
         }
         let late = self.clock.ends.is_some_and(|ends| ends <= now);
-        late || !self.is_sending_verbs() && self.peers().iter().all(|(_, id)| !self.is_owed(*id))
+        late || !self.is_fabric_sending() && self.peers().iter().all(|(_, id)| !self.is_owed(*id))
     }
 
     /// Everybody who was let in, and their number in the shard.

@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 
 use super::{Messages, Options};
-use crate::admission::Admission;
-use crate::decoder::Decoder;
 use crate::error::{Delivered, Error, Violation};
-use crate::frame::{Header, Kind};
 use crate::limit::{DIRECT_BYTES_MIN, Limits};
-use crate::preface::{Preface, Role};
+use crate::link::admission::Admission;
+use crate::stream::unix::pair;
 use crate::sys::buffer::{Buffer, give};
-use crate::unix::pair;
+use crate::wire::decoder::Decoder;
+use crate::wire::frame::{Header, Kind};
+use crate::wire::preface::{Preface, Role};
 
 /// Tells, when its memory goes back, whether the connection was locked.
 struct Witness {

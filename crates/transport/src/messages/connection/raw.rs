@@ -2,7 +2,7 @@
 
 use super::{Messages, release};
 use crate::error::{Delivered, Result};
-use crate::wire::Wire;
+use crate::stream::socket::Wire;
 
 impl Messages {
     /// Take the stream between two messages, to go on with something else on it: see

@@ -7,10 +7,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::{Guard, Messages, release, tells_room_as_input};
-use crate::blocking::{is_past, timespec};
+use crate::drive::blocking::{is_past, timespec};
 use crate::error::{Delivered, Error, Result};
 use crate::messages::state::Message;
-use crate::wire::{Watch, Wire};
+use crate::stream::socket::{Watch, Wire};
 
 impl Messages {
     /// Wait for a message.

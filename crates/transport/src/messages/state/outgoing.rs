@@ -6,12 +6,12 @@ use std::io::IoSlice;
 use rustix::io::Errno;
 
 use super::State;
-use crate::flow;
-use crate::frame::{HEADER_BYTES, Header, Kind};
 use crate::limit::{COPY_BYTES_MAX, PIECES_MAX};
+use crate::link::flow;
 use crate::messages::Frames;
 use crate::messages::named::Named;
 use crate::stream::{Stream, StreamFault};
+use crate::wire::frame::{HEADER_BYTES, Header, Kind};
 
 thread_local! {
     /// Headers and lengths of the message that is being sent.

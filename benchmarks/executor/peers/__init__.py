@@ -1,0 +1,1 @@
+"""Other task queues and pools under the executor's loads."""

@@ -1,0 +1,1 @@
+"""The originals' own tables; imports nothing, for every contestant imports this."""

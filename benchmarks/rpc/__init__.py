@@ -1,0 +1,1 @@
+"""Calls beside their peers; imports nothing, for every contestant imports this."""

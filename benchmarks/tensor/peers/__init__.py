@@ -1,0 +1,1 @@
+"""Other ways to pull tensors under the same pulls."""

@@ -1,0 +1,1 @@
+"""Other transports under the same rounds."""

@@ -1,0 +1,4 @@
+//! What carries batches out.
+
+pub(crate) mod ring;
+pub(crate) mod threads;

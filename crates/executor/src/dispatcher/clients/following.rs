@@ -1,0 +1,300 @@
+//! Keeping the output of requests, and telling those who follow them.
+
+use std::time::{Duration, Instant};
+
+use forebay_transport::streaming::Standing;
+use forebay_transport::{Codec, Head, Reason};
+
+use crate::dispatcher::clients::Open;
+use crate::dispatcher::clients::streams::{Event, Key, Streams, What};
+use crate::dispatcher::commits::keeping::Asker;
+use crate::dispatcher::commits::stored::unknown;
+use crate::dispatcher::driver::Driver;
+use crate::dispatcher::hash::ByNumber;
+use crate::dispatcher::limit::{ITEMS_A_TURN, LOG_PIECE_BYTES, REASONS_MS};
+use crate::error::Refusal;
+use crate::id::RequestId;
+use crate::logs::{Log, Logs};
+use crate::message;
+use crate::request::Status;
+use crate::store::{Fetched, Question};
+
+/// What requests write and say.
+#[derive(Default)]
+pub struct Following {
+    pub logs: Option<Logs>,
+    /// Those of the requests that run.
+    writing: ByNumber<RequestId, Log>,
+    progress: ByNumber<RequestId, Vec<u8>>,
+    pub streams: Streams,
+    reasons_at: Option<Instant>,
+    /// Streams that have more than a turn's worth.
+    again: Vec<Key>,
+}
+
+impl Following {
+    /// When the reasons of what waits are looked at again.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.reasons_at
+    }
+
+    pub fn has_more(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    pub fn take_again(&mut self) -> Vec<Key> {
+        std::mem::take(&mut self.again)
+    }
+}
+
+impl Driver {
+    /// A client follows a request.
+    pub fn follow(&mut self, key: Key, id: RequestId, what: What) -> Result<(), Refusal> {
+        let standing = self.machine.standing(id);
+        if standing.is_none() {
+            let keeping = self.keeping.as_mut().ok_or_else(|| unknown(id))?;
+            keeping.ask(id, Question::Ending, Asker::Follow(key, what));
+            self.clients.owes(key.0, key.1);
+            return Ok(());
+        }
+        self.begin_stream(key, id, what, false);
+        if let Some(standing) = standing {
+            self.tell_stream(key, status(standing.status, standing.attempt));
+        }
+        if let Some(item) = self.following.progress.get(&id).cloned() {
+            self.tell_stream(key, progress(item));
+        }
+        self.tell_reason(key, id);
+        self.pump(key);
+        Ok(())
+    }
+
+    /// The same for a request that has ended.
+    pub fn follow_found(&mut self, key: Key, id: RequestId, what: What, found: &Fetched) {
+        let Fetched::Ending(ending) = found else {
+            return self.refuse_stream(key, &unknown(id));
+        };
+        self.begin_stream(key, id, what, true);
+        self.tell_stream(key, status(ending.status, ending.attempts));
+        self.pump(key);
+    }
+
+    /// A stream that is refused is one item, and its end.
+    pub fn refuse_stream(&mut self, key: Key, refusal: &Refusal) {
+        let item = Some(message::refused(refusal));
+        self.begin_stream(key, RequestId(0), What::Refusal(item), true);
+        self.pump(key);
+    }
+
+    fn begin_stream(&mut self, key: Key, id: RequestId, what: What, over: bool) {
+        if let Some(client) = self.clients.get_mut(key.0) {
+            client.open.insert(key.1, Open::Stream);
+            self.following.streams.add(key, id, what, over);
+        }
+    }
+
+    /// A run has written something.
+    pub fn log(&mut self, id: RequestId, bytes: &[u8]) {
+        let following = &mut self.following;
+        let Some(logs) = &following.logs else {
+            return;
+        };
+        let log = following.writing.entry(id).or_insert_with(|| logs.log(id));
+        // A log is no promise: what is lost is said in it when there is room again.
+        drop(log.append(bytes));
+        for key in following.streams.of(id) {
+            self.pump(key);
+        }
+    }
+
+    /// A run has said how far it is.
+    pub fn progress(&mut self, id: RequestId, map: &[u8]) {
+        if let Some(item) = message::progressed(map) {
+            self.following.progress.insert(id, item.clone());
+            self.tell_event(id, &progress(item));
+        }
+    }
+
+    /// A request stands somewhere else.
+    pub fn tell_status(&mut self, id: RequestId, now: Status, attempt: u32) {
+        if self.following.streams.is_followed(id) {
+            self.tell_event(id, &status(now, attempt));
+        }
+    }
+
+    /// A request has ended: so do its streams, once they have told everything.
+    pub fn end_following(&mut self, id: RequestId, now: Status, attempt: u32) {
+        self.following.writing.remove(&id);
+        self.following.progress.remove(&id);
+        for key in self.following.streams.of(id) {
+            self.tell_stream(key, status(now, attempt));
+            if let Some(stream) = self.following.streams.get_mut(key) {
+                stream.over = true;
+            }
+            self.pump(key);
+        }
+    }
+
+    fn tell_event(&mut self, id: RequestId, event: &Event) {
+        for key in self.following.streams.of(id) {
+            self.tell_stream(key, event.clone());
+            self.pump(key);
+        }
+    }
+
+    fn tell_stream(&mut self, key: Key, event: Event) {
+        if let Some(stream) = self.following.streams.get_mut(key) {
+            stream.tell(event);
+        }
+    }
+
+    /// Tell why a request waits, where that is not what was told last.
+    fn tell_reason(&mut self, key: Key, id: RequestId) {
+        let Some(why) = self.machine.why(self.now, id) else {
+            return;
+        };
+        let Some(stream) = self.following.streams.get_mut(key) else {
+            return;
+        };
+        let What::Events { reason, .. } = &mut stream.what else {
+            return;
+        };
+        let every = Duration::from_millis(REASONS_MS);
+        self.following.reasons_at = Instant::now().checked_add(every);
+        if why.status != Status::Queued || *reason == why.reason {
+            return;
+        }
+        let item = message::reasoned(&why.reason);
+        *reason = why.reason;
+        stream.tell(Event {
+            item,
+            replaceable: false,
+        });
+    }
+
+    /// Look again at the reasons of what waits and is followed.
+    pub fn tell_reasons(&mut self, now: Instant) {
+        if self.following.reasons_at.take_if(|at| *at <= now).is_none() {
+            return;
+        }
+        for (key, id) in self.following.streams.events() {
+            self.tell_reason(key, id);
+            self.pump(key);
+        }
+    }
+
+    /// Send what a stream has and its client takes.
+    pub fn pump(&mut self, key: Key) {
+        for _ in 0..ITEMS_A_TURN {
+            if !self.send_next(key) {
+                return self.clients.touch(key.0);
+            }
+        }
+        self.clients.touch(key.0);
+        self.following.again.push(key);
+    }
+
+    /// Send one item; false where there is none, or its client takes none.
+    fn send_next(&mut self, (client, call): Key) -> bool {
+        let Some(connection) = self
+            .clients
+            .get_mut(client)
+            .map(|client| &client.connection)
+        else {
+            return false;
+        };
+        match connection.standing(call) {
+            Ok(Standing::Ready) => {}
+            Ok(Standing::Waits) => return false,
+            Ok(Standing::Cancelled | Standing::Expired) | Err(_) => {
+                self.leave_stream((client, call));
+                return false;
+            }
+        }
+        let Some(item) = self.next_item((client, call)) else {
+            return false;
+        };
+        let Some(client) = self.clients.get_mut(client) else {
+            return false;
+        };
+        let Some(stream) = self.following.streams.get_mut((client.place, call)) else {
+            return false;
+        };
+        let (head, look) = (Head::Borrowed(&item), &mut stream.look);
+        client
+            .connection
+            .send_item(call, Codec::Msgpack, head, Vec::new(), true, look)
+            .is_ok()
+    }
+
+    /// The next item of a stream. One that is over and has none ends.
+    fn next_item(&mut self, key: Key) -> Option<Vec<u8>> {
+        let following = &mut self.following;
+        let stream = following.streams.get_mut(key)?;
+        let item = match &mut stream.what {
+            What::Logs { offset, .. } => {
+                let logs = following.logs.as_ref();
+                let piece =
+                    logs.and_then(|logs| logs.read(stream.id, *offset, LOG_PIECE_BYTES).ok());
+                piece.filter(|piece| !piece.bytes.is_empty()).map(|piece| {
+                    *offset = piece.next;
+                    message::logged(piece.offset, &piece.bytes)
+                })
+            }
+            What::Events { queue, .. } => queue.pop_front().map(|event| event.item),
+            What::Refusal(item) => item.take(),
+        };
+        let follows = !stream.over && !matches!(stream.what, What::Logs { follow: false, .. });
+        if item.is_none() && !follows {
+            following.streams.remove(key);
+            let end = message::Message {
+                head: Vec::new(),
+                segment: None,
+            };
+            self.answer(key.0, key.1, end);
+        }
+        item
+    }
+
+    /// A client follows no more.
+    pub fn leave_stream(&mut self, key: Key) {
+        if !self.following.streams.remove(key) {
+            return;
+        }
+        if let Some(client) = self.clients.get_mut(key.0) {
+            client.close(key.1);
+            let nothing = Head::Borrowed(&[]);
+            // Refused where the client has left altogether.
+            drop(
+                client
+                    .connection
+                    .fail(key.1, Reason::Cancelled, Codec::Msgpack, nothing),
+            );
+            self.clients.touch(key.0);
+        }
+    }
+
+    /// A client takes again what was sent to it.
+    pub fn pump_client(&mut self, client: crate::dispatcher::poll::Place) {
+        if self.following.streams.is_empty() {
+            return;
+        }
+        for key in self.following.streams.of_client(client) {
+            self.pump(key);
+        }
+    }
+}
+
+fn status(now: Status, attempt: u32) -> Event {
+    Event {
+        item: message::status_event(now, attempt),
+        replaceable: false,
+    }
+}
+
+fn progress(item: Vec<u8>) -> Event {
+    Event {
+        item,
+        replaceable: true,
+    }
+}

@@ -1,0 +1,72 @@
+//! The start: what the last server left goes to the machine.
+
+use std::collections::HashSet;
+
+use crate::dispatcher::commits::keeping::Keeping;
+use crate::error::Result;
+use crate::id::RequestId;
+use crate::machine::Machine;
+use crate::op::Restored;
+use crate::request::{Millis, Status};
+use crate::store::{Reader, Store, StoreConfig, Value};
+
+/// Open the store, and hand what it knows to the machine.
+///
+/// # Errors
+/// `Store`: the directory is in use, of a later version, or cannot be read.
+pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<Keeping> {
+    let directory = config.directory.clone();
+    let (store, recovery) = Store::open(config)?;
+    let reader = Reader::open(&directory)?;
+    for (id, status) in before(&reader, &recovery.restored)? {
+        machine.remember(id, status);
+    }
+    let held = recovery.restored.iter();
+    let held = held.map(|one| (one.request.id, one.request.submission.arguments.len()));
+    let held = held.collect();
+    machine.restore(
+        now,
+        recovery.restored,
+        &recovery.learnt,
+        &recovery.fired,
+        recovery.last,
+    );
+    for name in recovery.paused {
+        machine.remember_paused(name);
+    }
+    for (name, at) in recovery.resumed {
+        machine.remember_resumed(name, at);
+    }
+    for (key, id, name) in &recovery.known {
+        machine.remember_idempotency(key.clone(), *id, name);
+    }
+    Ok(Keeping::new(store, held, recovery.on_disk, &recovery.known))
+}
+
+/// How the requests ended that unfinished ones come after.
+fn before(reader: &Reader, restored: &[Restored]) -> Result<Vec<(RequestId, Status)>> {
+    let unfinished: HashSet<_> = restored.iter().map(|one| one.request.id).collect();
+    let named = restored
+        .iter()
+        .flat_map(|one| &one.request.submission.options.after);
+    let wanted: HashSet<_> = named.filter(|id| !unfinished.contains(id)).collect();
+    let mut ended = Vec::new();
+    for id in wanted {
+        let values = [Value::Integer(id.0.cast_signed())];
+        let found = reader.query("SELECT status FROM requests WHERE id = ?1", &values, 1)?;
+        if let Some([Value::Integer(number)]) = found.first().map(Vec::as_slice) {
+            ended.extend(status_of(*number).map(|status| (*id, status)));
+        }
+    }
+    Ok(ended)
+}
+
+fn status_of(number: i64) -> Option<Status> {
+    let all = [
+        Status::Succeeded,
+        Status::Failed,
+        Status::Cancelled,
+        Status::Dead,
+    ];
+    all.into_iter().find(|status| *status as i64 == number)
+}

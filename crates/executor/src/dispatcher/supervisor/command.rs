@@ -1,0 +1,98 @@
+//! What threads of the program tell the dispatcher, and what it tells them.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use forebay_transport::Connection;
+
+use crate::dispatcher::commits::keeping::Told;
+use crate::dispatcher::driver::Driver;
+use crate::id::RequestId;
+use crate::request::{Blob, Death, Lane, Options, Slot};
+use crate::store::{PruneRule, Pruned};
+
+/// A request that this process submits to its own dispatcher.
+#[derive(Clone, Debug)]
+pub struct Local {
+    pub ticket: u64,
+    pub name: Arc<str>,
+    pub arguments: Blob,
+    pub options: Arc<Options>,
+}
+
+/// A worker that has started: its connection, its process, and the generation of its lease.
+pub struct Hired {
+    pub connection: Arc<Connection>,
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+    pub generation: u32,
+}
+
+/// To the dispatcher.
+pub(in crate::dispatcher) enum Command {
+    /// The server's main thread has answered a call.
+    Answer {
+        ticket: u64,
+        head: Vec<u8>,
+    },
+    Submit(Local),
+    Ready(Slot, Hired),
+    Failed(Slot, Arc<str>),
+    Died(Slot, Death),
+    Retry(RequestId, Told<()>),
+    Prune(PruneRule, Told<Pruned>),
+    /// Look at it, or change it, in its own thread.
+    Ask(Box<dyn FnOnce(&mut Driver) + Send>),
+    Close,
+}
+
+/// To the crew, which starts and ends workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Start a worker; it names itself by the nonce when it connects the side socket.
+    Start { slot: Slot, lane: Lane, nonce: u64 },
+    /// It was told to leave; see that it does.
+    Stop { slot: Slot },
+    /// Its process has ended: say how.
+    Died { slot: Slot },
+    /// It was killed because it outgrew what there is; `Died` follows.
+    Expelled { slot: Slot },
+    /// Source files of the application have changed.
+    Sources(Vec<String>),
+    /// Nothing waits or runs.
+    Idle,
+    /// A socket was removed and made again.
+    Rebound,
+    /// For the log of the server.
+    Warn(String),
+}
+
+/// A call that the server's main thread is to answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub ticket: u64,
+    pub method: String,
+    /// A msgpack array.
+    pub arguments: Vec<u8>,
+}
+
+/// How an in-process submission ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finished {
+    pub ticket: u64,
+    pub end: End,
+    pub payload: Blob,
+}
+
+/// What the payload of an end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum End {
+    Result = 0,
+    /// What the work raised, as the worker sent it.
+    Raised = 1,
+    /// JSON.
+    Failure = 2,
+    /// Nothing.
+    Cancelled = 3,
+}

@@ -1,0 +1,89 @@
+//! What the program's threads tell the dispatcher.
+
+use std::sync::Arc;
+
+use crate::dispatcher::driver::Driver;
+use crate::dispatcher::supervisor::command::{Command, Hired, Local, Order};
+use crate::dispatcher::supervisor::local::tell;
+use crate::machine::{Cancelled, Submitted};
+use crate::request::{Failure, Outcome, Slot, Status, Submission};
+
+impl Driver {
+    pub fn obey(&mut self, command: Command) {
+        match command {
+            Command::Answer { ticket, head } => self.answer_ticket(ticket, head),
+            Command::Submit(local) => self.submit_local(local),
+            Command::Ready(slot, hired) => self.worker_ready(slot, hired),
+            Command::Failed(slot, why) => {
+                if let Some(worker) = self.workers.remove(&self.poll, slot) {
+                    self.bury(slot, &worker);
+                    self.machine.worker_failed(self.now, slot, why);
+                }
+            }
+            Command::Died(slot, death) => self.worker_died(slot, death),
+            Command::Retry(id, told) => self.retry(id, told),
+            Command::Prune(rule, told) => self.prune(rule, told),
+            Command::Ask(question) => question(self),
+            Command::Close => self.close(),
+        }
+    }
+
+    fn submit_local(&mut self, local: Local) {
+        let Local {
+            ticket,
+            name,
+            arguments,
+            options,
+        } = local;
+        let submission = Submission {
+            name,
+            code: self.code.name(),
+            submitter: Arc::from(""),
+            arguments,
+            options,
+        };
+        match self.machine.submit(self.now, submission) {
+            Ok(Submitted::New(id) | Submitted::Known(id)) => self.tickets.begin(ticket, id),
+            Err(refusal) => {
+                let failure = Failure::Refused(refusal.to_string().into());
+                tell(ticket, &Outcome::Failed(failure), &self.shared.finished);
+            }
+        }
+    }
+
+    /// Cancel the request of a ticket, if it has not begun; then nothing more is told of it.
+    pub fn cancel_ticket(&mut self, ticket: u64) -> bool {
+        let Some(id) = self.tickets.request(ticket) else {
+            return false;
+        };
+        let waits = self
+            .machine
+            .standing(id)
+            .is_some_and(|standing| standing.status == Status::Queued);
+        let cancelled = waits && self.machine.cancel(self.now, id) == Cancelled::Now;
+        if cancelled {
+            self.tickets.forget(ticket);
+        }
+        cancelled
+    }
+
+    fn worker_ready(&mut self, slot: Slot, hired: Hired) {
+        let pid = hired.pid;
+        match self.workers.adopt(&self.poll, slot, hired) {
+            Ok(true) => {
+                self.measures.gauge.watch(slot, pid);
+                self.machine.worker_ready(self.now, slot);
+            }
+            // Nobody waits for it any more.
+            Ok(false) => self.shared.order(Order::Stop { slot }),
+            Err(error) => {
+                if let Some(worker) = self.workers.remove(&self.poll, slot) {
+                    self.bury(slot, &worker);
+                }
+                self.shared.order(Order::Stop { slot });
+                let why = error.to_string();
+                self.machine.worker_failed(self.now, slot, why.into());
+            }
+        }
+    }
+}

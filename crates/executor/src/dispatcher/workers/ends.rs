@@ -1,0 +1,130 @@
+//! How runs and workers are ended, and what their ends mean.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::action::Step;
+use crate::dispatcher::driver::Driver;
+use crate::dispatcher::supervisor::command::Order;
+use crate::dispatcher::workers::{Run, Worker};
+use crate::request::{Death, Outcome, Slot};
+
+impl Driver {
+    /// The crew says how a worker ended.
+    pub fn worker_died(&mut self, slot: Slot, death: Death) {
+        let serving = self.workers.get(slot).and_then(Worker::serving);
+        if serving.is_some_and(|serving| death.pid != 0 && serving.pid != death.pid) {
+            return; // of the worker before, whose end counted as unknown when nobody had told it for long
+        }
+        self.hear_last_words(slot);
+        let Some(worker) = self.workers.remove(&self.poll, slot) else {
+            return;
+        };
+        let mut death = Death {
+            peak_bytes: death.peak_bytes.max(worker.peak_bytes),
+            ..death
+        };
+        if let Some((peak, limit)) = worker.expelled {
+            death.cause = Arc::from("memory");
+            death.peak_bytes = death.peak_bytes.max(Some(peak));
+            death.limit_bytes = Some(limit);
+        }
+        if &*death.cause == "memory" {
+            death.limit_bytes = death.limit_bytes.or(self.memory_limit);
+        }
+        if death.last_output.is_empty() {
+            // What a worker writes goes to the dispatcher, not to its keeper.
+            death.last_output = worker.tail.text().into();
+        }
+        self.bury(slot, &worker);
+        self.machine.worker_gone(self.now, slot, death);
+    }
+
+    /// A worker whose socket ended before it did is killed; one whose end nobody explains has died of unknown causes.
+    pub fn see_to_worker(&mut self, slot: Slot, ended: bool) {
+        if ended {
+            return self.worker_died(slot, Death::of("unknown"));
+        }
+        if let Some(worker) = self.workers.get_mut(slot)
+            && let Some(serving) = worker.serving_mut()
+        {
+            serving.killed();
+            kill(&serving.pidfd);
+        }
+    }
+
+    /// What a worker wrote before it ended. It may have ended before it was let in.
+    pub fn hear_last_words(&mut self, slot: Slot) {
+        if self
+            .workers
+            .get(slot)
+            .is_some_and(|worker| worker.side.is_none())
+        {
+            self.let_sides_in();
+        }
+        self.empty_side(slot);
+    }
+
+    /// A place is free: nothing of its worker is kept.
+    pub fn bury(&mut self, slot: Slot, worker: &Worker) {
+        self.measures.gauge.unwatch(slot);
+        self.nudges.forget(slot);
+        self.unsent.forget(slot);
+        if let Some(place) = worker.side {
+            self.leave_side(place);
+        }
+    }
+
+    pub fn expel(&mut self, slot: Slot, peak_bytes: u64, limit_bytes: u64) {
+        let Some(worker) = self.workers.get_mut(slot) else {
+            return;
+        };
+        worker.expelled = Some((peak_bytes, limit_bytes));
+        if let Some(serving) = worker.serving() {
+            kill(&serving.pidfd);
+        }
+        self.shared.order(Order::Expelled { slot });
+    }
+
+    /// End a run, and no other.
+    pub fn interrupt(&mut self, slot: Slot, run: Run, step: Step) {
+        if step != Step::Exception {
+            // Its answer may be there, and the worker be at the next one, which is not to be hit.
+            self.read_worker(slot);
+        }
+        let Some(serving) = self.workers.get(slot).and_then(|worker| worker.serving()) else {
+            return;
+        };
+        if !serving.runs(run) {
+            // It has replied meanwhile; or its worker has not heard of it, and never will.
+            if self.unsent.withdraw(slot, run) {
+                let (id, attempt) = run;
+                self.machine
+                    .finished(self.now, slot, id, attempt, Outcome::Cancelled, None);
+            }
+            return;
+        }
+        if step != Step::Exception {
+            self.nudges.forget(slot);
+        }
+        let Some(serving) = self.workers.get(slot).and_then(|worker| worker.serving()) else {
+            return;
+        };
+        // A process that has gone needs no signal: its end is on its way here.
+        match step {
+            Step::Exception => self.nudge(slot, run),
+            Step::Terminate => {
+                let _ = pidfd_send_signal(&serving.pidfd, Signal::TERM);
+            }
+            Step::Kill => kill(&serving.pidfd),
+        }
+    }
+}
+
+/// Kill a process by its pidfd: a number that is used again cannot be hit. Its keeper kills what is left of its group.
+fn kill(pidfd: &OwnedFd) {
+    // Refused where it has ended, which is what is wanted.
+    let _ = pidfd_send_signal(pidfd, Signal::KILL);
+}

@@ -1,0 +1,112 @@
+//! What the gauge has measured goes to the machine.
+
+use std::sync::Arc;
+
+use forebay_wake::Queue;
+
+use crate::dispatcher::driver::Driver;
+use crate::dispatcher::poll::{Poll, Ready, Source};
+use crate::dispatcher::supervisor::mailbox::queue_error;
+use crate::error::{Error, Result};
+use crate::gauge::{Gauge, Host, Memory, Reading};
+use crate::limit::READINGS_MAX;
+use crate::request::Slot;
+
+/// The gauge, and where its readings come.
+pub struct Measures {
+    pub gauge: Gauge,
+    readings: Arc<Queue<Reading>>,
+    batch: Vec<Reading>,
+}
+
+impl Measures {
+    /// Start the gauge's thread.
+    ///
+    /// # Errors
+    /// `System`.
+    pub fn start(poll: &Poll, memory_limit: Option<u64>) -> Result<Self> {
+        let readings = Arc::new(Queue::new(READINGS_MAX).map_err(queue_error)?);
+        poll.watch(&*readings, Source::Gauge, Ready::default(), Ready::READ)
+            .map_err(Error::system("epoll_ctl"))?;
+        let memory = Memory::find(&Host::default());
+        let memory = match memory_limit {
+            Some(limit) => memory.limited(limit),
+            None => memory,
+        };
+        Ok(Self {
+            gauge: Gauge::start(memory, Arc::clone(&readings))?,
+            readings,
+            batch: Vec::new(),
+        })
+    }
+
+    /// Take what has come: each worker's private bytes, and what the machine has and stalls by.
+    ///
+    /// Where a worker ended after the machine was measured, the reading holds what that one had, and nobody else is to
+    /// end for it: a newer one follows.
+    fn take(&mut self, mut of_worker: impl FnMut(Slot, i32, u64)) -> Option<(u64, f32)> {
+        // It is closed by nobody while this thread lives.
+        drop(self.readings.drain(&mut self.batch));
+        let mut of_machine = None;
+        for reading in self.batch.drain(..) {
+            match reading {
+                Reading::Worker {
+                    slot,
+                    pid,
+                    private_bytes,
+                } => of_worker(slot, pid, private_bytes),
+                Reading::Machine {
+                    resident_bytes,
+                    pressure,
+                    gone,
+                } if self.gauge.is_current(gone) => of_machine = Some((resident_bytes, pressure)),
+                Reading::Machine { .. } => {}
+            }
+        }
+        of_machine
+    }
+}
+
+impl Driver {
+    /// Workers first: the machine's memory is judged with what they are known to have.
+    pub fn take_readings(&mut self) {
+        let (workers, machine, now) = (&mut self.workers, &mut self.machine, self.now);
+        let of_machine = self.measures.take(|slot, pid, private_bytes| {
+            let worker = workers.get_mut(slot);
+            if let Some(worker) = worker.filter(|worker| worker.is_process(pid)) {
+                worker.measured(private_bytes);
+                machine.measured(now, slot, private_bytes);
+            }
+        });
+        if let Some((resident_bytes, pressure)) = of_machine {
+            machine.machine_measured(now, resident_bytes, pressure);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_had_that_has_ended_is_nobody_elses() {
+        let poll = Poll::new().expect("an epoll");
+        let mut measures = Measures::start(&poll, None).expect("a thread");
+        let reading = |resident_bytes, gone| Reading::Machine {
+            resident_bytes,
+            pressure: 0.0,
+            gone,
+        };
+        let tell = |measures: &Measures, told| assert!(measures.readings.push(told).is_ok());
+        tell(&measures, reading(7, 0));
+        measures.gauge.unwatch(3);
+        assert_ne!(measures.take(|_, _, _| {}), Some((7, 0.0)));
+        tell(&measures, reading(8, 1));
+        tell(&measures, reading(7, 0));
+        assert!(
+            measures
+                .take(|_, _, _| {})
+                .is_some_and(|(resident, _)| resident != 7)
+        );
+    }
+}

@@ -1,0 +1,504 @@
+//! The workers: their connections, what runs on them, how they end.
+
+mod ends;
+mod growth;
+pub(super) mod measures;
+pub(super) mod nudges;
+pub(super) mod reply;
+pub(super) mod sides;
+mod tail;
+pub(super) mod unsent;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_transport::call::{Outcome as Reply, Taker};
+use forebay_transport::connection::Outgoing;
+use forebay_transport::{Codec, Connection, Error as Fault, Head, Payload};
+
+use crate::dispatcher::hash::ByNumber;
+use crate::dispatcher::limit::{DEATH_TOLD_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
+use crate::dispatcher::poll::{Place, Poll, Ready, Source};
+use crate::dispatcher::supervisor::command::Hired;
+use crate::dispatcher::workers::growth::Mark;
+use crate::dispatcher::workers::tail::Tail;
+use crate::error::{Error, Result};
+use crate::id::RequestId;
+use crate::message::Message;
+use crate::request::{Lane, Slot};
+
+/// One run on a worker.
+pub type Run = (RequestId, u32);
+
+/// A worker whose process runs.
+pub struct Serving {
+    pub connection: Arc<Connection>,
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+    generation: u32,
+    watched: Ready,
+    running: ByNumber<u64, Run>,
+    /// Runs that were asked for back, by their calls, until it is known which came first.
+    recalled: ByNumber<u64, Run>,
+    /// Nothing more comes from its socket.
+    over: bool,
+    /// Its socket ended first; the process has until then.
+    kill_at: Option<Instant>,
+}
+
+enum Stage {
+    /// The crew starts it.
+    Starting,
+    Serving(Serving),
+    /// Its process has ended; until then the crew may say how.
+    Ended(Instant),
+}
+
+/// A place that is taken.
+pub struct Worker {
+    place: Place,
+    pub lane: Lane,
+    pub nonce: u64,
+    stage: Stage,
+    /// It was killed because it outgrew what there is: peak and limit.
+    pub expelled: Option<(u64, u64)>,
+    touched: bool,
+    /// Its side socket, once it has said who it is.
+    pub side: Option<Place>,
+    pub tail: Tail,
+    /// The most private memory that was measured since its last run began.
+    pub peak_bytes: Option<u64>,
+    /// Where it stood before its last long run: what it had for itself, and the kernel's mark.
+    base_bytes: Option<u64>,
+    mark: Option<Mark>,
+    began: Instant,
+    /// Runs that it has replied to, while what it wrote before is taken.
+    pub closing: Vec<Run>,
+}
+
+/// The workers, by slot.
+#[derive(Default)]
+pub struct Workers {
+    slots: Vec<Option<Worker>>,
+    generation: u32,
+    touched: Vec<Slot>,
+}
+
+impl Workers {
+    /// A worker is being started in `slot`.
+    pub fn start(&mut self, slot: Slot, lane: Lane, nonce: u64) {
+        let index = slot as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        self.generation = Place::next_generation(self.generation);
+        self.slots[index] = Some(Worker {
+            place: Place {
+                number: slot,
+                generation: self.generation,
+            },
+            lane,
+            nonce,
+            stage: Stage::Starting,
+            expelled: None,
+            touched: false,
+            side: None,
+            tail: Tail::default(),
+            peak_bytes: None,
+            base_bytes: None,
+            mark: None,
+            began: Instant::now(),
+            closing: Vec::new(),
+        });
+    }
+
+    pub fn get(&self, slot: Slot) -> Option<&Worker> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut Worker> {
+        self.slots.get_mut(slot as usize)?.as_mut()
+    }
+
+    /// The slot of `place`, if it is the same worker still.
+    pub fn slot_of(&self, place: Place) -> Option<Slot> {
+        let worker = self.get(place.number)?;
+        (worker.place == place).then_some(place.number)
+    }
+
+    /// Every worker, with its slot.
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Worker)> {
+        let taken = self.slots.iter().flatten();
+        taken.map(|worker| (worker.place.number, worker))
+    }
+
+    /// Take over a worker that has started. False if nobody waits for one there.
+    ///
+    /// # Errors
+    /// `System` where the kernel watches no further descriptor; `Transport` where the connection is in use.
+    pub fn adopt(&mut self, poll: &Poll, slot: Slot, hired: Hired) -> Result<bool> {
+        let Some(worker) = self.get_mut(slot) else {
+            return Ok(false);
+        };
+        if !matches!(worker.stage, Stage::Starting) {
+            return Ok(false);
+        }
+        let Hired {
+            connection,
+            pid,
+            pidfd,
+            generation,
+        } = hired;
+        connection.attach().map_err(Error::Transport)?;
+        connection.cork().map_err(Error::Transport)?;
+        let mut serving = Serving {
+            connection,
+            pid,
+            pidfd,
+            generation,
+            watched: Ready::default(),
+            running: ByNumber::default(),
+            recalled: ByNumber::default(),
+            over: false,
+            kill_at: None,
+        };
+        let death = Source::Death(worker.place);
+        poll.watch(&serving.pidfd, death, Ready::default(), Ready::READ)
+            .map_err(Error::system("epoll_ctl"))?;
+        serving.watch(poll, worker.place, Ready::READ);
+        worker.stage = Stage::Serving(serving);
+        if worker.lane != Lane::Async {
+            worker.set_mark();
+        }
+        Ok(true)
+    }
+
+    /// Send a run to a worker. False if its process is on its way out: its death will be told.
+    ///
+    /// # Errors
+    /// `Transport` with what the connection does not take, such as a frame that is too long.
+    pub fn dispatch(&mut self, slot: Slot, run: Run, message: Message) -> Result<bool> {
+        let call = self.send(slot, message, false)?;
+        if let Some(call) = call
+            && let Some(serving) = self.get_mut(slot).and_then(Worker::serving_mut)
+        {
+            serving.running.insert(call, run);
+        }
+        Ok(call.is_some())
+    }
+
+    /// A run of a worker has ended.
+    pub fn ended(&mut self, slot: Slot, run: Run) {
+        let Some(worker) = self.get_mut(slot) else {
+            return;
+        };
+        if let Some(serving) = worker.serving_mut() {
+            serving.ended(run);
+        }
+        if worker.lane != Lane::Async && worker.serving().is_some_and(|one| !one.is_idle()) {
+            worker.begin(); // the next one has
+        }
+    }
+
+    /// Tell a worker to leave.
+    pub fn dismiss(&mut self, slot: Slot) {
+        let leave = Message {
+            head: crate::message::leave(),
+            segment: None,
+        };
+        // One that is gone already has left.
+        drop(self.send(slot, leave, true));
+    }
+
+    fn send(&mut self, slot: Slot, message: Message, one_way: bool) -> Result<Option<u64>> {
+        let Some(worker) = self.get_mut(slot) else {
+            return Ok(None);
+        };
+        let Stage::Serving(serving) = &mut worker.stage else {
+            return Ok(None);
+        };
+        let segments = message.segment.into_iter();
+        let outgoing = Outgoing {
+            codec: Codec::Msgpack,
+            one_way,
+            remaining: None,
+            generation: serving.generation,
+            head: Head::Borrowed(&message.head),
+            segments: segments.map(|blob| Box::new(blob) as Payload).collect(),
+        };
+        let started = serving.connection.start(outgoing, Taker::Queue);
+        if !std::mem::replace(&mut worker.touched, true) {
+            self.touched.push(slot);
+        }
+        match started {
+            Ok(call) => Ok(Some(call)),
+            Err(Fault::Broken { .. } | Fault::Closed { .. } | Fault::Protocol { .. }) => Ok(None),
+            Err(error) => Err(Error::Transport(error)),
+        }
+    }
+
+    /// Read what a worker has replied: its runs, each with its reply.
+    pub fn receive(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
+        let Some(serving) = self.get_mut(slot).and_then(Worker::serving_mut) else {
+            return;
+        };
+        let Ok(finished) = serving.connection.receive() else {
+            return;
+        };
+        serving.take(finished, replies);
+        if serving.connection.is_over() && !serving.over {
+            serving.over = true;
+            serving.kill_at = Instant::now().checked_add(Duration::from_millis(HALF_DEAD_MS));
+            self.touch(slot);
+        }
+    }
+
+    /// The process of a worker has ended: what it replied before.
+    pub fn end(&mut self, poll: &Poll, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
+        let Some(worker) = self.get_mut(slot) else {
+            return;
+        };
+        let told = Instant::now() + Duration::from_millis(DEATH_TOLD_MS);
+        let place = worker.place;
+        let Stage::Serving(mut serving) = std::mem::replace(&mut worker.stage, Stage::Ended(told))
+        else {
+            return;
+        };
+        drop(serving.connection.peer_died());
+        if let Ok(finished) = serving.connection.receive() {
+            serving.take(finished, replies);
+        }
+        serving.watch(poll, place, Ready::default());
+        let death = Source::Death(place);
+        poll.forget(&serving.pidfd, death, Ready::READ);
+        serving.connection.close();
+    }
+
+    /// Give a place up.
+    pub fn remove(&mut self, poll: &Poll, slot: Slot) -> Option<Worker> {
+        let worker = self.slots.get_mut(slot as usize)?.take()?;
+        if let Stage::Serving(serving) = &worker.stage {
+            // Closing a descriptor of which others have duplicates leaves it in the epoll.
+            serving.unwatch(poll, worker.place);
+            serving.connection.close();
+        }
+        Some(worker)
+    }
+
+    /// Hand what waits to the kernel, once for each worker.
+    pub fn flush(&mut self, poll: &Poll) {
+        for slot in std::mem::take(&mut self.touched) {
+            let Some(worker) = self.get_mut(slot) else {
+                continue;
+            };
+            worker.touched = false;
+            let place = worker.place;
+            if let Stage::Serving(serving) = &mut worker.stage {
+                let write = !serving.connection.flush().unwrap_or(true);
+                let read = !serving.over;
+                serving.watch(poll, place, Ready { read, write });
+            }
+        }
+    }
+
+    /// Note that bytes wait for a worker.
+    pub fn touch(&mut self, slot: Slot) {
+        if let Some(worker) = self.get_mut(slot)
+            && !std::mem::replace(&mut worker.touched, true)
+        {
+            self.touched.push(slot);
+        }
+    }
+
+    /// When a worker that is half dead, or whose end nobody has told, is next to be seen to.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.iter()
+            .filter_map(|(_, worker)| worker.deadline())
+            .min()
+    }
+
+    /// The workers that are to be seen to at `now`: to be killed, or gone for an unknown reason (true).
+    pub fn overdue(&self, now: Instant) -> Vec<(Slot, bool)> {
+        let overdue = self.iter().filter(|(_, worker)| {
+            let deadline = worker.deadline();
+            deadline.is_some_and(|deadline| deadline <= now)
+        });
+        let ended = |worker: &Worker| matches!(worker.stage, Stage::Ended(_));
+        overdue
+            .map(|(slot, worker)| (slot, ended(worker)))
+            .collect()
+    }
+}
+
+impl Worker {
+    pub fn serving(&self) -> Option<&Serving> {
+        match &self.stage {
+            Stage::Serving(serving) => Some(serving),
+            Stage::Starting | Stage::Ended(_) => None,
+        }
+    }
+
+    pub fn serving_mut(&mut self) -> Option<&mut Serving> {
+        match &mut self.stage {
+            Stage::Serving(serving) => Some(serving),
+            Stage::Starting | Stage::Ended(_) => None,
+        }
+    }
+
+    /// A run begins.
+    pub fn begin(&mut self) {
+        self.tail.clear();
+        self.peak_bytes = None;
+        self.began = Instant::now();
+    }
+
+    /// It was measured.
+    pub fn measured(&mut self, private_bytes: u64) {
+        self.peak_bytes = self.peak_bytes.max(Some(private_bytes));
+        if self
+            .serving()
+            .is_some_and(|serving| serving.running.is_empty())
+        {
+            self.base_bytes = Some(private_bytes);
+        }
+    }
+
+    /// The most that its run had for itself, now that it has ended, as far as anybody knows.
+    pub fn peak_of_run(&mut self) -> Option<u64> {
+        let long = Duration::from_millis(GROWTH_RUN_MS);
+        if self.lane == Lane::Async || self.began.elapsed() < long {
+            return self.peak_bytes;
+        }
+        let growth = self.mark.and_then(|mark| mark.growth());
+        // Without knowing where it began, the growth alone would be too little.
+        let grown = growth
+            .zip(self.base_bytes)
+            .map(|(growth, base)| base + growth);
+        self.set_mark();
+        self.peak_bytes.max(grown)
+    }
+
+    fn set_mark(&mut self) {
+        self.mark = self.serving().and_then(|serving| Mark::set(serving.pid));
+    }
+
+    /// Whether it is this process that runs here.
+    pub fn is_process(&self, pid: i32) -> bool {
+        self.serving().is_some_and(|serving| serving.pid == pid)
+    }
+
+    /// Whether this run is the worker's.
+    pub fn runs(&self, run: Run) -> bool {
+        let runs = self.serving().is_some_and(|serving| serving.runs(run));
+        runs || self.closing.contains(&run)
+    }
+
+    /// What it runs, if that is one request: then what it writes is that one's. Of several that it has replied to and
+    /// whose output was not taken the last one: the pipe was empty before each of the others was replied to.
+    pub fn only_run(&self) -> Option<Run> {
+        if self.lane == Lane::Async {
+            return None;
+        }
+        let running = || self.serving()?.first().map(|(_, run)| run);
+        self.closing.last().copied().or_else(running)
+    }
+
+    /// It was handed further runs behind the one that it runs.
+    pub fn has_handed(&self) -> bool {
+        let running = self.serving().map_or(0, |serving| serving.running.len());
+        self.lane != Lane::Async && running > 1
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::Starting => None,
+            Stage::Serving(serving) => serving.kill_at,
+            Stage::Ended(told) => Some(*told),
+        }
+    }
+}
+
+impl Serving {
+    /// Whether this run is the worker's.
+    pub fn runs(&self, run: Run) -> bool {
+        self.running.values().any(|&one| one == run)
+    }
+
+    /// The run that it has begun, where it begins one after the other, and its call.
+    fn first(&self) -> Option<(u64, Run)> {
+        let first = self.running.iter().min_by_key(|(call, _)| **call);
+        first.map(|(call, run)| (*call, *run))
+    }
+
+    /// Whether this run is the first one, as far as its replies say.
+    pub fn has_begun(&self, run: Run) -> bool {
+        self.first().is_some_and(|(_, first)| first == run)
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// The call of a run that waits behind another one and is wanted back.
+    pub fn recall(&mut self, run: Run) -> Option<u64> {
+        let mut running = self.running.iter();
+        let call = running.find(|(_, one)| **one == run).map(|(call, _)| *call);
+        let call = call.filter(|call| self.first().is_some_and(|(first, _)| first != *call))?;
+        self.recalled.insert(call, run);
+        Some(call)
+    }
+
+    /// A call was given back: the run that will not begin.
+    pub fn returned(&mut self, call: u64) -> Option<Run> {
+        let run = self.recalled.remove(&call)?;
+        self.running.remove(&call);
+        Some(run)
+    }
+
+    /// A run has ended: it was not given back.
+    pub fn ended(&mut self, run: Run) {
+        if !self.recalled.is_empty() {
+            self.recalled.retain(|_, one| *one != run);
+        }
+    }
+
+    /// It was killed for closing its socket: that is not done twice.
+    pub fn killed(&mut self) {
+        self.kill_at = None;
+    }
+
+    fn take(
+        &mut self,
+        finished: impl IntoIterator<Item = (u64, Reply)>,
+        replies: &mut Vec<(Run, Reply)>,
+    ) {
+        for (call, reply) in finished {
+            if let Some(run) = self.running.remove(&call) {
+                replies.push((run, reply));
+            }
+        }
+    }
+
+    fn watch(&mut self, poll: &Poll, place: Place, wanted: Ready) {
+        let Some(socket) = self.connection.socket() else {
+            return;
+        };
+        let source = Source::Worker(place);
+        if poll
+            .watch(socket.as_fd(), source, self.watched, wanted)
+            .is_ok()
+        {
+            self.watched = wanted;
+        }
+    }
+
+    fn unwatch(&self, poll: &Poll, place: Place) {
+        if let Some(socket) = self.connection.socket() {
+            let source = Source::Worker(place);
+            poll.forget(socket.as_fd(), source, self.watched);
+        }
+        let death = Source::Death(place);
+        poll.forget(&self.pidfd, death, Ready::READ);
+    }
+}

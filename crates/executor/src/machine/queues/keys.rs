@@ -1,0 +1,125 @@
+//! At most so many requests of a key, or of a name, at once.
+//!
+//! A request takes its key's place before it enters its lane's queue, so none of those that wait is looked at again and
+//! again. Submitters take turns within a key as they do in a lane's queue; one submitter's own come in their order. A name's place is taken at dispatch,
+//! so that a submitter's long queue does not hold the places of its name.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::queue::{Fair, Rank};
+use crate::machine::admission::estimate::Peaks;
+use crate::machine::entry::Key;
+use crate::request::{Options, Submission};
+
+#[derive(Debug, Default)]
+struct Held {
+    places: u32,
+    waiting: Fair,
+}
+
+/// The concurrency keys that somebody holds or waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Keys(HashMap<Arc<str>, Held>);
+
+impl Keys {
+    /// Takes a place of its key, or waits for one.
+    pub(crate) fn take(&mut self, submission: &Submission, rank: Rank) -> bool {
+        let options = &submission.options;
+        let Some(name) = &options.key else {
+            return true;
+        };
+        let held = self.0.entry(Arc::clone(name)).or_default();
+        if held.places < options.key_at_once.max(1) {
+            held.places += 1;
+            return true;
+        }
+        held.waiting.push(&submission.submitter, rank);
+        false
+    }
+
+    /// Leaves the wait.
+    pub(crate) fn leave(&mut self, submission: &Submission, rank: Rank) {
+        let key = submission.options.key.as_ref();
+        if let Some(held) = key.and_then(|name| self.0.get_mut(name)) {
+            held.waiting.remove(&submission.submitter, rank);
+        }
+    }
+
+    /// Gives a place back; the first of the submitter whose turn it is is to try again.
+    pub(crate) fn give(&mut self, options: &Options) -> Option<Key> {
+        let name = options.key.as_ref()?;
+        let held = self.0.get_mut(name)?;
+        held.places -= 1;
+        let next = held.waiting.take(0);
+        if next.is_none() && held.places == 0 {
+            self.0.remove(name);
+        }
+        next
+    }
+
+    /// Who waits first, where there is room again.
+    pub(crate) fn places(&self, options: &Options) -> u32 {
+        let held = options.key.as_ref().and_then(|name| self.0.get(name));
+        held.map_or(0, |held| held.places)
+    }
+}
+
+/// What is known of one name.
+#[derive(Debug)]
+pub(crate) struct Name {
+    pub text: Arc<str>,
+    /// At most so many at once.
+    pub limit: Option<u32>,
+    pub running: u32,
+    /// Requests that were turned back at dispatch.
+    pub waiting: Fair,
+    pub peaks: Peaks,
+}
+
+impl Name {
+    pub(crate) fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.running >= limit)
+    }
+}
+
+/// The names that were ever submitted or defined: as many as the application has.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    index: HashMap<Arc<str>, u32>,
+    names: Vec<Name>,
+}
+
+impl Names {
+    pub(crate) fn index(&mut self, name: &Arc<str>) -> u32 {
+        if let Some(index) = self.index.get(name) {
+            return *index;
+        }
+        let index = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(Name {
+            text: Arc::clone(name),
+            limit: None,
+            running: 0,
+            waiting: Fair::default(),
+            peaks: Peaks::default(),
+        });
+        self.index.insert(Arc::clone(name), index);
+        index
+    }
+
+    pub(crate) fn get(&self, index: u32) -> &Name {
+        &self.names[index as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Name {
+        &mut self.names[index as usize]
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &Name)> {
+        (0..).zip(self.names.iter())
+    }
+
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (u32, &mut Name)> {
+        (0..).zip(self.names.iter_mut())
+    }
+}

@@ -1,0 +1,58 @@
+//! When which request is to be looked at again.
+
+use std::collections::BTreeSet;
+
+use crate::machine::entry::Key;
+use crate::request::Millis;
+
+/// At most one time per request, taken out again when it no longer matters: requests that end within
+/// milliseconds of a time-out of an hour leave nothing behind.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    due: BTreeSet<(Millis, Key)>,
+}
+
+impl Timers {
+    /// Moves a request's time from `old` to `new`.
+    pub(crate) fn set(&mut self, key: Key, old: &mut Option<Millis>, new: Option<Millis>) {
+        if *old == new {
+            return;
+        }
+        if let Some(at) = old.take() {
+            self.due.remove(&(at, key));
+        }
+        if let Some(at) = new {
+            self.due.insert((at, key));
+            *old = new;
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.due.len()
+    }
+
+    pub(crate) fn first(&self) -> Option<Millis> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Takes one whose time has come. The caller forgets the time in its entry.
+    pub(crate) fn pop(&mut self, now: Millis) -> Option<Key> {
+        self.due.first().filter(|(at, _)| *at <= now)?;
+        self.due.pop_first().map(|(_, key)| key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_was_moved_comes_once() {
+        let mut timers = Timers::default();
+        let mut due = None;
+        timers.set(1, &mut due, Some(10));
+        timers.set(1, &mut due, Some(5));
+        assert_eq!((timers.first(), timers.pop(4)), (Some(5), None));
+        assert_eq!((timers.pop(9), timers.pop(20)), (Some(1), None));
+    }
+}

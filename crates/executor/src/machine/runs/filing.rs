@@ -1,0 +1,65 @@
+//! Ends whose results are large: the file comes first, and holds up nobody's commit meanwhile.
+
+use std::sync::Arc;
+
+use crate::action::Action;
+use crate::id::RequestId;
+use crate::machine::Machine;
+use crate::machine::entry::{Key, Place};
+use crate::op::Op;
+use crate::request::{Ending, Failure, Millis, Outcome, Status};
+
+impl Machine {
+    /// Has the end of a request written, which is in the register; its result before it, where that becomes a file.
+    pub(in crate::machine) fn write_end(&mut self, now: Millis, key: Key, id: RequestId) {
+        let Some(Place::Ending(ending)) = self.register.same(key, id).map(|entry| &entry.place)
+        else {
+            return;
+        };
+        let ending = ending.clone();
+        self.ledger.hold(&ending.outcome);
+        let most = self.policy.result_bytes_max;
+        let in_file = match &ending.outcome {
+            // What its worker left is looked at in any case.
+            Outcome::InFile(_) => true,
+            // While the store is down the file would fail too, and be made with the end.
+            Outcome::Succeeded(result) => result.len() as u64 > most && self.ledger.down.is_none(),
+            Outcome::Failed(_) | Outcome::Cancelled => false,
+        };
+        if in_file && self.policy.durable {
+            self.filing.insert(id);
+            self.actions.push(Action::File(id, ending));
+        } else {
+            self.give_end(now, key, id, ending);
+        }
+    }
+
+    fn give_end(&mut self, now: Millis, key: Key, id: RequestId, ending: Arc<Ending>) {
+        let deaths = self.register.get(key).map_or(0, |entry| entry.deaths);
+        self.write(now, key, Op::End { id, ending, deaths });
+    }
+
+    /// The file of a result is on disk, or cannot be made: then the store says why when it is given the end.
+    ///
+    /// With `unfit`, what its worker left is not what it said, for this reason: the request has failed.
+    pub fn filed(&mut self, now: Millis, id: RequestId, unfit: Option<&str>) {
+        if !self.filing.remove(&id) {
+            return;
+        }
+        if let Some(key) = self.register.key(id)
+            && let Some(entry) = self.register.get_mut(key)
+            && let Place::Ending(ending) = &mut entry.place
+        {
+            if let Some(why) = unfit {
+                *ending = Arc::new(Ending {
+                    status: Status::Failed,
+                    outcome: Outcome::Failed(Failure::Unkept(why.into())),
+                    ..Ending::clone(ending)
+                });
+            }
+            let ending = Arc::clone(ending);
+            self.give_end(now, key, id, ending);
+        }
+        self.settle(now);
+    }
+}

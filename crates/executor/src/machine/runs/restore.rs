@@ -1,0 +1,176 @@
+//! What was unfinished when the last server ended, and what an operator wants back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::commit::retry_refusal;
+use crate::error::Refusal;
+use crate::id::RequestId;
+use crate::machine::Machine;
+use crate::machine::entry::{Entry, IdMap, Place};
+use crate::op::{Op, Restored};
+use crate::request::{Death, Failure, Millis, Outcome, Status};
+
+/// Ended requests that are remembered, so that others can be submitted to come after them.
+const RECENT_MAX: usize = 16_384;
+
+/// How the newest requests ended.
+#[derive(Debug, Default)]
+pub(in crate::machine) struct Recent {
+    ended: IdMap<Status>,
+    order: VecDeque<RequestId>,
+}
+
+impl Recent {
+    pub(in crate::machine) fn add(&mut self, id: RequestId, status: Status) {
+        if self.ended.insert(id, status).is_none() {
+            self.order.push_back(id);
+        }
+        if self.order.len() > RECENT_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ended.remove(&oldest);
+        }
+    }
+
+    pub(in crate::machine) fn get(&self, id: RequestId) -> Option<Status> {
+        self.ended.get(&id).copied()
+    }
+}
+
+impl Machine {
+    /// Takes over what the last server left, before anything else happens: `last` is the greatest id ever
+    /// given, `learnt` the peaks by name and code, `fired` when each schedule last fired.
+    ///
+    /// What had not begun is queued. What had begun runs again where it may, and fails otherwise, as
+    /// outcome unknown where the machine was booted since. A request to come after that is neither
+    /// unfinished nor remembered has been pruned and counts as succeeded: tell those that ended
+    /// otherwise by `remember` before.
+    pub fn restore(
+        &mut self,
+        now: Millis,
+        mut restored: Vec<Restored>,
+        learnt: &[(Arc<str>, Arc<str>, Vec<u64>)],
+        fired: &[(Arc<str>, Millis)],
+        last: RequestId,
+    ) {
+        self.schedules.restore(self.wall.of(now), fired);
+        self.last = self.last.max(last);
+        for (name, code, peaks) in learnt {
+            let index = self.names.index(name);
+            for bytes in peaks {
+                self.names.get_mut(index).peaks.learn(code, *bytes);
+            }
+        }
+        restored.sort_by_key(|one| one.request.id);
+        for one in restored {
+            self.restore_one(now, one);
+        }
+        self.settle(now);
+    }
+
+    fn restore_one(&mut self, now: Millis, one: Restored) {
+        self.last = self.last.max(one.request.id);
+        self.schedules.restored(&one.request);
+        let key = self.enter(Arc::new(one.request), Place::After);
+        let Some(entry) = self.register.get_mut(key) else {
+            return;
+        };
+        entry.attempts = one.attempts;
+        entry.forgiven = one.forgiven.min(one.attempts);
+        entry.deaths = one.deaths;
+        // A later one than the options have, or none: it began once.
+        entry.not_before = one.wake_at;
+        if one.status != Status::Running {
+            if one.rebooted && one.wake_at.is_some() {
+                self.wall.follow(entry.request.id);
+            }
+            self.advance(now, key);
+            return;
+        }
+        let failure = if one.rebooted {
+            Failure::OutcomeUnknown
+        } else {
+            Failure::Died(Death::of("server"))
+        };
+        if entry.has_retries() || entry.options().idempotent {
+            let (id, attempt, deaths) = (entry.request.id, entry.attempts, entry.deaths);
+            entry.not_before = None;
+            entry.notes.add(
+                now,
+                format!("run {attempt} ended with the server; it may run again"),
+            );
+            let op = Op::Park {
+                id,
+                attempt,
+                wake_at: now,
+                failure,
+                deaths,
+            };
+            self.write(now, key, op);
+            self.advance(now, key);
+        } else {
+            self.end(now, key, Status::Failed, Outcome::Failed(failure), None);
+        }
+    }
+
+    /// Tells of a request that has ended, read back from the store, so that others can come after it.
+    pub fn remember(&mut self, id: RequestId, status: Status) {
+        if status.has_ended() && self.register.key(id).is_none() {
+            self.recent.add(id, status);
+        }
+    }
+
+    /// Tells of the idempotency key of a kept request that has ended.
+    pub fn remember_idempotency(&mut self, key: Arc<str>, id: RequestId, name: &Arc<str>) {
+        let name = self.names.index(name);
+        self.idempotency.entry(key).or_insert((id, name));
+    }
+
+    /// The request with this idempotency key was pruned: the key is free.
+    pub fn forget(&mut self, name: &str) {
+        if let Some((id, _)) = self.idempotency.get(name)
+            && self.register.key(*id).is_none()
+        {
+            self.idempotency.remove(name);
+        }
+    }
+
+    pub(in crate::machine) fn forget_idempotency(&mut self, entry: &Entry) {
+        if let Some(name) = &entry.options().idempotency
+            && self
+                .idempotency
+                .get(name)
+                .is_some_and(|(id, _)| *id == entry.request.id)
+        {
+            self.idempotency.remove(name);
+        }
+    }
+
+    /// An operator wants an ended request run again: its retries and deaths count anew, its attempts go on.
+    /// `Action::Retried` follows.
+    ///
+    /// `false`: it has not ended.
+    ///
+    /// # Errors
+    /// `store`: what is written now would be lost with the server.
+    pub fn retry(&mut self, now: Millis, ended: Restored) -> Result<bool, Box<Refusal>> {
+        let id = ended.request.id;
+        if self.register.key(id).is_some() {
+            return Ok(false);
+        }
+        if let Some(down) = &self.ledger.down {
+            return Err(Box::new(retry_refusal(id, down)));
+        }
+        let key = self.enter(Arc::new(ended.request), Place::Retrying);
+        if let Some(entry) = self.register.get_mut(key) {
+            entry.attempts = ended.attempts;
+            entry.forgiven = ended.attempts;
+            entry.not_before = None;
+            entry.notes.add(now, "retried by an operator");
+        }
+        self.write(now, key, Op::Retry { id, at: now });
+        self.settle(now);
+        Ok(true)
+    }
+}

@@ -1,0 +1,81 @@
+//! The wall's clock beside the machine's own time: schedules follow it, and a wrong one does not keep requests waiting.
+//!
+//! Everything but schedules counts by the machine's time, which does not step: a run's time-out and a delay are
+//! lengths, whatever the wall's clock is set to meanwhile.
+
+use std::collections::HashSet;
+
+use crate::id::RequestId;
+use crate::limit::STEP_MS;
+use crate::machine::Machine;
+use crate::machine::entry::Place;
+use crate::request::Millis;
+
+/// What is known of the wall's clock.
+#[derive(Debug, Default)]
+pub(in crate::machine) struct Wall {
+    /// How far it was set forward since the machine began.
+    ahead: i64,
+    /// Requests whose time to wait for was written before this boot, by a clock that nothing else connects with this
+    /// one than the wall's.
+    waits: HashSet<RequestId>,
+}
+
+impl Wall {
+    /// A time of the machine's by the wall's clock.
+    pub(in crate::machine) fn of(&self, now: Millis) -> Millis {
+        now.saturating_add_signed(self.ahead)
+    }
+
+    /// When the wall's clock says so, by the machine's time.
+    pub(in crate::machine) fn when(&self, wall: Millis) -> Millis {
+        wall.saturating_add_signed(-self.ahead)
+    }
+
+    pub(in crate::machine) fn follow(&mut self, id: RequestId) {
+        self.waits.insert(id);
+    }
+
+    /// It waits no more; what it waits for later is by this boot's clock.
+    pub(in crate::machine) fn leave(&mut self, id: RequestId) {
+        if !self.waits.is_empty() {
+            self.waits.remove(&id);
+        }
+    }
+}
+
+impl Machine {
+    /// Tell what the wall's clock says at `now`. Costs nothing where it was not set since the last time.
+    pub fn set_wall(&mut self, now: Millis, wall: Millis) {
+        let ahead = wall.cast_signed() - now.cast_signed();
+        let step = ahead - self.wall.ahead;
+        if step.unsigned_abs() < STEP_MS {
+            return;
+        }
+        self.wall.ahead = ahead;
+        self.schedules.step(wall);
+        let mut waits = std::mem::take(&mut self.wall.waits);
+        waits.retain(|id| self.move_wait(now, *id, step));
+        self.wall.waits = waits;
+        self.settle(now);
+    }
+
+    /// The wall's clock was wrong when this request was restored. False: it waits no more.
+    fn move_wait(&mut self, now: Millis, id: RequestId, step: i64) -> bool {
+        let Some(key) = self.register.key(id) else {
+            return false;
+        };
+        let Some(entry) = self.register.get_mut(key) else {
+            return false;
+        };
+        if !matches!(entry.place, Place::Until | Place::After) || entry.not_before.is_none() {
+            return false;
+        }
+        entry.not_before = entry.not_before.map(|at| at.saturating_add_signed(-step));
+        if matches!(entry.place, Place::Until) {
+            self.timers.set(key, &mut entry.due, None);
+            self.advance(now, key);
+        }
+        true
+    }
+}

@@ -1,0 +1,306 @@
+//! The workers that there are: where each stands, which of a lane is free.
+
+pub(super) mod burst;
+pub(super) mod staff;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::entry::Key;
+use crate::request::{Lane, Millis, Slot};
+
+/// Where a worker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Starting,
+    /// It can run requests, and may be running some.
+    Up,
+    /// It was told to end, and takes nothing more.
+    Stopping,
+}
+
+/// One worker, from the decision to start it until its death is known.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub lane: Lane,
+    /// What its template had imported.
+    pub code: Arc<str>,
+    pub stage: Stage,
+    pub burst: bool,
+    pub born: Millis,
+    /// Since when it runs nothing.
+    pub idle_since: Millis,
+    pub uses: u64,
+    /// Requests that it runs, or is kept for while their row is being committed: one, or many in the async lane.
+    pub runs: Vec<Key>,
+    /// Takes nothing more and counts no more; it is ended when what it runs has ended.
+    pub leaving: bool,
+    /// Private bytes, as last measured; before that, what a new one is taken to have.
+    pub private: u64,
+    /// Private bytes before its first request.
+    pub base: u64,
+    /// A name whose run ended unmeasured: the next measurement is its peak.
+    pub unmeasured: Option<(u32, Arc<str>)>,
+    /// What its run may still grow by beyond `private`, as counted in the sum of all.
+    pub promise: u64,
+    /// Private bytes that its run was admitted for; 0: nothing was known.
+    pub estimate: u64,
+    /// The guard ended it at this peak; `within`: it had not outgrown its estimate.
+    pub expelled: Option<Expelled>,
+}
+
+/// Why the guard ended a worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expelled {
+    pub peak_bytes: u64,
+    pub limit_bytes: u64,
+    pub within: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(lane: Lane, code: Arc<str>, burst: bool, now: Millis, bytes: u64) -> Self {
+        Self {
+            lane,
+            code,
+            stage: Stage::Starting,
+            burst,
+            born: now,
+            idle_since: now,
+            uses: 0,
+            runs: Vec::new(),
+            leaving: false,
+            private: 0,
+            base: bytes,
+            unmeasured: None,
+            promise: 0,
+            estimate: 0,
+            expelled: None,
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Its run needs more than it was admitted for, or runs alone and fills what there is.
+    pub(crate) fn outgrew(&self) -> bool {
+        self.private > self.estimate
+    }
+
+    fn has_room(&self, at_once: u32) -> bool {
+        self.stage == Stage::Up
+            && !self.leaving
+            && match self.lane {
+                Lane::Async => self.runs.len() < at_once as usize,
+                Lane::Short | Lane::Long => self.is_idle(),
+            }
+    }
+}
+
+/// One lane's workers.
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    /// Those with room for a request, guaranteed ones and burst ones apart; the last one first, so that
+    /// those in front have been idle longest.
+    open: [VecDeque<Slot>; 2],
+    pub starting: u32,
+    starting_burst: u32,
+    /// Those that are not leaving.
+    pub alive: u32,
+    pub guaranteed: u32,
+}
+
+/// All workers, by place.
+#[derive(Debug, Default)]
+pub(crate) struct Workers {
+    slots: Vec<Option<Worker>>,
+    free: BTreeSet<Slot>,
+    rows: [Row; 3],
+    async_at_once: u32,
+}
+
+impl Workers {
+    pub(crate) fn new(async_at_once: u32) -> Self {
+        Self {
+            async_at_once,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn row(&self, lane: Lane) -> &Row {
+        &self.rows[lane as usize]
+    }
+
+    /// Workers that are being started on need.
+    pub(crate) fn starting_burst(&self, lane: Lane) -> u32 {
+        self.row(lane).starting_burst
+    }
+
+    /// Workers that are not ending.
+    pub(crate) fn alive(&self) -> u32 {
+        self.rows.iter().map(|row| row.alive).sum()
+    }
+
+    pub(crate) fn get(&self, slot: Slot) -> Option<&Worker> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Worker> {
+        self.slots.get_mut(slot as usize)?.as_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Worker)> + Clone {
+        let placed = (0..).zip(self.slots.iter());
+        placed.filter_map(|(slot, worker)| Some((slot, worker.as_ref()?)))
+    }
+
+    /// Puts a worker that is being started into the first free place.
+    pub(crate) fn add(&mut self, worker: Worker) -> Slot {
+        let row = &mut self.rows[worker.lane as usize];
+        row.starting += 1;
+        row.starting_burst += u32::from(worker.burst);
+        row.alive += 1;
+        row.guaranteed += u32::from(!worker.burst);
+        if let Some(slot) = self.free.pop_first() {
+            self.slots[slot as usize] = Some(worker);
+            return slot;
+        }
+        self.slots.push(Some(worker));
+        Slot::try_from(self.slots.len() - 1).unwrap_or(Slot::MAX)
+    }
+
+    /// Its process is ready.
+    pub(crate) fn up(&mut self, slot: Slot, now: Millis) {
+        let Some(worker) = self
+            .get_mut(slot)
+            .filter(|worker| worker.stage == Stage::Starting)
+        else {
+            return;
+        };
+        worker.stage = Stage::Up;
+        worker.idle_since = now;
+        if !worker.leaving {
+            let lane = worker.lane;
+            let burst = worker.burst;
+            let row = &mut self.rows[lane as usize];
+            row.starting -= 1;
+            row.starting_burst -= u32::from(burst);
+            self.opened(slot);
+        }
+    }
+
+    /// A worker with room for a request; guaranteed ones first, so that burst ones become idle.
+    pub(crate) fn open(&self, lane: Lane) -> Option<Slot> {
+        let [guaranteed, burst] = &self.row(lane).open;
+        guaranteed.back().or(burst.back()).copied()
+    }
+
+    /// Burst workers that run nothing, and since when; about the longest idle first.
+    pub(crate) fn idle(&self, lane: Lane) -> impl Iterator<Item = (Slot, Millis)> + '_ {
+        let burst = self.row(lane).open[1].iter();
+        let idle = burst.filter_map(|slot| Some((*slot, self.get(*slot)?)));
+        let idle = idle.filter(|(_, worker)| worker.is_idle());
+        idle.map(|(slot, worker)| (slot, worker.idle_since))
+    }
+
+    fn opened(&mut self, slot: Slot) {
+        if let Some(worker) = self.get(slot) {
+            let open = &mut self.rows[worker.lane as usize].open[usize::from(worker.burst)];
+            open.push_back(slot);
+        }
+    }
+
+    fn closed(&mut self, slot: Slot) {
+        let Some(worker) = self.slots.get(slot as usize).and_then(Option::as_ref) else {
+            return;
+        };
+        let open = &mut self.rows[worker.lane as usize].open[usize::from(worker.burst)];
+        // Dispatch takes the last one, so the search mostly ends at once.
+        if let Some(place) = open.iter().rposition(|one| *one == slot) {
+            open.remove(place);
+        }
+    }
+
+    /// Changes a worker, and keeps the lists of those with room true.
+    pub(crate) fn change<T>(
+        &mut self,
+        slot: Slot,
+        change: impl FnOnce(&mut Worker) -> T,
+    ) -> Option<T> {
+        let at_once = self.async_at_once;
+        let worker = self.get_mut(slot)?;
+        let before = worker.has_room(at_once);
+        let result = change(worker);
+        let after = worker.has_room(at_once);
+        match (before, after) {
+            (true, false) => self.closed(slot),
+            (false, true) => self.opened(slot),
+            _ => {}
+        }
+        Some(result)
+    }
+
+    /// It takes nothing more, and somebody else may be started instead.
+    pub(crate) fn leave(&mut self, slot: Slot) {
+        let Some(worker) = self.get(slot).filter(|worker| !worker.leaving) else {
+            return;
+        };
+        let (lane, burst, stage) = (worker.lane, worker.burst, worker.stage);
+        self.uncount(lane, burst, stage);
+        self.change(slot, |worker| worker.leaving = true);
+    }
+
+    /// It was told to end: its place stays taken until its death is known.
+    pub(crate) fn stopping(&mut self, slot: Slot) {
+        self.leave(slot);
+        self.change(slot, |worker| worker.stage = Stage::Stopping);
+    }
+
+    fn uncount(&mut self, lane: Lane, burst: bool, stage: Stage) {
+        let row = &mut self.rows[lane as usize];
+        row.alive -= 1;
+        row.guaranteed -= u32::from(!burst);
+        row.starting -= u32::from(stage == Stage::Starting);
+        row.starting_burst -= u32::from(stage == Stage::Starting && burst);
+    }
+
+    /// Its death is known: its place is free.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Worker> {
+        self.leave(slot);
+        let worker = self.slots.get_mut(slot as usize)?.take()?;
+        self.free.insert(slot);
+        Some(worker)
+    }
+
+    /// Counts a lane's workers again.
+    pub(crate) fn audit(&self, lane: Lane) -> Result<(), String> {
+        let mine = || self.iter().filter(|(_, worker)| worker.lane == lane);
+        let count = |which: &dyn Fn(&Worker) -> bool| {
+            let staying = mine().filter(|(_, worker)| !worker.leaving && which(worker));
+            u32::try_from(staying.count()).unwrap_or(u32::MAX)
+        };
+        let row = self.row(lane);
+        let counted = [
+            count(&|_| true),
+            count(&|worker| !worker.burst),
+            count(&|worker| worker.stage == Stage::Starting),
+            count(&|worker| worker.stage == Stage::Starting && worker.burst),
+        ];
+        let booked = [row.alive, row.guaranteed, row.starting, row.starting_burst];
+        if counted != booked {
+            return Err(format!(
+                "{lane:?} workers are {counted:?}, booked {booked:?}"
+            ));
+        }
+        let mut open: Vec<Slot> = row.open.iter().flatten().copied().collect();
+        open.sort_unstable();
+        let room = mine().filter(|(_, worker)| worker.has_room(self.async_at_once));
+        let with_room: Vec<Slot> = room.map(|(slot, _)| slot).collect();
+        if open != with_room {
+            return Err(format!(
+                "{lane:?} workers with room are {with_room:?}, listed {open:?}"
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! Handing a live connection to another process at the border between two frames.
+//!
+//! Several processes may hold duplicates of one caller's socket and use it one after another; who may is for them to
+//! agree on. Whoever leaves it makes sure that nothing is half written or half read ([`Connection::at_rest`]), and tells
+//! the next one whether the server's preface was read and which call is still owed an answer. The next one goes on from
+//! there: it says no preface of its own, and reads the owed answer as if it had called itself.
+//!
+//! Whoever may hand a connection on makes it without lending ([`Options::lends`]): what is lent is one process's own.
+//!
+//! Ids do not repeat between processes: whoever goes on counts from the clock. A call that one process has given up may
+//! still run, and a one-way call still wait, when another process calls.
+
+use std::os::fd::OwnedFd;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::calls::call::Taker;
+use crate::calls::connection::{Connection, Options};
+use crate::error::{Fault, Result};
+use crate::stream::socket::Wire;
+
+impl Connection {
+    /// Take over the socket of a caller that has said its preface; `met`: the server's preface was read too.
+    ///
+    /// # Errors
+    /// `Config` if the descriptor is no connected Unix socket.
+    pub fn resume(socket: OwnedFd, options: Options, met: bool) -> Result<Self> {
+        let options = Options {
+            lends: false,
+            ..options
+        };
+        let connection = Self::unconnected(options);
+        connection.adopt(socket)?;
+        connection.step(|state| {
+            state.resume(met);
+            state.calls.go_on_after(now_ns());
+        })?;
+        Ok(connection)
+    }
+
+    /// Whether another process could go on from here: nothing is half written or half read, and no call is in flight
+    /// but those that are owed. `owed` is the number of these.
+    pub fn at_rest(&self, owed: usize) -> Result<bool> {
+        self.step(|state| {
+            matches!(state.stream, Some(Wire::Socket(_)))
+                && state.fault.is_none()
+                && state.outbox.is_empty()
+                && state.decoder.at_boundary()
+                && state.calls.in_flight() == owed
+                && state.items.in_flight() + state.items.left() == 0
+        })
+    }
+
+    /// Whether the server's preface was read.
+    pub fn is_met(&self) -> Result<bool> {
+        self.step(|state| state.is_met())
+    }
+
+    /// Forget a call whose answer another process will read; the server is told nothing.
+    pub fn disown(&self, id: u64) -> Result<()> {
+        self.step(|state| {
+            state.calls.cancel(id);
+        })
+    }
+
+    /// Close our duplicate of the socket, and leave those of other processes connected. Idempotent.
+    ///
+    /// For a connection [at rest](Self::at_rest) on which nobody waits; `close` ends it for all.
+    pub fn part(&self) -> Result<()> {
+        self.step(|state| {
+            state.break_with(Fault::Closed);
+            state.pidfd = None;
+            state.stream = None;
+        })
+    }
+
+    /// Wait from now on for the answer to a call that another process made; take it as that of a call of our own.
+    pub fn owe(&self, id: u64) -> Result<()> {
+        self.step(|state| state.calls.begin(id, Taker::Thread, 0))
+    }
+}
+
+/// The same in every process of the machine; nobody makes a call each nanosecond, so ids stay below it.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::calls::call::Outcome;
+    use crate::calls::connection::Outgoing;
+    use crate::link::outbox::Head;
+    use crate::stream::unix;
+    use crate::wire::frame::Codec;
+    use crate::wire::preface::Role;
+
+    fn call(connection: &Connection) -> u64 {
+        let call = Outgoing {
+            codec: Codec::Msgpack,
+            one_way: false,
+            remaining: None,
+            generation: 0,
+            head: Head::Borrowed(b"question"),
+            segments: Vec::new(),
+        };
+        connection.start(call, Taker::Thread).expect("sent")
+    }
+
+    fn answer(server: &Connection) {
+        let deadline = Some(Instant::now() + Duration::from_secs(5));
+        let call = server.next_call(deadline).expect("alive").expect("a call");
+        server
+            .reply(
+                call.id,
+                Codec::Msgpack,
+                Head::Borrowed(b"answer"),
+                Vec::new(),
+            )
+            .expect("sent");
+    }
+
+    fn reply_of(connection: &Connection, id: u64) -> bool {
+        let deadline = Some(Instant::now() + Duration::from_secs(5));
+        matches!(connection.wait(id, deadline), Ok(Outcome::Reply(_)))
+    }
+
+    fn served() -> (Connection, OwnedFd, Connection) {
+        let (ours, theirs) = unix::pair().expect("a pair");
+        let duplicate = ours.try_clone().expect("a duplicate");
+        let server = Connection::new(theirs, Options::new(Role::Server, "caller"));
+        let options = Options {
+            lends: false,
+            ..Options::new(Role::Caller, "service")
+        };
+        let first = Connection::new(ours, options);
+        (first.expect("first"), duplicate, server.expect("server"))
+    }
+
+    fn resume(socket: OwnedFd, met: bool) -> Connection {
+        let options = Options::new(Role::Caller, "service");
+        Connection::resume(socket, options, met).expect("second")
+    }
+
+    #[test]
+    fn an_owed_answer_is_read_by_whoever_is_next() {
+        let (first, socket, server) = served();
+        let id = call(&first);
+        answer(&server);
+        assert!(reply_of(&first, id));
+
+        let owed = call(&first);
+        assert!(first.at_rest(1).expect("open"));
+        first.disown(owed).expect("open");
+        assert!(first.at_rest(0).expect("open"));
+        answer(&server);
+        let second = resume(socket, first.is_met().expect("open"));
+        second.owe(owed).expect("open");
+        assert!(reply_of(&second, owed));
+        let own = call(&second);
+        answer(&server);
+        assert!(reply_of(&second, own));
+
+        second.part().expect("open");
+        let again = call(&first);
+        answer(&server);
+        assert!(reply_of(&first, again), "the first goes on where it was");
+    }
+
+    #[test]
+    fn a_call_that_was_given_up_and_still_runs_is_no_other_processes_call() {
+        let (first, socket, server) = served();
+        let deadline = || Some(Instant::now() + Duration::from_secs(5));
+        let answered = call(&first);
+        answer(&server);
+        assert!(reply_of(&first, answered));
+        let given_up = call(&first);
+        let runs = server.next_call(deadline()).expect("alive");
+        assert_eq!(runs.expect("a call").id, given_up);
+        first.cancel(given_up).expect("open");
+        let ids: Vec<u64> = (0..2)
+            .map(|_| {
+                let socket = socket.try_clone().expect("a duplicate");
+                let next = resume(socket, first.is_met().expect("open"));
+                let id = call(&next);
+                answer(&server);
+                assert!(reply_of(&next, id));
+                next.part().expect("open");
+                id
+            })
+            .collect();
+        assert!(given_up < ids[0] && ids[0] < ids[1], "{ids:?}");
+    }
+
+    #[test]
+    fn a_start_that_nobody_waited_for_is_read_with_the_preface() {
+        let (first, socket, server) = served();
+        let owed = call(&first);
+        assert!(!first.at_rest(0).expect("open"), "a call is in flight");
+        first.disown(owed).expect("open");
+        let met = first.is_met().expect("open");
+        assert!(!met);
+        let second = resume(socket, met);
+        second.owe(owed).expect("open");
+        answer(&server);
+        assert!(reply_of(&second, owed));
+        assert!(second.is_met().expect("open"));
+    }
+}

@@ -1,0 +1,408 @@
+//! Streams at the calling end, without a socket: items in their order, credit given back, one end.
+//!
+//! A stream is open until its one end has come, a reply or a failure; the server sends it also to a caller that has left
+//! before. So whatever comes for an id that is not open breaks the protocol, and nothing is delivered after the end.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::calls::call::{Outcome, Taker};
+use crate::error::{Cause, Fault, Violation};
+use crate::limit::STREAM_BYTES;
+use crate::wire::frame::{Incoming, Kind, Reason};
+
+/// What comes next of a stream.
+#[derive(Debug)]
+pub enum Next {
+    /// Items that are there, at least one, at most half of what was allowed at once.
+    Items(Vec<Incoming>),
+    /// It has ended, or its caller has left it.
+    End(Option<Outcome>),
+    /// Nothing is there yet.
+    Nothing,
+}
+
+#[derive(Debug)]
+struct Receiving {
+    taker: Taker,
+    /// Where the frame of its call ends in the outgoing stream.
+    end: u64,
+    /// Items that the server may send at once.
+    window: u32,
+    /// Items that it may still send.
+    credit: u32,
+    ready: VecDeque<Incoming>,
+    /// Of the items that are ready.
+    bytes: usize,
+    /// Items that were taken last and count as consumed when more are asked for, and their bytes.
+    in_hand: (u32, usize),
+    /// Items that were consumed and not given back as credit, and their bytes.
+    owed: (u32, usize),
+    outcome: Option<Outcome>,
+    ended: bool,
+    left: bool,
+    /// Its taker has been told that something is there.
+    told: bool,
+}
+
+/// The streams of one connection that have not ended, or whose end was not taken.
+#[derive(Debug, Default)]
+pub struct Streams {
+    open: HashMap<u64, Receiving>,
+    news: Vec<u64>,
+    bytes: usize,
+    left: usize,
+}
+
+impl Receiving {
+    /// Of items for which no credit was given back.
+    fn unconsumed_bytes(&self) -> usize {
+        self.bytes + self.in_hand.1 + self.owed.1
+    }
+}
+
+impl Streams {
+    /// Wait for the items of `id`, whose first credit and call are sent.
+    pub fn begin(&mut self, id: u64, taker: Taker, credit: u32) {
+        let receiving = Receiving {
+            taker,
+            end: u64::MAX,
+            window: credit,
+            credit,
+            ready: VecDeque::new(),
+            bytes: 0,
+            in_hand: (0, 0),
+            owed: (0, 0),
+            outcome: None,
+            ended: false,
+            left: false,
+            told: false,
+        };
+        self.open.insert(id, receiving);
+    }
+
+    /// Note where the frame of its call ends in the outgoing stream.
+    pub fn sent_until(&mut self, id: u64, end: u64) {
+        if let Some(receiving) = self.open.get_mut(&id) {
+            receiving.end = end;
+        }
+    }
+
+    /// Take in an item.
+    ///
+    /// # Errors
+    /// `NoStream` if the stream is not open, `Overdrawn` if it was not allowed: without credit, or while `STREAM_BYTES`
+    /// of it are not consumed. A server that keeps to the rules counts no less than this end does.
+    pub fn accept(&mut self, frame: Incoming) -> Result<(), Violation> {
+        let id = frame.header.id;
+        let receiving = match self.open.get_mut(&id) {
+            Some(receiving) if !receiving.ended => receiving,
+            _ => return Err(Violation::NoStream(id)),
+        };
+        if receiving.credit == 0 || receiving.unconsumed_bytes() >= STREAM_BYTES {
+            return Err(Violation::Overdrawn(id));
+        }
+        receiving.credit -= 1;
+        if receiving.left {
+            return Ok(());
+        }
+        let bytes = frame.bytes();
+        receiving.bytes += bytes;
+        self.bytes += bytes;
+        receiving.ready.push_back(frame);
+        self.tell(id);
+        Ok(())
+    }
+
+    /// Take in the reply or failure that ends a stream; the frame comes back if it is of no open one.
+    pub fn finish(&mut self, frame: Incoming) -> Option<Incoming> {
+        let id = frame.header.id;
+        let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.ended) else {
+            return Some(frame);
+        };
+        if receiving.left {
+            self.open.remove(&id);
+            self.left -= 1;
+            return None;
+        }
+        receiving.ended = true;
+        receiving.outcome = Some(match frame.header.kind {
+            Kind::Failure => Outcome::Failure(Reason::from_wire(frame.header.time), frame),
+            _ => Outcome::Reply(frame),
+        });
+        self.tell(id);
+        None
+    }
+
+    /// What was taken last is consumed; the credit that is due for it, which is to be sent.
+    ///
+    /// It is due in halves of what is allowed at once, so that the server always has the other half.
+    pub fn consume(&mut self, id: u64) -> Option<u32> {
+        let receiving = self.open.get_mut(&id)?;
+        let (items, bytes) = std::mem::take(&mut receiving.in_hand);
+        receiving.owed.0 += items;
+        receiving.owed.1 += bytes;
+        let (items, bytes) = receiving.owed;
+        let is_due = items * 2 >= receiving.window || bytes * 2 >= STREAM_BYTES;
+        if items == 0 || !is_due || receiving.ended || receiving.left {
+            return None;
+        }
+        receiving.owed = (0, 0);
+        receiving.credit += items;
+        Some(items)
+    }
+
+    /// Take what comes next. Items first, then the end, then nothing is known of it any more.
+    pub fn take(&mut self, id: u64) -> Next {
+        let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.left) else {
+            return Next::End(None);
+        };
+        receiving.told = false;
+        if receiving.ready.is_empty() {
+            if !receiving.ended {
+                return Next::Nothing;
+            }
+            let receiving = self.open.remove(&id);
+            return Next::End(receiving.and_then(|receiving| receiving.outcome));
+        }
+        let most = (receiving.window / 2).max(1) as usize;
+        let mut items = Vec::with_capacity(most.min(receiving.ready.len()));
+        let mut bytes = 0;
+        while items.len() < most
+            && bytes * 2 < STREAM_BYTES
+            && let Some(item) = receiving.ready.pop_front()
+        {
+            bytes += item.bytes();
+            items.push(item);
+        }
+        let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        receiving.in_hand.0 += count;
+        receiving.in_hand.1 += bytes;
+        receiving.bytes -= bytes;
+        self.bytes -= bytes;
+        Next::Items(items)
+    }
+
+    /// Whether `take` would give something.
+    pub fn has_news(&self, id: u64) -> bool {
+        self.open.get(&id).is_none_or(|receiving| {
+            receiving.left || receiving.ended || !receiving.ready.is_empty()
+        })
+    }
+
+    /// Give a stream up; true if a cancel frame is due. What still comes of it is dropped.
+    pub fn leave(&mut self, id: u64) -> bool {
+        let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.left) else {
+            return false;
+        };
+        self.bytes -= std::mem::take(&mut receiving.bytes);
+        receiving.ready.clear();
+        if receiving.ended {
+            self.open.remove(&id);
+            return false;
+        }
+        receiving.left = true;
+        self.left += 1;
+        true
+    }
+
+    /// End every stream with `fault`, given how far the outgoing stream went. Items that are there stay.
+    pub fn break_all(&mut self, fault: &Fault, sent: u64) {
+        self.open.retain(|_, receiving| !receiving.left);
+        self.left = 0;
+        let mut ids: Vec<u64> = self.open.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.ended)
+            else {
+                continue;
+            };
+            receiving.ended = true;
+            receiving.outcome = Some(Outcome::Broken {
+                fault: fault.clone(),
+                sent: receiving.end <= sent,
+            });
+            self.tell(id);
+        }
+    }
+
+    /// The peer turned out not to speak streams: end all of them so; which they were.
+    pub fn refuse_all(&mut self) -> Vec<u64> {
+        let ids = self.open.keys().copied().collect();
+        self.break_all(&Fault::Broken(Cause::NoStreams), 0);
+        ids
+    }
+
+    /// The streams for the queue of which something has come since it was taken last.
+    pub fn take_news(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Those that were not given up and whose end was not taken.
+    pub fn in_flight(&self) -> usize {
+        self.open.len() - self.left
+    }
+
+    /// Those that were given up and whose end has not come.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Bytes of items that were not taken.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn tell(&mut self, id: u64) {
+        if let Some(receiving) = self.open.get_mut(&id)
+            && receiving.taker == Taker::Queue
+            && !std::mem::replace(&mut receiving.told, true)
+        {
+            self.news.push(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::buffer::Buffer;
+    use crate::wire::frame::Header;
+
+    fn frame(kind: Kind, id: u64) -> Incoming {
+        Incoming {
+            header: Header::control(kind, id),
+            head: Buffer::with_capacity(0, 16).expect("nothing"),
+            segments: Vec::new(),
+        }
+    }
+
+    fn begun(credit: u32) -> Streams {
+        let mut streams = Streams::default();
+        streams.begin(1, Taker::Queue, credit);
+        streams
+    }
+
+    fn taken(streams: &mut Streams) -> usize {
+        match streams.take(1) {
+            Next::Items(items) => items.len(),
+            Next::End(_) | Next::Nothing => 0,
+        }
+    }
+
+    #[test]
+    fn credit_comes_back_in_halves_when_more_is_asked_for() {
+        let mut streams = begun(5);
+        for _ in 0..5 {
+            assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
+        }
+        assert_eq!(
+            streams.accept(frame(Kind::Item, 1)),
+            Err(Violation::Overdrawn(1))
+        );
+        assert_eq!(streams.consume(1), None);
+        assert_eq!(taken(&mut streams), 2);
+        assert_eq!(streams.consume(1), None, "two of five are no half");
+        assert_eq!(taken(&mut streams), 2);
+        assert_eq!(streams.consume(1), Some(4));
+        assert_eq!((taken(&mut streams), taken(&mut streams)), (1, 0));
+    }
+
+    #[test]
+    fn items_beyond_the_bytes_of_a_stream_break_the_protocol_wherever_they_lie() {
+        let long = || {
+            let mut segment = Buffer::with_capacity(STREAM_BYTES / 4, 16).expect("memory");
+            segment.append(&vec![0; STREAM_BYTES / 4]);
+            Incoming {
+                segments: vec![segment],
+                ..frame(Kind::Item, 1)
+            }
+        };
+        let mut streams = begun(100);
+        for _ in 0..4 {
+            assert!(streams.accept(long()).is_ok());
+        }
+        let overdrawn = Err(Violation::Overdrawn(1));
+        assert_eq!(streams.accept(frame(Kind::Item, 1)), overdrawn, "ready");
+        assert_eq!(taken(&mut streams), 2);
+        assert_eq!(streams.accept(frame(Kind::Item, 1)), overdrawn, "in hand");
+        assert_eq!(streams.consume(1), Some(2));
+        assert!(streams.accept(long()).is_ok(), "room was given back");
+        assert_eq!(taken(&mut streams), 2);
+        assert!(
+            streams.leave(1) && streams.accept(long()).is_ok(),
+            "dropped"
+        );
+    }
+
+    #[test]
+    fn a_stream_of_one_item_at_a_time_moves_on() {
+        let mut streams = begun(1);
+        for _ in 0..3 {
+            assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
+            assert_eq!(taken(&mut streams), 1);
+            assert_eq!(streams.consume(1), Some(1));
+        }
+    }
+
+    #[test]
+    fn whoever_looks_is_told_whether_there_is_something() {
+        let mut streams = begun(4);
+        assert!(
+            !streams.has_news(1) && streams.has_news(2),
+            "one is unknown"
+        );
+        assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
+        assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
+        assert!(streams.has_news(1));
+        assert_eq!(streams.take_news(), [1]);
+        assert_eq!(taken(&mut streams), 2);
+        assert!(!streams.has_news(1) && streams.take_news().is_empty());
+        assert!(streams.finish(frame(Kind::Failure, 1)).is_none());
+        assert!(streams.has_news(1), "its end");
+        assert_eq!(streams.take_news(), [1]);
+        let end = streams.take(1);
+        assert!(
+            matches!(end, Next::End(Some(Outcome::Failure(..)))),
+            "{end:?}"
+        );
+        assert!(streams.has_news(1), "its end was taken");
+        streams.begin(1, Taker::Thread, 1);
+        assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
+        assert!(streams.take_news().is_empty(), "a thread looks by itself");
+        assert!(streams.leave(1) && streams.has_news(1));
+        streams.break_all(&Fault::Closed, 0);
+        assert_eq!((streams.left(), streams.in_flight()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_left_early_is_known_until_its_end_has_come() {
+        let mut streams = begun(4);
+        assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
+        assert!(streams.leave(1) && !streams.leave(1));
+        assert_eq!((streams.in_flight(), streams.left()), (0, 1));
+        assert!(matches!(streams.take(1), Next::End(None)));
+        assert!(streams.accept(frame(Kind::Item, 1)).is_ok(), "on its way");
+        assert!(streams.finish(frame(Kind::Failure, 1)).is_none());
+        assert_eq!(streams.left(), 0);
+        assert_eq!(
+            streams.accept(frame(Kind::Item, 1)),
+            Err(Violation::NoStream(1))
+        );
+        assert!(streams.finish(frame(Kind::Reply, 1)).is_some());
+    }
+
+    #[test]
+    fn items_that_came_before_a_break_are_delivered_first() {
+        let mut streams = begun(4);
+        streams.sent_until(1, 10);
+        assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
+        streams.break_all(&Fault::Closed, 10);
+        assert_eq!(streams.take_news(), [1]);
+        assert_eq!(taken(&mut streams), 1);
+        assert!(matches!(
+            streams.take(1),
+            Next::End(Some(Outcome::Broken { sent: true, .. }))
+        ));
+        assert_eq!(streams.in_flight(), 0);
+    }
+}

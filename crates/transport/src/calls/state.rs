@@ -1,0 +1,473 @@
+//! The state of a connection: the machines together, stepped over a nonblocking stream.
+//!
+//! Nothing here waits or locks; [`crate::calls::connection`] adds the lock and `blocking` the waiting.
+
+mod outgoing;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::calls::call::Calls;
+use crate::calls::credit::Credits;
+use crate::calls::inbox::{Inbox, Refusal};
+use crate::calls::items::Streams;
+use crate::drive::look::Look;
+use crate::error::{Cause, Fault, Violation};
+use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES, UNMET_BYTES_MAX};
+use crate::link::admission::{self, Admission};
+use crate::link::flow;
+use crate::link::outbox::{Head, Outbox};
+use crate::share::Lending;
+use crate::stream::{Stream, StreamFault};
+use crate::wire::decoder::{Decoder, Event};
+use crate::wire::frame::{Codec, Header, Incoming, Kind, Reason};
+use crate::wire::preface::{LENDS, Preface, Role, STREAMS};
+
+/// How two ends let each other in.
+#[derive(Clone, Debug, Default)]
+pub struct Entry {
+    /// Whom this end lets in.
+    pub admission: Admission,
+    /// What it shows to be let in.
+    pub token: Option<Vec<u8>>,
+    /// Whether memory for what the peer announces is obtained at once, though it may be another user.
+    pub trusted: bool,
+}
+
+/// Who reads the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    Nobody,
+    /// A blocked thread, for all blocked threads; the number of its turn.
+    Thread(u64),
+    /// A loop or a reader thread that steps the connection.
+    Driver,
+}
+
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
+pub struct State<S> {
+    pub stream: Option<S>,
+    /// The peer's process, if it is known.
+    pub pidfd: Option<Arc<OwnedFd>>,
+    /// Our preface is on its way.
+    greeted: bool,
+    pub entry: Entry,
+    /// The peer has shown what `entry` asks for.
+    admitted: bool,
+    pub role: Role,
+    pub limits: Limits,
+    pub pickle_allowed: bool,
+    pub runtime: u32,
+    pub peer: Option<Preface>,
+    pub calls: Calls,
+    /// Streams that this end has asked for.
+    pub items: Streams,
+    pub inbox: Inbox,
+    /// Streams that it serves.
+    pub credits: Credits,
+    pub outbox: Outbox,
+    pub decoder: Decoder,
+    /// Long segments by reference, where the peer is the same user on a socket that carries descriptors.
+    pub lending: Option<Box<Lending>>,
+    pub fault: Option<Fault>,
+    /// The peer sends nothing more.
+    pub ended: bool,
+    /// The peer takes no new calls.
+    pub goodbye: bool,
+    pub pongs: u64,
+    /// Running calls whose caller cancelled, for an event loop to act on.
+    pub cancels: Vec<u64>,
+    /// Running streams that may go on, for an event loop to act on.
+    pub granted: Vec<u64>,
+    pub reader: Reader,
+    /// Blocked threads that do not read, by the call they wait for, with the eventfd of each.
+    pub followers: BTreeMap<u64, Arc<OwnedFd>>,
+    /// What the thread that reads sleeps on besides the socket, if it waits for a reply.
+    pub leader: Option<Arc<OwnedFd>>,
+    /// Turns of leading so far; the last one names the thread that leads.
+    pub leads: u64,
+    /// Whether a blocked thread looks before it sleeps.
+    pub look: Look,
+    paused: bool,
+    /// Frames wait for a flush, see [`crate::Connection::cork`].
+    pub corked: bool,
+    /// Within `receive`, where a failure to send is only noted.
+    receiving: bool,
+    failed_sending: Option<StreamFault>,
+    refused: outgoing::Refused,
+}
+
+impl<S: Stream> State<S> {
+    pub fn new(role: Role, limits: Limits, runtime: u32) -> Self {
+        Self {
+            stream: None,
+            pidfd: None,
+            greeted: true,
+            entry: Entry::default(),
+            admitted: true,
+            role,
+            limits,
+            pickle_allowed: false,
+            runtime,
+            peer: None,
+            calls: Calls::default(),
+            items: Streams::default(),
+            inbox: Inbox::default(),
+            credits: Credits::default(),
+            outbox: Outbox::default(),
+            decoder: Decoder::new(&limits, false),
+            lending: None,
+            fault: None,
+            ended: false,
+            goodbye: false,
+            pongs: 0,
+            cancels: Vec::new(),
+            granted: Vec::new(),
+            reader: Reader::Nobody,
+            followers: BTreeMap::new(),
+            leader: None,
+            leads: 0,
+            look: Look::default(),
+            paused: false,
+            corked: false,
+            receiving: false,
+            failed_sending: None,
+            refused: outgoing::Refused::default(),
+        }
+    }
+
+    /// Begin on a stream; `trusted` says that the peer is the same user.
+    pub fn connect(&mut self, stream: S, trusted: bool) {
+        self.lending = (trusted && stream.carries_descriptors()).then(Box::default);
+        self.stream = Some(stream);
+        self.pickle_allowed = trusted;
+        self.decoder = Decoder::new(&self.limits, trusted || self.entry.trusted);
+        self.greeted = false;
+        self.admitted = self.entry.admission == Admission::Anybody;
+        if !self.admitted {
+            self.decoder.limit_frames(UNMET_BYTES_MAX);
+        }
+    }
+
+    /// Whether the peer has said who it is, and is let in.
+    pub fn is_met(&self) -> bool {
+        self.fault.is_none() && self.decoder.is_met() && self.admitted
+    }
+
+    /// A token was shown. One that nobody has asked for, or that comes again, says nothing.
+    fn admit(&mut self, shown: &[u8]) -> Result<(), Violation> {
+        if self.admitted {
+            return Ok(());
+        }
+        if !self.entry.admission.admits(shown) {
+            return Err(Violation::Token);
+        }
+        self.admitted = true;
+        self.decoder.limit_frames(self.limits.frame_bytes_max);
+        self.decoder.trust();
+        self.greet();
+        self.flush();
+        Ok(())
+    }
+
+    /// Go on in a stream on which another process has said our preface, and read the peer's where they have `met`.
+    pub fn resume(&mut self, met: bool) {
+        self.greeted = true;
+        if met {
+            self.decoder.skip_preface();
+        }
+    }
+
+    /// Send the preface, unless that was done. It goes before the first frame at the latest.
+    ///
+    /// Who has to show a token gets it as the word that it was right.
+    pub fn greet(&mut self) {
+        if self.admitted && !std::mem::replace(&mut self.greeted, true) {
+            let mut preface = Preface::new(self.role, &self.limits, self.runtime);
+            if self.lending.is_some() {
+                preface.features |= LENDS;
+            }
+            self.outbox.push_copy(&preface.encode());
+            if let Some(token) = self.entry.token.take() {
+                admission::show(&token, &mut self.outbox);
+            }
+        }
+    }
+
+    /// Receive and act on what is there, within one turn's budget.
+    pub fn receive(&mut self) {
+        self.receiving = true;
+        let took = self.stream.as_ref().is_none_or(Stream::takes);
+        let mut bytes = 0;
+        for _ in 0..TURN_RECEIVES {
+            if !self.wants_read() || bytes >= TURN_BYTES {
+                break;
+            }
+            match self.receive_once() {
+                Some(count) => bytes += count,
+                None if self.holds_received() => {}
+                None => break,
+            }
+        }
+        self.receiving = false;
+        if !took {
+            self.flush();
+        }
+        if let Some(fault) = self.failed_sending.take() {
+            self.fail_sending(fault);
+        }
+    }
+
+    /// One receive; `None` when there is probably nothing more. A short receive proves emptiness.
+    fn receive_once(&mut self) -> Option<usize> {
+        let stream = self.stream.as_mut()?;
+        if self.decoder.wants_direct() {
+            let mut room = 0;
+            let outcome = self.decoder.receive_with(|spare| {
+                room = spare.len();
+                stream.receive(spare)
+            });
+            return match outcome {
+                Ok(Ok((0, None))) => self.end_of_file(),
+                Ok(Ok((count, event))) => {
+                    self.act_on(event);
+                    (count == room).then_some(count)
+                }
+                Ok(Err(violation)) => self.violate(violation),
+                Err(fault) => self.fail_receiving(fault),
+            };
+        }
+        flow::with_receive_buffer(|buffer| {
+            let outcome = self.stream.as_mut()?.receive(buffer);
+            match outcome {
+                Ok([]) => self.end_of_file(),
+                Ok(filled) => {
+                    let count = filled.len();
+                    self.take_in(filled);
+                    (count == RECEIVE_BYTES).then_some(count)
+                }
+                Err(fault) => self.fail_receiving(fault),
+            }
+        })
+    }
+
+    /// Decode received bytes and act on their frames.
+    fn take_in(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.fault.is_none() {
+            match self.decoder.feed(bytes) {
+                Ok((count, event)) => {
+                    bytes = &bytes[count..];
+                    self.act_on(event);
+                }
+                Err(violation) => drop(self.violate(violation)),
+            }
+        }
+    }
+
+    fn act_on(&mut self, event: Option<Event>) {
+        let outcome = match event {
+            None | Some(Event::Wanted) => Ok(()),
+            Some(Event::Preface(preface)) if preface.role == Role::Messenger => {
+                Err(Violation::Purpose(preface.role))
+            }
+            Some(Event::Preface(preface)) => {
+                self.peer = Some(preface);
+                if preface.features & STREAMS == 0 {
+                    self.refuse_streams();
+                }
+                Ok(())
+            }
+            Some(Event::Frame(frame)) => self.accept(frame),
+        };
+        if let Err(violation) = outcome {
+            self.violate(violation);
+        }
+    }
+
+    fn accept(&mut self, frame: Incoming) -> Result<(), Violation> {
+        let Header {
+            kind, id, codec, ..
+        } = frame.header;
+        match kind {
+            Kind::Token => return self.admit(frame.head.as_slice()),
+            _ if !self.admitted => return Err(Violation::Uninvited),
+            _ => {}
+        }
+        if codec == Codec::Pickle {
+            self.check_pickle()?;
+        }
+        let frame = self.resolve(frame)?;
+        match kind {
+            Kind::Call if self.role != Role::Server => return Err(Violation::NotServing),
+            Kind::Call => {
+                if frame.header.stream {
+                    self.credits.open(id, frame.header.generation)?;
+                }
+                if let Some(refusal) = self.inbox.accept(frame, Instant::now())? {
+                    self.refuse(refusal);
+                }
+                if !self.credits.is_empty() {
+                    self.end_old_streams();
+                }
+            }
+            Kind::Reply | Kind::Failure => {
+                if let Some(frame) = self.items.finish(frame) {
+                    self.calls.finish(frame);
+                }
+                self.wake(id);
+            }
+            Kind::Item => {
+                self.items.accept(frame)?;
+                self.wake(id);
+            }
+            Kind::Credit => self.accept_credit(frame.header)?,
+            Kind::Cancel if self.inbox.cancel(id) => self.tell_cancelled([id]),
+            Kind::Cancel if self.credits.contains(id) => self.refuse(Refusal {
+                id,
+                reason: Reason::Cancelled, // it was queued
+            }),
+            Kind::Ping if self.outbox.bytes() <= self.limits.outbox_bytes_high => {
+                self.send(
+                    Header::control(Kind::Pong, id),
+                    Head::Borrowed(&[]),
+                    Vec::new(),
+                );
+            }
+            Kind::Pong => self.pongs += 1,
+            Kind::Goodbye => self.goodbye = true,
+            Kind::Borrow => self.begin_lending()?,
+            Kind::Chunk => self.map_chunk(id)?,
+            Kind::Gone => self.forget_chunk(id)?,
+            Kind::Cancel | Kind::Ping => {}
+            Kind::Token | Kind::Message | Kind::Shared => return Err(Violation::Kind(kind as u8)),
+        }
+        Ok(())
+    }
+
+    fn check_pickle(&self) -> Result<(), Violation> {
+        if !self.pickle_allowed {
+            return Err(Violation::Pickle);
+        }
+        match &self.peer {
+            Some(peer) if peer.runtime != self.runtime => Err(Violation::Runtime {
+                peer: peer.runtime,
+                own: self.runtime,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn wake(&mut self, id: u64) {
+        if let Some(wake) = self.followers.remove(&id) {
+            ring(&wake);
+        }
+    }
+
+    fn end_of_file(&mut self) -> Option<usize> {
+        let cause = if self.decoder.at_boundary() {
+            Cause::EndOfFile
+        } else {
+            Cause::Truncated
+        };
+        match self.role {
+            Role::Caller | Role::Messenger => self.break_with(Fault::Broken(cause)),
+            Role::Server => {
+                let gone = self.stream.as_ref().is_none_or(Stream::hung_up);
+                self.end(gone);
+            }
+        }
+        None
+    }
+
+    fn fail_receiving(&mut self, fault: StreamFault) -> Option<usize> {
+        if let StreamFault::Violation(violation) = fault {
+            return self.violate(violation);
+        }
+        match self.role {
+            _ if fault.is_transient() => {}
+            Role::Server if self.is_met() => self.end(true),
+            _ => self.break_with(Fault::Broken(fault.into())),
+        }
+        None
+    }
+
+    fn violate(&mut self, violation: Violation) -> Option<usize> {
+        self.break_with(Fault::Protocol {
+            offset: self.decoder.offset(),
+            violation,
+        });
+        None
+    }
+
+    /// The caller sends nothing more; if it is `gone`, nobody waits for answers either.
+    fn end(&mut self, gone: bool) {
+        self.ended = true;
+        if gone {
+            let running = self.inbox.abandon();
+            self.tell_cancelled(running);
+        }
+    }
+
+    /// Only a driver takes them; a thread that runs a call asks for that call.
+    pub fn tell_cancelled(&mut self, ids: impl IntoIterator<Item = u64>) {
+        if self.reader == Reader::Driver {
+            self.cancels.extend(ids);
+        }
+    }
+
+    /// Whether the caller of the running calls is gone; looks at the socket.
+    pub fn caller_gone(&mut self) -> bool {
+        if self.ended && self.stream.as_ref().is_none_or(Stream::hung_up) {
+            self.end(true);
+        }
+        self.stream.is_none()
+    }
+
+    /// End every call with `fault` and let go of the socket.
+    pub fn break_with(&mut self, fault: Fault) {
+        if self.fault.is_some() {
+            return;
+        }
+        self.calls.break_all(&fault, self.outbox.sent());
+        self.items.break_all(&fault, self.outbox.sent());
+        let running = self.inbox.abandon();
+        self.tell_cancelled(running);
+        self.fault = Some(fault);
+        self.outbox.clear();
+        self.lending = None;
+        for wake in std::mem::take(&mut self.followers).values() {
+            ring(wake);
+        }
+    }
+
+    /// Whether the stream should be read now: it is alive, the inbox is below its limit, and the peer takes what it causes.
+    pub fn wants_read(&mut self) -> bool {
+        if self.fault.is_some() || self.ended {
+            return false;
+        }
+        let bytes = self.inbox.bytes() + self.calls.bytes();
+        let limit = self.limits.inbox_bytes_max;
+        self.paused = bytes >= if self.paused { limit / 2 } else { limit };
+        // The caller of a stream may leave it while it takes nothing more: that is to be read.
+        let answers_wait = self.role == Role::Server
+            && self.outbox.bytes() > self.limits.answers_bytes_max
+            && self.credits.is_empty();
+        !self.paused && !answers_wait && !self.refusals_are_many()
+    }
+
+    /// Let the next blocked thread read, if nobody does.
+    pub fn promote(&mut self) {
+        if self.reader == Reader::Nobody
+            && let Some(wake) = self.followers.values().next()
+        {
+            ring(wake);
+        }
+    }
+}
+
+/// Wake the thread that sleeps on an eventfd. A full counter means that it is awake already.
+pub fn ring(wake: &OwnedFd) {
+    let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+}

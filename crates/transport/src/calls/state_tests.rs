@@ -1,0 +1,375 @@
+//! The state over a scripted stream: short sends and receives, EAGAIN and errors at every byte.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::rc::Rc;
+
+use rustix::io::Errno;
+
+use crate::calls::call::{Outcome, Taker};
+use crate::calls::state::{Entry, Reader, State};
+use crate::error::{Cause, Fault, Violation};
+use crate::limit::{GROW_BYTES, Limits, REFUSALS_BYTES_MAX, UNMET_BYTES_MAX};
+use crate::link::admission::Admission;
+use crate::link::outbox::{Head, Payload};
+use crate::stream::{Stream, StreamFault};
+use crate::wire::decoder::Decoder;
+use crate::wire::frame::{Codec, HEADER_BYTES, Header, Kind};
+use crate::wire::preface::Role;
+
+type Pipe = Rc<RefCell<VecDeque<u8>>>;
+
+/// One end of a stream that moves at most `step` bytes, then would block once.
+pub(super) struct Script {
+    out: Pipe,
+    into: Pipe,
+    step: usize,
+    blocked: [Cell<bool>; 2],
+    /// Bytes that may still move before `errno` strikes.
+    left: Cell<usize>,
+    errno: Errno,
+    /// The other end takes nothing.
+    full: Cell<bool>,
+}
+
+impl Script {
+    fn allow(&self, wanted: usize, way: usize) -> Result<usize, StreamFault> {
+        if self.left.get() == 0 {
+            return Err(self.errno.into());
+        }
+        if !self.blocked[way].replace(!self.blocked[way].get()) {
+            return Err(Errno::AGAIN.into());
+        }
+        let count = wanted.min(self.step).min(self.left.get());
+        Ok(count)
+    }
+
+    fn pay(&self, count: usize) {
+        self.left.set(self.left.get() - count);
+    }
+}
+
+impl Stream for Script {
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
+        if self.full.get() {
+            return Err(Errno::AGAIN.into());
+        }
+        let bytes: Vec<u8> = pieces
+            .iter()
+            .flat_map(|piece| piece.iter().copied())
+            .collect();
+        let count = self.allow(bytes.len(), 0)?;
+        self.pay(count);
+        self.out.borrow_mut().extend(&bytes[..count]);
+        Ok(count)
+    }
+
+    #[allow(clippy::incompatible_msrv)] // tests run on the repository's toolchain
+    fn receive<'a>(
+        &mut self,
+        into: &'a mut [MaybeUninit<u8>],
+    ) -> Result<&'a mut [u8], StreamFault> {
+        let mut queue = self.into.borrow_mut();
+        let count = self.allow(into.len(), 1)?.min(queue.len());
+        if count == 0 {
+            return Err(Errno::AGAIN.into());
+        }
+        self.pay(count);
+        let bytes: Vec<u8> = queue.drain(..count).collect();
+        Ok(into[..count].write_copy_of_slice(&bytes))
+    }
+
+    fn hung_up(&self) -> bool {
+        self.left.get() == 0
+    }
+}
+
+pub(super) fn ends(step: usize, left: usize, errno: Errno) -> (State<Script>, State<Script>) {
+    ends_that_enter(step, left, errno, [Entry::default(), Entry::default()])
+}
+
+/// The same, with what the caller and the server want of each other.
+fn ends_that_enter(
+    step: usize,
+    left: usize,
+    errno: Errno,
+    [caller, server]: [Entry; 2],
+) -> (State<Script>, State<Script>) {
+    let (there, back) = (Pipe::default(), Pipe::default());
+    let end = |out: &Pipe, into: &Pipe, role, left, entry| {
+        let (out, into, left) = (out.clone(), into.clone(), Cell::new(left));
+        let script = Script {
+            out,
+            into,
+            step,
+            blocked: Default::default(),
+            left,
+            errno,
+            full: Cell::new(false),
+        };
+        let mut state = State::new(role, Limits::default(), 0);
+        state.entry = entry;
+        state.connect(script, true);
+        state.greet();
+        state.flush();
+        state
+    };
+    (
+        end(&there, &back, Role::Caller, left, caller),
+        end(&back, &there, Role::Server, usize::MAX, server),
+    )
+}
+
+fn frame(kind: Kind, id: u64, head: &[u8], segments: &[Payload]) -> Header {
+    Header {
+        head_bytes: u32::try_from(head.len()).expect("short"),
+        segments: u16::try_from(segments.len()).expect("few"),
+        codec: Codec::Pickle,
+        ..Header::control(kind, id)
+    }
+}
+
+/// Two calls with a segment, echoed; stops when both are done or the caller's end is broken.
+fn exchange(caller: &mut State<Script>, server: &mut State<Script>) -> Vec<Outcome> {
+    for _ in 0..2 {
+        if caller.fault.is_some() {
+            break; // a real caller is refused here
+        }
+        let segments: Vec<Payload> = vec![Box::new(vec![5u8; 30])];
+        let id = caller.calls.next_id();
+        caller.calls.begin(id, Taker::Queue, u64::MAX);
+        let end = caller.send(
+            frame(Kind::Call, id, b"head", &segments),
+            Head::Borrowed(b"head"),
+            segments,
+        );
+        if caller.fault.is_none() {
+            caller.calls.begin(id, Taker::Queue, end);
+        }
+    }
+    let mut outcomes = Vec::new();
+    for _ in 0..10_000 {
+        caller.flush();
+        server.receive();
+        while let Some(Ok(call)) = server.inbox.next(std::time::Instant::now()) {
+            let segments: Vec<Payload> = call
+                .segments
+                .into_iter()
+                .map(|s| Box::new(s) as Payload)
+                .collect();
+            let header = frame(Kind::Reply, call.id, b"head", &segments);
+            server.answer(header, None, Head::Borrowed(call.head.as_slice()), segments);
+        }
+        server.flush();
+        caller.receive();
+        outcomes.extend(
+            caller
+                .calls
+                .take_finished()
+                .into_iter()
+                .map(|(_, outcome)| outcome),
+        );
+        if outcomes.len() == 2 || caller.calls.in_flight() == 0 {
+            break;
+        }
+    }
+    outcomes
+}
+
+#[test]
+fn any_step_with_blocking_between_gives_the_same_replies() {
+    for step in 1..=200 {
+        let (mut caller, mut server) = ends(step, usize::MAX, Errno::AGAIN);
+        let outcomes = exchange(&mut caller, &mut server);
+        assert_eq!(outcomes.len(), 2, "step {step}");
+        for outcome in outcomes {
+            let Outcome::Reply(frame) = outcome else {
+                panic!("step {step}: {outcome:?}")
+            };
+            assert_eq!(frame.head.as_slice(), b"head");
+            assert_eq!(frame.segments[0].as_slice(), [5u8; 30]);
+        }
+    }
+}
+
+/// A caller that shows this, and a server that asks for "secret".
+fn guarded(step: usize, token: Option<&[u8]>) -> (State<Script>, State<Script>) {
+    let shows = Entry {
+        token: token.map(<[u8]>::to_vec),
+        ..Entry::default()
+    };
+    let asks = Entry {
+        admission: Admission::Token(b"secret".to_vec()),
+        ..Entry::default()
+    };
+    ends_that_enter(step, usize::MAX, Errno::AGAIN, [shows, asks])
+}
+
+#[test]
+fn a_token_lets_calls_in_however_it_is_cut() {
+    for step in 1..=120 {
+        let (mut caller, mut server) = guarded(step, Some(b"secret"));
+        assert!(
+            !server.is_met() && server.outbox.is_empty(),
+            "it says nothing yet"
+        );
+        let outcomes = exchange(&mut caller, &mut server);
+        assert!(matches!(
+            outcomes[..],
+            [Outcome::Reply(_), Outcome::Reply(_)]
+        ));
+        assert!(caller.is_met() && server.is_met());
+    }
+}
+
+#[test]
+fn without_the_right_token_nothing_is_said_or_run() {
+    for (shown, expected) in [
+        (None, Violation::Uninvited),
+        (Some(&b"guess"[..]), Violation::Token),
+        (Some(&b"secret "[..]), Violation::Token),
+        (Some(&b""[..]), Violation::Token),
+    ] {
+        for step in [1, 7, 1_000] {
+            let (mut caller, mut server) = guarded(step, shown);
+            assert!(exchange(&mut caller, &mut server).is_empty());
+            let Some(Fault::Protocol { violation, .. }) = &server.fault else {
+                panic!("{:?}", server.fault)
+            };
+            assert_eq!(violation, &expected);
+            assert_eq!(server.inbox.queued(), 0);
+            assert!(caller.peer.is_none(), "not even the preface");
+        }
+    }
+}
+
+#[test]
+fn a_long_frame_is_refused_before_the_token_and_taken_after_it() {
+    let long = vec![0u8; usize::try_from(UNMET_BYTES_MAX).expect("short") + 1];
+    for (shown, refused) in [(None, true), (Some(&b"secret"[..]), false)] {
+        let (mut caller, mut server) = guarded(usize::MAX, shown);
+        let header = frame(Kind::Call, 1, &long, &[]);
+        caller.send(header, Head::Borrowed(&long), Vec::new());
+        for _ in 0..8 {
+            caller.flush();
+            server.receive();
+        }
+        let limit = Violation::FrameBytes {
+            limit: UNMET_BYTES_MAX,
+            value: UNMET_BYTES_MAX + 1,
+        };
+        let found = server.fault.map(|fault| match fault {
+            Fault::Protocol { violation, .. } => violation,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(found, refused.then_some(limit));
+        assert_eq!(server.inbox.queued(), usize::from(!refused));
+    }
+}
+
+#[test]
+fn a_token_that_nobody_asked_for_makes_no_stranger_trusted() {
+    let entries = [Entry::default(), Entry::default()];
+    let (mut caller, mut server) = ends_that_enter(usize::MAX, usize::MAX, Errno::AGAIN, entries);
+    server.decoder = Decoder::new(&Limits::default(), false);
+    caller.send(
+        frame(Kind::Token, 0, b"any", &[]),
+        Head::Borrowed(b"any"),
+        Vec::new(),
+    );
+    let announced = Header {
+        head_bytes: 64 << 20,
+        ..Header::control(Kind::Call, 1)
+    };
+    caller.send(announced, Head::Borrowed(&[]), Vec::new());
+    for _ in 0..4 {
+        caller.flush();
+        server.receive();
+    }
+    assert_eq!(server.fault, None);
+    let mut room = 0;
+    let looked = server.decoder.receive_with(|spare| {
+        room = spare.len();
+        Err(())
+    });
+    assert!(looked.is_err());
+    assert_eq!(room, GROW_BYTES);
+}
+
+#[test]
+fn an_error_at_any_byte_ends_every_call_once() {
+    let mut broken = 0;
+    for left in 0..400 {
+        let (mut caller, mut server) = ends(7, left, Errno::CONNRESET);
+        let outcomes = exchange(&mut caller, &mut server);
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Reply(frame) => assert_eq!(frame.segments[0].as_slice(), [5u8; 30]),
+                Outcome::Broken { fault, .. } => {
+                    assert_eq!(fault, Fault::Broken(Cause::Failed(Errno::CONNRESET)));
+                    broken += 1;
+                }
+                Outcome::Failure(..) => panic!("nothing failed remotely"),
+            }
+        }
+        assert_eq!(caller.calls.in_flight(), 0);
+    }
+    assert!(broken > 100);
+}
+
+#[test]
+fn cancels_of_running_calls_are_kept_for_a_driver_alone() {
+    for (reader, kept) in [(Reader::Nobody, vec![]), (Reader::Driver, vec![1])] {
+        let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
+        server.reader = reader;
+        let mut send = |server: &mut State<Script>, kind| {
+            let header = frame(kind, 1, b"", &[]);
+            caller.send(header, Head::Borrowed(b""), Vec::new());
+            for _ in 0..4 {
+                caller.flush();
+                server.receive();
+            }
+        };
+        send(&mut server, Kind::Call);
+        let running = server.inbox.next(std::time::Instant::now());
+        assert!(running.is_some_and(|call| call.is_ok()));
+        send(&mut server, Kind::Cancel);
+        assert!(server.inbox.is_cancelled(1));
+        assert_eq!(server.cancels, kept);
+    }
+}
+
+#[test]
+fn refusals_that_nobody_takes_end_reading_though_a_stream_is_open() {
+    let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
+    let call = Header {
+        stream: true,
+        ..Header::control(Kind::Call, 1)
+    };
+    caller.begin_stream(call, Head::Borrowed(b""), Vec::new(), Taker::Queue, 1);
+    let fill = |server: &State<Script>, full| {
+        let stream = server.stream.as_ref().expect("open");
+        stream.full.set(full);
+    };
+    fill(&server, true);
+    for id in 2..6_000 {
+        let stale = Header {
+            generation: u32::MAX,
+            ..Header::control(Kind::Call, id)
+        };
+        caller.send(stale, Head::Borrowed(b""), Vec::new());
+        server.receive();
+    }
+    assert!(server.credits.contains(1) && !server.wants_read());
+    assert!(server.outbox.bytes() <= REFUSALS_BYTES_MAX + 4 * HEADER_BYTES);
+    fill(&server, false);
+    for _ in 0..16 {
+        caller.flush();
+        server.flush();
+        server.receive();
+    }
+    assert_eq!(server.inbox.stale, 6_000 - 2);
+    assert!(server.wants_read() && server.outbox.is_empty());
+}

@@ -1,0 +1,396 @@
+//! Streams of results: the steps of a state, and those of a connection at either end.
+//!
+//! A stream is a call that is answered by any number of items, then by an empty reply or a failure. What each end may do
+//! is decided in [`crate::calls::items`] and [`crate::calls::credit`].
+//!
+//! A thread that serves takes calls while its streams wait for credit ([`Connection::next_work`]): a caller that calls
+//! between two items would otherwise wait for the stream, and the stream for the caller.
+
+use std::time::{Duration, Instant};
+
+use crate::calls::call::Taker;
+use crate::calls::connection::{Connection, Outgoing, check_limits, head_bytes, next_runnable};
+use crate::calls::inbox::{Call, Refusal};
+use crate::calls::items::Next;
+use crate::calls::state::{Reader, State, ring};
+use crate::drive::blocking::{Wish, is_past, stop};
+use crate::error::{Cause, Delivered, Error, Fault, Result, Violation};
+use crate::limit::{STREAM_CREDIT_MAX, STREAM_LOOK_ITEMS, STREAM_LOOK_MS};
+use crate::link::outbox::{Head, Payload};
+use crate::stream::Stream;
+use crate::stream::socket::Wire;
+use crate::sys::shared::Aside;
+use crate::wire::frame::{Codec, Header, Kind, Reason};
+use crate::wire::preface::{Role, STREAMS};
+
+/// What a running stream may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Standing {
+    /// Wait: for credit, or for the outbox.
+    Waits = 0,
+    /// Send an item.
+    Ready = 1,
+    /// End: its caller has left it, or the connection.
+    Cancelled = 2,
+    /// End: its time has run out.
+    Expired = 3,
+}
+
+/// What a thread that serves streams is to do next.
+pub enum Work {
+    Call(Call),
+    /// Look at its streams: at least one need not wait.
+    Streams,
+}
+
+/// When a serving thread looks at its socket though it need not wait.
+#[derive(Clone, Copy, Debug)]
+pub struct LastLook {
+    at: Instant,
+    items: u32,
+}
+
+impl LastLook {
+    /// One has happened now.
+    pub fn now() -> Self {
+        Self {
+            at: Instant::now(),
+            items: 0,
+        }
+    }
+
+    fn is_due(&mut self) -> bool {
+        self.items += 1;
+        self.items >= STREAM_LOOK_ITEMS
+            || self.at.elapsed() >= Duration::from_millis(STREAM_LOOK_MS)
+    }
+}
+
+impl<S: Stream> State<S> {
+    /// Send a stream's first credit and its call in one write.
+    pub(crate) fn begin_stream(
+        &mut self,
+        header: Header,
+        head: Head<'_>,
+        segments: Vec<Payload>,
+        taker: Taker,
+        credit: u32,
+    ) {
+        let id = header.id;
+        self.greet();
+        self.items.begin(id, taker, credit);
+        self.outbox.push_copy(&credit_frame(id, credit).encode());
+        let end = self.send(header, head, segments);
+        if self.fault.is_none() {
+            self.items.sent_until(id, end);
+        }
+    }
+
+    /// Send the credit that is due for what was taken before.
+    pub(crate) fn give_credit(&mut self, id: u64) {
+        if let Some(credit) = self.items.consume(id)
+            && self.fault.is_none()
+        {
+            self.send(credit_frame(id, credit), Head::Borrowed(&[]), Vec::new());
+        }
+    }
+
+    /// Give a stream up and tell the peer. A thread that waits for it finds out at once.
+    pub(crate) fn leave_stream(&mut self, id: u64) {
+        let follower = self.followers.remove(&id);
+        for wake in follower.iter().chain(&self.leader) {
+            ring(wake);
+        }
+        if self.items.leave(id) && self.fault.is_none() {
+            let header = Header::control(Kind::Cancel, id);
+            self.send(header, Head::Borrowed(&[]), Vec::new());
+        }
+    }
+
+    /// The peer's preface says that it does not speak streams.
+    pub(crate) fn refuse_streams(&mut self) {
+        for id in self.items.refuse_all() {
+            if let Some(wake) = self.followers.remove(&id) {
+                ring(&wake);
+            }
+        }
+    }
+
+    pub(crate) fn accept_credit(&mut self, header: Header) -> std::result::Result<(), Violation> {
+        if self.role != Role::Server {
+            return Err(Violation::NotServing);
+        }
+        let known = self.credits.grant(header.id, header.time)?;
+        if known && self.reader == Reader::Driver {
+            self.granted.push(header.id);
+        }
+        Ok(())
+    }
+
+    /// Cancel the running streams of leases that have ended. Queued ones are stale when their turn comes.
+    pub(crate) fn end_old_streams(&mut self) {
+        for id in self.credits.of_others(self.inbox.generation()) {
+            if self.inbox.is_running(id) && self.inbox.cancel(id) {
+                self.tell_cancelled([id]);
+            }
+        }
+    }
+
+    /// The end of a stream whose caller has left it: from here on nothing more comes of it.
+    pub(crate) fn confirm_cancelled(&mut self, id: u64) {
+        if self.fault.is_none() && self.stream.is_some() {
+            self.refuse(Refusal {
+                id,
+                reason: Reason::Cancelled,
+            });
+        }
+    }
+
+    /// What a running stream may do at `now`.
+    pub(crate) fn standing(&self, id: u64, now: Instant) -> Standing {
+        if self.inbox.is_cancelled(id) || self.fault.is_some() {
+            Standing::Cancelled
+        } else if self.credits.is_expired(id, now) {
+            Standing::Expired
+        } else if self.credits.may_send(id) {
+            if self.outbox.bytes() > self.limits.outbox_bytes_high {
+                Standing::Waits
+            } else {
+                Standing::Ready
+            }
+        } else if self.ended {
+            Standing::Cancelled // no credit comes any more
+        } else {
+            Standing::Waits
+        }
+    }
+
+    /// Send an item of a stream that is ready; `hold` leaves a short one to the next flush.
+    pub(crate) fn send_item(
+        &mut self,
+        mut header: Header,
+        head: Head<'_>,
+        segments: Vec<Payload>,
+        asides: Vec<Option<Aside>>,
+        hold: bool,
+    ) {
+        let payload = segments.iter().map(|segment| (**segment).as_ref().len());
+        let bytes = head.as_slice().len() + payload.sum::<usize>();
+        self.credits.sent(header.id, bytes);
+        if hold && segments.is_empty() {
+            self.greet();
+            self.outbox.push_copy(&header.encode());
+            self.outbox.push_head(head);
+        } else {
+            let segments = self.refer(&mut header, segments, asides);
+            self.send(header, head, segments);
+        }
+    }
+}
+
+fn credit_frame(id: u64, credit: u32) -> Header {
+    Header {
+        time: credit,
+        ..Header::control(Kind::Credit, id)
+    }
+}
+
+/// The calling end.
+impl Connection {
+    /// Ask for a stream without waiting, `credit` items at once; returns its id.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; `Credit` for one of 0 or above `STREAM_CREDIT_MAX`; `Broken` with "no" if the peer has
+    /// said that it does not speak streams.
+    pub fn start_stream(&self, call: Outgoing<'_>, taker: Taker, credit: u32) -> Result<u64> {
+        if credit == 0 || credit > STREAM_CREDIT_MAX {
+            return Err(Error::Credit {
+                peer: self.peer.clone(),
+                limit: STREAM_CREDIT_MAX,
+                value: credit,
+            });
+        }
+        let asides = self.put_aside(&call.segments)?;
+        self.step_with(call, |state, call| {
+            let speaks = state.peer.is_none_or(|peer| peer.features & STREAMS != 0);
+            if !speaks && state.fault.is_none() {
+                return Err(Fault::Broken(Cause::NoStreams).to_error(&self.peer, Delivered::No));
+            }
+            let (id, header) = self.next_header(state, call)?;
+            let mut header = Header {
+                stream: true,
+                ..header
+            };
+            let segments = std::mem::take(&mut call.segments);
+            let segments = state.refer(&mut header, segments, asides);
+            state.begin_stream(header, call.head.take(), segments, taker, credit);
+            Ok(id)
+        })?
+    }
+
+    /// Wait for what comes next of a stream that was started for a thread. What was taken before counts as consumed.
+    ///
+    /// # Errors
+    /// `Deadline`, after which the stream has been left. `Interrupted`, after which it goes on.
+    pub fn wait_items(&self, id: u64, deadline: Option<Instant>) -> Result<Next> {
+        let mut state = self.lock()?;
+        state.give_credit(id);
+        loop {
+            let late = is_past(deadline);
+            if late || state.items.has_news(id) {
+                state.followers.remove(&id); // or leaving it would wake this thread
+                let next = if late {
+                    state.leave_stream(id);
+                    Err(Error::Deadline {
+                        peer: self.peer.clone(),
+                    })
+                } else {
+                    Ok(state.items.take(id))
+                };
+                stop(state, Some(id));
+                return next;
+            }
+            let write = state.wants_write();
+            let wish = Wish {
+                id: Some(id),
+                write,
+            };
+            state = self.turn(state, wish, deadline)?;
+        }
+    }
+
+    /// Take what is there of a stream that was started for the queue, without looking at the socket.
+    pub fn poll_items(&self, id: u64) -> Result<Next> {
+        self.step(|state| {
+            state.give_credit(id);
+            state.items.take(id)
+        })
+    }
+
+    /// The streams for the queue of which something has come since.
+    pub fn take_news(&self) -> Result<Vec<u64>> {
+        self.step(|state| state.items.take_news())
+    }
+
+    /// Give a stream up; its producer is told. Unknown ids are ignored.
+    pub fn leave_stream(&self, id: u64) -> Result<()> {
+        self.step(|state| state.leave_stream(id))
+    }
+
+    /// Read what has come, unless somebody else does; streams that were left and whose end has not come.
+    pub fn streams_left(&self) -> Result<usize> {
+        self.step(|state| {
+            if state.items.left() > 0 && state.reader == Reader::Nobody {
+                state.receive();
+            }
+            state.items.left()
+        })
+    }
+}
+
+/// The serving end.
+impl Connection {
+    /// Send an item of a running stream, without waiting; what it may do then. `hold` leaves a short one to the next
+    /// flush, `look` says when the socket was looked at last.
+    ///
+    /// Nothing is sent where the stream is to end.
+    ///
+    /// # Errors
+    /// `Limit` above the limits of either side; `NoCredit` without credit: see [`Self::standing`].
+    pub fn send_item(
+        &self,
+        id: u64,
+        codec: Codec,
+        head: Head<'_>,
+        segments: Vec<Payload>,
+        hold: bool,
+        look: &mut LastLook,
+    ) -> Result<Standing> {
+        let asides = self.put_aside(&segments)?;
+        self.step_with((head, segments), |state, (head, segments)| {
+            let standing = state.standing(id, look.at);
+            if standing == Standing::Cancelled {
+                return Ok(standing);
+            }
+            let segments_count = check_limits(state, head, segments)?;
+            if !state.credits.may_send(id) {
+                return Err(Error::NoCredit {
+                    peer: self.peer.clone(),
+                    id,
+                });
+            }
+            let header = Header {
+                head_bytes: head_bytes(head)?,
+                codec,
+                segments: segments_count,
+                ..Header::control(Kind::Item, id)
+            };
+            let segments = std::mem::take(segments);
+            state.send_item(header, head.take(), segments, asides, hold);
+            if state.reader == Reader::Nobody && look.is_due() {
+                state.receive();
+                *look = LastLook::now();
+            }
+            Ok(state.standing(id, look.at))
+        })?
+    }
+
+    /// What a running stream may do.
+    pub fn standing(&self, id: u64) -> Result<Standing> {
+        self.step(|state| state.standing(id, Instant::now()))
+    }
+
+    /// Wait for a call, or until a stream that runs need not wait.
+    ///
+    /// # Errors
+    /// `Interrupted`, `Busy` if somebody else reads, `Closed`.
+    pub fn next_work(&self) -> Result<Work> {
+        let mut state = self.lock()?;
+        if state.reader != Reader::Nobody {
+            return Err(self.busy("somebody else takes its calls"));
+        }
+        state.receive();
+        loop {
+            let now = Instant::now();
+            let urgent = urgency(&state, now);
+            if urgent != Some(Urgency::End)
+                && let Some(call) = next_runnable(&mut state)
+            {
+                stop(state, None);
+                return Ok(Work::Call(call));
+            }
+            if urgent.is_some() || state.credits.is_empty() {
+                stop(state, None);
+                return Ok(Work::Streams);
+            }
+            let deadline = state.credits.deadline();
+            let write = state.wants_write();
+            state = self.turn(state, Wish { id: None, write }, deadline)?;
+        }
+    }
+
+    /// The running streams that were given credit since; only where a driver reads.
+    pub fn take_granted(&self) -> Result<Vec<u64>> {
+        self.step(|state| std::mem::take(&mut state.granted))
+    }
+}
+
+/// How soon the serving thread has to look at its streams.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    /// One may send.
+    Send,
+    /// One is to end, before a call that came after its cancel is run.
+    End,
+}
+
+fn urgency(state: &State<Wire>, now: Instant) -> Option<Urgency> {
+    let running = state.credits.ids().filter(|&id| state.inbox.is_running(id));
+    let urgencies = running.filter_map(|id| match state.standing(id, now) {
+        Standing::Waits => None,
+        Standing::Ready => Some(Urgency::Send),
+        Standing::Cancelled | Standing::Expired => Some(Urgency::End),
+    });
+    urgencies.max()
+}

@@ -1,0 +1,466 @@
+//! Waiting: threads that call and threads that serve.
+//!
+//! Several threads may have calls in flight on one connection. The first one that waits reads
+//! for all (the leader); the others sleep on an eventfd of their own (followers). A reply wakes
+//! its follower alone. A leader whose own reply is there leaves and promotes one follower.
+//! Condition variables would do for the followers but for signals: a main thread must return
+//! from its wait to run Python's handlers, and `poll` returns EINTR where a futex wait does not.
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::calls::call::Outcome;
+use crate::calls::connection::{Connection, die, next_runnable, release};
+use crate::calls::inbox::Call;
+use crate::calls::state::{Reader, State};
+use crate::drive::look::Look;
+use crate::error::{Cause, Delivered, Error, Fault, Result};
+use crate::limit::SPIN_US;
+use crate::stream::socket::{Watch, Wire};
+use crate::sys::process;
+
+type Guard<'a> = MutexGuard<'a, State<Wire>>;
+
+thread_local! {
+    /// The eventfd that this thread sleeps on as a follower, and the process that made it.
+    static WAKE: RefCell<Option<(u64, Arc<OwnedFd>)>> = const { RefCell::new(None) };
+}
+
+/// What a turn waits for besides its deadline.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
+    /// The call whose reply is wanted; without one, the thread must lead to read.
+    pub(crate) id: Option<u64>,
+    /// Whether queued bytes have to leave.
+    pub(crate) write: bool,
+}
+
+impl Connection {
+    /// Wait for the outcome of a call that was started for a thread.
+    ///
+    /// # Errors
+    /// `Deadline`, after which the call is cancelled. `Interrupted`, after which it goes on:
+    /// wait again or cancel. `Closed` if the id is unknown.
+    pub fn wait(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
+        let outcome = self.wait_patiently(id, deadline);
+        if matches!(outcome, Err(Error::Deadline { .. })) {
+            self.cancel(id)?;
+        }
+        outcome
+    }
+
+    /// The same, but a call goes on past the deadline: wait again, cancel it, or hand it over.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn wait_patiently(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
+        let mut state = self.lock()?;
+        loop {
+            if let Some(outcome) = state.calls.take(id) {
+                stop(state, Some(id));
+                return Ok(outcome);
+            }
+            if !state.calls.is_waiting(id) {
+                stop(state, Some(id));
+                return Err(Error::Closed {
+                    peer: self.peer.clone(),
+                });
+            }
+            if is_past(deadline) {
+                stop(state, Some(id));
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            let write = state.wants_write();
+            state = self.turn(
+                state,
+                Wish {
+                    id: Some(id),
+                    write,
+                },
+                deadline,
+            )?;
+        }
+    }
+
+    /// Wait for a call to run; `None` once the peer has no more.
+    ///
+    /// # Errors
+    /// `Deadline`, `Interrupted`, `Busy` if somebody else reads, `Protocol`, `Closed`.
+    pub fn next_call(&self, deadline: Option<Instant>) -> Result<Option<Call>> {
+        let mut state = self.lock()?;
+        if state.reader != Reader::Nobody {
+            return Err(self.busy("somebody else takes its calls"));
+        }
+        if state.inbox.queued() > 0 && !state.look.is_off() {
+            // A cancel may lie in the socket behind the queued calls.
+            state.receive();
+        }
+        loop {
+            if let Some(call) = next_runnable(&mut state) {
+                stop(state, None);
+                return Ok(Some(call));
+            }
+            match &state.fault {
+                Some(Fault::Broken(_)) => {
+                    stop(state, None);
+                    return Ok(None);
+                }
+                Some(fault) => {
+                    let error = fault.to_error(&self.peer, Delivered::Maybe);
+                    stop(state, None);
+                    return Err(error);
+                }
+                None if state.ended || state.inbox.is_closing() => {
+                    stop(state, None);
+                    return Ok(None);
+                }
+                None => {}
+            }
+            if is_past(deadline) {
+                stop(state, None);
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            let write = state.wants_write();
+            state = self.turn(state, Wish { id: None, write }, deadline)?;
+        }
+    }
+
+    /// Wait until the peer has said who it is; TLS has met it before that.
+    ///
+    /// # Errors
+    /// `Deadline`, `Interrupted`, `Busy` if somebody else reads, what ended the connection.
+    pub fn meet(&self, deadline: Option<Instant>) -> Result<()> {
+        let mut state = self.lock()?;
+        while !state.is_met() {
+            let ended = state.ended.then_some(Fault::Broken(Cause::EndOfFile));
+            if let Some(fault) = state.fault.clone().or(ended) {
+                stop(state, None);
+                return Err(fault.to_error(&self.peer, Delivered::No));
+            }
+            if state.reader != Reader::Nobody {
+                return Err(self.busy("somebody else reads it"));
+            }
+            if is_past(deadline) {
+                stop(state, None);
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            let write = state.wants_write();
+            state = self.turn(state, Wish { id: None, write }, deadline)?;
+        }
+        stop(state, None);
+        Ok(())
+    }
+
+    /// Wait until everything queued so far is with the kernel, or the connection is broken.
+    ///
+    /// # Errors
+    /// `Deadline`, `Interrupted`, `Closed`.
+    pub fn drain(&self, deadline: Option<Instant>) -> Result<()> {
+        let mut state = self.lock()?;
+        let end = state.outbox.end();
+        // Ours in the outbox, or only what the stream itself holds.
+        while (state.outbox.sent() < end || state.outbox.is_empty())
+            && state.wants_write()
+            && state.fault.is_none()
+        {
+            if is_past(deadline) {
+                stop(state, None);
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            state = self.turn(
+                state,
+                Wish {
+                    id: None,
+                    write: true,
+                },
+                deadline,
+            )?;
+        }
+        stop(state, None);
+        Ok(())
+    }
+
+    /// Wait until the outbox is below its low mark, if it is above the high one.
+    ///
+    /// # Errors
+    /// As [`Self::drain`].
+    pub fn wait_for_room(&self, deadline: Option<Instant>) -> Result<()> {
+        let mut state = self.lock()?;
+        if state.outbox.bytes() <= state.limits.outbox_bytes_high {
+            return Ok(());
+        }
+        while state.outbox.bytes() > state.limits.outbox_bytes_low && state.fault.is_none() {
+            if is_past(deadline) {
+                stop(state, None);
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            state = self.turn(
+                state,
+                Wish {
+                    id: None,
+                    write: true,
+                },
+                deadline,
+            )?;
+        }
+        stop(state, None);
+        Ok(())
+    }
+
+    /// Wait once, then read and write what can be.
+    pub(crate) fn turn<'a>(
+        &'a self,
+        mut state: Guard<'a>,
+        wish: Wish,
+        deadline: Option<Instant>,
+    ) -> Result<Guard<'a>> {
+        let wake = wish.id.map(|_| own_wake()).transpose()?;
+        let turn = self.enter(&mut state, wish, wake.as_ref())?;
+        let mut look = state.look;
+        let returns = state.lending.as_ref().and_then(|lending| lending.returns());
+        release(state);
+        let watched = (turn.watch.as_fd(), turn.pidfd.as_deref(), wake.as_deref());
+        let lead = turn.lead.is_some();
+        let woken = if turn.held {
+            Ok(Woken {
+                readable: true,
+                writable: wish.write,
+                peer_died: false,
+            })
+        } else {
+            let tidy = || {
+                if let Some(returns) = &returns {
+                    let _ = returns.restore(); // what fails is tried again when it is needed
+                }
+            };
+            Self::sleep(watched, (lead, wish.write), deadline, &mut look, tidy)
+        };
+        let mut state = self.lock()?;
+        if lead {
+            state.look = look;
+        }
+        match woken {
+            Ok(woken) => {
+                leave(&mut state, &turn, woken);
+                Ok(state)
+            }
+            Err(error) => {
+                leave(&mut state, &turn, Woken::default());
+                stop(state, wish.id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Take the reader's place where it is free, or follow whoever has it.
+    pub(crate) fn enter(
+        &self,
+        state: &mut State<Wire>,
+        wish: Wish,
+        wake: Option<&Arc<OwnedFd>>,
+    ) -> Result<Turn> {
+        let Some(watch) = state.stream.as_ref().map(Wire::watch) else {
+            return Err(Error::Closed {
+                peer: self.peer.clone(),
+            });
+        };
+        let lead = state.reader == Reader::Nobody && state.wants_read();
+        if let (Some(id), Some(wake)) = (wish.id, wake) {
+            if lead {
+                state.leader = Some(wake.clone());
+            } else {
+                state.followers.insert(id, wake.clone());
+            }
+        }
+        state.leads += u64::from(lead);
+        let reading = Reader::Thread(state.leads);
+        if lead {
+            state.reader = reading;
+        }
+        Ok(Turn {
+            watch,
+            pidfd: state.pidfd.clone(),
+            lead: lead.then_some(reading),
+            held: lead && state.holds_received(),
+        })
+    }
+
+    fn sleep(
+        (socket, pidfd, wake): (BorrowedFd<'_>, Option<&OwnedFd>, Option<&OwnedFd>),
+        (read, write): (bool, bool),
+        deadline: Option<Instant>,
+        look: &mut Look,
+        before_sleep: impl FnOnce(),
+    ) -> Result<Woken> {
+        let mut interest = PollFlags::empty();
+        interest.set(PollFlags::IN, read);
+        interest.set(PollFlags::OUT, write);
+        // A descriptor of which nothing is wanted would still report a hang-up, for ever.
+        let socket = (read || write).then(|| PollFd::from_borrowed_fd(socket, interest));
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let sources = [
+            socket,
+            pidfd.map(|fd| readable(fd.as_fd())),
+            wake.map(|fd| readable(fd.as_fd())),
+        ];
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(sources.len());
+        let mut places = [None; 3];
+        for (place, source) in places.iter_mut().zip(sources) {
+            if let Some(fd) = source {
+                *place = Some(fds.len());
+                fds.push(fd);
+            }
+        }
+        if read && look.is_worth_it() && spin(&mut fds, SPIN_US) {
+            look.hit();
+            return Ok(Self::found(&fds, places, wake));
+        }
+        let looked = read && look.is_worth_it();
+        before_sleep(); // not before looking: whoever was answered may wait for this core
+        let slept = Instant::now();
+        let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Err(Error::Interrupted),
+            Err(errno) => {
+                return Err(Error::System {
+                    what: "poll".into(),
+                    errno,
+                });
+            }
+        }
+        look.slept(looked, slept.elapsed());
+        Ok(Self::found(&fds, places, wake))
+    }
+
+    /// Read off what `poll` reported.
+    fn found(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&OwnedFd>) -> Woken {
+        let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
+        if let (Some(fd), false) = (wake, seen(2).is_empty()) {
+            let _ = rustix::io::read(fd, &mut [0u8; 8]);
+        }
+        Woken {
+            readable: seen(0).intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
+            writable: seen(0).intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR),
+            peer_died: !seen(1).is_empty(),
+        }
+    }
+}
+
+/// Look for events for a short while, yielding the core between; true if there are some.
+pub(crate) fn spin(fds: &mut [PollFd<'_>], time_us: u64) -> bool {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let end = Instant::now() + Duration::from_micros(time_us);
+    loop {
+        if poll(fds, Some(&now)).is_ok_and(|count| count > 0) {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        rustix::thread::sched_yield();
+    }
+}
+
+/// A thread's place at one connection while it sleeps.
+pub(crate) struct Turn {
+    pub(crate) watch: Watch,
+    pub(crate) pidfd: Option<Arc<OwnedFd>>,
+    /// What the reader's place is marked with, where this thread reads.
+    pub(crate) lead: Option<Reader>,
+    /// This thread reads, and bytes lie in the stream of which the socket says nothing.
+    pub(crate) held: bool,
+}
+
+/// What a sleep ended with, for one connection.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Woken {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) peer_died: bool,
+}
+
+/// Unlock for good: this thread waits no longer, for the call `id` or at all, and another one reads from now on.
+///
+/// Every wait ends here. A follower sleeps on its eventfd alone: one that is not promoted when the last leader leaves
+/// sleeps for ever, and where the peer waits for it to read, both ends do.
+pub(crate) fn stop(mut state: Guard<'_>, id: Option<u64>) {
+    if let Some(id) = id {
+        state.followers.remove(&id);
+    }
+    state.promote();
+    release(state);
+}
+
+/// Give the reader's place up after a sleep, and do what it was slept for.
+pub(crate) fn leave(state: &mut State<Wire>, turn: &Turn, woken: Woken) {
+    // A driver may have taken over meanwhile, and given the place up to another thread.
+    let lead = turn.lead.is_some_and(|reading| state.reader == reading);
+    if lead {
+        state.reader = Reader::Nobody;
+        state.leader = None;
+    }
+    if woken.peer_died {
+        die(state);
+        return;
+    }
+    if woken.readable && lead {
+        state.receive();
+    }
+    if woken.writable {
+        state.flush();
+    }
+}
+
+pub(crate) fn is_past(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|at| at <= Instant::now())
+}
+
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Timespec {
+        tv_sec,
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+/// The calling thread's eventfd; a new one in a forked child, where the old one is shared.
+pub(crate) fn own_wake() -> Result<Arc<OwnedFd>> {
+    WAKE.with_borrow_mut(|slot| {
+        let here = process::current();
+        if let Some((owner, wake)) = slot
+            && *owner == here
+        {
+            return Ok(wake.clone());
+        }
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = eventfd(0, flags).map_err(|errno| Error::System {
+            what: "eventfd".into(),
+            errno,
+        })?;
+        let wake = Arc::new(wake);
+        *slot = Some((here, wake.clone()));
+        Ok(wake)
+    })
+}

@@ -1,0 +1,44 @@
+//! Who is let in: what one end shows after its preface, and what the other one asks for.
+
+use crate::link::outbox::Outbox;
+use crate::wire::frame::{Header, Kind};
+
+/// What this end wants of the peer before it takes a message or a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// A preface.
+    #[default]
+    Anybody,
+    /// A preface, and this token after it.
+    Token(Vec<u8>),
+}
+
+impl Admission {
+    /// Whether a peer that shows this is let in.
+    pub fn admits(&self, shown: &[u8]) -> bool {
+        match self {
+            Self::Anybody => true,
+            Self::Token(token) => is_same(token, shown),
+        }
+    }
+}
+
+/// Queue the frame that shows a token.
+pub fn show(token: &[u8], outbox: &mut Outbox) {
+    let header = Header {
+        head_bytes: u32::try_from(token.len()).unwrap_or(u32::MAX),
+        ..Header::control(Kind::Token, 0)
+    };
+    outbox.push_copy(&header.encode());
+    outbox.push_copy(token);
+}
+
+/// Compare in a time that does not tell how much of it is right.
+fn is_same(token: &[u8], shown: &[u8]) -> bool {
+    token.len() == shown.len()
+        && token
+            .iter()
+            .zip(shown)
+            .fold(0, |differing, (one, other)| differing | (one ^ other))
+            == 0
+}

@@ -1,0 +1,5 @@
+//! What connections of either kind share.
+
+pub mod admission;
+pub(crate) mod flow;
+pub mod outbox;

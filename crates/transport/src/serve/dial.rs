@@ -1,0 +1,105 @@
+//! Connecting without waiting.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+
+use crate::error::{Error, Result};
+use crate::limit::Limits;
+use crate::link::admission::Admission;
+use crate::messages::state::State;
+use crate::stream::socket::Socket;
+use crate::stream::unix;
+
+/// A silent connection is asked for a sign of life after this, that often, and so many times.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_PROBES: u32 = 4;
+/// A peer that acknowledges nothing for so long is gone; `TCP_USER_TIMEOUT` in tcp(7).
+const DEAD_AFTER_MS: u32 = 30_000;
+
+/// Where a target listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// What connections are forwarded to.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub place: Place,
+    /// What is shown to be let in.
+    pub token: Option<Vec<u8>>,
+    pub limits: Limits,
+}
+
+impl Target {
+    /// Begin to connect; `None` where the target's queue is full, and the same call may succeed later.
+    ///
+    /// What comes of it shows in the state: until the connection stands, it neither sends nor receives.
+    pub(crate) fn dial(&self) -> Result<Option<State<Socket>>> {
+        let Some(socket) = self.connect()? else {
+            return Ok(None);
+        };
+        let token = self.token.as_deref();
+        let mut state = State::new(Arc::new(socket), self.limits, Admission::Anybody, token);
+        state.trust(); // it was chosen here
+        Ok(Some(state))
+    }
+
+    fn connect(&self) -> Result<Option<OwnedFd>> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, outcome) = match &self.place {
+            Place::Tcp(address) => {
+                let family = if address.is_ipv4() {
+                    AddressFamily::INET
+                } else {
+                    AddressFamily::INET6
+                };
+                let socket = socket_with(family, SocketType::STREAM, flags, None)
+                    .map_err(|errno| self.failed(errno))?;
+                tune(&socket);
+                let outcome = connect(&socket, address);
+                (socket, outcome)
+            }
+            Place::Unix(path) => {
+                let address = unix::address(path)?;
+                let socket = unix::stream_socket(flags)?;
+                let outcome = connect(&socket, &address);
+                (socket, outcome)
+            }
+        };
+        match outcome {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(Some(socket)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(self.failed(errno)),
+        }
+    }
+
+    fn failed(&self, errno: Errno) -> Error {
+        let what = match &self.place {
+            Place::Tcp(address) => format!("connect to the target {address}"),
+            Place::Unix(path) => format!("connect to the target {}", path.display()),
+        };
+        Error::System { what, errno }
+    }
+}
+
+/// No delay for small messages, and an end for peers that vanished without a word.
+///
+/// A refusal only costs time, so it is not passed on: a Unix socket refuses all of them.
+pub(crate) fn tune(socket: impl AsFd) {
+    let socket = socket.as_fd();
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+    let _ = sockopt::set_socket_keepalive(socket, true);
+    let _ = sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE);
+    let _ = sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL);
+    let _ = sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES);
+    let _ = sockopt::set_tcp_user_timeout(socket, DEAD_AFTER_MS);
+}

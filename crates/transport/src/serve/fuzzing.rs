@@ -1,0 +1,63 @@
+//! What a native listener answers to whatever a client says.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::peer::{Peer, Ready, Verdict};
+use super::server::Tally;
+use super::service::{Health, Service, Table};
+use super::store::Store;
+use crate::error::Error;
+use crate::fuzzing::Speaker;
+use crate::limit::Limits;
+use crate::link::admission::Admission;
+use crate::messages::state::State;
+
+/// A service of every kind that needs no other process, by its name.
+fn table() -> Service {
+    let store = Store::default();
+    store.put(b"key", vec![Arc::new(*b"value"), Arc::new(*b"more")]);
+    let services = [
+        (&b"echo"[..], Service::Echo),
+        (b"store", Service::Store(Arc::new(store))),
+        (
+            b"health",
+            Service::Health(Arc::new(Health::new("well".into()))),
+        ),
+    ];
+    let services = services.map(|(name, service)| (name.to_vec(), service));
+    Service::Table(Arc::new(Table::new(HashMap::from(services), false)))
+}
+
+thread_local! {
+    static SERVICE: RefCell<Service> = RefCell::new(table());
+}
+
+/// A listener's connection hears any bytes, and answers what are messages. The first byte says how much it hears at once.
+///
+/// # Panics
+/// Where it neither goes on nor ends.
+pub fn native(input: &[u8]) -> bool {
+    let (&step, bytes) = input.split_first().unwrap_or((&0, &[]));
+    let limits = Limits {
+        frame_bytes_max: 64 << 10,
+        ..Limits::of_messages()
+    };
+    let speaker = Speaker::new(bytes.to_vec(), 1 << (step % 16), false);
+    let client = State::new(speaker, limits, Admission::Anybody, None);
+    let service = SERVICE.with_borrow(Service::clone);
+    let (mut peer, tally) = (Peer::new(client, service), Tally::default());
+    let ready = Ready {
+        readable: true,
+        writable: true,
+    };
+    for _ in 0..2 * bytes.len() + 8 {
+        match peer.step(ready, Ready::default(), &tally) {
+            Verdict::Stay | Verdict::Again => {}
+            Verdict::Leave(why) => return matches!(why, Some(Error::Protocol { .. })),
+            other => panic!("{other:?} of a service that it does not have"),
+        }
+    }
+    panic!("the client has gone and its connection stays");
+}

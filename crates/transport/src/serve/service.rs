@@ -1,0 +1,202 @@
+//! What answers a message, decided from the message alone.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::link::outbox::Payload;
+use crate::messages::{Frames, Message};
+use crate::serve::dial::Target;
+use crate::serve::server::Tally;
+use crate::serve::store::{Shared, Store};
+
+/// What answers the messages of a connection.
+#[derive(Clone)]
+pub enum Service {
+    /// Each message goes back as it came.
+    Echo,
+    /// Each frame is a key; the answer is the frames of its value, or one empty frame.
+    Store(Arc<Store>),
+    /// The answer is two frames: the status, and what was counted as JSON.
+    Health(Arc<Health>),
+    /// Each message goes to a target, and what the target sends comes back.
+    Forward(Arc<Target>),
+    /// The first frame names one of the others, which gets the rest.
+    Table(Arc<Table>),
+}
+
+/// Services by name.
+pub struct Table {
+    services: HashMap<Vec<u8>, Service>,
+    /// Whether a connection that names none of them is handed over.
+    hands_over: bool,
+}
+
+/// What a health check is told.
+pub struct Health {
+    status: Mutex<(String, Instant)>,
+    made: Instant,
+}
+
+/// What is done about one message.
+pub enum Answer {
+    Reply(Reply),
+    /// It and all that follow are the target's; empty where only its name came.
+    Tunnel(Arc<Target>, Message),
+}
+
+/// An answer on its way.
+pub enum Reply {
+    Same(Message),
+    Parts(Vec<Part>),
+}
+
+/// One frame of an answer.
+pub enum Part {
+    Shared(Shared),
+    Text(String),
+}
+
+impl Service {
+    /// Whether it answers this message; otherwise the connection is somebody else's.
+    pub fn takes(&self, message: &Message) -> bool {
+        match self {
+            Self::Table(table) => !table.hands_over || table.find(message).is_some(),
+            _ => true,
+        }
+    }
+
+    /// Answer a message.
+    pub(crate) fn answer(&self, mut message: Message, tally: &Tally) -> Answer {
+        match self {
+            Self::Echo => Answer::Reply(Reply::Same(message)),
+            Self::Store(store) => Answer::Reply(look_up(store, &message)),
+            Self::Health(health) => Answer::Reply(health.answer(tally)),
+            Self::Forward(target) => Answer::Tunnel(Arc::clone(target), message),
+            Self::Table(table) => match table.find(&message) {
+                Some(service) => {
+                    message.remove(0);
+                    service.answer(message, tally)
+                }
+                None => Answer::Reply(Reply::nothing()),
+            },
+        }
+    }
+}
+
+impl Table {
+    /// `hands_over`: a message that names no service gives the connection away; else it gets an empty frame.
+    pub fn new(services: HashMap<Vec<u8>, Service>, hands_over: bool) -> Self {
+        Self {
+            services,
+            hands_over,
+        }
+    }
+
+    fn find(&self, message: &Message) -> Option<&Service> {
+        self.services.get(message.first()?.as_slice())
+    }
+}
+
+impl Health {
+    /// A health with a status.
+    pub fn new(status: String) -> Self {
+        let made = Instant::now();
+        Self {
+            status: Mutex::new((status, made)),
+            made,
+        }
+    }
+
+    /// Tell this from now on, and that it was said now.
+    pub fn set(&self, status: String) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = (status, Instant::now());
+    }
+
+    /// What is told.
+    pub fn status(&self) -> String {
+        let held = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        held.0.clone()
+    }
+
+    fn answer(&self, tally: &Tally) -> Reply {
+        let (status, set) = {
+            let held = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+            (held.0.clone(), held.1)
+        };
+        let counted = format!(
+            "{{\"connections\": {}, \"messages\": {}, \"uptime_s\": {:.3}, \"status_age_s\": {:.3}}}",
+            tally.open.load(Ordering::Relaxed),
+            tally.messages.load(Ordering::Relaxed),
+            self.made.elapsed().as_secs_f64(),
+            set.elapsed().as_secs_f64(),
+        );
+        Reply::Parts(vec![Part::Text(status), Part::Text(counted)])
+    }
+}
+
+fn look_up(store: &Store, keys: &Message) -> Reply {
+    let mut parts = Vec::with_capacity(keys.len());
+    for key in keys {
+        match store.get(key.as_slice()) {
+            Some(value) => parts.extend(value.iter().cloned().map(Part::Shared)),
+            None => parts.push(Part::Text(String::new())),
+        }
+    }
+    if parts.is_empty() {
+        return Reply::nothing();
+    }
+    Reply::Parts(parts)
+}
+
+impl Reply {
+    /// One empty frame: there is nothing.
+    fn nothing() -> Self {
+        Self::Parts(vec![Part::Text(String::new())])
+    }
+}
+
+impl Part {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Shared(shared) => (**shared).as_ref(),
+            Self::Text(text) => text.as_bytes(),
+        }
+    }
+}
+
+/// A share of a value, for as long as the kernel needs it.
+struct Borrowed(Shared);
+
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl Frames for Reply {
+    fn count(&self) -> usize {
+        match self {
+            Self::Same(message) => message.len(),
+            Self::Parts(parts) => parts.len(),
+        }
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        match self {
+            Self::Same(message) => message[index].as_slice(),
+            Self::Parts(parts) => parts[index].as_slice(),
+        }
+    }
+
+    fn lend(&mut self, index: usize) -> Payload {
+        match self {
+            Self::Same(message) => message.lend(index),
+            Self::Parts(parts) => match &mut parts[index] {
+                Part::Shared(shared) => Box::new(Borrowed(Arc::clone(shared))),
+                Part::Text(text) => Box::new(std::mem::take(text).into_bytes()),
+            },
+        }
+    }
+}

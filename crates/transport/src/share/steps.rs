@@ -1,0 +1,183 @@
+//! Lending and borrowing as steps of a connection's state.
+
+use crate::calls::state::State;
+use crate::error::Violation;
+use crate::limit::LEND_BYTES_MIN;
+use crate::link::outbox::Payload;
+use crate::messages::named::{self, FOLLOWS, NAMED};
+use crate::share::borrower::Borrower;
+use crate::share::lender::Lender;
+use crate::stream::Stream;
+use crate::stream::shm::Name;
+use crate::sys::buffer::Buffer;
+use crate::sys::shared::Aside;
+use crate::wire::frame::{Header, Incoming, Kind};
+use crate::wire::preface::{LENDS, Role};
+
+impl<S: Stream> State<S> {
+    /// Say what is due before the next frame, and be ready for the answer to its long segments.
+    pub fn prepare_to_lend(&mut self, segments: &[Payload]) {
+        let (Some(lending), Some(stream)) = (&mut self.lending, &mut self.stream) else {
+            return;
+        };
+        if let Some(descriptors) = lending.due.take()
+            && stream.attach(descriptors)
+        {
+            let word = Header::control(Kind::Borrow, 0).encode();
+            self.outbox.push_copy(&word);
+        }
+        let is_long = |segment: &Payload| (**segment).as_ref().len() >= LEND_BYTES_MIN;
+        if lending.lender.is_none() && segments.iter().any(is_long) {
+            stream.ask_for_descriptors(); // the peer may say that it borrows
+        }
+    }
+
+    /// Put names in the place of the segments of which a copy was put aside; those are given back.
+    pub fn refer(
+        &mut self,
+        header: &mut Header,
+        segments: Vec<Payload>,
+        asides: Vec<Option<Aside>>,
+    ) -> Vec<Payload> {
+        if asides.is_empty() {
+            return segments;
+        }
+        let lender = self
+            .lending
+            .as_mut()
+            .and_then(|lending| lending.lender.as_mut());
+        let (Some(lender), Some(stream)) = (lender, &mut self.stream) else {
+            return segments;
+        };
+        let outbox = &mut self.outbox;
+        for chunk in lender.gone() {
+            outbox.push_copy(&Header::control(Kind::Gone, chunk.into()).encode());
+        }
+        let mut announce = |chunk: u32, memory| {
+            let told = stream.attach(vec![memory]);
+            if told {
+                outbox.push_copy(&Header::control(Kind::Chunk, chunk.into()).encode());
+            }
+            told
+        };
+        let names: Vec<Option<Name>> = asides
+            .into_iter()
+            .map(|aside| lender.lend(aside?, &mut announce))
+            .collect();
+        if names.iter().all(Option::is_none) {
+            return segments;
+        }
+        let mut table = Vec::new();
+        let mut following: Vec<Payload> = vec![Box::new([])];
+        let mut copied = Vec::new();
+        for (segment, name) in segments.into_iter().zip(names) {
+            if let Some(name) = name {
+                table.push(NAMED);
+                table.extend_from_slice(&name.encode());
+                copied.push(segment);
+            } else {
+                table.push(FOLLOWS);
+                following.push(segment);
+            }
+        }
+        self.outbox.retire(copied);
+        following[0] = Box::new(table);
+        header.named = true;
+        header.segments = u16::try_from(following.len()).unwrap_or(u16::MAX); // no more than before
+        following
+    }
+
+    /// The frame with its lent segments in their places; where long ones came as bytes, we shall borrow.
+    pub fn resolve(&mut self, frame: Incoming) -> Result<Incoming, Violation> {
+        if !frame.header.named {
+            self.consider_borrowing(&frame);
+            return Ok(frame);
+        }
+        if !matches!(frame.header.kind, Kind::Call | Kind::Reply | Kind::Item) {
+            return Err(Violation::Lending("a frame without segments names some"));
+        }
+        let limits = self.limits;
+        let borrower = self.borrower()?;
+        let open = |name: &_| borrower.open(&Name::decode(name));
+        let mut segments = frame.segments;
+        let segments = named::open(&mut segments, &limits, open)?;
+        Ok(Incoming {
+            header: Header {
+                named: false,
+                ..frame.header
+            },
+            head: frame.head,
+            segments,
+        })
+    }
+
+    fn borrower(&mut self) -> Result<&mut Borrower, Violation> {
+        let lending = self.lending.as_mut();
+        lending
+            .and_then(|lending| lending.borrower.as_mut())
+            .ok_or(Violation::Lending(
+                "the peer lends what nobody has asked for",
+            ))
+    }
+
+    fn consider_borrowing(&mut self, frame: &Incoming) {
+        let is_short = |segment: &Buffer| segment.len() < LEND_BYTES_MIN;
+        if frame.segments.iter().all(is_short)
+            || self.peer.is_none_or(|peer| peer.features & LENDS == 0)
+        {
+            return;
+        }
+        let (Some(lending), Some(stream)) = (&mut self.lending, &mut self.stream) else {
+            return;
+        };
+        if lending.borrower.is_some() || lending.refused {
+            return;
+        }
+        match Borrower::new() {
+            Some((borrower, descriptors)) => {
+                stream.ask_for_descriptors();
+                lending.borrower = Some(borrower);
+                lending.due = Some(descriptors);
+            }
+            None => lending.refused = true,
+        }
+    }
+
+    /// The peer borrows.
+    pub fn begin_lending(&mut self) -> Result<(), Violation> {
+        let descriptors = [self.next_descriptor(), self.next_descriptor()];
+        let [Some(board), Some(process)] = descriptors else {
+            return Err(Violation::Descriptors);
+        };
+        let lends_any_length = self.role == Role::Caller;
+        match &mut self.lending {
+            Some(lending) if lending.lender.is_none() => {
+                lending.lender = Lender::new([board, process], lends_any_length)?;
+                Ok(())
+            }
+            _ => Err(Violation::Lending("the peer borrows twice, or uninvited")),
+        }
+    }
+
+    /// The peer shows a chunk.
+    pub fn map_chunk(&mut self, id: u64) -> Result<(), Violation> {
+        let memory = self.next_descriptor().ok_or(Violation::Descriptors)?;
+        let chunk = chunk_of(id)?;
+        self.borrower()?.add(chunk, &memory)
+    }
+
+    /// The peer has given a chunk up.
+    pub fn forget_chunk(&mut self, id: u64) -> Result<(), Violation> {
+        let chunk = chunk_of(id)?;
+        self.borrower()?.remove(chunk);
+        Ok(())
+    }
+
+    fn next_descriptor(&mut self) -> Option<std::os::fd::OwnedFd> {
+        self.stream.as_mut()?.next_descriptor()
+    }
+}
+
+fn chunk_of(id: u64) -> Result<u32, Violation> {
+    u32::try_from(id).map_err(|_| Violation::Lending("a chunk has no such number"))
+}

@@ -1,0 +1,173 @@
+//! Streams of bytes: what a state machine needs of one, with the sockets that are one.
+//!
+//! Tests script a stream; TLS lies between two.
+
+pub mod listed;
+pub mod owner;
+pub mod shm;
+pub mod socket;
+pub mod tls;
+pub mod unix;
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use forebay_memory::Lease;
+use forebay_wake::readiness;
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+
+use crate::error::Violation;
+use crate::stream::shm::NAME_BYTES;
+use crate::sys::buffer::Buffer;
+use crate::wire::frame::Kind;
+
+/// Why a stream did not move bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamFault {
+    /// The socket's own word; `AGAIN` means that it would block, and nothing is broken.
+    #[error("{0}")]
+    Errno(Errno),
+    /// TLS failed: an alert of the peer, a refused certificate, a damaged record.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The stream ended without the `close_notify` of TLS, so that bytes may be missing.
+    #[error("the stream ended without a TLS close_notify and may have been cut")]
+    Truncated,
+    /// The peer broke the protocol of the stream itself.
+    #[error("{0}")]
+    Violation(Violation),
+}
+
+impl From<Violation> for StreamFault {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+impl StreamFault {
+    /// Whether nothing is broken and the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Errno(Errno::AGAIN | Errno::INTR))
+    }
+}
+
+impl From<Errno> for StreamFault {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// A nonblocking byte stream. "Would block" is `StreamFault::Errno(Errno::AGAIN)`.
+pub trait Stream {
+    /// Send as much as fits; returns how many bytes of `pieces` need not be offered again.
+    ///
+    /// A stream with a queue of its own takes bytes that the kernel does not have yet: see
+    /// [`Self::wants_write`].
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault>;
+    /// Receive what is there; an empty slice is the orderly end of the stream.
+    ///
+    /// Fewer bytes than `into` has room for mean that the next call would probably block.
+    fn receive<'a>(&mut self, into: &'a mut [MaybeUninit<u8>])
+    -> Result<&'a mut [u8], StreamFault>;
+    /// Whether the peer is gone in both directions.
+    fn hung_up(&self) -> bool;
+    /// Whether the stream itself has bytes for the kernel: call [`Self::flush`] once the socket
+    /// is writable. A plain socket has none.
+    fn wants_write(&self) -> bool {
+        false
+    }
+    /// Whether [`Self::send`] takes bytes at all: not while a handshake waits for the peer, which
+    /// a receive changes. Room in the socket is of no use until then.
+    fn takes(&self) -> bool {
+        true
+    }
+    /// Hand the stream's own bytes to the kernel, as many as it takes. Blocking is no error.
+    fn flush(&mut self) -> Result<(), StreamFault> {
+        Ok(())
+    }
+    /// How many of the bytes that it took are not with the kernel, at most.
+    fn unsent(&self) -> usize {
+        0
+    }
+    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing:
+    /// who stops receiving before it would block must come back by itself. A plain socket has none.
+    fn holds_received(&self) -> bool {
+        false
+    }
+    /// Say that nothing more is sent, where the stream has a word for it; flush afterwards.
+    fn finish(&mut self) {}
+    /// Whether room for more is told as input, so that it is never watched for room.
+    fn tells_room_as_input(&self) -> bool {
+        false
+    }
+    /// What is watched was said to be ready: called before the stream is used again.
+    fn woken(&mut self) -> Result<(), StreamFault> {
+        Ok(())
+    }
+    /// Put a long frame where the peer reads it, and give its name, to be sent instead. `None`: send its bytes.
+    ///
+    /// `_block` is that of an arena in which the frame lies, if it does.
+    fn share(&mut self, _bytes: &[u8], _block: Option<&Lease>) -> Option<[u8; NAME_BYTES]> {
+        None
+    }
+    /// The frame that a name of the peer stands for.
+    fn open(&mut self, _name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {
+        Err(Violation::Kind(Kind::Shared as u8).into())
+    }
+    /// Bytes that were copied to be put aside.
+    fn copied(&self) -> u64 {
+        0
+    }
+    /// Frames put aside which the peer may still read.
+    fn lent(&mut self) -> usize {
+        0
+    }
+    /// Whether descriptors can travel beside the bytes.
+    fn carries_descriptors(&self) -> bool {
+        false
+    }
+    /// From here on keep the descriptors that come; before, they are lost.
+    fn ask_for_descriptors(&mut self) {}
+    /// Send descriptors along with the next bytes; false, and they are closed, where too many wait.
+    fn attach(&mut self, _descriptors: Vec<OwnedFd>) -> bool {
+        false
+    }
+    /// Take the next descriptor that came.
+    fn next_descriptor(&mut self) -> Option<OwnedFd> {
+        None
+    }
+}
+
+impl Stream for Arc<OwnedFd> {
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            match sendmsg(&*self, pieces, &mut SendAncillaryBuffer::default(), flags) {
+                Err(Errno::INTR) => {}
+                outcome => return outcome.map_err(StreamFault::Errno),
+            }
+        }
+    }
+
+    fn receive<'a>(
+        &mut self,
+        into: &'a mut [MaybeUninit<u8>],
+    ) -> Result<&'a mut [u8], StreamFault> {
+        // A nonblocking receive is not interrupted; EINTR would be passed on as it is.
+        let ((filled, _), _) = recv(self.as_fd(), into, RecvFlags::DONTWAIT)?;
+        Ok(filled)
+    }
+
+    fn hung_up(&self) -> bool {
+        use rustix::net::{AddressFamily, sockopt::socket_domain};
+        // TCP tells the end of one direction alone, also where the peer has closed both; our ends close no single one.
+        let local = socket_domain(self).is_ok_and(|family| family == AddressFamily::UNIX);
+        let gone = PollFlags::HUP | PollFlags::ERR;
+        let gone = if local { gone } else { gone | PollFlags::RDHUP };
+        readiness(self, gone).intersects(gone)
+    }
+}

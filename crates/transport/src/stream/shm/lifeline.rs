@@ -1,0 +1,189 @@
+//! Records over the Unix socket: who we are, which chunks there are, and with them their descriptors.
+//!
+//! A record is 32 bytes and is sent by one call, so that it is received by one.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use crate::error::Violation;
+use crate::stream::StreamFault;
+
+const RECORD_BYTES: usize = 32;
+/// Descriptors of one record; the hello has three.
+const DESCRIPTORS_MAX: usize = 3;
+const MAGIC: [u8; 4] = *b"FBSM";
+const VERSION: u8 = 1;
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The first: where the control block begins in the chunk that comes with it, and its size. A bell and a pidfd come too.
+    Hello { chunk: u32, offset: u64, bytes: u64 },
+    /// A chunk, which comes with it.
+    Chunk(u32),
+    /// The sender has given up a chunk.
+    Gone(u32),
+}
+
+impl Record {
+    pub fn encode(self) -> [u8; RECORD_BYTES] {
+        let (kind, chunk, offset, bytes) = match self {
+            Self::Hello {
+                chunk,
+                offset,
+                bytes,
+            } => (1, chunk, offset, bytes),
+            Self::Chunk(chunk) => (2, chunk, 0, 0),
+            Self::Gone(chunk) => (3, chunk, 0, 0),
+        };
+        let mut out = [0; RECORD_BYTES];
+        out[0..4].copy_from_slice(&MAGIC);
+        out[4] = VERSION;
+        out[5] = kind;
+        out[8..12].copy_from_slice(&chunk.to_le_bytes());
+        out[16..24].copy_from_slice(&offset.to_le_bytes());
+        out[24..32].copy_from_slice(&bytes.to_le_bytes());
+        out
+    }
+
+    pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Self, Violation> {
+        let [m0, m1, m2, m3, version, kind, ..] = *bytes;
+        if [m0, m1, m2, m3] != MAGIC {
+            return Err(Violation::Magic([m0, m1, m2, m3]));
+        }
+        if version != VERSION {
+            return Err(Violation::Version(version.into()));
+        }
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
+        let chunk = u32::from_le_bytes(std::array::from_fn(|index| bytes[8 + index]));
+        match kind {
+            1 => Ok(Self::Hello {
+                chunk,
+                offset: word(16),
+                bytes: word(24),
+            }),
+            2 => Ok(Self::Chunk(chunk)),
+            3 => Ok(Self::Gone(chunk)),
+            other => Err(Violation::Kind(other)),
+        }
+    }
+}
+
+/// What one look at the lifeline found.
+#[derive(Debug)]
+pub enum Found {
+    Record(Record, Vec<OwnedFd>),
+    Nothing,
+    /// The peer has closed it, or has ended.
+    End,
+}
+
+/// Send a record without waiting.
+pub fn send(
+    socket: impl AsFd,
+    record: Record,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let bytes = record.encode();
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let sent = sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
+    if sent == RECORD_BYTES {
+        Ok(())
+    } else {
+        Err(Errno::MSGSIZE) // a stream socket takes so few bytes whole, or none
+    }
+}
+
+/// Take the next record, if there is one.
+pub fn receive(socket: impl AsFd) -> Result<Found, StreamFault> {
+    let mut bytes = [0; RECORD_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let outcome = recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut ancillary,
+        flags,
+    );
+    let received = match outcome {
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Found::Nothing),
+        // What a Unix socket says when its peer has closed with something unread.
+        Err(Errno::CONNRESET) => return Ok(Found::End),
+        other => other?,
+    };
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    if received.bytes == 0 {
+        return Ok(Found::End);
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        // Too many came, or this process has no more room: the kernel has closed the rest.
+        return Err(Violation::Descriptors.into());
+    }
+    if received.bytes != RECORD_BYTES {
+        return Err(Violation::Record(received.bytes).into());
+    }
+    Ok(Found::Record(Record::decode(&bytes)?, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::unix::pair;
+
+    #[test]
+    fn records_and_descriptors_arrive_one_by_one() {
+        let (left, right) = pair().expect("sockets");
+        let hello = Record::Hello {
+            chunk: 3,
+            offset: 4096,
+            bytes: 77,
+        };
+        send(&left, hello, &[left.as_fd(), right.as_fd()]).expect("room");
+        send(&left, Record::Gone(9), &[]).expect("room");
+        match receive(&right) {
+            Ok(Found::Record(record, descriptors)) => {
+                assert_eq!((record, descriptors.len()), (hello, 2));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(
+            receive(&right),
+            Ok(Found::Record(Record::Gone(9), _))
+        ));
+        assert!(matches!(receive(&right), Ok(Found::Nothing)));
+        drop(left);
+        assert!(matches!(receive(&right), Ok(Found::End)));
+    }
+
+    #[test]
+    fn something_else_is_refused() {
+        let (left, right) = pair().expect("sockets");
+        rustix::io::write(&left, &[b'G'; 40]).expect("room");
+        assert_eq!(
+            receive(&right).expect_err("no record"),
+            Violation::Magic(*b"GGGG").into()
+        );
+        assert_eq!(
+            receive(&right).expect_err("the rest of it"),
+            Violation::Record(8).into()
+        );
+    }
+}

@@ -1,0 +1,226 @@
+//! Our side: the region in which we alone write, and what of it the peer may read.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use forebay_memory::{Backing, ChunkMark, Config, Lease, Reference, Region};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+use crate::error::{Error, Result};
+use crate::limit::{REGION_BYTES_MAX, REGION_CHUNK_BYTES, WINDOWS_MAX};
+use crate::stream::shm::ledger::{Ledger, Ticket};
+use crate::stream::shm::lifeline::{self, Record};
+use crate::stream::shm::{Name, layout, quarantine};
+use crate::sys::shared::Own as Control;
+
+/// The region of this end.
+#[derive(Debug)]
+pub struct Own {
+    region: Region,
+    /// Shared with received frames, which give themselves back by a word in it.
+    pub control: Arc<Control>,
+    /// What the peer writes to wake us.
+    pub bell: OwnedFd,
+    ledger: Ledger<Lease>,
+    /// Chunks that the peer was told of, ours and those of arenas, and what they are called on the wire.
+    announced: HashMap<(u64, u32), (u32, ChunkMark)>,
+    names_given: u32,
+    /// Blocks given to the caller, by address; those that were freed since are found to be stale.
+    allocated: BTreeMap<usize, Reference>,
+    /// Bytes that did not lie in the region before they were sent.
+    pub copied: u64,
+}
+
+impl Own {
+    /// Make the region and say hello.
+    pub fn new(socket: &OwnedFd) -> Result<Self> {
+        // Of a peer's own memory there is one for each connection, and one thread at a time allocates in it.
+        let config = Config::new("connection", REGION_BYTES_MAX)
+            .chunk_bytes(REGION_CHUNK_BYTES)
+            .backing(Backing::Pages)
+            .shelf_bytes_max(0);
+        let region = Region::new(config).map_err(|error| refused(&error))?;
+        let lease = region
+            .allocate(layout::BYTES)
+            .map_err(|error| refused(&error))?;
+        let reference = lease.reference();
+        let mark = lease.chunk_mark();
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| system("eventfd", errno))?;
+        let memory = lease.share_chunk().map_err(|error| refused(&error))?;
+        let process = pidfd_open(getpid(), PidfdFlags::empty())
+            .map_err(|errno| system("pidfd_open", errno))?;
+        let control = Arc::new(Control::new(lease));
+        let hello = Record::Hello {
+            chunk: 0,
+            offset: reference.offset,
+            bytes: layout::BYTES as u64,
+        };
+        let given = [memory.as_fd(), bell.as_fd(), process.as_fd()];
+        lifeline::send(socket, hello, &given)
+            .map_err(|errno| system("sendmsg of the hello", errno))?;
+        Ok(Self {
+            region,
+            control,
+            bell,
+            ledger: Ledger::default(),
+            announced: HashMap::from([((reference.region, reference.chunk), (0, mark))]),
+            names_given: 1,
+            allocated: BTreeMap::new(),
+            copied: 0,
+        })
+    }
+
+    /// Memory of the region for the caller to fill in and send without a copy.
+    pub fn allocate(&mut self, bytes: usize) -> Result<Lease> {
+        let lease = self
+            .region
+            .allocate(bytes)
+            .map_err(|error| refused(&error))?;
+        let start = lease.as_ptr().as_ptr() as usize;
+        // What else is remembered there was freed: the region would not have given it out twice.
+        let end = start + bytes.max(1);
+        let stale: Vec<usize> = self
+            .allocated
+            .range(start..end)
+            .map(|(at, _)| *at)
+            .collect();
+        for at in stale {
+            self.allocated.remove(&at);
+        }
+        self.allocated.insert(start, lease.reference());
+        Ok(lease)
+    }
+
+    /// Have the peer read a frame where it lies in our region, or in the block of an arena that is given with it; from
+    /// anywhere else it is copied into our region first.
+    ///
+    /// `None` where there is no room, or too much is lent: then its bytes go through the ring.
+    pub fn share(&mut self, socket: &OwnedFd, bytes: &[u8], block: Option<&Lease>) -> Option<Name> {
+        let lent = block.and_then(|block| self.lend_block(socket, bytes, block));
+        if lent.is_some() {
+            return lent;
+        }
+        let (lease, skipped) = match self.find(bytes) {
+            Some(found) => found,
+            None => (self.copy(bytes)?, 0),
+        };
+        self.lend(socket, bytes.len(), lease, skipped)
+    }
+
+    /// `None` also where the arena shares no more: then the frame is copied.
+    fn lend_block(&mut self, socket: &OwnedFd, bytes: &[u8], block: &Lease) -> Option<Name> {
+        let start = block.as_ptr().as_ptr() as usize;
+        let skipped = (bytes.as_ptr() as usize).checked_sub(start)?;
+        if skipped.checked_add(bytes.len())? > block.len() {
+            return None;
+        }
+        self.lend(socket, bytes.len(), block.clone(), skipped as u64)
+    }
+
+    fn lend(&mut self, socket: &OwnedFd, bytes: usize, lease: Lease, skipped: u64) -> Option<Name> {
+        let chunk = self.announce(socket, &lease)?;
+        let offset = lease.reference().offset + skipped;
+        let ticket = self.ledger.lend(lease).ok()?;
+        Some(Name {
+            chunk,
+            place: ticket.place,
+            generation: ticket.generation,
+            offset,
+            bytes: bytes as u64,
+        })
+    }
+
+    /// What the peer may still read of arenas, which outlive the connection.
+    pub fn take_foreign(&mut self) -> Vec<(Ticket, Lease)> {
+        let mut loans = self.ledger.take();
+        loans.retain(|(_, lease)| lease.reference().region != self.region.id());
+        loans
+    }
+
+    /// Take back what the peer has given back, by the words that it shows.
+    pub fn settle(&mut self, returned: impl Fn(u32) -> u64) {
+        self.ledger.settle(returned);
+    }
+
+    /// Frames that the peer may still read.
+    pub fn lent(&self) -> usize {
+        self.ledger.len()
+    }
+
+    /// Whether the peer may still read of a block in which some of these bytes lie.
+    pub fn is_lent(&self, bytes: &[u8]) -> bool {
+        let asked = bytes.as_ptr_range();
+        self.ledger.loans().any(|lease| {
+            let start = lease.as_ptr().as_ptr().cast_const();
+            let end = start.wrapping_add(lease.len());
+            start < asked.end && asked.start < end
+        })
+    }
+
+    /// The block in which a frame lies, and where in it.
+    pub fn find(&self, bytes: &[u8]) -> Option<(Lease, u64)> {
+        let address = bytes.as_ptr() as usize;
+        let (start, reference) = self.allocated.range(..=address).next_back()?;
+        let skipped = (address - start) as u64;
+        let inside = skipped.checked_add(bytes.len() as u64)? <= reference.length;
+        let lease = self.region.lease(reference).ok().filter(|_| inside)?;
+        Some((lease, skipped))
+    }
+
+    fn copy(&mut self, bytes: &[u8]) -> Option<Lease> {
+        let mut lease = self.region.allocate(bytes.len()).ok()?;
+        lease.bytes_mut()?.copy_from_slice(bytes);
+        self.copied += bytes.len() as u64;
+        Some(lease)
+    }
+
+    /// Tell the peer of chunks that are no more.
+    fn forget_gone(&mut self, socket: &OwnedFd) {
+        self.announced.retain(|_, (name, mark)| {
+            !mark.is_gone() || lifeline::send(socket, Record::Gone(*name), &[]).is_err()
+        });
+    }
+
+    /// What the peer calls the chunk of a block. It is told of a new one, and of those that are gone.
+    fn announce(&mut self, socket: &OwnedFd, lease: &Lease) -> Option<u32> {
+        let Reference { region, chunk, .. } = lease.reference();
+        if let Some((name, _)) = self.announced.get(&(region, chunk)) {
+            return Some(*name);
+        }
+        self.forget_gone(socket);
+        if self.announced.len() >= WINDOWS_MAX && quarantine::sweep() {
+            self.forget_gone(socket);
+        }
+        if self.announced.len() >= WINDOWS_MAX {
+            return None;
+        }
+        let memory = lease.share_chunk().ok()?;
+        let name = self.names_given;
+        lifeline::send(socket, Record::Chunk(name), &[memory.as_fd()]).ok()?;
+        self.names_given = name.checked_add(1)?;
+        let mark = lease.chunk_mark();
+        self.announced.insert((region, chunk), (name, mark));
+        Some(name)
+    }
+}
+
+fn refused(error: &forebay_memory::Error) -> Error {
+    match error {
+        forebay_memory::Error::Full { limit, asked, .. } => Error::Limit {
+            name: "region_bytes_max",
+            limit: *limit,
+            value: *asked,
+        },
+        other => Error::Memory(other.to_string()),
+    }
+}
+
+pub fn system(what: &str, errno: rustix::io::Errno) -> Error {
+    Error::System {
+        what: what.to_owned(),
+        errno,
+    }
+}

@@ -1,0 +1,378 @@
+//! A byte stream through shared memory, with a Unix socket as its lifeline.
+//!
+//! Our ring lies in our region: we write bytes and the tail, the peer reads them and shows its head in its own region.
+//! What is watched by a loop is one descriptor, an epoll set of the bell and the lifeline; both are looked at only when
+//! it says so. Reading and writing make no system call but the one that wakes a sleeping peer.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use forebay_memory::Lease;
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use crate::error::{Error, Violation};
+use crate::stream::shm::lifeline::{self, Found, Record};
+use crate::stream::shm::own::{Own, system};
+use crate::stream::shm::quarantine;
+use crate::stream::shm::ring::{Incoming, Outgoing, Sleeper, Waker};
+use crate::stream::shm::theirs::Theirs;
+use crate::stream::shm::{NAME_BYTES, Name, layout};
+use crate::stream::unix::peer_uid;
+use crate::stream::{Stream, StreamFault};
+use crate::sys::buffer::Buffer;
+use crate::sys::process;
+
+/// What is watched: the bell and the lifeline behind one descriptor, and the lifeline itself.
+///
+/// Whoever sleeps on it keeps it, so that a close wakes it.
+#[derive(Debug)]
+pub struct Watched {
+    set: OwnedFd,
+    lifeline: Arc<OwnedFd>,
+}
+
+impl AsFd for Watched {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+}
+
+/// One end of the stream.
+#[derive(Debug)]
+pub struct SharedStream {
+    watched: Arc<Watched>,
+    own: Own,
+    /// Once its hello has come.
+    theirs: Option<Theirs>,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    for_input: Sleeper,
+    for_room: Sleeper,
+    /// The peer's sleeps.
+    peer_for_input: Waker,
+    peer_for_room: Waker,
+    /// The lifeline has ended.
+    ended: bool,
+    owner: u64,
+}
+
+impl SharedStream {
+    /// Begin on a connected Unix socket; our hello goes out at once.
+    ///
+    /// # Errors
+    /// `Config` where the peer is of another user or the socket is none; `System`, `Memory`.
+    pub fn new(socket: OwnedFd) -> Result<Self, Error> {
+        let (uid, own_uid) = (peer_uid(&socket)?, rustix::process::geteuid().as_raw());
+        if uid != own_uid {
+            return Err(Error::Config(format!(
+                "shared memory connects processes of one user; the peer is of user {uid}, this is {own_uid}: use unix://"
+            )));
+        }
+        quarantine::sweep();
+        let own = Own::new(&socket)?;
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| system("epoll_create", errno))?;
+        for descriptor in [own.bell.as_fd(), socket.as_fd()] {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&set, descriptor, data, epoll::EventFlags::IN)
+                .map_err(|errno| system("epoll_ctl", errno))?;
+        }
+        let lifeline = Arc::new(socket);
+        Ok(Self {
+            watched: Arc::new(Watched { set, lifeline }),
+            own,
+            theirs: None,
+            outgoing: Outgoing::default(),
+            incoming: Incoming::default(),
+            for_input: Sleeper::default(),
+            for_room: Sleeper::default(),
+            peer_for_input: Waker::default(),
+            peer_for_room: Waker::default(),
+            ended: false,
+            owner: process::current(),
+        })
+    }
+
+    /// What to watch for input; it tells of room, and of the end, too.
+    pub fn watched(&self) -> Arc<Watched> {
+        Arc::clone(&self.watched)
+    }
+
+    /// The Unix socket.
+    pub fn lifeline(&self) -> &Arc<OwnedFd> {
+        &self.watched.lifeline
+    }
+
+    /// The descriptor of what is watched.
+    pub fn descriptor(&self) -> RawFd {
+        self.watched.set.as_raw_fd()
+    }
+
+    /// Memory in our region, for a frame that is sent without a copy.
+    ///
+    /// # Errors
+    /// `Limit` (`region_bytes_max`), `Memory`.
+    pub fn allocate(&mut self, bytes: usize) -> Result<Lease, Error> {
+        self.settle();
+        self.own.allocate(bytes)
+    }
+
+    /// The same for a copy of a frame of the caller, who fills it in without any lock.
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    pub fn reserve(&mut self, bytes: usize) -> Result<Lease, Error> {
+        let lease = self.allocate(bytes)?;
+        self.own.copied += bytes as u64;
+        Ok(lease)
+    }
+
+    /// Whether a frame lies in our region.
+    pub fn holds(&self, bytes: &[u8]) -> bool {
+        self.own.find(bytes).is_some()
+    }
+
+    /// Whether the peer may still read of the memory in which these bytes lie.
+    pub fn is_lent(&mut self, bytes: &[u8]) -> bool {
+        self.settle();
+        self.own.is_lent(bytes)
+    }
+
+    /// Take back what the peer has given back.
+    fn settle(&mut self) {
+        if let Some(theirs) = &self.theirs {
+            self.own.settle(|place| theirs.returned(place));
+        }
+    }
+
+    /// Take what lies in the lifeline.
+    fn read_lifeline(&mut self) -> Result<(), StreamFault> {
+        while !self.ended {
+            match lifeline::receive(self.lifeline())? {
+                Found::Nothing => break,
+                Found::End => {
+                    self.ended = true;
+                    // It would be readable for ever.
+                    let _ = epoll::delete(&self.watched.set, self.lifeline());
+                }
+                Found::Record(record, descriptors) => self.heed(record, descriptors)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn heed(&mut self, record: Record, descriptors: Vec<OwnedFd>) -> Result<(), Violation> {
+        match (record, &mut self.theirs) {
+            (
+                Record::Hello {
+                    chunk,
+                    offset,
+                    bytes,
+                },
+                theirs @ None,
+            ) => *theirs = Some(Theirs::new(chunk, offset, bytes, descriptors)?),
+            (Record::Chunk(chunk), Some(theirs)) => theirs.add(chunk, descriptors)?,
+            (Record::Gone(chunk), Some(theirs)) => theirs.remove(chunk),
+            (Record::Hello { .. }, Some(_)) | (_, None) => return Err(Violation::Order),
+        }
+        Ok(())
+    }
+
+    /// Bytes in the peer's ring.
+    fn available(&self) -> Result<usize, Violation> {
+        match &self.theirs {
+            Some(theirs) => {
+                let tail = theirs.control.load(layout::TAIL, Ordering::Acquire);
+                self.incoming.available(tail)
+            }
+            None => Ok(0),
+        }
+    }
+
+    /// Ask to be woken by the next byte, and look again; how many there are after all.
+    fn sleep_for_input(&mut self) -> Result<usize, Violation> {
+        let word = self.own.control.word(layout::SLEEPS_FOR_INPUT);
+        self.for_input.arm(word);
+        let there = self.available()?;
+        if there > 0 {
+            let word = self.own.control.word(layout::SLEEPS_FOR_INPUT);
+            self.for_input.disarm(word);
+        }
+        Ok(there)
+    }
+
+    /// Copy into our ring what it has room for.
+    fn copy_in(&mut self, pieces: &[IoSlice<'_>], skipped: usize) -> Result<usize, Violation> {
+        let Some(theirs) = &self.theirs else {
+            return Ok(0);
+        };
+        let head = theirs.control.load(layout::HEAD, Ordering::Acquire);
+        let room = self.outgoing.room(head)?;
+        let (mut count, mut skip) = (0, skipped);
+        for piece in pieces {
+            let bytes = &piece[skip.min(piece.len())..];
+            skip -= skip.min(piece.len());
+            let bytes = &bytes[..bytes.len().min(room - count)];
+            let [(first, length), (second, _)] = self.outgoing.ranges(bytes.len());
+            self.own
+                .control
+                .write(layout::RING + first, &bytes[..length]);
+            self.own
+                .control
+                .write(layout::RING + second, &bytes[length..]);
+            self.outgoing.advance(bytes.len());
+            count += bytes.len();
+        }
+        if count > 0 {
+            self.outgoing.publish(self.own.control.word(layout::TAIL));
+            let shown = theirs
+                .control
+                .load(layout::SLEEPS_FOR_INPUT, Ordering::Acquire);
+            if self.peer_for_input.must_ring(shown) {
+                ring(&theirs.bell);
+            }
+        }
+        Ok(count)
+    }
+}
+
+impl Stream for SharedStream {
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
+        if self.ended {
+            return Err(Errno::PIPE.into());
+        }
+        let wanted: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let word = self.own.control.word(layout::SLEEPS_FOR_ROOM);
+        self.for_room.disarm(word);
+        let mut count = self.copy_in(pieces, 0)?;
+        if count < wanted {
+            let word = self.own.control.word(layout::SLEEPS_FOR_ROOM);
+            self.for_room.arm(word);
+            count += self.copy_in(pieces, count)?;
+        }
+        if count == 0 && wanted > 0 {
+            return Err(Errno::AGAIN.into());
+        }
+        Ok(count)
+    }
+
+    fn receive<'a>(
+        &mut self,
+        into: &'a mut [MaybeUninit<u8>],
+    ) -> Result<&'a mut [u8], StreamFault> {
+        // Whoever was rung for one sleep is not rung for it again: a further one is another.
+        let word = self.own.control.word(layout::SLEEPS_FOR_INPUT);
+        self.for_input.disarm(word);
+        let mut there = self.available()?;
+        if there == 0 {
+            there = self.sleep_for_input()?;
+        }
+        let Some(theirs) = self.theirs.as_ref().filter(|_| there > 0) else {
+            return if self.ended {
+                Ok(&mut [])
+            } else {
+                Err(Errno::AGAIN.into())
+            };
+        };
+        let count = there.min(into.len());
+        let ranges = self
+            .incoming
+            .ranges(count)
+            .map(|(from, bytes)| (layout::RING + from, bytes));
+        let filled = theirs.control.read(ranges, into);
+        self.incoming.advance(count);
+        self.incoming.publish(self.own.control.word(layout::HEAD));
+        let shown = theirs
+            .control
+            .load(layout::SLEEPS_FOR_ROOM, Ordering::Acquire);
+        if self.peer_for_room.must_ring(shown) {
+            ring(&theirs.bell);
+        }
+        if count == there {
+            self.sleep_for_input()?; // what came meanwhile is told by `holds_received`
+        }
+        Ok(filled)
+    }
+
+    fn hung_up(&self) -> bool {
+        self.ended || self.lifeline().hung_up()
+    }
+
+    fn holds_received(&self) -> bool {
+        // An end, or a broken ring, is found by receiving.
+        self.ended || self.available().map_or(true, |bytes| bytes > 0)
+    }
+
+    fn tells_room_as_input(&self) -> bool {
+        true
+    }
+
+    fn woken(&mut self) -> Result<(), StreamFault> {
+        let mut count = [0_u8; 8];
+        match rustix::io::read(&self.own.bell, &mut count) {
+            // Only the lifeline can have been it. After a bell it is looked at when it says so again.
+            Err(_) => self.read_lifeline(),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    fn share(&mut self, bytes: &[u8], block: Option<&Lease>) -> Option<[u8; NAME_BYTES]> {
+        if self.theirs.is_none() || self.ended {
+            return None;
+        }
+        self.settle();
+        let socket = Arc::clone(self.lifeline());
+        let name = self.own.share(&socket, bytes, block)?;
+        Some(name.encode())
+    }
+
+    fn open(&mut self, name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {
+        let name = Name::decode(name);
+        // A chunk is announced before the first name in it is written.
+        if self
+            .theirs
+            .as_ref()
+            .is_some_and(|theirs| !theirs.has(name.chunk))
+        {
+            self.read_lifeline()?;
+        }
+        match &self.theirs {
+            Some(theirs) => Ok(theirs.open(&name, &self.own.control)?),
+            None => Err(Violation::Order.into()),
+        }
+    }
+
+    fn copied(&self) -> u64 {
+        self.own.copied
+    }
+
+    fn lent(&mut self) -> usize {
+        self.settle();
+        self.own.lent()
+    }
+}
+
+impl Drop for SharedStream {
+    fn drop(&mut self) {
+        if self.owner != process::current() {
+            return; // a copy in a forked child: what is lent is its parent's to keep
+        }
+        self.settle();
+        if let Some(theirs) = self.theirs.take() {
+            let loans = self.own.take_foreign();
+            if !loans.is_empty() {
+                quarantine::admit(theirs, loans);
+            }
+        }
+        quarantine::sweep();
+    }
+}
+
+/// Wake the peer. A full counter is a bell that rings already.
+fn ring(bell: &OwnedFd) {
+    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+}

@@ -1,0 +1,94 @@
+//! Two ends in one process, against a queue of bytes.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+
+use proptest::prelude::*;
+use rustix::io::Errno;
+
+use super::stream::SharedStream;
+use crate::limit::{RING_BYTES, SHARE_BYTES_MIN};
+use crate::stream::unix::pair;
+use crate::stream::{Stream, StreamFault};
+
+fn ends() -> (SharedStream, SharedStream) {
+    let (left, right) = pair().expect("sockets");
+    let mut one = SharedStream::new(left).expect("memory");
+    let mut other = SharedStream::new(right).expect("memory");
+    one.woken().expect("a hello");
+    other.woken().expect("a hello");
+    (one, other)
+}
+
+fn receive(stream: &mut SharedStream, room: usize) -> Result<Vec<u8>, StreamFault> {
+    let mut into = vec![MaybeUninit::uninit(); room];
+    stream.receive(&mut into).map(|filled| filled.to_vec())
+}
+
+fn pattern(from: usize, count: usize) -> Vec<u8> {
+    let byte = |at: usize| u8::try_from(at * 31 % 251).unwrap_or(0);
+    (from..from + count).map(byte).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Bytes arrive in order and once, whatever the sizes and however the ring wraps; a full ring takes nothing.
+    #[test]
+    fn the_ring_is_a_queue(steps in proptest::collection::vec((any::<bool>(), 1..RING_BYTES * 3 / 2, 0..64_usize), 1..40)) {
+        let (mut one, mut other) = ends();
+        let mut model: VecDeque<u8> = VecDeque::new();
+        let mut sent = 0;
+        for (sends, size, cut) in steps {
+            if sends {
+                let bytes = pattern(sent, size);
+                let (first, second) = bytes.split_at(cut.min(size));
+                let outcome = one.send(&[IoSlice::new(first), IoSlice::new(second)]);
+                let room = RING_BYTES - model.len();
+                match outcome {
+                    Ok(count) => prop_assert_eq!(count, size.min(room)),
+                    Err(StreamFault::Errno(Errno::AGAIN)) => prop_assert_eq!(room, 0),
+                    Err(fault) => return Err(TestCaseError::fail(fault.to_string())),
+                }
+                let count = size.min(room);
+                model.extend(&bytes[..count]);
+                sent += count;
+            } else {
+                prop_assert_eq!(other.holds_received(), !model.is_empty());
+                let expected: Vec<u8> = model.drain(..size.min(model.len())).collect();
+                match receive(&mut other, size) {
+                    Ok(got) => prop_assert!(got == expected && !got.is_empty()),
+                    Err(StreamFault::Errno(Errno::AGAIN)) => prop_assert!(expected.is_empty()),
+                    Err(fault) => return Err(TestCaseError::fail(fault.to_string())),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_frame_is_named_opened_and_given_back() {
+    let (mut one, mut other) = ends();
+    let bytes = pattern(0, SHARE_BYTES_MIN);
+    let name = one.share(&bytes, None).expect("room");
+    let frame = other.open(&name).expect("it is there");
+    assert_eq!(frame.as_slice(), bytes);
+    assert!(frame.is_shared());
+    assert_eq!(one.lent(), 1);
+    drop(frame);
+    assert_eq!(one.lent(), 0);
+}
+
+#[test]
+fn what_was_written_before_the_end_is_read_before_it() {
+    let (mut one, mut other) = ends();
+    one.send(&[IoSlice::new(b"last")]).expect("room");
+    drop(one);
+    other.woken().expect("the end of the lifeline");
+    assert_eq!(receive(&mut other, 10), Ok(b"last".to_vec()));
+    assert_eq!(receive(&mut other, 10), Ok(Vec::new()));
+    assert!(other.hung_up());
+    let refused = other.send(&[IoSlice::new(b"x")]);
+    assert_eq!(refused, Err(StreamFault::Errno(Errno::PIPE)));
+}

@@ -1,0 +1,121 @@
+//! Both ends as a server and a link use them: what `forebay_tensor::fabric` asks of a fabric.
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use forebay_memory::Lease;
+use forebay_tensor::Error;
+use forebay_tensor::fabric::{
+    Completion, FabricPull, Provider, RequesterEndpoint, ResponderEndpoint, Source,
+};
+
+use crate::PULL_BYTES_MAX;
+use crate::answerer::Answerer;
+use crate::device::Device;
+use crate::puller::{Arrival, Puller};
+
+/// Longer than a device takes to take keys back, unless much is being sent.
+const LEAVING: Duration = Duration::from_millis(500);
+
+impl Provider for Device {
+    fn check(&self, block: &Lease) -> Result<(), Error> {
+        Self::check(self, block)
+    }
+
+    fn meet(
+        &self,
+        introduction: &[u8],
+        slots_max: u32,
+    ) -> Result<(Box<dyn ResponderEndpoint>, Vec<u8>), Error> {
+        let (answerer, answer) = Answerer::meet(self, introduction, slots_max)?;
+        Ok((Box::new(answerer), answer))
+    }
+}
+
+impl ResponderEndpoint for Answerer {
+    fn turn(&mut self, source: &dyn Source) -> Result<usize, Error> {
+        Self::turn(self, source)
+    }
+
+    fn is_sending(&self, start: usize, bytes: usize) -> bool {
+        Self::is_sending(self, start, bytes)
+    }
+
+    fn settle(&mut self, start: usize, bytes: usize, deadline: Instant) -> Result<(), Error> {
+        Self::settle(self, start, bytes, deadline)
+    }
+
+    fn fence(&mut self, error: Error) {
+        drop(Self::fence(self, error));
+    }
+
+    fn is_due(&self) -> bool {
+        Self::is_due(self) || self.broken().is_some()
+    }
+}
+
+impl Puller {
+    /// What a link pulls by.
+    pub fn into_endpoint(self) -> Box<dyn RequesterEndpoint> {
+        Box::new(Endpoint {
+            puller: self,
+            arrivals: Vec::new(),
+        })
+    }
+}
+
+/// A puller whose arrivals are settled by its turns.
+#[derive(Debug)]
+struct Endpoint {
+    puller: Puller,
+    /// What has come since the last turn; its room is used again.
+    arrivals: Vec<Arrival>,
+}
+
+impl RequesterEndpoint for Endpoint {
+    fn reaches(&self, block: &Lease, bytes: usize) -> bool {
+        bytes <= PULL_BYTES_MAX && self.puller.reaches(block)
+    }
+
+    fn has_free_slot(&self) -> bool {
+        self.puller.has_free_slot()
+    }
+
+    fn pull(&mut self, pull: FabricPull) -> Result<(), Error> {
+        self.puller.pull(pull)
+    }
+
+    fn turn(&mut self, completions: &mut Vec<Completion>) -> Result<(), Error> {
+        let turned = self.puller.turn(&mut self.arrivals);
+        for arrival in self.arrivals.drain(..) {
+            let settled = self.puller.settle(arrival);
+            completions.extend(settled.map(|settled| Completion {
+                token: settled.token,
+                result: settled.result,
+            }));
+        }
+        turned
+    }
+
+    fn cancel(&mut self, token: u64) {
+        self.puller.cancel(token);
+    }
+
+    fn leave_blocks(&mut self) -> Result<(), Error> {
+        self.puller.leave_all()?;
+        let deadline = Instant::now() + LEAVING;
+        while self.puller.is_leaving() && Instant::now() < deadline {
+            self.puller.wait(&mut self.arrivals, Some(deadline))?;
+        }
+        Ok(())
+    }
+
+    fn break_off(&mut self, error: Error) {
+        drop(self.puller.break_off(error));
+    }
+}
+
+impl AsFd for Endpoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.puller.as_fd()
+    }
+}

@@ -1,0 +1,328 @@
+//! One connection: a queue pair, its completions, and the stream that it was set up over.
+//!
+//! What is posted completes in the order of posting (reliable connections promise that), so nothing is looked up by a
+//! number: `P` says what each was of, and completions take them from the front.
+use std::collections::VecDeque;
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use forebay_tensor::Error;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::discovery::Adapter;
+use crate::sys::layout::{RECEIVED_WITH_IMMEDIATE, WorkCompletion};
+use crate::sys::library::Library;
+use crate::sys::pair::Pair;
+use crate::wire::{Hello, SLOTS_MAX, protocol};
+
+/// Completions taken at once.
+const BATCH: usize = 64;
+
+/// The stream that a connection was set up over. Its end means that the peer is gone;
+/// what is said on it after the set-up is not looked at here.
+pub trait Lifeline: Read + Write + AsFd + Send {}
+
+impl<S: Read + Write + AsFd + Send> Lifeline for S {}
+
+/// Something that happened.
+#[derive(Debug)]
+pub(super) enum Happened<P> {
+    /// What was posted is done.
+    Done(P),
+    /// The peer wrote, with immediate data; so many bytes.
+    Received { immediate: u32, bytes: u32 },
+}
+
+/// A connection on which things of kind `P` are posted.
+pub(super) struct Link<P> {
+    pair: Pair,
+    posted: VecDeque<P>,
+    posted_max: usize,
+    /// Writes of the peer's that may be on their way at once.
+    received_max: usize,
+    /// None where somebody else watches for the peer's end.
+    lifeline: Option<Box<dyn Lifeline>>,
+    /// Why it is over.
+    broken: Option<Error>,
+}
+
+/// A queue pair of this end, connected to nobody yet.
+pub(super) struct Unmet<P> {
+    link: Link<P>,
+    /// What the peer is to be told.
+    pub(super) ours: Hello,
+    port: u8,
+    gid_index: u8,
+}
+
+impl<P> Unmet<P> {
+    /// At most `sends` things are posted at once, and the peer may write with immediate data once for each slot
+    /// before we look.
+    pub(super) fn new(adapter: &Adapter, slots: u32, sends: u32) -> Result<Self, Error> {
+        if slots == 0 || slots > SLOTS_MAX {
+            return Err(Error::Config {
+                setting: "slots",
+                value: slots.into(),
+                advice: "take 1 to 1024",
+            });
+        }
+        let found = adapter.found();
+        let pair = Pair::new(&adapter.domain, sends, slots)
+            .map_err(|error| broken("no queue pair", &error))?;
+        let random = RandomState::new().hash_one(pair.number()).to_le_bytes();
+        let sequence = u32::from_le_bytes([random[0], random[1], random[2], 0]);
+        let ours = Hello {
+            address: adapter.address(pair.number(), sequence),
+            slots,
+        };
+        let link = Link {
+            pair,
+            posted: VecDeque::with_capacity(sends as usize),
+            posted_max: sends as usize,
+            received_max: slots as usize,
+            lifeline: None,
+            broken: None,
+        };
+        Ok(Self {
+            link,
+            ours,
+            port: found.port,
+            gid_index: found.gid_index,
+        })
+    }
+
+    /// Connect to whoever said this of itself. Where there is no `lifeline`, somebody else watches for the peer's end.
+    pub(super) fn meet(
+        mut self,
+        peer: &Hello,
+        lifeline: Option<Box<dyn Lifeline>>,
+    ) -> Result<Link<P>, Error> {
+        let (ours, pair) = (&self.ours, &mut self.link.pair);
+        let (port, gid_index) = (self.port, self.gid_index);
+        let mut ready = || {
+            pair.initialise(port)?;
+            for _ in 0..ours.slots {
+                pair.post_receive()?; // before the peer can send
+            }
+            pair.connect(port, gid_index, &ours.address, &peer.address)?;
+            pair.start(&ours.address)
+        };
+        ready().map_err(|error| broken("the queue pair does not connect", &error))?;
+        self.link.lifeline = lifeline;
+        Ok(self.link)
+    }
+}
+
+impl<P> Link<P> {
+    /// Connect over `stream`: both ends call this.
+    pub(super) fn connect(
+        adapter: &Adapter,
+        mut stream: Box<dyn Lifeline>,
+        slots: u32,
+        sends: u32,
+    ) -> Result<(Self, Hello), Error> {
+        let unmet = Unmet::new(adapter, slots, sends)?;
+        let peer = unmet.ours.exchange(&mut *stream)?;
+        let link = unmet.meet(&peer, Some(stream))?;
+        Ok((link, peer))
+    }
+
+    /// What it was connected over.
+    pub(super) fn lifeline(&mut self) -> &mut dyn Lifeline {
+        &mut **self.lifeline.as_mut().expect("connected over a stream")
+    }
+
+    /// What was posted and has not completed, in the order of posting.
+    pub(super) fn posted(&self) -> impl Iterator<Item = &P> {
+        self.posted.iter()
+    }
+
+    /// Post something; `what` comes back once it is done.
+    pub(super) fn post<R>(
+        &mut self,
+        what: P,
+        post: impl FnOnce(&mut Pair) -> io::Result<R>,
+    ) -> Result<R, Error> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        if self.posted.len() == self.posted_max {
+            return Err(Error::Limit {
+                limit: "operations posted at once",
+                value: self.posted_max as u64 + 1,
+                maximum: self.posted_max as u64,
+                advice: "take completions first",
+            });
+        }
+        match post(&mut self.pair) {
+            Ok(result) => {
+                self.posted.push_back(what);
+                Ok(result)
+            }
+            Err(error) => Err(self.fence(broken("an operation was refused", &error))),
+        }
+    }
+
+    /// Take what has completed, up to a batch; each receive is posted again before it is given out.
+    /// Returns whether there may be more.
+    pub(super) fn poll(&mut self, into: &mut Vec<Happened<P>>) -> Result<bool, Error> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let mut completions = [WorkCompletion::default(); BATCH];
+        let count = self.pair.queue.poll(&mut completions);
+        let count = count.map_err(|error| self.fence(broken("completions are lost", &error)))?;
+        for completion in &completions[..count] {
+            self.take(completion, into)?;
+        }
+        Ok(count == BATCH)
+    }
+
+    fn take(
+        &mut self,
+        completion: &WorkCompletion,
+        into: &mut Vec<Happened<P>>,
+    ) -> Result<(), Error> {
+        if completion.status != 0 {
+            return Err(self.fence(Error::Broken {
+                why: format!("the device says: {}", status(completion.status)),
+            }));
+        }
+        // Receives are posted again at once, so who keeps to no slots could keep us here for ever.
+        if into.len() > self.posted_max + self.received_max {
+            return Err(self.fence(protocol("more writes than it has slots for")));
+        }
+        if completion.opcode == RECEIVED_WITH_IMMEDIATE {
+            let again = self.pair.post_receive();
+            again.map_err(|error| self.fence(broken("a receive was refused", &error)))?;
+            into.push(Happened::Received {
+                immediate: u32::from_be(completion.immediate),
+                bytes: completion.bytes,
+            });
+        } else {
+            let what = self.posted.pop_front();
+            into.push(Happened::Done(
+                what.expect("completions are of what was posted, once each"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Like [`Link::poll`], but sleep until something has happened. Nothing happened: the deadline has passed.
+    pub(super) fn wait(
+        &mut self,
+        into: &mut Vec<Happened<P>>,
+        deadline: Option<Instant>,
+    ) -> Result<(), Error> {
+        loop {
+            self.poll(into)?;
+            if !into.is_empty() {
+                return Ok(());
+            }
+            self.arm()?;
+            // What completed before the queue was armed makes no event.
+            self.poll(into)?;
+            if !into.is_empty() || !self.sleep(deadline)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Like [`Link::poll`], for who watches the descriptor: nothing is left, and the next completion makes it readable.
+    pub(super) fn turn(&mut self, into: &mut Vec<Happened<P>>) -> Result<(), Error> {
+        self.pair.queue.take_events();
+        while self.poll(into)? {}
+        self.arm()?;
+        while self.poll(into)? {} // what completed before the queue was armed makes no event
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Result<(), Error> {
+        let armed = self.pair.queue.arm();
+        armed.map_err(|error| self.fence(broken("no event was promised", &error)))
+    }
+
+    /// Readable when something has completed since [`Link::turn`].
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.pair.queue.as_fd()
+    }
+
+    /// Sleep until there is an event, the peer is gone or the deadline has passed (false).
+    fn sleep(&mut self, deadline: Option<Instant>) -> Result<bool, Error> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = left.map(|left| Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let queue = PollFd::new(&self.pair.queue, PollFlags::IN);
+        let mut watched = [queue.clone(), queue];
+        let mut count = 1;
+        if let Some(lifeline) = &self.lifeline {
+            watched[1] = PollFd::from_borrowed_fd(lifeline.as_fd(), PollFlags::RDHUP);
+            count = 2;
+        }
+        let woken = match poll(&mut watched[..count], timeout.as_ref()) {
+            Err(Errno::INTR) => return Ok(true),
+            woken => woken.map_err(|error| broken("waiting for the device", &error.into()))?,
+        };
+        let [completed, ended] = watched.map(|watched| !watched.revents().is_empty());
+        if completed {
+            self.pair.queue.take_events();
+        } else if ended {
+            return Err(self.fence(Error::Broken {
+                why: "the peer is gone: its stream ended".to_owned(),
+            }));
+        }
+        Ok(woken > 0)
+    }
+
+    /// Make sure that nothing of the peer's lands any more. What was posted is over, done or not.
+    /// Gives back why the connection is over: this error, or an earlier one.
+    pub(super) fn fence(&mut self, error: Error) -> Error {
+        if let Some(error) = &self.broken {
+            return error.clone();
+        }
+        // Where even this is refused the device is gone, and writes nothing.
+        drop(self.pair.fail());
+        self.broken = Some(error.clone());
+        error
+    }
+
+    /// Fence the peer because we go.
+    pub(super) fn close(&mut self) {
+        let why = "it was closed here".to_owned();
+        self.fence(Error::Broken { why });
+    }
+
+    /// Why it is over, if it is.
+    pub(super) fn broken(&self) -> Option<&Error> {
+        self.broken.as_ref()
+    }
+}
+
+impl<P> fmt::Debug for Link<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("pair", &self.pair)
+            .field("posted", &self.posted.len())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn broken(what: &str, error: &io::Error) -> Error {
+    Error::Broken {
+        why: format!("{what}: {error}"),
+    }
+}
+
+fn status(number: u32) -> String {
+    Library::get().map_or_else(
+        |_| number.to_string(),
+        |library| library.status_text(number),
+    )
+}

@@ -1,0 +1,163 @@
+//! How pulls and reads come to their ends: completions in, arrivals out, settled by the caller.
+use std::mem;
+use std::time::Instant;
+
+use forebay_tensor::{Class, Error};
+
+use super::pull::{Arrival, Kind};
+use super::slot::Settled;
+use super::{Posted, Puller};
+use crate::link::Happened;
+use crate::wire::{Answer, Status, protocol};
+
+impl Puller {
+    /// Take what has come, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is over; [`Puller::break_off`] ends what is pending.
+    pub fn poll(&mut self, arrivals: &mut Vec<Arrival>) -> Result<(), Error> {
+        let mut happened = mem::take(&mut self.happened);
+        let polled = self.link.poll(&mut happened);
+        self.take_happened(happened, arrivals)?;
+        polled.map(|_| ())
+    }
+
+    /// Like [`Puller::poll`], but wait until something has come or `deadline` has passed.
+    /// Completions of our own may wake it too: look at `arrivals`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Puller::poll`].
+    pub fn wait(
+        &mut self,
+        arrivals: &mut Vec<Arrival>,
+        deadline: Option<Instant>,
+    ) -> Result<(), Error> {
+        if !self.ready.is_empty() {
+            return self.poll(arrivals);
+        }
+        let mut happened = mem::take(&mut self.happened);
+        let waited = self.link.wait(&mut happened, deadline);
+        self.take_happened(happened, arrivals)?;
+        waited
+    }
+
+    /// Like [`Puller::poll`], for an event loop that watches [`Puller::as_fd`](std::os::fd::AsFd::as_fd): after it,
+    /// the descriptor is readable once more has come. The loop watches the stream for its end too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Puller::poll`].
+    pub fn turn(&mut self, arrivals: &mut Vec<Arrival>) -> Result<(), Error> {
+        let mut happened = mem::take(&mut self.happened);
+        let turned = self.link.turn(&mut happened);
+        self.take_happened(happened, arrivals)?;
+        turned
+    }
+
+    fn take_happened(
+        &mut self,
+        mut happened: Vec<Happened<Posted>>,
+        arrivals: &mut Vec<Arrival>,
+    ) -> Result<(), Error> {
+        arrivals.append(&mut self.ready);
+        let mut result = Ok(());
+        for each in happened.drain(..) {
+            result = result.and(self.take(each, arrivals));
+        }
+        self.happened = happened; // its room is used again
+        result
+    }
+
+    fn take(
+        &mut self,
+        happened: Happened<Posted>,
+        arrivals: &mut Vec<Arrival>,
+    ) -> Result<(), Error> {
+        match happened {
+            Happened::Done(Posted::Request(slot)) => self.slots[slot as usize].is_sending = false,
+            Happened::Done(Posted::Bound | Posted::Left { .. }) => {}
+            Happened::Done(Posted::Revoked { slot, error, .. }) => {
+                arrivals.push(Arrival(Kind::Slot {
+                    slot,
+                    result: Err(error),
+                }));
+            }
+            Happened::Done(Posted::Read { token, into }) => {
+                arrivals.push(Arrival(Kind::Read(Settled {
+                    token,
+                    into: Some(into),
+                    result: Ok(()),
+                })));
+            }
+            Happened::Received { immediate, bytes } => {
+                let answered =
+                    Answer::decode(immediate).and_then(|answer| self.answered(answer, bytes));
+                let arrival = answered.map_err(|error| self.link.fence(error))?;
+                arrivals.extend(arrival);
+            }
+        }
+        Ok(())
+    }
+
+    /// What an answer is the end of; nothing where that has ended already, by our own doing.
+    fn answered(&mut self, answer: Answer, bytes: u32) -> Result<Option<Arrival>, Error> {
+        let slot = self
+            .slots
+            .get_mut(answer.slot as usize)
+            .filter(|slot| slot.turn == answer.turn);
+        let slot = slot.ok_or_else(|| protocol("an answer to nothing that was asked"))?;
+        if slot.is_lost {
+            slot.is_lost = false;
+            return Ok(None);
+        }
+        let pending = slot.pending.as_mut().filter(|pending| !pending.is_over);
+        let pending = pending.ok_or_else(|| protocol("a second answer"))?;
+        let expected = if answer.status == Status::Ok {
+            pending.bytes
+        } else {
+            0
+        };
+        if bytes as usize != expected {
+            return Err(protocol("an answer of another length than was asked for"));
+        }
+        pending.is_over = true;
+        Ok(Some(Arrival(Kind::Slot {
+            slot: answer.slot,
+            result: refused(answer.status),
+        })))
+    }
+
+    /// End what has arrived; its slot takes the next pull. None where it has ended by [`Puller::break_off`].
+    pub fn settle(&mut self, arrival: Arrival) -> Option<Settled> {
+        match arrival.0 {
+            Kind::Slot { slot, result } => self.slots[slot as usize].settle(result),
+            Kind::Read(settled) => Some(settled),
+        }
+    }
+}
+
+fn refused(status: Status) -> Result<(), Error> {
+    let (class, text) = match status {
+        Status::Ok => return Ok(()),
+        Status::Stale => (Class::Stale, "the tensor was dropped or replaced"),
+        Status::OutOfRange => (
+            Class::OutOfRange,
+            "the tensor does not have all of these rows",
+        ),
+        Status::Room => (
+            Class::Config,
+            "the destination is not as long as the rows are",
+        ),
+        Status::Elsewhere => return Err(Error::Elsewhere),
+        Status::Limit => (
+            Class::Limit,
+            "as many tensors are exposed to this peer as may be",
+        ),
+    };
+    Err(Error::Refused {
+        class,
+        text: text.to_owned(),
+    })
+}

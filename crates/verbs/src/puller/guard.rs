@@ -1,0 +1,110 @@
+//! Whose memory a destination is before its pull has ended in the usual way.
+use forebay_memory::Lease;
+use forebay_tensor::Error;
+
+use super::pull::{Arrival, Kind};
+use super::slot::{Pending, Settled};
+use super::{Posted, Puller};
+
+impl Puller {
+    /// Nobody waits for this pull any more: its block is in quarantine until its answer has come or the peer is fenced.
+    /// Says whether there was one.
+    pub fn cancel(&mut self, token: u64) -> bool {
+        let Some((_, pending)) = self.pending_mut(token) else {
+            return false;
+        };
+        pending.quarantined = Some(pending.into.quarantine());
+        true
+    }
+
+    /// Take the owner's key for this pull back. It ends with `error` once the device has done that, and nothing
+    /// lands in its block any more. An owner that answers later has its connection broken by the device.
+    /// Says whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is over.
+    pub fn revoke(&mut self, token: u64, error: Error) -> Result<bool, Error> {
+        let Some((at, pending)) = self.pending_mut(token) else {
+            return Ok(false);
+        };
+        pending.is_over = true;
+        let slot = &mut self.slots[at as usize];
+        slot.is_lost = true;
+        slot.registration = None;
+        let Some(window) = &mut slot.window else {
+            let result = Err(error);
+            self.ready.push(Arrival(Kind::Slot { slot: at, result }));
+            return Ok(true);
+        };
+        let revoked = |bound| Posted::Revoked {
+            slot: at,
+            error,
+            _bound: bound,
+        };
+        window.revoke(&mut self.link, revoked)
+    }
+
+    /// Have no slot keep a key, and with it a lease, on a block that no pull goes to any more.
+    /// The block is free of them once [`Puller::wait`] has seen the device do it. Returns how many keys there were.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is over.
+    pub fn leave(&mut self, block: &Lease) -> Result<usize, Error> {
+        let mut left = 0;
+        for slot in self.slots.iter_mut().filter(|slot| slot.pending.is_none()) {
+            let Some(window) = slot.window.as_mut().filter(|window| window.covers(block)) else {
+                continue;
+            };
+            window.revoke(&mut self.link, |bound| Posted::Left { _bound: bound })?;
+            left += 1;
+        }
+        Ok(left)
+    }
+
+    /// The same for all blocks that no pull goes to now: their owner needs the memory.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is over.
+    pub fn leave_all(&mut self) -> Result<usize, Error> {
+        let mut left = 0;
+        for slot in self.slots.iter_mut().filter(|slot| slot.pending.is_none()) {
+            if let Some(window) = &mut slot.window {
+                left += usize::from(
+                    window.revoke(&mut self.link, |bound| Posted::Left { _bound: bound })?,
+                );
+            }
+        }
+        Ok(left)
+    }
+
+    /// Whether a key that was taken back may still be on its block.
+    pub fn is_leaving(&self) -> bool {
+        let is_left = |posted: &Posted| matches!(posted, Posted::Left { .. });
+        self.link.broken().is_none() && self.link.posted().any(is_left)
+    }
+
+    /// Whether the device knows the memory of a block, so that a pull can go there.
+    pub fn reaches(&self, block: &Lease) -> bool {
+        self.registry.find(block).is_ok()
+    }
+
+    /// A pull that has not ended, and its slot's number.
+    fn pending_mut(&mut self, token: u64) -> Option<(u32, &mut Pending)> {
+        let slots = (0..).zip(&mut self.slots);
+        let mut pending = slots.filter_map(|(at, slot)| Some((at, slot.pending.as_mut()?)));
+        pending.find(|(_, pending)| pending.token == token && !pending.is_over)
+    }
+
+    /// Fence the peer: from here on nothing of it lands. All that is pending ends with why the connection is over:
+    /// `error`, or an earlier reason. Reads that are posted are dropped with the connection.
+    pub fn break_off(&mut self, error: Error) -> Vec<Settled> {
+        let error = self.link.fence(error);
+        self.slots
+            .iter_mut()
+            .filter_map(|slot| slot.settle(Err(error.clone())))
+            .collect()
+    }
+}

@@ -1,0 +1,1 @@
+"""Files of blocks, and the queues that read and write them."""

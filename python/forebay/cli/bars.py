@@ -1,0 +1,93 @@
+"""A bar for each running request, drawn by rich."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from forebay.cli.output import harmless
+from forebay.cli.progress import Display, Pace
+
+MESSAGE_CHARS_MAX = 60
+
+
+class BarDisplay(Display):
+    """Bars at the bottom of the terminal; logs scroll above them.
+
+    Args:
+        color: what `--color` says.
+    """
+
+    wanted = True
+
+    def __init__(self, color: str) -> None:
+        super().__init__()
+        console = Console(
+            stderr=True,
+            no_color=True if color == "never" else None,
+            force_terminal=True if color == "always" else None,
+        )
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=32),
+            TextColumn("{task.fields[told]}"),
+            console=console,
+            transient=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._paces: dict[str, Pace] = {}
+        self._rest = ""
+
+    def write(self, text: str) -> None:
+        """Print whole lines above the bars; the rest waits for its end."""
+        with self._lock:
+            *lines, self._rest = (self._rest + text).split("\n")
+            if lines:
+                self._print("\n".join(lines))
+
+    def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
+        """Move the request's bar."""
+        with self._lock:
+            task = self._tasks.get(id_)
+            if task is None:
+                task = self._bars.add_task(name or id_, total=None, told="waiting")
+                self._tasks[id_] = task
+            match event.get("event"):
+                case "progress":
+                    pace = self._paces.setdefault(id_, Pace())
+                    pace.take(event)
+                    text = pace.text()[: 2 * MESSAGE_CHARS_MAX]
+                    self._bars.update(
+                        task, total=pace.total, completed=pace.done, told=self._told(text)
+                    )
+                case "reason":
+                    told = str(event.get("reason") or "")[:MESSAGE_CHARS_MAX]
+                    self._bars.update(task, told=self._told(told))
+                case "status":
+                    self._bars.update(task, told=str(event.get("status")))
+
+    def __enter__(self) -> BarDisplay:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            if self._rest:
+                self._print(self._rest)
+                self._rest = ""
+        self._bars.stop()
+
+    def _told(self, text: str) -> str:
+        return harmless(text, self._bars.console.file)
+
+    def _print(self, text: str) -> None:
+        text = harmless(text, self._bars.console.file, is_log=True)
+        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,60 @@
+"""Every command: its module, which is imported when it is used, and what its line of help says."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["COMMANDS", "Command"]
+
+
+class Command(NamedTuple):
+    """A command of `forebay`.
+
+    Attributes:
+        module: it has `add(commands)`.
+        summary: what it does, without a capital and a full stop.
+    """
+
+    module: str
+    summary: str
+
+
+COMMANDS: Final = {
+    "serve": Command(
+        "forebay.cli.commands.serve", "serve an application, or lend warm services to your programs"
+    ),
+    "run": Command("forebay.cli.commands.run", "run a request, wait for it, print its result"),
+    "submit": Command("forebay.cli.commands.submit", "submit a request, print its id"),
+    "ps": Command("forebay.cli.commands.ps", "requests and their states, the newest first"),
+    "show": Command("forebay.cli.commands.show", "everything that is known about a request"),
+    "why": Command(
+        "forebay.cli.commands.why", "why a request waits, is slow or died, and what to do"
+    ),
+    "logs": Command("forebay.cli.commands.logs", "what a request wrote"),
+    "wait": Command("forebay.cli.commands.wait", "wait until requests have ended"),
+    "result": Command("forebay.cli.commands.result", "print what a request returned"),
+    "cancel": Command("forebay.cli.commands.cancel", "cancel requests"),
+    "retry": Command("forebay.cli.commands.retry", "queue ended requests again"),
+    "replay": Command(
+        "forebay.cli.commands.replay", "run a request again, here, in the foreground"
+    ),
+    "prune": Command(
+        "forebay.cli.commands.prune", "remove ended requests with their results and logs"
+    ),
+    "top": Command("forebay.cli.commands.top", "who runs, who waits, and for what"),
+    "cron": Command("forebay.cli.commands.cron", "requests that a server submits by itself"),
+    "pool": Command("forebay.cli.commands.pool", "look at the shared pool and change it"),
+    "records": Command("forebay.cli.commands.records", "look into a record file"),
+    "status": Command("forebay.cli.commands.status", "whether a server runs, and how it is"),
+    "stop": Command(
+        "forebay.cli.commands.stop", "end a server when its running requests have ended"
+    ),
+    "config": Command("forebay.cli.commands.config", "every setting, and where it comes from"),
+    "doctor": Command(
+        "forebay.cli.commands.doctor", "what works on this machine, and what to change"
+    ),
+    "completion": Command(
+        "forebay.cli.commands.completion", "a script that completes this command in your shell"
+    ),
+}
+"""In the order in which help lists them."""

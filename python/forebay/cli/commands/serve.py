@@ -1,0 +1,131 @@
+"""`forebay serve`: serve an application, or lend warm services, until it is told to end."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from types import FrameType
+from typing import Any
+
+from forebay.cli.exit_codes import code_of_signal
+from forebay.cli.output import note, say, say_json
+from forebay.cli.parser import command, common
+
+EXAMPLES = """\
+  forebay serve tune.py                             requests of the App in tune.py
+  forebay serve package.module:app --reload         loads changed sources by itself
+  forebay serve                                     no app: lend services, as many as cores
+  forebay serve --max-size 8 --idle-timeout 10min   eight at once, ended when idle for long
+  forebay serve --leases-max 2                      no program holds more than two
+
+in a program:
+  pool = forebay.SharedPool()
+  with pool.acquire(Digits) as digits: ..."""
+
+OF_EXECUTOR = {
+    "workers_max": "workers at once (as memory and processors admit)",
+    "memory_max": "memory of all workers (what the cgroup or the machine has)",
+    "synchronous": "what a commit survives: full (loss of power) or normal (its own death)",
+    "drain": "what runs may take so long when it ends (60s)",
+}
+"""Settings of the executor that have an option here; all of them: forebay config executor."""
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def add(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = command(
+        commands,
+        "serve",
+        run,
+        description="Serve the requests of an application, or without one lend warm services to"
+        " your programs, until Ctrl-C or SIGTERM.",
+        examples=EXAMPLES,
+    )
+    common(parser)
+    parser.add_argument("--quiet", action="store_true", help="do not say where it listens")
+    parser.add_argument(
+        "target", nargs="?", metavar="APP", help="tune.py, tune.py:app, package:app"
+    )
+    serving = parser.add_argument_group("with an application")
+    serving.add_argument("--reload", action="store_true", help="load changed sources by itself")
+    serving.add_argument("--state-dir", metavar="DIRECTORY", help="where its state lies")
+    for option, what in OF_EXECUTOR.items():
+        metavar = "N" if option.startswith("workers") else "VALUE"
+        serving.add_argument(f"--{option.replace('_', '-')}", metavar=metavar, help=what)
+    serving.add_argument("-v", "--verbose", action="count", default=0, help="log what happens")
+    parser.add_argument("--max-size", type=int, metavar="N", help="services at once (cores)")
+    parser.add_argument(
+        "--leases-max", type=int, metavar="N", help="services that one program may hold (all)"
+    )
+    parser.add_argument(
+        "--waiters-max",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="requests of one program that may wait (1024)",
+    )
+    for name, what, default in (
+        ("idle", "an idle service is ended after so long", "5min"),
+        ("reset", "a reset may take so long", "1s"),
+        ("start", "a start may take so long", "2min"),
+    ):
+        parser.add_argument(f"--{name}-timeout", metavar="TIME", help=f"{what} ({default})")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve; returns how it was told to end, as an exit code."""
+    if options.target is not None:
+        from forebay.cli.serve_app import serve
+
+        return serve(options, OF_EXECUTOR)
+    ended: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.append(number)
+
+    for number in ENDING:
+        signal.signal(number, end)
+    lender = _lender(options)
+    try:
+        # A signal wakes the lender, which waits without running Python.
+        signal.set_wakeup_fd(lender.stop_fd, warn_on_full_buffer=False)
+        _announce(options, lender)
+        while not ended:
+            lender.serve()
+    finally:
+        signal.set_wakeup_fd(-1)
+        lender.close()
+    if not options.quiet:
+        note("forebay: every service is ended")
+    return code_of_signal(ended[0])
+
+
+def _lender(options: argparse.Namespace) -> Any:
+    from forebay.configuration import find_configuration
+    from forebay.pool import Lender
+
+    names = ("max_size", "idle_timeout", "reset_timeout", "start_timeout")
+    configuration = find_configuration({f"pool.{name}": getattr(options, name) for name in names})
+    for warning in configuration.warnings:
+        note(f"forebay: {warning}")
+    return Lender(
+        options.path,
+        config=configuration.pool,
+        leases_max=options.leases_max,
+        waiters_max=options.waiters_max,
+    )
+
+
+def _announce(options: argparse.Namespace, lender: Any) -> None:
+    import os
+
+    if options.json:
+        told = {"path": str(lender.path), "pid": os.getpid(), "max_size": lender.config.max_size}
+        say_json({"event": "listening", **told})
+    elif not options.quiet:
+        say(
+            f"lending services at {lender.path} (process {os.getpid()}, "
+            f"at most {lender.config.max_size} services); end it with Ctrl-C"
+        )

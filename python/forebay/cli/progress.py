@@ -1,0 +1,177 @@
+"""Progress of requests as lines, or as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from types import TracebackType
+from typing import Any, Final
+
+from forebay.cli.output import SCHEMA, murmur, note
+from forebay.cli.units import duration
+
+__all__ = ["Display", "JsonDisplay", "LineDisplay", "Pace"]
+
+LINE_FRACTION: Final = 0.1
+LINE_S: Final = 30.0
+"""Where there is no terminal, a line stands for so much of the work, or for so long."""
+
+REASON_S: Final = 1.0
+"""Who waits for less is not told why: the start of a worker is over before that is read."""
+
+
+class Display:
+    """Shows what requests write, and nothing of their progress.
+
+    Threads: any may call its methods.
+
+    Attributes:
+        wanted: whether it wants events.
+    """
+
+    wanted = False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def write(self, text: str) -> None:
+        """Show a piece of a log."""
+        with self._lock:
+            murmur(text, is_log=True)
+
+    def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
+        """Show what a request tells of itself."""
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+
+class JsonDisplay(Display):
+    """One JSON object a line on stderr for each event."""
+
+    wanted = True
+
+    def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
+        """Print the event with the request's id and name."""
+        with self._lock:
+            note(json.dumps({"schema": SCHEMA, "id": id_, "name": name, **event}))
+
+
+class LineDisplay(Display):
+    """A line for every tenth of the work, or every 30 seconds; one for a reason to wait."""
+
+    wanted = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._paces: dict[str, Pace] = {}
+        self._reasons: dict[str, str] = {}
+        """Of requests that wait, where it was not told yet."""
+        self._timer: threading.Timer | None = None
+
+    def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
+        """Print a line where it is time for one."""
+        kind = event.get("event")
+        with self._lock:
+            if kind == "reason" and event.get("reason"):
+                self._reasons[id_] = f"{called(id_, name)}: {event['reason']}"
+                if self._timer is None:
+                    self._timer = threading.Timer(REASON_S, self._tell_reasons)
+                    self._timer.daemon = True
+                    self._timer.start()
+            elif kind == "status" and event.get("status") != "queued":
+                self._reasons.pop(id_, None)
+            elif kind == "progress":
+                pace = self._paces.setdefault(id_, Pace())
+                pace.take(event)
+                if pace.is_due():
+                    note(f"{called(id_, name)}: {pace.text()}")
+
+    def _tell_reasons(self) -> None:
+        with self._lock:
+            self._timer = None
+            reasons, self._reasons = self._reasons, {}
+            for text in reasons.values():
+                note(text)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+
+def called(id_: str, name: str) -> str:
+    """What a line calls a request."""
+    return f"{name} {id_}" if name else id_
+
+
+class Pace:
+    """How far a request is, how fast, and when it was last told."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._told_at = self._began
+        self._told_step = 0
+        self._first: float | None = None
+        self.done: float = 0
+        self.total: float | None = None
+        self.message = ""
+        self.unit = ""
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Learn from an event."""
+        self.done = event.get("done") or 0
+        self.total = event.get("total") or None
+        self.message = event.get("message") or ""
+        self.unit = event.get("unit") or ""
+        if self._first is None:
+            self._first = self.done
+
+    def is_due(self) -> bool:
+        """Whether a line is to be printed; if so, it counts as printed."""
+        now = time.monotonic()
+        step = int(self.done / self.total / LINE_FRACTION + 1e-9) if self.total else 0
+        if step <= self._told_step and now - self._told_at < LINE_S:
+            return False
+        self._told_at, self._told_step = now, max(step, self._told_step)
+        return True
+
+    def text(self) -> str:
+        """As a line has it: part, count, rate, time left, message."""
+        parts = []
+        if self.total:
+            parts.append(f"{self.done / self.total:.0%} ({self.done:g} of {self._count()})")
+        else:
+            parts.append(f"{self.done:g} {self.unit}".rstrip())
+        rate = self.rate()
+        if rate:
+            parts.append(f"{rate:.3g} {self.unit or 'steps'}/s")
+            if self.total:
+                parts.append(f"{duration(max(0.0, self.total - self.done) / rate)} left")
+        if self.message:
+            parts.append(self.message)
+        return ", ".join(parts)
+
+    def rate(self) -> float | None:
+        """Per second since the first event; None as long as nothing has happened."""
+        elapsed = time.monotonic() - self._began
+        moved = self.done - (self._first or 0)
+        return moved / elapsed if moved > 0 and elapsed > 0 else None
+
+    def _count(self) -> str:
+        return f"{self.total:g} {self.unit}".rstrip()

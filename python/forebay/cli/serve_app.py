@@ -1,0 +1,80 @@
+"""Serving an application in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from forebay.cli.exit_codes import code_of_signal
+from forebay.cli.output import note, say, say_json
+from forebay.cli.session import log
+from forebay.errors import Error
+
+
+def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
+    """Serve until a signal; returns it as an exit code.
+
+    Args:
+        options: of the command line.
+        settings: of the executor, which are options of the same names.
+    """
+    from forebay.configuration import find_configuration
+    from forebay.executor._internal import Server, parse_target
+
+    log(options)
+    options.unread = False
+    if not options.verbose:
+        logging.getLogger("forebay").addHandler(logging.NullHandler())  # `_report` tells it
+    arguments = {f"executor.{name}": getattr(options, name) for name in settings}
+    arguments["state_dir"] = options.state_dir
+    configuration = find_configuration(arguments)
+    for warning in configuration.warnings:
+        note(f"forebay: {warning}")
+    server = Server(
+        parse_target(options.target),
+        configuration.executor,
+        pool=configuration.pool,
+        reloads=options.reload,
+        state_dir=configuration.value("state_dir"),
+        report=lambda event, facts: _report(options, event, facts),
+    )
+    number = server.run()
+    return code_of_signal(number) if number else 0
+
+
+def _report(options: argparse.Namespace, event: str, facts: dict[str, Any]) -> None:
+    """Print what happens to the server; from any of its threads."""
+    if options.json:
+        _say(options, {"event": event, **facts})
+    elif event == "ready" and not options.quiet:
+        say(
+            f"serving {facts.get('app') or facts['target']} at {facts['socket']}"
+            f" (process {os.getpid()}, state in {facts['state_dir']}); end it with Ctrl-C"
+        )
+    elif event == "unfit":
+        note(f"forebay: {facts['reason'].rstrip()}\nrequests wait until that is mended")
+    elif not options.quiet and event in _TOLD:
+        note(_TOLD[event].format(**facts | {"paths": ", ".join(facts.get("paths", ()))}))
+
+
+def _say(options: argparse.Namespace, event: dict[str, Any]) -> None:
+    """Print an event; once nobody reads them any more, that is said, and the server goes on."""
+    if options.unread:
+        return
+    try:
+        say_json(event)
+    except (OSError, Error) as error:
+        options.unread = True
+        note(f"forebay: events are not printed any more, and the server goes on: {error}")
+
+
+_TOLD = {
+    "loaded": "forebay: loaded {app}, code {code}",
+    "changed": "forebay: {paths} changed; load them with SIGHUP, or serve with --reload",
+    "draining": "forebay: what runs has {drain_s:g} s to end; Ctrl-C once more ends it now",
+    "warning": "forebay: warning: {text}",
+    "ended": "forebay: the server has ended; what waits is on disk",
+}

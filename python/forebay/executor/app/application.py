@@ -1,0 +1,289 @@
+"""An application: the requests that a server runs, and the services that they need."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from types import CodeType, MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
+
+from forebay.errors import ConfigError
+from forebay.executor.app.context import Context
+from forebay.executor.app.definition import Decorated, Definition, callable_without_context
+from forebay.executor.app.options import RequestOptions
+from forebay.executor.app.services import AppService, services_of
+
+if TYPE_CHECKING:
+    from forebay.executor.app.options import Lane
+    from forebay.pool import Command, Service, Spec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NAME_CHARS_MAX = 100
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
+
+
+class Decorator(Protocol):
+    """What `App.request` returns."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Decorated[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Decorated[P, R]: ...
+
+
+class App:
+    """A named set of requests, defined at the top level of a module that can be imported.
+
+    A server never imports it: its template does, once, and forks the workers.
+    So importing the module must not run the program; put that under `if __name__ == "__main__":`.
+
+    Args:
+        name: stands in messages, and in the name of the server's places.
+        submitter: whose requests they count as where a submission does not say; submitters take
+            turns.
+
+    Example:
+        >>> import forebay
+        >>> app = forebay.App("digits")
+        >>> @app.request(lane="short", memory="100MB")
+        ... def classify(ctx: forebay.Context, index: int = 0) -> int:
+        ...     return index + 1
+        >>> classify(index=6)      # still the function: it runs here, nothing is submitted
+        7
+    """
+
+    def __init__(self, name: str, *, submitter: str | None = None) -> None:
+        self.name = _checked_name("app", name)
+        self.submitter = submitter
+        self._requests: dict[str, Definition] = {}
+        self._services: list[AppService] = []
+        self._module: Mapping[str, Any] = sys._getframe(1).f_globals
+
+    @property
+    def requests(self) -> Mapping[str, Definition]:
+        """Its requests by name, in the order of their definition; read-only."""
+        return MappingProxyType(self._requests)
+
+    @property
+    def services(self) -> tuple[AppService, ...]:
+        """The services that are kept warm for it."""
+        return tuple(self._services)
+
+    @property
+    def target(self) -> str | None:
+        """Where a server finds it, as "/path/to/tune.py:app"; None: not in a file, or not there."""
+        path = self._module.get("__file__")
+        if not path or not os.path.isfile(path):
+            return None
+        names = (name for name, value in list(self._module.items()) if value is self)
+        attribute = next(names, None)
+        return None if attribute is None else f"{os.path.abspath(path)}:{attribute}"
+
+    @overload
+    def request(self, function: Callable[Concatenate[Context, P], R], /) -> Decorated[P, R]: ...
+
+    @overload
+    def request(self, function: Callable[P, R], /) -> Decorated[P, R]: ...
+
+    @overload
+    def request(
+        self,
+        name: str | None = None,
+        *,
+        lane: Lane | None = None,
+        priority: int = 0,
+        timeout: str | float | None = None,
+        retries: int = 0,
+        backoff: str | float = "1s",
+        backoff_max: str | float = "5min",
+        idempotent: bool = False,
+        memory: str | int | None = None,
+        cpu: float = 1.0,
+        concurrency: int | None = None,
+        concurrency_key: str | None = None,
+        cron: str | None = None,
+        ahead: int = 0,
+    ) -> Decorator: ...
+
+    def request(
+        self,
+        name: str | Callable[..., Any] | None = None,
+        *,
+        lane: Lane | None = None,
+        priority: int = 0,
+        timeout: str | float | None = None,
+        retries: int = 0,
+        backoff: str | float = "1s",
+        backoff_max: str | float = "5min",
+        idempotent: bool = False,
+        memory: str | int | None = None,
+        cpu: float = 1.0,
+        concurrency: int | None = None,
+        concurrency_key: str | None = None,
+        cron: str | None = None,
+        ahead: int = 0,
+    ) -> Any:
+        """Make a function a request, which stays callable and importable as it was.
+
+        Without options it is written `@app.request`.
+        Parameters and result are data: JSON types, bytes, datetime (an aware one arrives in UTC),
+        dataclasses, msgspec structs, numpy arrays; a `forebay.Context` is that of the run.
+
+        Args:
+            name: under which it is submitted; default: the function's.
+            lane: "short" (it never waits behind long ones) or "long"; default: "long", and "async"
+                for an `async def`, which shares one process with thousands of others.
+            priority: higher runs first, within a lane and a submitter.
+            timeout: seconds that one attempt may run, or text such as "30s".
+            retries: further attempts where one failed or its worker died; with 0 it runs once.
+            backoff: seconds before the second attempt, doubled before each further one.
+            backoff_max: the most that becomes of it.
+            idempotent: it may run twice where nobody knows whether it ran.
+            memory: private memory that it needs, as in "100MB"; default: what was measured.
+            cpu: cores that it uses.
+            concurrency: how many may run at once, for each value of `concurrency_key`.
+            concurrency_key: name of a parameter.
+            cron: when the server submits it by itself, as in "*/5 * * * *"; it needs no arguments.
+            ahead: how many further ones of its name a worker may be handed while it runs one, 0 to
+                64; for short work without `await`, which then costs half as much. One behind a run
+                of more than 25 ms is queued again, unless that run is busy outside Python.
+
+        Raises:
+            ConfigError: an option is wrong, the name is taken, or a parameter is annotated with
+                what is no data; an annotation that names what is defined below is checked at use.
+        """
+        given = {
+            "lane": lane,
+            "priority": priority,
+            "timeout": timeout,
+            "retries": retries,
+            "backoff": backoff,
+            "backoff_max": backoff_max,
+            "idempotent": idempotent,
+            "memory": memory,
+            "cpu": cpu,
+            "concurrency": concurrency,
+            "concurrency_key": concurrency_key,
+            "cron": cron,
+            "ahead": ahead,
+        }
+
+        if callable(name):
+            return self._add(name, None, given)
+
+        def decorate(function: Any) -> Any:
+            return self._add(function, name, given)
+
+        return decorate
+
+    def service(
+        self,
+        what: type[Service] | Spec[Any] | Command,
+        *,
+        name: str | None = None,
+        min_idle: int = 1,
+        max_size: int = 0,
+        shards: int | None = None,
+    ) -> None:
+        """Have the server keep a service warm that requests acquire by `ctx.acquire`.
+
+        Args:
+            what: a service class, a spec of one, or a Command.
+            name: by which `specs` finds it; default: its class's or program's.
+            min_idle: idle ones that are kept ready.
+            max_size: services of this kind at once; 0: as many as the server's pool has room for.
+            shards: keep so many, each made with a `shard` of its own and `shards` as keyword
+                arguments, as `forebay.TensorServer` has them; one of each, whatever `min_idle`.
+
+        Raises:
+            ConfigError: this is no service, the name is taken, or the numbers do not fit.
+        """
+        if min_idle < 0 or max_size < 0 or (max_size and min_idle > max_size):
+            raise ConfigError(
+                f"app {self.name!r}: min_idle={min_idle} does not fit max_size={max_size}"
+            )
+        alias = "" if name is None else _checked_name("service", name)
+        if alias and any(service.alias == alias for service in self._services):
+            raise ConfigError(f"app {self.name!r} has a service {alias!r} already")
+        self._services += services_of(self.name, what, alias, min_idle, max_size, shards)
+
+    def specs(self, name: str) -> tuple[type[Service] | Spec[Any] | Command, ...]:
+        """What to acquire for a service: one, or one for each shard, the first shard's first.
+
+        Args:
+            name: which was given to `service`, or that of its class or program.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        found = [it.what for it in self._services if name == (it.alias or it.name)]
+        if not found:
+            known = ", ".join(dict.fromkeys(it.alias or it.name for it in self._services))
+            raise ConfigError(
+                f"app {self.name!r} has no service {name!r}; it has {known or 'none'}"
+            )
+        return tuple(found)
+
+    def __repr__(self) -> str:
+        return f"<App {self.name!r} with {len(self._requests)} requests>"
+
+    def _add(self, function: Any, name: str | None, given: dict[str, Any]) -> Any:
+        name = _checked_name("request", getattr(function, "__name__", "") if name is None else name)
+        if not inspect.isfunction(function):
+            raise ConfigError(f"request {name!r}: {function!r} is no function")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(
+                f"request {name!r} is a generator, and a request has one result; return a list, "
+                "and tell how far it is by ctx.progress"
+            )
+        self._refuse_taken(name, function)
+        is_async = inspect.iscoroutinefunction(function)
+        options = RequestOptions.checked(f"request {name!r}", is_async=is_async, **given)
+        definition = Definition(self, function, name, options, is_async=is_async)
+        decorated: Any = callable_without_context(definition)
+        decorated.definition = definition
+        decorated.app = self
+        self._requests[name] = definition
+        return decorated
+
+    def _refuse_taken(self, name: str, function: Any) -> None:
+        known = self._requests.get(name)
+        if known is None:
+            return
+        other = known.function
+        if not _is_redefined(other.__code__, function.__code__):
+            raise ConfigError(
+                f"request {name!r} of app {self.name!r} is defined already, by "
+                f"{other.__module__}.{other.__qualname__}; give one of them another name"
+            )
+
+
+def _is_redefined(old: CodeType, new: CodeType) -> bool:
+    """Whether it is the same function again: its module was reloaded, or its cell was run again."""
+    if old.co_qualname != new.co_qualname:
+        return False
+    same_file = old.co_filename == new.co_filename
+    return not same_file or old.co_firstlineno == new.co_firstlineno
+
+
+def _checked_name(what: str, name: Any) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
+        raise ConfigError(
+            f"{what} name {name!r}: it begins with a letter and has at most {NAME_CHARS_MAX} "
+            "letters, digits, and the characters _ . -"
+        )
+    return name

@@ -1,0 +1,185 @@
+"""What a request knows of its own run, and what it can ask of its worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+
+if TYPE_CHECKING:
+    import logging
+
+    from forebay.executor.app.progress import AsyncProgress, Progress
+    from forebay.memory import Arena
+    from forebay.pool import Command, Service, Spec
+
+T = TypeVar("T")
+S = TypeVar("S", bound="Service")
+
+OUTSIDE = "local"
+"""The id of a request that was called directly, outside of a server."""
+
+
+_ITERATED_BY = ("__iter__", "__aiter__", "__getitem__")
+"""What `for` and `async for` need one of."""
+
+
+class Reporter(Protocol):
+    """What a context needs of the worker that runs the request."""
+
+    def tell_progress(
+        self, id: str, attempt: int, done: int, total: int | None, message: str, unit: str
+    ) -> None:
+        """Pass on how far a request is; never waits for an answer."""
+
+    def is_cancelled(self, id: str, attempt: int) -> bool:
+        """Whether somebody wants it to end."""
+
+
+class Context:
+    """The run of a request: which one it is, until when it may run, how far it is.
+
+    A function gets it by a parameter that is annotated so, of any name.
+    Where it is called directly, outside of a server, one is made up: `id` is "local", progress goes
+    nowhere, and `acquire` lends from this process's default pool.
+    Thread affinity: any thread; valid until the request has ended.
+
+    Attributes:
+        id: the request's id, 12 characters; the same in each attempt.
+        attempt: 1 for the first run, more where it was run again.
+        deadline: by `time.monotonic()`, when its time-out ends it; None: never.
+        name: what the request is called.
+        traceparent: of the submitter's trace, as the W3C writes it; None: it has none.
+    """
+
+    __slots__ = ("_reporter", "attempt", "deadline", "id", "name", "traceparent")
+
+    def __init__(
+        self,
+        id: str,
+        attempt: int,
+        name: str,
+        *,
+        timeout: float | None = None,
+        traceparent: str | None = None,
+        reporter: Reporter | None = None,
+    ) -> None:
+        self.id = id
+        self.attempt = attempt
+        self.name = name
+        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.traceparent = traceparent
+        self._reporter = reporter
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, at least 0; None where there is none."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    @property
+    def log(self) -> logging.Logger:
+        """A logger whose records, from INFO on, are lines of the request's log.
+
+        Outside of a server it is a logger like any other.
+        """
+        from forebay.executor.app.log import logger_of
+
+        return logger_of(self.name, worker=self._reporter is not None)
+
+    @property
+    def arena(self) -> Arena:
+        """Memory of this worker that other processes may map; made on first use.
+
+        Its limit is an eighth of the server's memory limit. What is allocated in it is the
+        caller's, and outlives the request as long as something refers to it.
+        """
+        from forebay.executor.app.arena import worker_arena
+
+        return worker_arena()
+
+    def cancelled(self) -> bool:
+        """Whether this request was cancelled or timed out, for code that has caught that.
+
+        Also for threads of the request, in which nothing is raised.
+        """
+        return self._reporter is not None and self._reporter.is_cancelled(self.id, self.attempt)
+
+    @overload
+    def progress(
+        self, iterable: Iterable[T], total: int | None = ..., *, message: str = ..., unit: str = ...
+    ) -> Progress[T]: ...
+
+    @overload
+    def progress(
+        self,
+        iterable: AsyncIterable[T],
+        total: int | None = ...,
+        *,
+        message: str = ...,
+        unit: str = ...,
+    ) -> AsyncProgress[T]: ...
+
+    @overload
+    def progress(
+        self, iterable: None = ..., total: int | None = ..., *, message: str = ..., unit: str = ...
+    ) -> Progress[int]: ...
+
+    def progress(
+        self,
+        iterable: Any = None,
+        total: int | None = None,
+        *,
+        message: str = "",
+        unit: str = "",
+    ) -> Any:
+        """Iterate, and tell whoever watches how far this is, at most 10 times a second.
+
+        Args:
+            iterable: what to go through, by `for` or `async for`; None: call `advance` yourself.
+            total: how many items there will be; default: its length, where it has one.
+            message: stands beside the bar; its attribute `message` may be changed on the way.
+            unit: what is counted, as in "files".
+
+        Raises:
+            TypeError: `iterable` is none, as the number in `ctx.progress(3, 10)`.
+
+        Example: `for path in ctx.progress(paths, unit="files"): ...`
+        """
+        from forebay.executor.app import progress
+
+        if iterable is not None and not any(hasattr(iterable, it) for it in _ITERATED_BY):
+            raise TypeError(
+                f"progress was given {iterable!r:.100}, which cannot be iterated; give it what is"
+                " gone through, or progress(total=...) and call its advance()"
+            )
+        kind = progress.AsyncProgress if hasattr(iterable, "__aiter__") else progress.Progress
+        return kind(self, iterable, total, message=message, unit=unit)
+
+    def acquire(
+        self,
+        what: type[S] | Spec[S] | Command,
+        *,
+        timeout: float | None = 30.0,
+        by_value: bool = False,
+    ) -> Any:
+        """Lend a service of the server's pool, as `forebay.acquire` does in a request too.
+
+        The lease ends with its `with` block, and with the request at the latest.
+        Arguments and errors are those of `ServicePool.acquire`.
+        """
+        from forebay.pool import acquire
+
+        return acquire(what, timeout=timeout, by_value=by_value)
+
+    def tell(self, done: int, total: int | None, message: str, unit: str) -> None:
+        """Tell how far it is, at once; `progress` is what chooses the moments."""
+        if self._reporter is not None:
+            self._reporter.tell_progress(self.id, self.attempt, done, total, message, unit)
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.name} {self.id}, attempt {self.attempt}>"
+
+
+def outside(name: str) -> Context:
+    """The context of a direct call."""
+    return Context(OUTSIDE, 1, name)

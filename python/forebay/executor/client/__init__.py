@@ -1,0 +1,1 @@
+"""Submitting requests to a server, and following them."""

@@ -1,0 +1,177 @@
+"""A request that was submitted, for the tasks of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import (
+    BrokenError,
+    ConfigError,
+    DeadlineError,
+    Error,
+    LimitError,
+    ProtocolError,
+    RemoteError,
+)
+from forebay.executor.client.follow import Progress, item_of
+from forebay.executor.client.links import ran_out
+from forebay.executor.client.result_file import file_of
+from forebay.executor.wire.errors import failure_error
+from forebay.executor.wire.frames import message
+from forebay.executor.wire.parts import decode_result
+
+if TYPE_CHECKING:
+    from forebay.executor.client.async_client import AsyncClient
+
+__all__ = ["AsyncRequest"]
+
+
+class AsyncRequest:
+    """One request of a server; made by `AsyncClient.submit` and `AsyncClient.get`.
+
+    What `Request` is for threads; it is accepted when there is one.
+
+    Loop affinity: that of its client.
+
+    Attributes:
+        id: its id.
+        name: of the request's definition; empty where it was found by its id.
+    """
+
+    __slots__ = ("_client", "_error", "_status", "_type", "_value", "id", "name")
+
+    def __init__(self, client: AsyncClient, id_: str, name: str, type_: Any) -> None:
+        self._client = client
+        self._type = type_
+        self._status: str | None = None
+        self._value: Any = None
+        self._error: Error | None = None
+        self.id = id_
+        self.name = name
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """Await its end, and return what the function returned; errors as of `Request.result`.
+
+        Cancellation: the request goes on, and may be awaited again.
+        """
+        await self._wait(timeout)
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    async def exception(self, timeout: float | None = None) -> Error | None:
+        """Await its end, and return what `result` would raise; None where it succeeded."""
+        await self._wait(timeout)
+        return self._error
+
+    async def status(self) -> str:
+        """What it is now: queued, running, succeeded, failed, cancelled or dead."""
+        if self._status is not None:
+            return self._status
+        status: str = (await self._client.ask("status", self.id))["status"]
+        return status
+
+    async def show(self) -> dict[str, Any]:
+        """Everything that the server knows about it."""
+        known: dict[str, Any] = await self._client.ask("show", self.id)
+        return known
+
+    async def why(self) -> dict[str, Any]:
+        """Why it waits, is slow or died: the decisions with their numbers, and the next step."""
+        told: dict[str, Any] = await self._client.ask("why", self.id)
+        return told
+
+    async def cancel(self) -> str:
+        """Cancel it; returns "now", "asked" (its code is being interrupted) or "ended"."""
+        answer: str = await self._client.ask("cancel", self.id)
+        return answer
+
+    async def retry(self) -> None:
+        """Queue it again after it failed, was cancelled or was set aside."""
+        await self._client.retry([self.id])
+        self._status, self._error, self._value = None, None, None
+
+    async def logs(self, *, follow: bool = True, offset: int = 0) -> AsyncIterator[str]:
+        """What it wrote to stdout and stderr, as it is written; arguments as of `Request.logs`.
+
+        Cancellation: safe; the stream ends and nothing else.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        args = [self.id, offset, follow]
+        async for start, piece in self._items("logs", args):
+            args[1] = start + len(piece)
+            if text := decoder.decode(bytes(piece)):
+                yield text
+        if text := decoder.decode(b"", final=True):
+            yield text
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """Changes of its status, its progress and the reasons why it waits, until it ends."""
+        async for event in self._items("events", [self.id]):
+            yield event
+
+    async def progress(self) -> AsyncIterator[Progress]:
+        """What `ctx.progress` told, as it is told, until the request ends."""
+        async for event in self.events():
+            if event.get("event") == "progress":
+                yield Progress.of(event)
+
+    def __repr__(self) -> str:
+        return f"<AsyncRequest {self.id} {self.name} {self._status or ''}".rstrip() + ">"
+
+    async def _items(self, method: str, args: list[Any]) -> AsyncIterator[Any]:
+        """The items of a stream, begun again with what `args` is when the server comes back."""
+        client = self._client
+        while True:
+            channel = await client._channel()
+            try:
+                async with channel.astream(method, tuple(args)) as stream:
+                    async for item in stream:
+                        yield item_of(item, channel.name)
+                return
+            except ProtocolError:
+                raise
+            except BrokenError:
+                if not channel.broken:
+                    raise
+                await client._again(channel)
+
+    async def _wait(self, timeout: float | None) -> None:
+        if self._status is not None:
+            return
+        frame = message("wait", (self.id,))
+        until = None if timeout is None else time.monotonic() + timeout
+        try:
+            _, _, status, payload = await self._client._send(frame, until, repeatable=True)
+            if type(payload) is list:
+                path, size = payload
+                payload = await asyncio.to_thread(file_of, path, size, self.id)
+                if payload is not None:
+                    self._client._links.tell_taken(self.id)
+            if payload is None:
+                frame = message("wait", (self.id, True))
+                try:
+                    _, _, status, payload = await self._client._send(frame, until, repeatable=True)
+                except (ConfigError, LimitError) as gone:
+                    self._error, self._status = gone, status
+                    return
+        except (DeadlineError, BrokenError) as error:
+            if not ran_out(error, until):
+                raise
+            raise DeadlineError(
+                f"request {self.id} has not ended within {timeout:g} s; it goes on: await it again,"
+                " or cancel() it",
+                timeout=timeout,
+            ) from None
+        if status == "succeeded":
+            try:
+                self._value = decode_result(payload, self._type, self.name)
+            except RemoteError as error:
+                self._error = error
+        else:
+            self._error = failure_error(self.id, payload)
+        self._status = status

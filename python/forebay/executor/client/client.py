@@ -1,0 +1,325 @@
+"""Submitting requests to a server, from threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError
+from forebay.executor.client.call import (
+    Target,
+    application_of,
+    bind,
+    name_of,
+    options_of,
+    result_type,
+)
+from forebay.executor.client.links import Links
+from forebay.executor.client.outstanding import Outstanding
+from forebay.executor.client.questions import (
+    ONCE,
+    Rows,
+    check_retried,
+    filters,
+    ids_of,
+    parameters_of,
+    prune_rule,
+)
+from forebay.executor.client.request import Request
+from forebay.executor.wire.frames import Answers, returned, submission, value_of
+from forebay.executor.wire.ids import ID_CHARS
+from forebay.rpc._internal import no_reply
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from forebay.executor.client.options import Submit
+
+__all__ = ["Client"]
+
+# The class has a method called `list`.
+Requests = list[Request]
+
+
+class Client:
+    """The requests of one server.
+
+    `with Client() as client` leaves when everything that was submitted is on disk, and raises for
+    what was refused and never looked at. The connection is made by the first use.
+
+    Args:
+        url: of the server, `unix:///path/of.sock`.
+        app: TARGET of the application, such as "tune.py:app", whose server is meant. Without both:
+            the application of the first function that is submitted, else `FOREBAY_URL`,
+            `FOREBAY_APP`, `app =` of `forebay.toml`, else the server that was started last.
+        start: start a server of the application where none runs.
+        timeout: seconds for connecting, which may mean starting a server, for short calls, and for
+            a server that went away to come back.
+        told: gets a line when a server was started; by default it is logged.
+
+    Threads: any number may use one client. Forks: a child makes a client of its own.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        app: str | None = None,
+        start: bool = True,
+        timeout: float = 30.0,
+        told: Callable[[str], None] | None = None,
+    ) -> None:
+        self.timeout = timeout
+        self._links = Links(url, app, start=start, timeout=timeout, told=told)
+        self._outstanding = Outstanding(self._links)
+        self._parameters: dict[str, Sequence[str]] = {}
+
+    def submit(
+        self,
+        target: Target,
+        /,
+        *args: Any,
+        options: Submit | None = None,
+        arguments: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Request:
+        """Send a request to the server, without waiting for it to be accepted.
+
+        Args:
+            target: a function of an application, or the name of a request.
+            args: its positional arguments.
+            options: of this submission.
+            arguments: further arguments by name, for names that mean something here.
+            kwargs: its arguments by name.
+
+        Returns:
+            A handle: `request.id` waits until it is on disk, `request.result()` until it has ended.
+
+        Raises:
+            ConfigError: the arguments do not fit; nothing was sent. A server that refuses them says
+                so through the handle.
+            BrokenError: no server is there.
+
+        Cost: one system call.
+        """
+        if arguments:
+            kwargs = {**arguments, **kwargs}
+        name = name_of(target)
+        blob = bind(target, args, kwargs, self._names)
+        wire = options_of(target, options)
+        repeatable = options is not None and options.idempotency is not None
+        outstanding = self._outstanding
+        token = outstanding.next_token()
+        frame = submission("run", name, blob, wire, token)
+        channel = self._links.current or self._links.get(application_of(target))
+        sent = outstanding.send(channel, frame, token, repeatable=repeatable)
+        return Request(self, sent, None, name, result_type(target))
+
+    def submit_many(
+        self,
+        target: Target,
+        arguments: Iterable[dict[str, Any]],
+        *,
+        options: Submit | None = None,
+    ) -> Requests:
+        """Submit one request for each map of arguments; errors as of `submit`.
+
+        Cost: as so many submissions; their commits are shared.
+        """
+        return [self.submit(target, options=options, arguments=one) for one in arguments]
+
+    def run(
+        self,
+        target: Target,
+        /,
+        *args: Any,
+        options: Submit | None = None,
+        arguments: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Submit a request and wait for its result; arguments and errors as of both.
+
+        Interrupting (Ctrl-C) leaves it running.
+        """
+        return self.submit(target, *args, options=options, arguments=arguments, **kwargs).result()
+
+    def get(self, id_: str) -> Request:
+        """A request by its id, a unique beginning of it, or "@last" for the newest.
+
+        Raises:
+            ConfigError: there is none, or several begin so. BrokenError: no server is there.
+        """
+        if len(id_) != ID_CHARS:
+            id_ = self.ask("resolve", id_)
+        return Request(self, None, id_, "", Any)
+
+    def list(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        name: str | None = None,
+        submitter: str | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> Rows:
+        """What the server knows of its requests, the newest first.
+
+        Args:
+            status: only those that are in one of these states.
+            name: only those of this definition.
+            submitter: only those of this submitter.
+            limit: at most so many.
+            before: only those older than this id, for the next page.
+        """
+        listed: Rows = self.ask("list", filters(status, name, submitter), limit, before)["requests"]
+        return listed
+
+    def wait(
+        self, requests: Iterable[Request], timeout: float | None = None
+    ) -> tuple[Requests, Requests]:
+        """Wait until all have ended, well or not; returns those that have and those that have not.
+
+        Raises:
+            BrokenError: the server is gone and did not come back.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        ended: Requests = []
+        others: Requests = []
+        for request in requests:
+            try:
+                request.exception(None if until is None else max(0.0, until - time.monotonic()))
+            except DeadlineError:  # what has ended may still lack its result
+                (others if request._told is None else ended).append(request)
+            else:
+                ended.append(request)
+        return ended, others
+
+    def retry(self, ids: str | Sequence[str]) -> None:
+        """Queue requests again that failed, were cancelled or were set aside.
+
+        Args:
+            ids: of them, or of one; 1,000 at most.
+
+        Raises:
+            ConfigError: one of them is in no such state, or that it is queued could not be
+                written to the disk; the others were queued.
+        """
+        check_retried(self.ask("retry", ids_of(ids)))
+
+    def prune(
+        self,
+        *,
+        older_s: float | None = None,
+        status: str | Sequence[str] | None = None,
+        ids: str | Sequence[str] | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Remove ended requests with their results and logs; returns how many, and the bytes.
+
+        Args:
+            older_s: only those that ended so many seconds ago.
+            status: only those that ended so.
+            ids: only these.
+            dry_run: only count them.
+        """
+        rule = prune_rule(older_s, status, ids, dry_run=dry_run)
+        done: dict[str, Any] = self.ask("prune", rule)
+        return done
+
+    def info(self) -> dict[str, Any]:
+        """What the server is and how it is: version, application, code, queue, memory."""
+        told: dict[str, Any] = self.ask("info")
+        return told
+
+    def ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
+        """Call a method of the server that is not about submitting; returns its answer's value.
+
+        Args:
+            method: its name, such as "info".
+            args: its arguments.
+            timeout: seconds; by default the client's.
+
+        Raises:
+            ConfigError, LimitError: refused. DeadlineError: no answer in time.
+            BrokenError: no server is there, or did not come back in time.
+        """
+        timeout = self.timeout if timeout is None else timeout
+        until = time.monotonic() + timeout
+        while True:
+            channel = self._channel(until)
+            try:
+                told = channel.call(method, args, timeout=max(0.0, until - time.monotonic()))
+            except DeadlineError:
+                raise no_reply(channel.name, timeout) from None
+            except ProtocolError:
+                raise
+            except BrokenError as error:
+                if not channel.broken or (method in ONCE and error.delivered != "no"):
+                    raise
+                self._links.again(channel, until)
+            else:
+                return returned(value_of(told, channel.name))
+
+    def stop(self, drain: float | None = None) -> None:
+        """Have the server end; requests that wait stay on disk for the next one.
+
+        Args:
+            drain: seconds that running requests have to end; then they are killed, and the next
+                server fails them or runs them again. By default the server's setting.
+        """
+        self.ask("stop", drain)
+
+    def wait_gone(self, timeout: float) -> bool:
+        """Wait until the server that it is connected to has ended; whether it has."""
+        return self._channel().wait_gone(timeout)
+
+    def close(self) -> None:
+        """Wait until everything submitted is accepted, and close the connection. Idempotent.
+
+        Raises:
+            what a submission was refused with that nobody has looked at; a note counts the others.
+
+        Handles that have not ended yet keep their ids, and nothing else.
+        """
+        refused: list[Error] = []
+        try:
+            if self._links.current is not None:
+                refused = self._outstanding.confirm(self.timeout)
+        finally:
+            self._links.close()
+        if refused:
+            if len(refused) > 1:
+                refused[0].add_note(f"{len(refused) - 1} other submissions failed too")
+            raise refused[0]
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        if not isinstance(error, Exception):
+            self._links.close()  # interrupted: nothing may wait now
+            return
+        try:
+            self.close()
+        except Error as other:
+            error.add_note(f"and a submission failed: {other}")
+
+    def _channel(self, until: float | None = None) -> Answers:
+        return self._links.current or self._links.get(until=until)
+
+    def _names(self, name: str) -> Sequence[str]:
+        """The parameters of a request that is known by its name alone."""
+        known = self._parameters.get(name)
+        if known is None:
+            self._parameters.update(parameters_of(self.ask("manifest")))
+            known = self._parameters.get(name, ())
+        return known

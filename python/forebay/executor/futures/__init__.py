@@ -1,0 +1,1 @@
+"""`concurrent.futures` on warm, supervised workers."""

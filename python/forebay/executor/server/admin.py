@@ -1,0 +1,355 @@
+"""What a server answers beside the way of a request: listings, reasons, figures, orders.
+
+Each method gets the arguments of its call and returns the values of its answer; what it refuses it
+raises as `Refused`. The main thread calls them, one at a time, and a thread of their own calls
+those in `SLOW`: whatever they wait for, the server hears signals and answers the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from forebay.errors import Error
+from forebay.executor.server.rows import STATUSES, Row, Rows, rfc3339, shown, unfinished
+from forebay.executor.server.why import why_ended, why_told
+from forebay.executor.wire.ids import text_of
+from forebay.executor.wire.refused import (
+    Refused,
+    checked_list,
+    checked_map,
+    checked_seconds,
+    invalid,
+    unknown,
+)
+
+SCHEMA = 1
+SHOWN_CHARS = 2000
+"""Of one argument in `show`; `arguments` has all of it."""
+
+REASONS_MAX = 100
+"""Requests of one listing that are asked for their reason."""
+
+SLOW = frozenset({"prune", "retry"})
+"""Methods that wait for the disk, as long as what they are to do is long."""
+
+IDS_MAX = 1000
+"""Requests that one `retry` or `prune` may name."""
+
+RULE = ("older_s", "status", "ids", "dry_run")
+"""What a `prune` may say."""
+
+_log = logging.getLogger(__name__)
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Dispatcher(Protocol):
+    """What it needs of a dispatcher."""
+
+    def why(self, id: int) -> dict[str, Any] | None:
+        """Of a request that has not ended."""
+
+    def figures(self) -> dict[str, Any]:
+        """Counts and sizes."""
+
+    def workers(self) -> list[dict[str, Any]]:
+        """The workers."""
+
+    def retry(self, ids: list[int]) -> list[dict[str, Any]]:
+        """Queue ended requests again."""
+
+    def prune(self, rule: dict[str, Any]) -> dict[str, Any]:
+        """Give ended requests up."""
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """Requests that run by the clock; times in milliseconds since 1970."""
+
+    def set_schedule(self, name: str, paused: bool) -> bool:
+        """Let one rest, or go on; False: there is none of that name."""
+
+
+class House(Protocol):
+    """What it needs of the server that it stands in."""
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Of the newest code; empty where none was loaded."""
+
+    def facts(self) -> dict[str, Any]:
+        """What does not change while it runs, and what the application is."""
+
+    def services(self) -> list[dict[str, Any]]:
+        """The services that it lends."""
+
+    def pids(self) -> dict[int, int]:
+        """Processes of the workers, by their place."""
+
+    def reload(self) -> None:
+        """Load the application anew."""
+
+    def stop(self, drain_s: float | None) -> None:
+        """End, after running requests have ended."""
+
+
+class Admin:
+    """Answers calls by their method's name."""
+
+    def __init__(self, dispatcher: Dispatcher, rows: Rows, house: House) -> None:
+        self._dispatcher = dispatcher
+        self._rows = rows
+        self._house = house
+        self._methods: dict[str, Callable[..., Any]] = {
+            "info": self.info,
+            "manifest": self.manifest,
+            "status": self.status,
+            "show": self.show,
+            "why": self.why,
+            "list": self.page,
+            "resolve": self.resolve,
+            "arguments": self.arguments,
+            "retry": self.retry,
+            "prune": self.prune,
+            "workers": self.workers,
+            "services": self.services,
+            "schedules": self.schedules,
+            "set_schedule": self.set_schedule,
+            "top": self.top,
+            "reload": self.reload,
+            "stop": self.stop,
+        }
+
+    def answer(self, method: str, arguments: bytes) -> bytes:
+        """The head of the answer to a call; it is never an exception.
+
+        Args:
+            method: its name.
+            arguments: a list in msgpack.
+        """
+        try:
+            return _encode((0, self._call(method, arguments)))
+        except Refused as refused:
+            return _encode((1, refused.as_map()))
+        except Error as error:
+            return _encode((1, Refused("store", str(error)).as_map()))
+        except Exception as error:  # who asked is told, and the server goes on
+            _log.exception("%s failed", method)
+            told = Refused("internal", f"{method} failed: {error!r}", next="see the server's log")
+            return _encode((1, told.as_map()))
+
+    def _call(self, method: str, arguments: bytes) -> Any:
+        known = self._methods.get(method)
+        if known is None:
+            raise unknown("method", method, "use a client of the server's version")
+        try:
+            args = _decode(arguments)
+        except msgspec.DecodeError:
+            args = None
+        if not isinstance(args, list):
+            raise invalid("arguments", "a list", arguments)
+        try:
+            return known(*args)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise invalid(method, "other arguments", str(error)) from None
+            raise
+
+    # About the server.
+
+    def info(self) -> dict[str, Any]:
+        """What runs here, and how it is."""
+        return {
+            "schema": SCHEMA,
+            "version": _version(),
+            **self._house.facts(),
+            "figures": self._dispatcher.figures(),
+        }
+
+    def manifest(self) -> dict[str, Any]:
+        """The requests of the application, with the schemas of their arguments."""
+        return self._house.manifest
+
+    def workers(self) -> dict[str, Any]:
+        """The workers, and what they run."""
+        return {"schema": SCHEMA, "workers": self._workers()}
+
+    def _workers(self) -> list[dict[str, Any]]:
+        pids = self._house.pids()
+        return [{**it, "pid": pids.get(it["slot"])} for it in self._dispatcher.workers()]
+
+    def services(self) -> dict[str, Any]:
+        """The services that it keeps warm."""
+        return {"schema": SCHEMA, "services": self._house.services()}
+
+    def schedules(self) -> dict[str, Any]:
+        """Requests that run by the clock, and when they did last."""
+        told = [
+            {key: rfc3339(it) if key in ("fired_at", "next_at") else it for key, it in one.items()}
+            for one in self._dispatcher.schedules()
+        ]
+        # It is called what the application calls it.
+        schedules = [{"name": one.pop("name"), "cron": one.pop("pattern"), **one} for one in told]
+        return {"schema": SCHEMA, "schedules": schedules}
+
+    def set_schedule(self, name: str, paused: bool) -> dict[str, Any]:
+        """Let a schedule rest, or go on."""
+        if not isinstance(name, str):
+            raise invalid("schedule", "its name", name)
+        if not self._dispatcher.set_schedule(name, bool(paused)):
+            raise unknown("schedule", name, "see: forebay cron")
+        return self.schedules()
+
+    def top(self, limit: int = 50) -> dict[str, Any]:
+        """A picture of now: figures, workers, services, and who runs or waits, with reasons."""
+        running, _ = self._rows.page({"status": ["running"]}, limit, None)
+        queued, more = self._rows.page({"status": ["queued"]}, limit, None)
+        return {
+            "schema": SCHEMA,
+            "figures": self._dispatcher.figures(),
+            "workers": self._workers(),
+            "services": self._house.services(),
+            "requests": self._shown(running) + self._shown(queued),
+            "more": more,
+        }
+
+    def reload(self) -> dict[str, Any]:
+        """Load the application anew, whether its sources changed or not."""
+        self._house.reload()
+        return {"schema": SCHEMA, "reloading": True}
+
+    def stop(self, drain_s: float | None = None) -> dict[str, Any]:
+        """End once what runs has ended, at most `drain_s` seconds from now."""
+        self._house.stop(None if drain_s is None else checked_seconds("drain_s", drain_s))
+        return {"schema": SCHEMA, "stopping": True}
+
+    # About requests.
+
+    def resolve(self, text: object) -> str:
+        """The id that a prefix or "@last" means."""
+        return text_of(self._rows.resolve(text))
+
+    def status(self, id: object) -> dict[str, Any]:
+        """Where a request stands."""
+        row = self._rows.get(self._rows.resolve(id))
+        return {"schema": SCHEMA, **self._shown([row])[0]}
+
+    def show(self, id: object) -> dict[str, Any]:
+        """All that is known of a request."""
+        number = self._rows.resolve(id)
+        row = self._rows.get(number)
+        told = self._shown([row])[0]
+        options = self._rows.options(number)
+        return {
+            "schema": SCHEMA,
+            **told,
+            "arguments": _readable(self._rows.arguments(number)),
+            "options": _decode(options) if options else {},
+            "runs": self._rows.runs(number),
+            **{key: it for key, it in self._why(row).items() if key in ("next", "decisions")},
+        }
+
+    def why(self, id: object) -> dict[str, Any]:
+        """Why a request waits, is slow, or ended as it did."""
+        return {"schema": SCHEMA, **self._why(self._rows.get(self._rows.resolve(id)))}
+
+    def _why(self, row: Row) -> dict[str, Any]:
+        told = self._dispatcher.why(row["id"]) if row["ended_at"] is None else None
+        if told is not None:
+            return why_told(row["id"], told)
+        if row["ended_at"] is None:
+            row = self._rows.get(row["id"])  # it has ended meanwhile
+        return why_ended(row, self._rows.runs(row["id"]), _now_ms())
+
+    def page(
+        self,
+        filters: dict[str, Any] | None = None,
+        limit: int | None = None,
+        before: object = None,
+    ) -> dict[str, Any]:
+        """A page of requests, the newest first."""
+        rows, more = self._rows.page({} if filters is None else filters, limit, before)
+        return {"schema": SCHEMA, "requests": self._shown(rows), "more": more}
+
+    def arguments(self, id: object) -> dict[str, Any]:
+        """A request's arguments as they were submitted, and the code that was to run them."""
+        row = self._rows.get(self._rows.resolve(id))
+        return {
+            "schema": SCHEMA,
+            "id": text_of(row["id"]),
+            "name": row["name"],
+            "code": row["code"],
+            "attempt": row["attempts"] + 1,
+            "arguments": self._rows.arguments(row["id"]),
+        }
+
+    def retry(self, ids: list[Any]) -> list[dict[str, Any]]:
+        """Queue ended requests again."""
+        named = checked_list("ids", ids, IDS_MAX)
+        return self._dispatcher.retry([self._rows.resolve(it) for it in named])
+
+    def prune(self, rule: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Give ended requests up, with their results and logs."""
+        rule = {} if rule is None else dict(checked_map("rule", rule))
+        for name in rule:
+            if name not in RULE:
+                raise invalid("rule", f"any of {', '.join(RULE)}", name)
+        if rule.get("status") is not None:
+            words = checked_list("status", rule["status"], len(STATUSES))
+            for word in words:
+                if word not in STATUSES[2:]:
+                    raise invalid("status", f"one of {', '.join(STATUSES[2:])}", word)
+            if not words:
+                raise invalid("status", "one word at least; leave it out for any", words)
+        if rule.get("older_s") is not None:
+            rule["older_s"] = checked_seconds("older_s", rule["older_s"])
+        if rule.get("ids"):
+            named = checked_list("ids", rule["ids"], IDS_MAX)
+            rule["ids"] = [self._rows.resolve(it) for it in named]
+        return {"schema": SCHEMA, **self._dispatcher.prune(rule)}
+
+    def _shown(self, rows: list[Row]) -> list[Row]:
+        """Rows as a client gets them; those that have not ended with their reason of now."""
+        now = _now_ms()
+        told = {row["id"]: shown(row, now) for row in rows}
+        for row in unfinished(rows)[:REASONS_MAX]:
+            why = self._dispatcher.why(row["id"])
+            if why is not None:
+                told[row["id"]].update(status=why["status"], reason=why["reason"])
+        return list(told.values())
+
+
+@functools.cache
+def _version() -> str | None:
+    """Of the installed package; None where it runs from its sources."""
+    from importlib.metadata import PackageNotFoundError, version  # 2 MB that few ask for
+
+    try:
+        return version("forebay")
+    except PackageNotFoundError:
+        return None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _readable(blob: bytes) -> Any:
+    """Arguments for a person: what JSON has no form for, and what is long, is described."""
+    if not blob:
+        return {}
+    try:
+        told = msgspec.msgpack.decode(blob, ext_hook=lambda code, data: f"<array, {len(data)} B>")
+    except msgspec.DecodeError:
+        return {}
+    return {name: _short(value) for name, value in told.items()}
+
+
+def _short(value: Any) -> Any:
+    plain = msgspec.to_builtins(value)
+    text = msgspec.json.encode(plain)
+    return plain if len(text) <= SHOWN_CHARS else f"<{len(text)} characters of JSON>"

@@ -1,0 +1,454 @@
+"""A server of requests: the dispatcher and what stands around it.
+
+The dispatcher decides and speaks to clients and workers in threads of its own (Rust); the crew
+starts workers; a lender lends services. The main thread answers what is asked about requests, and
+signals; a thread of its own what waits for the disk. The server never imports the application, and
+never forks.
+
+| signal | what it does |
+|---|---|
+| SIGTERM, SIGINT | accept nothing more, let what runs end, end; the second one ends at once |
+| SIGHUP | load the application anew |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from forebay import _core
+from forebay._runtime_place import make_private, open_private
+from forebay.config import ExecutorConfig, PoolConfig
+from forebay.errors import ClosedError, ConfigError, Error, InternalError
+from forebay.executor.app.sources import code_of
+from forebay.executor.server.admin import SLOW, Admin
+from forebay.executor.server.crew import Crew
+from forebay.executor.server.plan import Plan
+from forebay.executor.server.rows import Rows, rfc3339
+from forebay.executor.server.services import Services
+from forebay.executor.server.settings import settings_of
+from forebay.executor.wire.places import Notice, Places, Running, StateLock, places_of
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from forebay.executor.app.target import Target
+
+OOM_SCORE = 500
+"""Of workers (oom_score_adj): the kernel ends one of them before the server."""
+
+_log = logging.getLogger(__name__)
+
+Report = Callable[[str, dict[str, Any]], None]
+"""Gets what happens: "ready", "loaded", "unfit", "changed", "draining", "ended", and its facts."""
+
+
+class UnfitError(ConfigError):
+    """The application of a server in the background cannot be imported, and nothing waits for it.
+
+    Attributes:
+        reason: the traceback.
+    """
+
+    def __init__(self, target: str, reason: str) -> None:
+        super().__init__(f"{target} cannot be imported: {reason}")
+        self.reason = reason
+
+
+def _say_nothing(event: str, facts: dict[str, Any]) -> None:
+    """Nobody listens."""
+
+
+class Server:
+    """Serves the requests of one application, from `run` until a signal or `stop`.
+
+    Args:
+        target: the application.
+        config: sizes and times.
+        pool: of the services that it lends.
+        reloads: load changed sources before the next request.
+        ends_when_idle: end after `config.idle_end` without a request.
+        state_dir: where servers keep their state; default: the usual place of this user.
+        report: called from any thread, and returns soon.
+
+    Thread affinity: `run` is called in the main thread; `stop` and `reload` in any.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        config: ExecutorConfig | None = None,
+        *,
+        pool: PoolConfig | None = None,
+        reloads: bool = False,
+        ends_when_idle: bool = False,
+        state_dir: str | os.PathLike[str] | None = None,
+        report: Report = _say_nothing,
+    ) -> None:
+        self._target = target
+        self._config = config or ExecutorConfig()
+        self._pool = pool or PoolConfig()
+        self._reloads = reloads
+        self._ends_when_idle = ends_when_idle
+        self.places: Places = places_of(target, state_dir=state_dir)
+        self.manifest: dict[str, Any] = {}
+        """Of the newest code; empty until it was loaded once."""
+        self._report = report
+        self._started_at = time.time()
+        self._asked_to_stop = 0
+        self._drain_s: float | None = None
+        self._draining = False
+        self._over = threading.Event()
+        self._fit = threading.Event()
+        """Set once the application was loaded, or could not be."""
+        self._fault: BaseException | None = None
+        self._notice: Notice | None = None
+        self._dispatcher: _core.Dispatcher | None = None
+        self._crew: Crew | None = None
+        """Both are None until `run` has made them; signals may come before."""
+        self._services: Services
+        self._lock: StateLock
+        self._slow = ThreadPoolExecutor(1, "forebay-admin")
+        """Answers what is in `SLOW`."""
+        self._rebound = threading.Event()
+        """A socket was removed and made again."""
+
+    def run(self) -> int:
+        """Serve until the end; returns the number of the signal that asked for it, or 0.
+
+        Raises:
+            BusyError: another server has the state of this application.
+            ConfigError: a directory cannot be used, or a setting is wrong.
+            UnfitError: it ends when idle, nothing waits, and there is nothing to serve.
+            Error: the store cannot be opened; the message says why.
+            InternalError: a part of the server ended by its own fault.
+        """
+        number = 0
+        signals: list[int] = []
+        with _handling(self._handlers(signals)), contextlib.ExitStack() as parts:
+            dispatcher, crew = self._build(parts)
+            self._install_known(dispatcher)
+            crew.start()
+            self._serve(dispatcher)
+            number = next(iter(signals), 0)
+        self._report("ended", {})
+        if isinstance(self._fault, UnfitError):
+            raise self._fault
+        if self._fault is not None:
+            raise InternalError(f"the server ended by a fault: {self._fault!r}") from self._fault
+        return number
+
+    def stop(self, drain_s: float | None = None) -> None:
+        """End once what runs has ended, at most after `drain_s` seconds (default: the setting's).
+
+        Asked for again, it ends at once.
+        """
+        self._asked_to_stop += 1
+        self._drain_s = self._config.drain if drain_s is None else drain_s
+        self._wake()
+
+    def reload(self) -> None:
+        """Load the application anew; what runs is not disturbed."""
+        if self._crew is not None:  # else its first import is still to come
+            self._crew.reload()
+
+    def facts(self) -> dict[str, Any]:
+        """What it is, for `info`."""
+        return {
+            "pid": os.getpid(),
+            "started_at": rfc3339(int(self._started_at * 1000)),
+            "target": self._target.text,
+            "file": str(self._target.file),
+            "app": self.manifest.get("app"),
+            "code": self.manifest.get("code"),
+            "state_dir": str(self.places.state),
+            "socket": str(self.places.socket),
+            "pool_socket": str(self.places.pool_socket),
+            "synchronous": self._config.synchronous,
+            "reloads": self._reloads,
+            "idle_end_s": self._config.idle_end if self._ends_when_idle else None,
+            "draining": self._asked_to_stop > 0,
+            "fault": self._fault_of_state(),
+        }
+
+    def _fault_of_state(self) -> str | None:
+        if not self._lock.removed:
+            return None
+        return (
+            f"the state directory {self.places.state} was removed while the server runs, and"
+            " requests are refused; stop the server and start it again"
+        )
+
+    def services(self) -> list[dict[str, Any]]:
+        """The services that it lends."""
+        return self._services.seen()
+
+    def pids(self) -> dict[int, int]:
+        """Processes of the workers, by their place."""
+        return {} if self._crew is None else self._crew.pids()
+
+    # Its parts.
+
+    def _build(self, parts: contextlib.ExitStack) -> tuple[_core.Dispatcher, Crew]:
+        """Make the parts; `parts` closes them in the reverse order."""
+        places = self.places
+        self._lock = lock = StateLock(places.state)
+        parts.callback(lock.close)
+        make_private(places.socket.parent)
+        # Behind the dispatcher's end, which ends what it waits for.
+        parts.callback(self._slow.shutdown, cancel_futures=True)
+        self._dispatcher = dispatcher = _core.Dispatcher(
+            settings_of(
+                self._config,
+                places,
+                reloads=self._reloads,
+                ends_when_idle=self._ends_when_idle,
+            )
+        )
+        parts.callback(dispatcher.close)
+        self._services = Services(places.pool_socket, self._pool, self._warm)
+        parts.callback(self._services.close)
+        self._crew = crew = Crew(dispatcher, self._plan(dispatcher), self)
+        parts.callback(crew.close)
+        reader = _core.StoreReader(str(places.state))
+        self._admin = Admin(dispatcher, Rows(reader.query), self)
+        parts.callback(self._take_notice_back)
+        return dispatcher, crew
+
+    def _plan(self, dispatcher: _core.Dispatcher) -> Plan:
+        from forebay.executor.worker.worker import Worker
+
+        target = self._target
+        return Plan(
+            spec_of=lambda: Worker.spec(
+                target.kind, target.where, target.attribute, target.directory
+            ),
+            side_socket=str(self.places.side_socket),
+            options={
+                "pool": str(self.places.pool_socket),
+                "state": str(self.places.state),
+                "result_bytes_max": self._config.result_max,
+                "async_at_once": self._config.async_at_once,
+                "oom_score": OOM_SCORE,
+                "memory_bytes": dispatcher.figures()["memory_limit_bytes"],
+            },
+            files=(str(target.file),),
+            reloads=self._reloads,
+            start_timeout=self._pool.start_timeout,
+        )
+
+    def _warm(self) -> None:
+        if self._crew is not None:
+            self._crew.warm()
+
+    def _wake(self) -> None:
+        """Have the main thread look at what it was told."""
+        if self._dispatcher is not None:
+            self._dispatcher.wake()
+
+    def _install_known(self, dispatcher: _core.Dispatcher) -> None:
+        """Accept requests before the application is imported, where its code is the last one's."""
+        try:
+            text = self.places.manifest.read_bytes()
+            told = json.loads(text)
+            if code_of(told["sources"]) != told["code"]:
+                return
+        except (OSError, ValueError, KeyError, TypeError):
+            return  # the first start, or of another version
+        with contextlib.suppress(Error):  # the import tells what is wrong with it
+            dispatcher.install(text)
+            self.manifest = told
+            self._fit.set()
+
+    # The main thread.
+
+    def _handlers(self, signals: list[int]) -> dict[int, Callable[[int, FrameType | None], None]]:
+        def end(number: int, frame: FrameType | None) -> None:
+            signals.append(number)
+            self.stop()
+
+        def reload(number: int, frame: FrameType | None) -> None:
+            self.reload()
+
+        return {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
+
+    def _serve(self, dispatcher: _core.Dispatcher) -> None:
+        while True:
+            # Looked at before each wait: whoever changes it wakes us, at whatever moment.
+            if self._fit.is_set() and self._notice is None:
+                self._tell_ready()
+            if self._rebound.is_set() and self._notice is not None:
+                self._rebound.clear()
+                self._tell_again()
+            if self._asked_to_stop:
+                self._begin_end(dispatcher)
+            if self._over.is_set():
+                return
+            self._services.look()
+            calls = dispatcher.calls(self._services.pause)
+            if calls is None:
+                return
+            for call in calls:
+                if call[1] in SLOW:
+                    self._slow.submit(self._answer, dispatcher, *call)
+                else:
+                    self._answer(dispatcher, *call)
+
+    def _answer(
+        self, dispatcher: _core.Dispatcher, ticket: int, method: str, arguments: bytes
+    ) -> None:
+        head = self._admin.answer(method, arguments)
+        with contextlib.suppress(ClosedError):  # who asked hears that the server has ended
+            dispatcher.answer(ticket, head)
+
+    def _tell_ready(self) -> None:
+        self._renew_notice()
+        self._report("ready", self.facts())
+
+    def _tell_again(self) -> None:
+        """The sockets are new: say so, unless nobody is to come any more."""
+        if self._draining:
+            return
+        try:
+            self._renew_notice()
+        except OSError as error:
+            self.warned(
+                f"{self.places.notice} cannot be written again: {error}; commands find the server"
+                f" by its socket alone, unix://{self.places.socket}"
+            )
+
+    def _renew_notice(self) -> None:
+        """Say where it serves; the file may have been removed with the sockets.
+
+        Where the new one cannot be written, the old one stays.
+        """
+        places, target = self.places, self._target
+        attribute = f":{target.attribute}" if target.attribute else ""
+        told = Running(
+            pid=os.getpid(),
+            started_at=self._started_at,
+            target=f"{target.file}{attribute}",
+            file=str(target.file),
+            socket=str(places.socket),
+            state=str(places.state),
+        )
+        before, self._notice = self._notice, Notice(places.notice, told)
+        if before is not None:
+            before.close()
+
+    def _take_notice_back(self) -> None:
+        if self._notice is not None:
+            self._notice.close()
+
+    def _begin_end(self, dispatcher: _core.Dispatcher) -> None:
+        """Let what runs end, and meanwhile go on to answer; the second time end at once."""
+        asked, allowed = self._asked_to_stop, self._drain_s
+        if asked > 1:
+            self._over.set()
+        elif not self._draining:
+            self._draining = True
+            self._take_notice_back()  # who comes now starts another, which waits for our lock
+            self._report("draining", {"drain_s": allowed})
+            threading.Thread(
+                target=self._drain, args=(dispatcher, allowed), name="forebay-drain", daemon=True
+            ).start()
+
+    def _drain(self, dispatcher: _core.Dispatcher, allowed: float) -> None:
+        with contextlib.suppress(Error):  # closed meanwhile, by the second signal
+            dispatcher.drain(allowed)
+        self._over.set()
+        self._wake()
+
+    # What the crew tells, in its thread.
+
+    def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
+        """The application was imported."""
+        self.manifest = manifest
+        self._keep(text)
+        self._services.want(manifest["services"])
+        self._report("loaded", {"code": manifest["code"], "app": manifest["app"]})
+        self._fit.set()
+        self._wake()
+
+    def unfit(self, reason: str, *, serves: bool) -> None:
+        """The application cannot be imported.
+
+        Requests wait, and further ones are refused, unless an older version `serves` on.
+        A server in the background that never was of use would only be in the way: it ends.
+        """
+        _log.error("%s cannot be imported: %s", self._target.text, reason)
+        if self._ends_when_idle and not self._fit.is_set() and not self._has_requests():
+            self.broken(UnfitError(self._target.text, reason))
+            return
+        self._report("unfit", {"reason": reason, "serves": serves})
+        self._fit.set()
+        self._wake()
+
+    def _has_requests(self) -> bool:
+        return self._dispatcher is not None and self._dispatcher.figures()["unfinished"] > 0
+
+    def changed(self, paths: list[str]) -> None:
+        """Sources changed that are not loaded by themselves."""
+        _log.warning("%s changed; SIGHUP or forebay serve --reload loads it", ", ".join(paths))
+        self._report("changed", {"paths": paths})
+
+    def warmed(self, services: list[Any]) -> None:
+        """Services are ready."""
+        _log.info("services are ready: %s", services)
+
+    def idle(self) -> None:
+        """Nobody has asked for anything in a long time."""
+        if self._ends_when_idle and self._notice is not None:  # nobody could have asked before
+            _log.info("nothing to do for %g s", self._config.idle_end)
+            self.stop()  # what has come in between ends first
+
+    def warned(self, text: str) -> None:
+        """Clients are refused, or a socket is gone for good."""
+        _log.warning("%s", text)
+        self._report("warning", {"text": text})
+
+    def rebound(self) -> None:
+        """Its own sockets were removed, and were made again; the lender says it of its own."""
+        _log.warning(
+            "sockets of the server in %s were removed and made again", self.places.socket.parent
+        )
+        self._rebound.set()
+        self._wake()
+
+    def broken(self, error: BaseException) -> None:
+        """End at once: without a crew, or an application, nothing starts any more."""
+        self._fault = error
+        self._over.set()
+        self._wake()
+
+    def _keep(self, text: bytes) -> None:
+        """Write down what the next server may accept before it has imported anything."""
+        path = self.places.manifest
+        fresh = path.with_suffix(".new")
+        try:
+            with open(fresh, "wb", opener=open_private) as file:
+                file.write(text)
+            os.replace(fresh, path)
+        except OSError as error:
+            _log.warning("%s cannot be written: %s", path, error)
+
+
+@contextlib.contextmanager
+def _handling(
+    handlers: dict[int, Callable[[int, FrameType | None], None]],
+) -> Iterator[None]:
+    """Signal handlers for the time of a block."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,55 @@
+"""The configuration of a server in the words of its dispatcher: milliseconds and bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay.config import ExecutorConfig
+    from forebay.executor.wire.places import Places
+
+
+def settings_of(
+    config: ExecutorConfig, places: Places, *, reloads: bool, ends_when_idle: bool
+) -> dict[str, Any]:
+    """What a dispatcher is made with.
+
+    Args:
+        config: sizes and times.
+        places: where it keeps its state and listens.
+        reloads: whether it stops dispatching when a source changes, until that is loaded.
+        ends_when_idle: whether it says so when nothing was asked for in `idle_end`.
+    """
+    settings: dict[str, Any] = {
+        "state_dir": str(places.state),
+        "socket": str(places.socket),
+        "side_socket": str(places.side_socket),
+        "workers_max": config.workers_max,
+        "guaranteed": [config.short_workers, config.long_workers, 0],
+        "worker_idle_ms": _ms(config.worker_idle),
+        "worker_uses_max": config.worker_uses_max,
+        "worker_age_max_ms": _ms(config.worker_age_max),
+        "worker_growth_max_bytes": config.worker_growth_max,
+        "async_at_once": config.async_at_once,
+        "deaths_max": config.deaths_max,
+        "exception_ms": _ms(config.cancel_grace),
+        "terminate_ms": _ms(config.terminate_grace),
+        "queued_max": config.queued_max,
+        "arguments_bytes_max": config.arguments_max,
+        "queue_bytes_max": config.queue_memory_max,
+        "result_bytes_max": config.result_max,
+        "log_bytes_max": config.log_max,
+        "retention_age_ms": _ms(config.retention_age),
+        "retention_bytes": config.retention_bytes,
+        "synchronous": config.synchronous,
+        "reload": reloads,
+    }
+    if config.memory_max:
+        settings["memory_limit"] = config.memory_max
+    if ends_when_idle and config.idle_end:
+        settings["idle_end_ms"] = _ms(config.idle_end)
+    return settings
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

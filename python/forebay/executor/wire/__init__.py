@@ -1,0 +1,1 @@
+"""What travels between clients, servers and workers, as bytes and as errors."""

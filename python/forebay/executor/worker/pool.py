@@ -1,0 +1,93 @@
+"""The pool of a worker: the server's, lent over its socket."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from typing import Any
+
+from forebay.pool._internal import make_default_by
+
+_leases: contextvars.ContextVar[set[Tracked]] = contextvars.ContextVar("forebay_request_leases")
+"""What the running request has acquired and not given back, where requests run side by side."""
+
+
+class WorkerPool:
+    """What `forebay.acquire` and `ctx.acquire` lend from inside a request.
+
+    Connects on first use. A lease ends with the request that acquired it, at the latest.
+
+    Args:
+        path: the socket of the server's lender.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.leases: set[Tracked] = set()
+        """What was acquired and not given back, where one request runs at a time."""
+        self._shared: Any = None
+
+    def install(self) -> None:
+        """Be the default pool of this process, from its first use on."""
+        make_default_by(lambda: self)
+
+    def acquire(self, what: Any, *, timeout: float | None = 30.0, by_value: bool = False) -> Any:
+        """As `ServicePool.acquire`."""
+        acquired = self._pool().acquire(what, timeout=timeout, by_value=by_value)
+        return Tracked(acquired, _leases.get(self.leases))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool(), name)
+
+    def _pool(self) -> Any:
+        if self._shared is None:
+            from forebay.pool import SharedPool
+
+            self._shared = SharedPool(self.path)
+        return self._shared
+
+
+class Tracked:
+    """One acquire to be, noted with the request that makes it."""
+
+    __slots__ = ("_acquired", "_leases")
+
+    def __init__(self, acquired: Any, leases: set[Tracked]) -> None:
+        self._acquired = acquired
+        self._leases = leases
+
+    def __enter__(self) -> Any:
+        proxy = self._acquired.__enter__()
+        self._leases.add(self)
+        return proxy
+
+    def __exit__(self, *how: object) -> None:
+        self._leases.discard(self)
+        self._acquired.__exit__(*how)
+
+    async def __aenter__(self) -> Any:
+        proxy = await self._acquired.__aenter__()
+        self._leases.add(self)
+        return proxy
+
+    async def __aexit__(self, *how: object) -> None:
+        self._leases.discard(self)
+        await self._acquired.__aexit__(*how)
+
+    def end(self) -> None:
+        """End the lease for a request that has not."""
+        with contextlib.suppress(Exception):  # its service or the lender is gone
+            self._acquired._end((None, None, None))
+
+
+def begin_leases() -> set[Tracked]:
+    """Note from now on, in this context, what is acquired."""
+    leases: set[Tracked] = set()
+    _leases.set(leases)
+    return leases
+
+
+def end_leases(leases: set[Tracked]) -> None:
+    """End what a request has left."""
+    while leases:
+        leases.pop().end()

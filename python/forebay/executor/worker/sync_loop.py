@@ -1,0 +1,264 @@
+"""The loop of a worker that runs one request at a time, in its main thread.
+
+An interrupt is a record on the side socket and then a signal (SIGRTMIN+7). Its handler raises
+`Cancelled` where the record names the request *and* the attempt that runs, once for each run; what
+names another one is ignored, and what names one that has not come yet waits for it, so that a
+request cancelled on its way here never runs.
+The server repeats the signal until it has an answer: one that comes between CPython's last look for
+signals and a system call that blocks is seen only once the next one ends that call.
+SIGTERM ends the worker while a request runs; an idle one ignores it.
+
+Further calls may lie in the connection's inbox behind the one that runs. They begin in the order of
+their numbers, each after the answer to the one before it, so that the server knows at this
+process's death which one had begun. A recall is a record with a call's number, and the same signal:
+where that call has not begun, the handler tells at once that it will not, and the loop passes it
+over when it comes to it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import BrokenError, ClosedError, DeadlineError
+from forebay.executor.app.cancelled import Cancelled, Terminated
+from forebay.executor.app.context import Context
+from forebay.executor.worker import answers
+from forebay.executor.worker.entry import Entry, unknown
+from forebay.executor.worker.failure import failure_of
+from forebay.executor.worker.forks import INTERRUPT_SIGNAL, is_forked
+from forebay.executor.worker.isolation import Isolation
+from forebay.executor.worker.pickled import run_pickled
+from forebay.executor.worker.pool import end_leases
+from forebay.executor.worker.progress import ProgressTeller
+from forebay.executor.worker.results import LargeResult
+from forebay.executor.worker.side import number_of
+
+if TYPE_CHECKING:
+    from forebay._core import Connection
+    from forebay.executor.worker.pool import WorkerPool
+    from forebay.executor.worker.results import Results
+    from forebay.executor.worker.side import Side
+
+IDLE_S = 0.25
+"""Idle for so long, a worker collects the garbage of the requests that it ran."""
+
+EARLY_MAX = 64
+"""Interrupts kept for requests that have not come yet."""
+
+NOBODY = ("", 0)
+"""What runs while a call by pickle does; no interrupt names it."""
+
+SIGTERM_EXIT = 128 + signal.SIGTERM
+
+
+class SyncLoop(ProgressTeller):
+    """Runs what comes on a connection, one after another."""
+
+    __slots__ = (
+        "_armed",
+        "_base",
+        "_call_number",
+        "_cancelled",
+        "_connection",
+        "_decode",
+        "_dirty",
+        "_early",
+        "_entries",
+        "_isolation",
+        "_leases",
+        "_results",
+        "_returned",
+        "_running",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        entries: dict[str, Entry],
+        side: Side,
+        pool: WorkerPool | None,
+        results: Results,
+    ) -> None:
+        from forebay.executor.wire.codec import decoder
+
+        super().__init__(side)
+        self._connection = connection
+        self._entries = entries
+        self._results = results
+        self._leases = set() if pool is None else pool.leases
+        self._decode = decoder(tuple[str, list[Any], Any]).decode
+        self._running: tuple[str, int] | None = None
+        """Id and attempt of what runs."""
+        self._armed = False
+        """Whether an interrupt of it may be raised now."""
+        self._cancelled = False
+        """Whether what runs was interrupted."""
+        self._early: list[tuple[int, int]] = []
+        self._call_number = 0
+        """Of the call that has begun last."""
+        self._returned: set[int] = set()
+        """Calls that were given back, and lie in the inbox still."""
+        self._dirty = False
+        """Whether something ran since the garbage was collected."""
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
+        self._base = contextvars.copy_context()
+        self._isolation = Isolation()
+
+    def run(self) -> None:
+        """Serve until the server is gone.
+
+        Raises:
+            SystemExit: the server said so.
+            Terminated: SIGTERM came while a request ran.
+        """
+        sys.unraisablehook = self._on_unraisable
+        try:
+            self._connection.rest()
+            while (call := self._next()) is not None:
+                number, _, head, segments, *_ = call
+                self._call_number = number  # from here on it is not given back
+                method, arguments, _ = self._decode(head)
+                if self._returned and number in self._returned:
+                    self._returned.remove(number)
+                    answer: answers.Answer = (answers.RETURNED, None)
+                elif method == "run":
+                    answer = self._run(arguments, segments)
+                elif method == "call":
+                    answer = self._call(arguments, segments)
+                else:
+                    raise SystemExit(0)
+                if is_forked():
+                    os._exit(0)  # it ran to its end; the answer is its parent's
+                if not answers.reply(self._connection, number, answer):
+                    self._connection.drain()
+                # They may be large, and the next may be long to come.
+                del call, head, arguments, segments, answer
+        except (BrokenError, ClosedError):
+            pass  # the server is gone; the keeper ends this process
+        finally:
+            sys.unraisablehook = sys.__unraisablehook__
+            self._isolation.close()
+
+    def _next(self) -> Any:
+        """The next call; when none has come for a while, first collect garbage."""
+        if self._dirty:
+            try:
+                return self._connection.next_call(IDLE_S)
+            except DeadlineError:
+                self._dirty = False
+                gc.collect()
+        return self._connection.next_call()
+
+    def _run(self, arguments: list[Any], segments: Any) -> answers.Answer:
+        """Run one request; its answer. Whatever it does, what it changed is put back."""
+        name, blob, id, attempt, timeout, traceparent = arguments
+        entry = self._entries.get(name)
+        self._cancelled = False  # before it can be named
+        self._running = (id, attempt)
+        self._dirty = True
+        try:
+            if self._early and self._is_early():
+                return answers.CANCELLED, None
+            if entry is None:
+                return answers.failure(failure_of(unknown(name, self._entries)))
+            if blob is None:
+                blob = segments[0]
+            context = None
+            if entry.takes_context:
+                context = Context(
+                    id, attempt, name, timeout=timeout, traceparent=traceparent, reporter=self
+                )
+            return self._answer(entry, blob, context)
+        finally:
+            self._running = None
+            if self._leases:
+                end_leases(self._leases)
+            self._isolation.restore()
+            if entry is not None and entry.is_handed:
+                self._isolation.wait_for_reader()  # what the next one prints is not this one's
+
+    def _answer(self, entry: Entry, blob: Any, context: Context | None) -> answers.Answer:
+        try:
+            try:
+                self._armed = True
+                if self._cancelled:  # since it came
+                    return answers.CANCELLED, None
+                value = self._base.copy().run(entry.call, blob, context)
+            finally:
+                self._armed = False
+            if value is None:
+                return answers.NOTHING, None
+            answer = self._results.encode(entry, value)
+            if isinstance(answer, LargeResult):
+                assert self._running is not None
+                return answer.keep(*self._running)
+            return answer
+        except Terminated:
+            raise
+        except BaseException as error:
+            self._isolation.restore_output()
+            if self._cancelled:  # also where cleaning up raised something else
+                return answers.CANCELLED, None
+            return answers.failure(failure_of(error))
+
+    def _call(self, arguments: list[Any], segments: Any) -> answers.Answer:
+        """Run one call by pickle; what it changes stays, as in a process pool."""
+        blob = segments[0] if arguments[0] is None else arguments[0]
+        self._running, self._cancelled = NOBODY, False
+        self._dirty = True
+        try:
+            returned, answer = run_pickled(blob)
+        finally:
+            self._running = None
+            self._isolation.flush()
+        return answers.result(answer) if returned else answers.raised(answer)
+
+    # What the context of a request asks, besides telling progress.
+
+    def is_cancelled(self, id: str, attempt: int) -> bool:
+        """Whether it was interrupted, if it is what runs."""
+        return self._cancelled and self._running == (id, attempt)
+
+    # Signal handlers: they run in the main thread, between two of its instructions.
+
+    def _on_interrupt(self, *_: object) -> None:
+        recalls: list[int] = []
+        asked = self._side.interrupts(recalls)
+        for number in recalls:
+            if number > self._call_number and self._side.give_back(number):
+                self._returned.add(number)
+        running = self._running
+        named = None if running is None else (number_of(running[0] or "0"), running[1])
+        self._early = (self._early + [one for one in asked if one != named])[-EARLY_MAX:]
+        if named in asked:
+            self._cancelled = True
+        if self._cancelled and self._armed:
+            self._armed = False
+            raise Cancelled("this request was cancelled, or its time has run out")
+
+    def _on_unraisable(self, lost: Any) -> None:
+        """An exception in a destructor is lost; the next signal raises the interrupt again."""
+        if lost.exc_type is Cancelled:
+            self._armed = self._running is not None
+        else:
+            sys.__unraisablehook__(lost)
+
+    def _on_terminate(self, *_: object) -> None:
+        if self._running is not None:
+            raise Terminated(SIGTERM_EXIT)
+
+    def _is_early(self) -> bool:
+        """Whether what is to run was cancelled on its way here."""
+        assert self._running is not None
+        id, attempt = self._running
+        asked = (number_of(id), attempt)
+        if asked not in self._early:
+            return False
+        self._early.remove(asked)
+        return True

@@ -1,0 +1,1 @@
+"""Acquiring and leasing services of a pool of this process."""

@@ -1,0 +1,247 @@
+"""One kind of service in one pool: what its services have in common, and how one is started."""
+
+from __future__ import annotations
+
+import copy
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from forebay import _core
+from forebay._working_directory import path_to_enter
+from forebay.errors import BrokenError
+from forebay.pool.lend.acquire import Acquire
+from forebay.pool.lend.proxy import proxy_classes, public_methods, streaming_methods
+from forebay.pool.lend.record import NEVER_BEGUN, PythonRecord
+from forebay.pool.programs.backend import Backend, ProgramAcquire
+from forebay.pool.programs.command import Command
+from forebay.pool.programs.connect import Faces
+from forebay.pool.programs.listener import choose_port
+from forebay.pool.programs.program import ProgramRecord
+from forebay.pool.programs.readiness import Accepting, Http, Line, PortFile
+from forebay.pool.programs.socket import ProgramSocket
+from forebay.pool.service.factory import Factory
+from forebay.pool.service.limits import STATEFUL, Limits, Terms
+from forebay.pool.service.reset import Reset
+from forebay.pool.service.spec import Spec
+from forebay.rpc import Channel
+
+PROGRAM_TELLS, KEEPER_READS_LINES, KEEPER_WATCHES_FILE, IT_RUNS = range(4)
+"""Who notices that a program is ready, as it travels to the keeper."""
+
+
+class PythonKind:
+    """Services of a Python class, forked from the template of their application.
+
+    Attributes:
+        key: number of the kind in its pool.
+        name: stands in messages.
+        resets: how a service is made clean.
+        methods: names that calls may use; those of a factory are known once one was made.
+        proxies: what holders of a lease see: of the blocking face, of the asyncio face.
+        template: number of the template in its pool.
+        max_leases: leases that one service may have at once.
+        copies: the kind of copies of its services, which end with their lease.
+        acquires: how one is acquired.
+        limits: what the keeper enforces on each process; None: nothing.
+        call_timeout: seconds that a call may take unless its caller says otherwise; None: for ever.
+    """
+
+    acquires: type[Acquire[Any]] = Acquire
+
+    def __init__(
+        self,
+        key: int,
+        spec: Spec[Any],
+        make: tuple[Any, bytes],
+        template: int,
+        *,
+        canary: bool = False,
+    ) -> None:
+        service = spec.service
+        self.key = key
+        self.name = service.__name__
+        told_at_start = isinstance(spec, Factory)
+        self.methods = frozenset() if told_at_start else public_methods(service)
+        self.limits, self.call_timeout = parts_of(spec.limits, stateful=is_stateful(service))
+        streams = frozenset() if told_at_start else streaming_methods(service)
+        self.proxies = proxy_classes(self.name, self.methods, self.call_timeout, streams)
+        self.resets = spec.resets
+        self.max_leases = getattr(service, "max_leases", 1)
+        self.template = template
+        self.copies = self
+        if self.resets is not Reset.NEVER:
+            self.copies = copy.copy(self)
+            self.copies.resets = Reset.NEVER
+            self.copies.max_leases = 1
+            self.copies.limits, _ = parts_of(spec.limits)  # they end with their lease
+            self.copies.copies = self.copies
+        self._make = (*make, canary, told_at_start, self.max_leases > 1)
+
+    def learn(self, methods: list[str]) -> None:
+        """A new service tells its methods, where what makes it does not say them."""
+        if self.methods != frozenset(methods):
+            self.methods = self.copies.methods = frozenset(methods)
+            self.proxies = self.copies.proxies = proxy_classes(
+                self.name, self.methods, self.call_timeout
+            )
+
+    def start(
+        self,
+        core: _core.Pool,
+        handle: _core.Handle,
+        *,
+        start_ms: int,
+        idle_ms: int,
+        private_bytes_max: int,
+    ) -> PythonRecord:
+        """Have the template fork; what to make travels over the service's own socket."""
+        descriptor = core.fork(
+            handle,
+            self.template,
+            start_ms=start_ms,
+            idle_ms=idle_ms,
+            private_bytes_max=private_bytes_max,
+            limits=self.limits,
+        )
+        return self._record(handle, descriptor, "@start", self._make)
+
+    def branch(self, core: _core.Pool, parent: _core.Handle, *, start_ms: int) -> PythonRecord:
+        """Have a lent service copied, as its holder will tell it to."""
+        handle, descriptor = core.branch(
+            parent, self.key, start_ms=start_ms, idle_ms=0, limits=self.limits
+        )
+        try:
+            return self._record(handle, descriptor, "@branched", ())
+        except BaseException:
+            core.discard(handle)  # its room is nobody's else
+            raise
+
+    def _record(
+        self, handle: _core.Handle, descriptor: int, call: str, args: tuple[Any, ...]
+    ) -> PythonRecord:
+        """The record of a service that answers its first call when it is ready."""
+        connection = _core.Connection(descriptor, peer=f"service {self.name}")
+        channel = Channel(connection, codec="pickle", name=self.name)
+        channel.generation = handle.tag
+        try:
+            begun = channel.begin(call, args)
+        except BrokenError:
+            begun = NEVER_BEGUN  # it has ended already: whoever takes its answer learns why
+        return PythonRecord(self, handle, channel, begun)
+
+
+class CommandKind:
+    """Services that are programs, started by the keeper.
+
+    Attributes as above; a program has no methods.
+        command: how it is started.
+        speaks_on_link: whether its socket is all that is known of it.
+        faces: how its client is made; None where it has none.
+    """
+
+    methods: frozenset[str] = frozenset()
+    max_leases = 1
+    proxies: tuple[type[Any], type[Any]] = (Backend, Backend)
+    acquires: type[Acquire[Any]] = ProgramAcquire
+
+    def __init__(self, key: int, command: Command) -> None:
+        self.key = key
+        self.name = os.path.basename(command.arguments[0])
+        self.resets = Reset.STATELESS if command.reuse else Reset.NEVER
+        self.limits, self.call_timeout = parts_of(command.limits)
+        self.command = command
+        self.speaks_on_link = command.speaks_on_link
+        self.faces = None if command.connect is None else Faces(command.connect)
+
+    def start(
+        self,
+        core: _core.Pool,
+        handle: _core.Handle,
+        *,
+        start_ms: int,
+        idle_ms: int,
+        private_bytes_max: int,
+    ) -> ProgramRecord:
+        """Have the keeper start the program, with its end of a socket where it has one."""
+        command = self.command
+        port = choose_port() if command.takes("{port}") else None
+        stream, own = self._stream()
+        try:
+            descriptor = core.launch(
+                handle,
+                [os.fsencode(command.program())]
+                + [command.filled(argument, port) for argument in command.arguments[1:]],
+                self._environment(port),
+                command.filled(command.cwd or path_to_enter(), port),
+                start_ms=start_ms,
+                idle_ms=idle_ms,
+                readiness=self._readiness(),
+                caller_looks=self._caller_looks(),
+                own=own,
+                stdio=command.stdio,
+                private_bytes_max=private_bytes_max,
+                limits=self.limits,
+            )
+        except BaseException:
+            if stream is not None:
+                stream.close()
+            raise
+        return ProgramRecord(self, handle, ProgramSocket(descriptor), stream, port)
+
+    def _stream(self) -> tuple[socket.socket | None, int | None]:
+        """A socket to speak to the program on: our end, and the program's, given away."""
+        command = self.command
+        if command.speaks_on_link or not (command.stdio or command.takes("{fd}")):
+            return None, None
+        ours, theirs = socket.socketpair()
+        return ProgramSocket(ours.detach()), theirs.detach()
+
+    def _environment(self, port: int | None) -> list[tuple[bytes, bytes]]:
+        filled = {
+            os.fsencode(name): self.command.filled(value, port)
+            for name, value in self.command.env.items()
+        }
+        return list({**os.environb, **filled}.items())
+
+    def _caller_looks(self) -> bool:
+        """Whether the keeper cannot see all of what makes it ready."""
+        ready = self.command.ready
+        if isinstance(ready, (Accepting, Http)) or (self.faces and self.faces.wants_listener):
+            return True
+        return ready == "fd" and not self.speaks_on_link
+
+    def _readiness(self) -> tuple[int, bytes]:
+        """Who notices that it is ready, as the keeper wants it."""
+        ready = self.command.ready
+        if isinstance(ready, Line):
+            return KEEPER_READS_LINES, ready.pattern.encode()
+        if isinstance(ready, PortFile):
+            return KEEPER_WATCHES_FILE, os.fsencode(ready.name)
+        return (PROGRAM_TELLS if self.command.speaks_on_link else IT_RUNS), b""
+
+
+Kind = PythonKind | CommandKind
+
+
+def is_stateful(service: object) -> bool:
+    """Whether a class says so; of what a factory makes nobody can."""
+    return bool(getattr(service, "stateful", False))
+
+
+def parts_of(limits: Limits | None, *, stateful: bool = False) -> tuple[Terms | None, float | None]:
+    """What the keeper enforces, and the time of a call, which the client watches over."""
+    terms = None if limits is None else limits.terms
+    if stateful:
+        terms = STATEFUL if terms is None else (*terms[:5], True)
+    return terms, None if limits is None else limits.call_seconds
+
+
+def environment_of(extra: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """The environment of this process with `extra` on top, as the keeper wants it."""
+    merged = {
+        **os.environb,
+        **{os.fsencode(name): os.fsencode(value) for name, value in extra.items()},
+    }
+    return list(merged.items())

@@ -1,0 +1,401 @@
+"""A lease: the right to use one service until it is given back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error, StaleError
+from forebay.pool.lend.record import PythonRecord, Record, socket_of
+from forebay.pool.lend.step import awaited, block
+from forebay.pool.programs.program import ProgramRecord
+from forebay.pool.service.directory import LeaseDirectory
+
+if TYPE_CHECKING:
+    import socket
+    from weakref import WeakSet
+
+    from forebay.pool.lend.branch import Branches
+    from forebay.pool.lend.pool import ServicePool
+    from forebay.pool.watch.follow import Follow
+    from forebay.rpc import AsyncStream, Stream
+
+
+class Lease:
+    """One lease of one service, reached as `proxy.lease`.
+
+    It ends with the `with` block that it came from; what is used after that raises StaleError, and
+    can never reach the service's next holder.
+    A call that timed out, was cancelled or broke the connection makes the service *dirty*: it is
+    ended rather than given back.
+    Thread-safe; a service answers one call after another.
+
+    """
+
+    __slots__ = (
+        "_asyncio",
+        "_directory",
+        "_dirty",
+        "_handle",
+        "_open",
+        "_pool",
+        "_record",
+        "_streams",
+    )
+
+    _directory: Path
+    """There from the first time on that it is asked for."""
+
+    def __init__(self, pool: ServicePool, record: Record, asyncio: bool) -> None:
+        self._pool = pool
+        self._record = record
+        self._asyncio = asyncio
+        self._open = True
+        self._dirty = False
+        self._streams: WeakSet[Stream | AsyncStream] | None = None
+        self._handle = record.handle  # its own: a late call must not travel with the next lease's
+
+    def __repr__(self) -> str:
+        state = "open" if self._open else "ended"
+        return f"<Lease of {self._record.kind.name}, process {self.pid}, {state}>"
+
+    @property
+    def pid(self) -> int:
+        """The service's process id."""
+        return self._record.pid
+
+    @property
+    def generation(self) -> int:
+        """Grows with every lease of the service's place in the pool; travels with every call."""
+        return self._handle.generation
+
+    @property
+    def stderr(self) -> str:
+        """The last that the service wrote to stdout and stderr, at most 16 KiB.
+
+        Waits for the keeper's answer.
+        """
+        self._check()
+        return block(self._pool, self._pool.output(self._handle))
+
+    async def aread_stderr(self) -> str:
+        """The same on the running loop. Cancellation: safe."""
+        self._check()
+        return await awaited(self._pool, self._pool.output(self._handle))
+
+    def follow(self) -> Follow:
+        """The lines that the service writes, as it writes them; see `Follow`.
+
+        Example: `for line in lease.follow(): ...` or `async for line in lease.follow(): ...`
+        """
+        self._check()
+        return self._pool.follow(self._handle)
+
+    @property
+    def directory(self) -> Path:
+        """A directory of this lease's own, empty when it begins and removed after it.
+
+        A Python service has it as `TMPDIR`, and with `chdir = True` as its current directory; to a
+        program its holder may tell it.
+        The first use asks a Python service, which answers between two calls.
+
+        Leases that share a service (`max_leases`) share its directory, which a reset empties: that
+        comes with the last of them.
+
+        Raises:
+            ConfigError: the lease is one of an event loop; await `adirectory()`.
+        """
+        if not hasattr(self, "_directory"):
+            self._check()
+            if self._asyncio and isinstance(self._record, PythonRecord):
+                raise ConfigError(
+                    f"the lease of {self._record.kind.name} belongs to an event loop; "
+                    "use await lease.adirectory()"
+                )
+            told = self._own_directory() or self.call("@directory", (), {}, None)
+            self._directory = Path(told)
+        return self._directory
+
+    async def adirectory(self) -> Path:
+        """The same on the running loop. Cancellation: the service will be ended, as by any call."""
+        if not hasattr(self, "_directory"):
+            self._check()
+            told = self._own_directory() or await self.acall("@directory", (), {}, None)
+            self._directory = Path(told)
+        return self._directory
+
+    @property
+    def socket(self) -> socket.socket:
+        """The connected socket of a program, valid until the lease ends.
+
+        Raises:
+            ConfigError: it has none: it is a Python service, which is called by its methods, or
+                a program that was started without `{fd}` and without `stdio=True`.
+        """
+        self._check()
+        connected = socket_of(self._record)
+        if connected is None:
+            raise ConfigError(f"{self._record.kind.name} has no inherited socket to speak on")
+        return connected
+
+    def options(self, *, timeout: float | None = None) -> Any:
+        """A proxy of the same service whose calls raise DeadlineError after `timeout` seconds."""
+        self._check()
+        return self._record.kind.proxies[self._asyncio](self, timeout)
+
+    def fork(
+        self, count: int = 1, *, same_seed: bool = False, timeout: float | None = 30.0
+    ) -> Branches:
+        """Copy the service, with its state, `count` times; in milliseconds, by copy-on-write.
+
+        The copies are forks of the service's process, made between two of its calls; each is a
+        service of its own for the keeper and belongs to this program. They do not count against
+        the pool's `max_size`, and are never lent on. What the service opened (files, sockets) they
+        share; what it started stays with it.
+
+        Args:
+            count: how many.
+            same_seed: keep the states of `random` and numpy's global generator; otherwise each copy
+                gets new ones, and its method `reseed()` is called, where it has one.
+            timeout: seconds until all of them answer; None waits for ever.
+
+        Returns:
+            A context manager that gives a list of proxies; nothing happens before it is entered.
+
+        Raises:
+            ConfigError: the lease is of a program, or `count` is below 1.
+
+        Entering raises RemoteError (the service has threads; the message names them), DiedError (it
+        ended meanwhile), DeadlineError or LimitError. Source: clone(2).
+        """
+        from forebay.pool.lend.branch import Branches
+
+        self._check()
+        if count < 1:
+            raise ConfigError(f"fork({count}): give a number of copies, 1 or more")
+        record = self._python()
+        return Branches(self, self._pool, record, count=count, same_seed=same_seed, timeout=timeout)
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """For what the pool does with the service on this lease: what goes wrong makes it dirty."""
+        self._check()
+        try:
+            yield
+        except BaseException as error:
+            self._weigh(error)
+            raise
+
+    def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a public method without waiting; the future is done when the service has answered.
+
+        Raises:
+            ConfigError: the lease is of a program.
+        """
+        self._check()
+        record = self._python()
+        future: Future[Any] = record.channel.submit(
+            method, args, kwargs, record.kind.call_timeout, generation=self._handle.tag
+        )
+        future.add_done_callback(self._judge)
+        return future
+
+    def stream(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        credit: int = 16,
+    ) -> Any:
+        """Call a public method that is a generator, and iterate what it yields.
+
+        A method that the class itself writes as a generator does the same on the proxy.
+        Leaving the stream early, or ending the lease, closes the generator before the service does
+        anything else, its reset included.
+
+        Args:
+            method: its name.
+            args: positional arguments.
+            kwargs: keyword arguments.
+            timeout: seconds until the end of the whole stream; default: `call_timeout` of the
+                limits.
+            credit: items that may be made beyond those that were taken.
+
+        Returns:
+            An `rpc.Stream` on a thread's lease, an `rpc.AsyncStream` on one of an event loop.
+
+        Raises:
+            StaleError: the lease has ended; also while iterating.
+            ConfigError: the lease is of a program.
+        """
+        self._check()
+        record = self._python()
+        if self._streams is None:
+            from weakref import WeakSet
+
+            self._streams = WeakSet()
+        if timeout is None:
+            timeout = record.kind.call_timeout
+        kind: type[Any]
+        if self._asyncio:
+            from forebay.pool.lend.stream_asyncio import AsyncLeaseStream as kind
+        else:
+            from forebay.pool.lend.stream_blocking import LeaseStream as kind
+        record.streamed = True
+        stream = kind(
+            self,
+            record.channel,
+            method,
+            args,
+            kwargs,
+            timeout=timeout,
+            credit=credit,
+            generation=self._handle.tag,
+        )
+        self._streams.add(stream)
+        return stream
+
+    def call(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
+    ) -> Any:
+        """Call a method and wait; what the proxy's methods do."""
+        if not self._open:
+            self._check()
+        try:
+            return self._record.channel.call(  # type: ignore[union-attr]
+                name, args, kwargs, timeout=timeout, generation=self._handle.tag
+            )
+        except BrokenError as error:
+            self._dirty = True
+            told = block(
+                self._pool, self._pool.explain(self._handle, self._record.kind.name, error)
+            )
+            raise told from None
+        except BaseException as error:
+            self._weigh(error)
+            raise
+
+    async def acall(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
+    ) -> Any:
+        """The same on the running loop.
+
+        Cancellation: the caller is free at once, the service will be ended.
+        """
+        if not self._open:
+            self._check()
+        try:
+            return await self._record.channel.acall(  # type: ignore[union-attr]
+                name, args, kwargs, timeout=timeout, generation=self._handle.tag
+            )
+        except BrokenError as error:
+            self._dirty = True
+            told = await awaited(
+                self._pool, self._pool.explain(self._handle, self._record.kind.name, error)
+            )
+            raise told from None
+        except BaseException as error:
+            self._weigh(error)
+            raise
+
+    def discard(self) -> None:
+        """Have the service ended when the lease ends, rather than lent on; for what only you know.
+
+        As after an exchange with a program that broke off halfway.
+        """
+        self._check()
+        self._dirty = True
+
+    def explain(self, error: BaseException) -> BaseException:
+        """Why a program broke: its death where the keeper tells it in time, else `error`."""
+        self._dirty = True
+        return block(self._pool, self._pool.explain(self._handle, self._record.kind.name, error))
+
+    async def aexplain(self, error: BaseException) -> BaseException:
+        """The same on the running loop. Cancellation: safe."""
+        self._dirty = True
+        steps = self._pool.explain(self._handle, self._record.kind.name, error)
+        return await awaited(self._pool, steps)
+
+    def close(self) -> None:
+        """Give the service back, or have it ended where it is dirty. Idempotent; never waits."""
+        if self._open:
+            self._open = False
+            for stream in self._streams or ():
+                stream.close()
+            self._pool.give_back(self._record, self._dirty)
+
+    def __del__(self) -> None:
+        if self._open:
+            self._pool.watched.lose(self._record)
+
+    @property
+    def asyncio(self) -> bool:
+        """Whether it was acquired by `async with`."""
+        return self._asyncio
+
+    def program(self) -> ProgramRecord:
+        """What the pool keeps of the program; for the modules of this package.
+
+        Raises:
+            ConfigError: the lease is of a Python service.
+        """
+        if not isinstance(self._record, ProgramRecord):
+            raise ConfigError(f"{self._record.kind.name} is a Python service; call its methods")
+        return self._record
+
+    def check(self) -> None:
+        """Raise StaleError where the lease has ended."""
+        if not self._open:
+            self._check()
+
+    def _own_directory(self) -> str | None:
+        """The directory of a program's lease, which this side looks after; None for others."""
+        if isinstance(self._record, PythonRecord):
+            return None
+        service = self._pool.directory(self._handle)
+        own = LeaseDirectory(service)
+        own.begin(self._handle.generation)
+        return own.path
+
+    def _python(self) -> PythonRecord:
+        if not isinstance(self._record, PythonRecord):
+            raise ConfigError(f"{self._record.kind.name} is a program; speak to it over its socket")
+        return self._record
+
+    def _check(self) -> None:
+        if not self._open:
+            raise StaleError(
+                f"the lease of {self._record.kind.name} (process {self.pid}) has ended "
+                "and its service may belong to somebody else; acquire it again"
+            )
+
+    def _weigh(self, error: BaseException | None) -> None:
+        """Judge whether the service may go on after a call that ended so.
+
+        It may not where the call may still run there: its time ran out, it was cancelled, or the
+        connection broke. Where the work raised, or nothing was sent, the service is as it was.
+        """
+        left = isinstance(error, (DeadlineError, BrokenError, ClosedError))
+        if left or (error is not None and not isinstance(error, Exception)):
+            self._dirty = True
+        limit = self._record.kind.call_timeout
+        if limit is not None and isinstance(error, DeadlineError) and error.timeout == limit:
+            # It must not go on until the lease ends; what comes next on this lease says why.
+            with contextlib.suppress(Error):
+                self._pool.core.end_overdue(self._handle)
+            error.add_note(
+                f"its service (process {self.pid}) is ended: call_timeout of the limits of "
+                f"{self._record.kind.name} is {limit:g} s; raise it, or call by options(timeout=)"
+            )
+
+    def _judge(self, future: Future[Any]) -> None:
+        if future.cancelled():
+            self._dirty = True
+        else:
+            self._weigh(future.exception())

@@ -1,0 +1,29 @@
+"""A pool that keeps nothing: what a pool is compared with, and what isolates every lease."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from forebay.pool.lend.kind import Kind
+from forebay.pool.lend.pool import ServicePool
+from forebay.pool.programs.command import Command
+from forebay.pool.service.reset import Reset
+from forebay.pool.service.spec import Spec
+
+
+class NullPool(ServicePool):
+    """The interface of a `ServicePool`, without its memory: every lease gets a new service.
+
+    The service ends with its lease. Templates are kept, so that a new Python service still takes
+    about a millisecond. All limits hold.
+    """
+
+    def __repr__(self) -> str:
+        return f"<NullPool {self.name!r}, at most {self.config.max_size} services>"
+
+    def _new_kind(self, spec: Spec[Any] | Command, *, by_value: bool) -> Kind:
+        kind = copy.copy(super()._new_kind(spec, by_value=by_value))
+        kind.resets = Reset.NEVER
+        kind.max_leases = 1
+        return kind

@@ -1,0 +1,518 @@
+"""The pool: warm services, lent to any thread and any event loop of this process."""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from forebay import _core
+from forebay.configuration import find_configuration
+from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitError
+from forebay.pool.lend.acquire import Acquire
+from forebay.pool.lend.keeper import start_keeper
+from forebay.pool.lend.kind import CommandKind, Kind, PythonKind
+from forebay.pool.lend.record import PythonRecord, Record
+from forebay.pool.lend.setback import DiscardCause
+from forebay.pool.lend.step import Steps, Until
+from forebay.pool.lend.stock import Stocks
+from forebay.pool.lend.templates import Templates
+from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
+from forebay.pool.programs.backend import ProgramAcquire
+from forebay.pool.programs.command import Command
+from forebay.pool.service import application
+from forebay.pool.service.reset import ENDED, Reset
+from forebay.pool.service.service import Service
+from forebay.pool.service.spec import S, Spec
+from forebay.pool.watch.death import KEEPER_WAIT, LastWords, Obituary, died_error
+from forebay.pool.watch.events import Events, Journal
+from forebay.pool.watch.follow import Follow
+from forebay.pool.watch.watched import Watched
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+_log = logging.getLogger(__name__)
+
+_pools: set[ServicePool] = set()
+"""Open pools: closed at exit, forgotten in a forked child."""
+
+
+class ServicePool:
+    """Keeps services warm in processes of their own and lends them.
+
+    Thread-safe; any number of threads and event loops use one pool.
+    A process belongs to the pool that started it and ends with it, or with this program, however
+    that ends.
+    After `os.fork()` the child's copy is unusable (ConfigError) and the parent's is unaffected.
+
+    Args:
+        max_size: services at once, of all kinds together; default: the number of cores.
+        max_running: services lent at once; default: all of them.
+        min_idle: idle services of each kind that are kept ready, once it has been used; see `warm`.
+        spares: processes that each template keeps forked ahead, from its second service on: a start
+            then takes a fraction of a fork, at the cost of an idle process of a few MB.
+        max_uses: leases that one service serves before it is replaced; 0: any number.
+        max_lifetime: seconds, a tenth more or less, after which a service is replaced; 0: never.
+        idle_timeout: seconds after which an idle service is ended; 0: never.
+        ping_after: a service idle for so many seconds is asked whether it answers before it is
+            lent, and replaced where it does not within `reset_timeout`; 0: never.
+        canary_every: each service is looked at after every so many leases, for state that one of
+            them left in it (see `Service.canary_ignores`); where there is some, the service is
+            ended and the finding logged; 0: never.
+        leak_after: seconds after which a lease that is still out is reported, with the place that
+            acquired it; 0: none is.
+        reset_timeout: seconds that a reset may take before its service is replaced.
+        start_timeout: seconds that a start may take before it is given up.
+        max_memory: bytes, or text such as "300MB", of private memory above which a service is
+            ended once it is idle; default: none.
+        name: stands in messages.
+
+    What is left out comes from the configuration: `FOREBAY_POOL_MAX_SIZE` and its like, then
+    `[pool]` of `forebay.toml`, then the default.
+
+    Raises:
+        ConfigError: a setting is wrong; the message says where it comes from.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_size: int | None = None,
+        max_running: int | None = None,
+        min_idle: int | None = None,
+        spares: int | None = None,
+        max_uses: int | None = None,
+        max_lifetime: str | float | None = None,
+        idle_timeout: str | float | None = None,
+        ping_after: str | float | None = None,
+        canary_every: int | None = None,
+        leak_after: str | float | None = None,
+        reset_timeout: str | float | None = None,
+        start_timeout: str | float | None = None,
+        max_memory: str | int | None = None,
+        name: str = "default",
+    ) -> None:
+        given = {
+            "pool.max_size": max_size,
+            "pool.max_running": max_running,
+            "pool.min_idle": min_idle,
+            "pool.spares": spares,
+            "pool.max_uses": max_uses,
+            "pool.max_lifetime": max_lifetime,
+            "pool.idle_timeout": idle_timeout,
+            "pool.ping_after": ping_after,
+            "pool.canary_every": canary_every,
+            "pool.leak_after": leak_after,
+            "pool.reset_timeout": reset_timeout,
+            "pool.start_timeout": start_timeout,
+            "pool.max_memory": max_memory,
+        }
+        self.config = find_configuration(given).pool
+        self.name = name
+        self._canary_every = self.config.canary_every
+        self._reset_ms = int(self.config.reset_timeout * 1000)
+        self.core = _core.Pool(
+            self.config.max_size,
+            max_running=self.config.max_running,
+            max_uses=self.config.max_uses,
+            lifetime_ms=int(self.config.max_lifetime * 1000),
+            ping_after_ms=int(self.config.ping_after * 1000),
+        )
+        self._lock = threading.Lock()
+        """Guards the kinds and the start of the keeper; never held while anything is waited for."""
+        self._kinds: dict[Any, Kind] = {}
+        self._templates = Templates(self.core, self.config.spares)
+        self._loop_kinds: dict[tuple[int, int], tuple[asyncio.AbstractEventLoop, Kind]] = {}
+        self._numbered: list[Kind] = []
+        """The kinds by their key."""
+        self._records: dict[int, Record] = {}
+        self.watched = Watched(self)
+        """Leases that are out for too long, or that nobody will end."""
+        self.journal = Journal(self)
+        """Who is told what happens."""
+        self._stocks = Stocks(self)
+        self._warm: list[Kind] = []
+        """Kinds that are kept ready."""
+        self.watchful = self.config.leak_after > 0 or self.journal.logs
+        """Whether a lease that begins means more work than to lend the service."""
+        self._closed = False
+        self._inherited = False
+        """Whether this is a forked child's copy of its parent's pool."""
+        self._waiters = LoopWaiters(self.core)
+        _pools.add(self)
+
+    @overload
+    def acquire(
+        self, what: Command, *, timeout: str | float | None = 30.0, by_value: bool = False
+    ) -> ProgramAcquire: ...
+
+    @overload
+    def acquire(
+        self, what: type[S] | Spec[S], *, timeout: str | float | None = 30.0, by_value: bool = False
+    ) -> Acquire[S]: ...
+
+    def acquire(
+        self,
+        what: type[S] | Spec[S] | Command,
+        *,
+        timeout: str | float | None = 30.0,
+        by_value: bool = False,
+    ) -> Acquire[S] | ProgramAcquire:
+        """Lend a service for a `with` or `async with` block.
+
+        Args:
+            what: a service class, a spec of one, a factory, or a Command.
+            timeout: seconds, or text such as "5s", to wait for a service, starting one included;
+                None waits for ever.
+            by_value: send the class itself (by cloudpickle) where it cannot be imported, as in a
+                notebook.
+
+        Returns:
+            A context manager that gives a proxy of the service; nothing happens before it is
+            entered.
+
+        Raises:
+            ConfigError: this cannot be a service; the message says why.
+
+        Entering raises DeadlineError (nobody was free in time), RemoteError (the constructor
+        raised), DiedError (the service ended before it was ready), ConfigError (its module cannot
+        be imported) or ClosedError.
+
+        Cost: one lock, one poll and one compare-and-swap when a service is idle.
+        """
+        # A program may change under its name, so a Command is looked at each time.
+        kind = None if by_value or type(what) is Command else self._kinds.get(what)
+        kind = kind or self._kind_of(what, by_value=by_value)
+        return kind.acquires(self, kind, timeout)
+
+    def warm(self, what: type[S] | Spec[S] | Command, min_idle: int = 1) -> None:
+        """Keep `min_idle` idle services of a kind ready from now on; 0: no longer.
+
+        It returns at once: services start in the background, as far as `max_size` has room, and
+        those that are taken or end are replaced. An acquire that comes earlier waits for them.
+
+        Raises:
+            ConfigError: this cannot be a service.
+            LimitError: `min_idle` is above `max_size`.
+        """
+        if min_idle > self.config.max_size:
+            raise LimitError(
+                f"pool {self.name!r}: min_idle {min_idle} is above max_size "
+                f"{self.config.max_size}; raise max_size",
+                limit=self.config.max_size,
+                value=min_idle,
+            )
+        self._keep(self._kind_of(what, by_value=False), min_idle)
+        self.refill()
+
+    def stats(self) -> dict[str, Any]:
+        """Sizes and counters.
+
+        Now: max_size, max_running, live (services that count against it), idle, settling (being
+        reset, or started ahead), leased, starting, waiters.
+        Since the pool was made: starts, leases, waits (callers that had to), resets, leaks, and
+        deaths by cause.
+        """
+        return {
+            "max_size": self.config.max_size,
+            "max_running": self.config.max_running,
+            **dict(self.core.stats()),
+            "leaks": self.watched.leaks,
+            "deaths": dict(self.core.deaths()),
+        }
+
+    def events(self) -> Events:
+        """What happens to the services from now on, as a stream: a context manager.
+
+        With `logging` at DEBUG for `forebay.pool.events` when the pool is made, it is logged too.
+        """
+        return Events(self)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """End every service and wait at most `timeout` seconds for them to be gone. Idempotent."""
+        if not self._closed:
+            self.journal.close()
+        self._closed = True
+        self.core.close(timeout)
+        _pools.discard(self)
+        with self._lock:
+            records = list(self._records.values())
+            self._records.clear()
+        for record in records:
+            record.close()
+
+    async def aclose(self, timeout: float = 5.0) -> None:
+        """The same without blocking the event loop. Cancellation: the services end all the same."""
+        import asyncio
+
+        await asyncio.to_thread(self.close, timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<ServicePool {self.name!r}, at most {self.config.max_size} services>"
+
+    # What follows is for the modules of this package.
+
+    def attend(self, record: Record) -> None:
+        """A lease begins in a pool that keeps kinds ready, or an eye on its leases."""
+        self.watched.note(record)
+        self._stocks.thrive(record.kind)
+        self.refill()
+
+    def refill(self) -> None:
+        """Start what is missing of the kinds that are kept ready, and leave it to settle."""
+        for kind in self._warm:
+            self._stocks.fill(kind)
+
+    def start(self, kind: Kind, handle: _core.Handle) -> Record:
+        """Have a service started, and before it keeper and template where they are missing."""
+        start_ms = int(self.config.start_timeout * 1000)
+        idle_ms = int(self.config.idle_timeout * 1000)
+        try:
+            with self._lock:
+                self._close_forsaken()
+                self._prepare(kind)
+            record = kind.start(
+                self.core,
+                handle,
+                start_ms=start_ms,
+                idle_ms=idle_ms,
+                private_bytes_max=self.config.max_memory,
+            )
+        except BaseException:
+            self.core.discard(handle)
+            raise
+        with self._lock:
+            self._records[handle.slot] = record
+        return record
+
+    def on_loop(self, kind: Kind) -> Kind:
+        """The kind whose services are shared by leases on the running event loop.
+
+        A connection in use belongs to one loop, so that leases elsewhere share other services.
+        """
+        loop = self.waiter().loop
+        with self._lock:
+            known = self._loop_kinds.get((kind.key, id(loop)))
+            if known is None or known[0] is not loop:
+                twin = copy.copy(kind)
+                twin.key = len(self._numbered)
+                self._numbered.append(twin)
+                self.core.share(twin.key, twin.max_leases)
+                known = self._loop_kinds[kind.key, id(loop)] = (loop, twin)
+            return known[1]
+
+    def kind_name(self, key: int) -> str:
+        """The name of a kind, for a message."""
+        return self._numbered[key].name
+
+    def branch(self, record: PythonRecord) -> PythonRecord:
+        """Have a lent service copied; its holder tells it to fork."""
+        start_ms = int(self.config.start_timeout * 1000)
+        copied = record.kind.copies.branch(self.core, record.handle, start_ms=start_ms)
+        with self._lock:
+            self._records[copied.handle.slot] = copied
+        return copied
+
+    def taken(self, handle: _core.Handle) -> Record:
+        """The record of a service under its new lease."""
+        record = self._records[handle.slot]
+        record.handle = handle  # its generation travels with every call that the lease makes
+        return record
+
+    def give_back(self, record: Record, dirty: bool) -> None:
+        """End a lease: lend the service on, after a reset where it needs one, or have it ended."""
+        if self._inherited:
+            return  # a forked child leaves the block too; the lease is its parent's to end
+        resets = record.kind.resets
+        try:
+            if record.kind.max_leases > 1 and self.core.part(record.handle, dirty):
+                return  # others hold it too
+            if dirty or resets in ENDED or not record.idle():
+                self.discard(record, "discarded" if dirty or not record.idle() else "returned")
+            elif self._canary_every and isinstance(record, PythonRecord):
+                self._release_checked(record, self._canary_every)
+            elif resets is Reset.METHOD and isinstance(record, PythonRecord):
+                record.begin_reset()
+                self.core.release(record.handle, self._reset_ms)
+            else:
+                self._release(record)
+        except BrokenError:
+            self.discard(record)
+        except ClosedError:
+            record.close()  # the pool was closed meanwhile, and the service ended with it
+
+    def _release_checked(self, record: PythonRecord, every: int) -> None:
+        """Give a service back; every so often it looks for what the lease has left in it."""
+        record.returns += 1
+        check = record.returns % every == 0
+        if check or record.kind.resets is Reset.METHOD:
+            record.begin_reset(check=check)
+            self.core.release(record.handle, self._reset_ms)
+        else:
+            self._release(record)
+
+    def _release(self, record: Record) -> None:
+        """Give a service back that is not reset.
+
+        One that still has to close a stream gets the time of a reset for it.
+        """
+        if isinstance(record, PythonRecord) and record.runs_stream():
+            record.begin_settling()
+            self.core.release(record.handle, self._reset_ms)
+        else:
+            self.core.release(record.handle)
+
+    def discard(self, record: Record, cause: DiscardCause = "discarded") -> None:
+        """Have a service ended; its successor may start at once."""
+        try:
+            self.core.discard(record.handle, cause)
+        except ClosedError:
+            pass  # it ended with the pool
+        finally:
+            record.close()
+        if self._warm and not self._closed:
+            self.refill()
+
+    def abandon(self, record: Record) -> None:
+        """Leave a start that is under way to whoever comes next."""
+        record.idle()  # no loop watches it any more
+        try:
+            # What has been read from its socket cannot tell anybody that it is ready.
+            answered = record.answered()
+        except (Error, OSError):
+            self.discard(record)  # who left need not know, and who comes next tries again
+            return
+        try:
+            self.core.abandon(record.handle, answered)
+        except ClosedError:
+            record.close()
+
+    def explain(
+        self, handle: _core.Handle, name: str, error: BaseException
+    ) -> Steps[BaseException]:
+        """Why a service broke: its death where the keeper tells it in time, else `error`."""
+        obituary = Obituary(self.core, handle)
+        yield Until(obituary.found, Deadline(KEEPER_WAIT))
+        return error if obituary.told is None else died_error(name, obituary.told)
+
+    def output(self, handle: _core.Handle) -> Steps[str]:
+        """What a service wrote lately."""
+        self.core.ask_output(handle)
+        words = LastWords(self.core, handle)
+        yield Until(words.found, Deadline(KEEPER_WAIT))
+        if words.told is None:
+            raise BrokenError(
+                f"pool {self.name!r}: its keeper did not answer within {KEEPER_WAIT:g} s"
+            )
+        return words.told.decode(errors="replace")
+
+    def follow(self, handle: _core.Handle) -> Follow:
+        """What a service writes, as it writes it."""
+        return Follow(self, handle)
+
+    def directory(self, handle: _core.Handle) -> str:
+        """The directory of a service."""
+        return self.core.directory(handle)
+
+    def waiter(self) -> LoopWaiter:
+        """The waiter of the running event loop."""
+        return self._waiters.here()
+
+    def _kind_of(self, what: Any, *, by_value: bool) -> Kind:
+        application.refuse_in_template()
+        if isinstance(what, type) and issubclass(what, Service):
+            spec: Spec[Any] | Command = Spec(what, (), {})
+        elif isinstance(what, (Spec, Command)):
+            spec = what
+        else:
+            raise ConfigError(
+                f"{what!r} is no service: give a subclass of forebay.Service, its spec(),"
+                " forebay.factory(function, ...) or a Command"
+            )
+        with self._lock:
+            # What goes by value may be defined again under its name.
+            key = (spec.key, by_value and getattr(spec, "service", None))
+            kind = self._kinds.get(key)
+            if kind is None:
+                kind = self._kinds[key] = self._new_kind(spec, by_value=by_value)
+                self._numbered.append(kind)
+                if kind.max_leases > 1:
+                    self.core.share(kind.key, kind.max_leases)
+                if self.config.min_idle:
+                    self._keep(kind, self.config.min_idle)
+            if not by_value and not isinstance(what, Command):
+                self._kinds[what] = kind
+        return kind
+
+    def _new_kind(self, spec: Spec[Any] | Command, *, by_value: bool) -> Kind:
+        number = len(self._numbered)
+        if isinstance(spec, Command):
+            return CommandKind(number, spec)
+        imported = application.application_of(spec.service, by_value=by_value)
+        make = (application.reference_of(spec.service, by_value=by_value), spec.arguments)
+        per_lease = spec.resets is Reset.FORK
+        template = self._templates.number(imported, make if per_lease else None)
+        canary = self.config.canary_every > 0
+        return PythonKind(number, spec, make, template, canary=canary)
+
+    def _keep(self, kind: Kind, min_idle: int) -> None:
+        self.core.keep(kind.key, min_idle)
+        kept = [other for other in self._warm if other is not kind]
+        self._warm = [*kept, kind] if min_idle else kept
+        self.watchful = True
+
+    def _prepare(self, kind: Kind) -> None:
+        """Start a keeper where none runs, and describe the kind's template to a new one."""
+        epoch = self.core.epoch()
+        if epoch == 0:
+            process = start_keeper(self.core)
+            epoch = self.core.epoch() if process is None else self.core.attach(process)
+        if isinstance(kind, PythonKind):
+            self._templates.describe(kind.template, epoch)
+
+    def _close_forsaken(self) -> None:
+        """Close what is kept for services that ended while nobody held them."""
+        for handle in self.core.forsaken():
+            record = self._records.get(handle.slot)
+            if record is not None and record.handle.generation == handle.generation:
+                del self._records[handle.slot]
+                record.close()
+
+
+def close_all() -> None:
+    """At the interpreter's exit: end every service of this process."""
+    for pool in list(_pools):
+        pool.close()
+
+
+def forget_all() -> None:
+    """In a forked child: the pools are the parent's."""
+    for pool in _pools:
+        pool.core.forked()
+        pool._lock = threading.Lock()  # another thread may have held it
+        pool._waiters.forked()
+        pool.journal.forked()
+        pool._inherited = True
+    _pools.clear()
+
+
+# Here rather than beside the default pool, so that any pool has them.
+os.register_at_fork(after_in_child=forget_all)
+atexit.register(close_all)

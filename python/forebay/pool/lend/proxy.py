@@ -1,0 +1,127 @@
+"""What the holder of a lease sees: an object with the service's methods."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+if TYPE_CHECKING:
+    from forebay.pool.lend.lease import Lease
+
+_CO_GENERATOR = 0x20
+"""Of a function's flags; `inspect`, which names it, costs 10 ms to import."""
+
+_NO_CODE = (lambda: None).__code__
+
+RESERVED = "lease"
+"""The one public name of a proxy that is not the service's."""
+
+
+class Proxy:
+    """The public methods of a leased service, and `lease`.
+
+    Each kind has two subclasses with its methods: one that waits for the answers, one whose methods
+    are coroutines.
+    """
+
+    __slots__ = ("_timeout", "lease")
+
+    kind_name: ClassVar[str]
+    methods: ClassVar[frozenset[str]]
+
+    def __init__(self, lease: Lease, timeout: float | None = None) -> None:
+        self.lease = lease
+        self._timeout = timeout
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "reset":
+            raise AttributeError(
+                f"service {self.kind_name}: 'reset' runs when the lease ends, and is not called by "
+                "its holder; where callers are to reset it too, call it by a method of another name"
+            )
+        near = difflib.get_close_matches(name, self.methods, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"service {self.kind_name} has no public method {name!r}{hint}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.methods, RESERVED})
+
+    def __repr__(self) -> str:
+        return f"<{self.kind_name} on lease: {self.lease!r}>"
+
+
+def proxy_classes(
+    name: str,
+    methods: frozenset[str],
+    call_timeout: float | None = None,
+    streams: frozenset[str] = frozenset(),
+) -> tuple[type[Any], type[Any]]:
+    """The classes of the proxies of one kind: of the blocking and of the asyncio face.
+
+    Their calls take at most `call_timeout` seconds, unless one of another timeout is made.
+    Methods in `streams` are streams in both.
+    """
+    common: dict[str, Any] = {"__slots__": (), "kind_name": name, "methods": methods}
+    if call_timeout is not None:
+        common["__init__"] = _timed(call_timeout)
+    names = methods - {RESERVED}
+    blocking = {method: _blocking(method) for method in names}
+    awaiting = {method: _awaiting(method) for method in names}
+    for method in names & streams:
+        blocking[method] = awaiting[method] = _streaming(method)
+    return type(name, (Proxy,), common | blocking), type(name, (Proxy,), common | awaiting)
+
+
+def _timed(call_timeout: float) -> Callable[..., None]:
+    def initialise(self: Proxy, lease: Lease, timeout: float | None = None) -> None:
+        Proxy.__init__(self, lease, call_timeout if timeout is None else timeout)
+
+    return initialise
+
+
+def _blocking(name: str) -> Callable[..., Any]:
+    def method(self: Proxy, /, *args: Any, **kwargs: Any) -> Any:
+        return self.lease.call(name, args, kwargs, self._timeout)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def _awaiting(name: str) -> Callable[..., Any]:
+    def method(self: Proxy, /, *args: Any, **kwargs: Any) -> Any:
+        return self.lease.acall(name, args, kwargs, self._timeout)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def _streaming(name: str) -> Callable[..., Any]:
+    def method(self: Proxy, /, *args: Any, **kwargs: Any) -> Any:
+        return self.lease.stream(name, args, kwargs, timeout=self._timeout)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def streaming_methods(service: type) -> frozenset[str]:
+    """Those of the public methods that are generators."""
+    generators = (
+        name
+        for name in public_methods(service)
+        if getattr(getattr(service, name), "__code__", _NO_CODE).co_flags & _CO_GENERATOR
+    )
+    return frozenset(generators)
+
+
+def public_methods(service: type) -> frozenset[str]:
+    """Names that calls may use: public callables of the class, without the pool's own."""
+    from forebay.pool.service.service import Service
+
+    own = {"reset", *(name for name in dir(Service) if not name.startswith("_"))}
+    names = (
+        name
+        for name in dir(service)
+        if not name.startswith("_") and callable(getattr(service, name, None))
+    )
+    return frozenset(names) - own

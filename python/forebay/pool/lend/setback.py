@@ -1,0 +1,80 @@
+"""What becomes of a service that could not be lent after all, because it did not settle."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal, Protocol
+
+from forebay.errors import BrokenError, DiedError, RemoteError
+from forebay.pool.lend.step import Steps
+
+TRIES = 3
+"""Starts of one acquire: no caller is blamed for a killed template or keeper; but it ends."""
+
+BLAMELESS: tuple[str, ...] = ("template_died", "keeper_lost")
+"""Causes of a death that say nothing about the service itself."""
+
+DiscardCause = Literal["discarded", "contaminated", "reset_failed", "returned"]
+"""Why a service is ended that was lent; only one that was "returned" ends in order."""
+
+_log = logging.getLogger(__name__)
+
+
+class Owner(Protocol):
+    """Who has services ended, and knows why they ended: a pool, or the link to a shared one."""
+
+    name: str
+
+    # Each owner takes its own kind of record.
+    def discard(self, record: Any, cause: DiscardCause = "discarded") -> None:
+        """Have a service ended."""
+
+    def abandon(self, record: Any) -> None:
+        """Leave a start that is under way to whoever comes next."""
+
+    def explain(self, handle: Any, name: str, error: BaseException) -> Steps[BaseException]:
+        """Why a service broke: its death where it is told in time, else `error`."""
+
+
+def set_back(
+    owner: Owner, record: Any, error: Exception, *, last: bool, starting: bool
+) -> Steps[None]:
+    """End a service that failed to settle; return where another should be tried.
+
+    Raises what `error` is to the caller where no other should: it was the last try, or the service
+    was starting and is itself to blame.
+    Cancellation: the service is ended all the same.
+    """
+    if isinstance(error, RemoteError):
+        owner.discard(record, "discarded" if starting else "reset_failed")
+        if starting:
+            raise error  # its constructor raised
+        _log.warning(
+            "service %s (process %d) failed to reset and is replaced: %s\n%s",
+            record.kind.name,
+            record.pid,
+            str(error),  # the record would keep the error, and it the frames of this acquire
+            error.traceback_text.rstrip(),
+        )
+        return
+    try:
+        told = yield from owner.explain(record.handle, record.kind.name, error)
+    finally:  # a cancellation may come meanwhile
+        owner.discard(record)
+    blameless = isinstance(told, DiedError) and told.cause in BLAMELESS
+    if last or (starting and not blameless):
+        raise told from None
+    _log.warning("%s; another is tried", told)
+
+
+def leave(owner: Owner, record: Any, *, starting: bool) -> None:
+    """Let go of a service that has not settled: a start goes on, a reset ends with its service."""
+    if starting:
+        owner.abandon(record)
+    else:
+        owner.discard(record)
+
+
+def exhausted(owner: Owner, name: str) -> BrokenError:
+    """Every try ended in a service that was no good."""
+    return BrokenError(f"pool {owner.name!r}: {name} ended {TRIES} times before it could be lent")

@@ -1,0 +1,200 @@
+"""Waiting for a program that starts, written once for threads and event loops.
+
+A procedure yields `Pause`s and is sent whether its descriptor was ready.
+The program's end, which shows as a hang-up of the link that its keeper holds, ends every wait at
+once with `ConnectionResetError`; so does the deadline, with `TimeoutError`.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from forebay.pool.lend.wait import Deadline
+
+RETRY_FIRST = 0.001
+"""Seconds before the second try; a program that was exec'd just now needs about that long."""
+
+RETRY_MAX = 0.05
+"""Longest time between two tries: late by at most that, at 20 tries a second."""
+
+RETRY_GROWTH = 1.5
+
+TRY_MAX = 5.0
+"""Seconds that one try may take: a program that accepts, and does not answer yet."""
+
+STATUS_BYTES_MAX = 4096
+"""Bytes of an answer that are read to find its status."""
+
+T = TypeVar("T")
+Address = str | tuple[str, int]
+
+
+class Pause(NamedTuple):
+    """What a procedure waits for: a descriptor, or some time, or the first of both."""
+
+    source: socket.socket | None = None
+    events: int = select.EPOLLIN
+    seconds: float | None = None
+
+
+Pauses = Generator[Pause, bool, T]
+
+
+def run(procedure: Pauses[T], link: socket.socket, deadline: Deadline) -> T:
+    """Run a procedure in this thread.
+
+    Raises:
+        TimeoutError: the deadline came.
+        ConnectionResetError: the program ended.
+    """
+    try:
+        pause = next(procedure)
+        while True:
+            with _watch(pause, link) as epoll:
+                limit = _limit(pause, deadline)
+                fired = dict(epoll.poll(limit))
+            pause = procedure.send(_judge(fired, pause, link, deadline))
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    finally:
+        procedure.close()
+
+
+async def arun(procedure: Pauses[T], link: socket.socket, deadline: Deadline) -> T:
+    """Run a procedure on the running loop. Cancellation: safe; it can be run anew."""
+    try:
+        pause = next(procedure)
+        while True:
+            with _watch(pause, link) as epoll:
+                await _readable(epoll, _limit(pause, deadline))
+                fired = dict(epoll.poll(0))
+            pause = procedure.send(_judge(fired, pause, link, deadline))
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    finally:
+        procedure.close()
+
+
+def _watch(pause: Pause, link: socket.socket) -> select.epoll:
+    """An epoll set of the descriptor and the link's hang-up; itself readable when one fires."""
+    epoll = select.epoll()
+    if pause.source is not link:
+        epoll.register(link, select.EPOLLRDHUP)
+    if pause.source is not None:
+        epoll.register(pause.source, pause.events)
+    return epoll
+
+
+def _limit(pause: Pause, deadline: Deadline) -> float | None:
+    left = deadline.left()
+    if pause.seconds is None or left is None:
+        return pause.seconds if left is None else left
+    return min(pause.seconds, left)
+
+
+def _judge(fired: dict[int, int], pause: Pause, link: socket.socket, deadline: Deadline) -> bool:
+    ready = pause.source is not None and pause.source.fileno() in fired
+    if not ready and link.fileno() in fired:
+        raise ConnectionResetError("the program ended before it was ready")
+    if not fired and deadline.passed():
+        raise TimeoutError("the program was not ready in time")
+    return ready
+
+
+async def _readable(epoll: select.epoll, seconds: float | None) -> None:
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def fire() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    loop.add_reader(epoll.fileno(), fire)
+    try:
+        async with asyncio.timeout(seconds):
+            await future
+    except TimeoutError:
+        pass  # the caller looks what it was
+    finally:
+        loop.remove_reader(epoll.fileno())
+
+
+def receive(source: socket.socket, count: int, flags: int = 0) -> Pauses[bytes]:
+    """The first bytes that come, at most `count`.
+
+    Raises:
+        ConnectionResetError: the other end was closed.
+    """
+    source.setblocking(False)
+    while True:
+        try:
+            data = source.recv(count, flags)
+        except BlockingIOError:
+            yield Pause(source)
+            continue
+        if not data:
+            raise ConnectionResetError("the program closed its socket before it was ready")
+        return data
+
+
+def until(probe: Callable[[], Pauses[bool]]) -> Pauses[None]:
+    """Try until a probe succeeds."""
+    delay = RETRY_FIRST
+    while not (yield from probe()):
+        yield Pause(seconds=delay)
+        delay = min(delay * RETRY_GROWTH, RETRY_MAX)
+
+
+def accepts(address: Address) -> Pauses[bool]:
+    """Whether something accepts a connection at a Unix path or a loopback port."""
+    with _socket_for(address) as connection:
+        return (yield from _connected(connection, address))
+
+
+def answers(address: Address, path: str) -> Pauses[bool]:
+    """Whether a `GET` there is answered with status 200."""
+    with _socket_for(address) as connection:
+        if not (yield from _connected(connection, address)):
+            return False
+        # HTTP/1.0 and one small segment: a new connection has room for it.
+        request = f"GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: */*\r\n\r\n"
+        answer = b""
+        try:
+            connection.send(request.encode("ascii"))
+            while b"\r\n" not in answer and len(answer) < STATUS_BYTES_MAX:
+                if not (yield Pause(connection, seconds=TRY_MAX)):
+                    return False
+                piece = connection.recv(STATUS_BYTES_MAX)
+                if not piece:
+                    return False
+                answer += piece
+        except OSError:
+            return False  # it went away meanwhile; the next try shows more
+    words = answer.split(b"\r\n", 1)[0].split()
+    return len(words) > 1 and words[0].startswith(b"HTTP/") and words[1] == b"200"
+
+
+def _socket_for(address: Address) -> socket.socket:
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+    connection = socket.socket(family, socket.SOCK_STREAM)
+    connection.setblocking(False)
+    return connection
+
+
+def _connected(connection: socket.socket, address: Address) -> Pauses[bool]:
+    code = connection.connect_ex(address)
+    if code == errno.EINPROGRESS:
+        if not (yield Pause(connection, select.EPOLLOUT, TRY_MAX)):
+            return False
+        code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    # A port on which nobody listens can be connected to itself, if it was chosen as our own too.
+    return code == 0 and (
+        connection.family == socket.AF_UNIX or connection.getsockname() != connection.getpeername()
+    )

@@ -1,0 +1,120 @@
+"""What a service does before it ends in order: its method `close`, and its exit handlers."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay import _core
+    from forebay.pool.service.worker import Target
+
+_callbacks: Callable[[], int] = getattr(atexit, "_ncallbacks", lambda: sys.maxsize)
+"""How many exit handlers there are; many, where this interpreter does not tell."""
+
+
+class Farewell:
+    """Tells the keeper, once, that this service has something to do before it ends; and does it.
+
+    A service about which nothing was told is killed when it is to end, at no cost for anybody.
+    Handlers that were registered before the service was forked are not its own, and it runs none
+    of them: those of the import are the template's and all its services', which may still use what
+    such a handler removes; those of a service that is copied are that service's.
+    """
+
+    __slots__ = ("_begun", "_nursery", "_own", "_seen", "_target", "wanted")
+
+    def __init__(self, nursery: _core.Nursery, target: Target) -> None:
+        self._nursery = nursery
+        self._target = target
+        self._begun = False
+        self._own = 0
+        self._seen = -1
+        self.wanted = False
+
+    def begin(self) -> None:
+        """In the service, before its first call: part with the handlers of whom it was forked."""
+        if self._begun:
+            return
+        self._begun = True
+        atexit._clear()
+        _leave_finalizers()
+        _keep_library_handlers()
+        self._own = _callbacks() - _of_pool()
+
+    def look(self) -> None:
+        """After each call: whether there is something to do now. Cost: 0.1 us."""
+        if _callbacks() != self._seen:
+            self._seen = _callbacks()
+            if not self.wanted and self._has_work():
+                self.wanted = True
+                self._nursery.wants_farewell()
+
+    def run(self) -> None:
+        """Do it; what raises is written to stderr, and the rest is done."""
+        service, self._target._service = self._target._service, None
+        if _has_close(service):
+            _attempt(service.close)
+        del service
+        gc.collect()  # for `__del__` of what only the service had
+        _attempt(atexit._run_exitfuncs)
+        for stream in (sys.stdout, sys.stderr):
+            _attempt(stream.flush)
+
+    def _has_work(self) -> bool:
+        service = self._target._service
+        registered = _callbacks() - _of_pool() > self._own
+        return registered or _has_close(service) or hasattr(type(service), "__del__")
+
+
+def _leave_finalizers() -> None:
+    """Have `weakref.finalize` do nothing at the end for what was made before the fork.
+
+    Such as `tempfile.TemporaryDirectory`; what only keeps this process tidy (`atexit = False`) is
+    done as ever.
+    """
+    finalize = weakref.finalize
+    for finalizer in list(finalize._registry):  # type: ignore[attr-defined]
+        if finalizer.atexit:
+            finalizer.detach()
+    finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+
+
+def _keep_library_handlers() -> None:
+    """Register again the handlers of libraries that serve whatever process they run in.
+
+    They end what this process has made with them, and leave alone what it was forked with.
+    """
+    if "logging" in sys.modules:
+        atexit.register(sys.modules["logging"].shutdown)
+    if "multiprocessing.util" in sys.modules:
+        sys.modules["multiprocessing.process"]._children.clear()  # its handler ends them
+        atexit.register(sys.modules["multiprocessing.util"]._exit_function)
+    if _of_pool():
+        atexit.register(sys.modules["forebay.pool.lend.pool"].close_all)
+
+
+def _of_pool() -> int:
+    """The pool module's own handler: it ends pools of this process, which end with it anyway."""
+    return int("forebay.pool.lend.pool" in sys.modules)
+
+
+def _has_close(service: Any) -> bool:
+    """Whether a service has a `close` that is meant for its end; what a factory makes has none."""
+    module = sys.modules.get("forebay.pool.service.service")
+    own = module is not None and isinstance(service, module.Service)
+    return own and callable(getattr(service, "close", None))
+
+
+def _attempt(work: Callable[[], Any]) -> None:
+    try:
+        work()
+    except BaseException:  # SystemExit too: the rest is still to be done
+        import traceback
+
+        os.write(2, f"at the end of this service:\n{traceback.format_exc()}".encode())

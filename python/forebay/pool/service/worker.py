@@ -1,0 +1,312 @@
+"""The program of a service process: make the service, then answer its calls one after another."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import signal
+import sys
+from _socket import socketpair as _pair
+from typing import Any
+
+from forebay import _core
+from forebay.errors import BrokenError, ConfigError, Error
+from forebay.pool.service.application import resolve
+from forebay.pool.service.directory import LeaseDirectory, move_in
+from forebay.pool.service.farewell import Farewell
+from forebay.pool.service.threads import extra_threads
+from forebay.rpc import serve_connection
+from forebay.rpc._internal import (
+    ServedStreams,  # noqa: F401 - loaded once for all services: 3 ms of a first stream
+    by_name,
+)
+
+START = "@start"
+RESET = "@reset"
+CHECK = "@check"
+FORK = "@fork"
+BRANCHED = "@branched"
+PING = "@ping"
+STOP = "@stop"
+DIRECTORY = "@directory"
+
+WARM_ROUNDS = 32
+"""Enough for the interpreter to have specialised what a service runs."""
+
+
+class Target:
+    """What calls are made on: the service, once it is made. Its own names are private."""
+
+    __slots__ = ("_canary", "_connection", "_directory", "_failure", "_service", "_shared")
+
+    _connection: _core.Connection
+    """Where the calls come from, once there are any."""
+
+    def __init__(self) -> None:
+        self._directory = LeaseDirectory()
+        self._service: Any = None
+        self._shared = False
+        self._canary: Any = None
+        self._failure: Exception | None = None
+        """Why a copy is of no use: what its caller is told first."""
+
+    def __getattr__(self, name: str) -> Any:
+        if self._directory.generation != self._connection.generation:
+            self._directory.begin(self._connection.generation)
+        return getattr(self._service, name)
+
+    def _lease_directory(self) -> str:
+        """The path of the lease's directory, which is empty where this is its first call."""
+        if self._directory.generation != self._connection.generation:
+            self._directory.begin(self._connection.generation)
+        return self._directory.path
+
+    def _control(self, name: str, args: tuple[Any, ...]) -> Any:
+        """Do what the pool itself asks: make the service, reset it, look at it."""
+        if name == START:
+            return self._start(*args)
+        elif name == CHECK:
+            return self._check(*args)
+        elif name == PING:
+            pass  # it is asked only whether it is there
+        elif name == BRANCHED:
+            if self._failure is not None:
+                raise self._failure
+        elif name == RESET:
+            self._reset()
+        elif name == DIRECTORY:
+            return self._lease_directory()
+        elif name == STOP:
+            raise SystemExit
+        else:
+            raise ConfigError(f"a service knows no {name!r}")
+        return None
+
+    def _start(
+        self,
+        reference: tuple[str, str] | bytes,
+        arguments: bytes,
+        canary: bool = False,
+        tell_methods: bool = False,
+        shared: bool = False,
+    ) -> list[str] | None:
+        if self._service is None:
+            self._service = make(reference, arguments)
+        else:
+            self._reseed()  # made in the template: each fork starts from the same state
+        self._shared = shared
+        self._settle()
+        if canary:
+            from forebay.pool.service.canary import Canary
+
+            self._canary = Canary(self._service)
+        return _methods(self._service) if tell_methods else None
+
+    def _settle(self) -> None:
+        """What is put into the temporary directory from now on is a lease's."""
+        enters = getattr(self._service, "chdir", None) is True
+        self._directory.found(enters=enters, shared=self._shared)
+
+    def _reseed(self) -> None:
+        """Have a service whose state is another's too draw random numbers of its own."""
+        if hasattr(self._service, "reseed"):
+            self._service.reseed()
+
+    def _reset(self) -> None:
+        self._service.reset()
+        if self._directory.path:
+            self._directory.end()  # here it costs no caller anything
+
+    def _check(self, reset: bool) -> list[str]:
+        """Reset it, where it has a reset, and say what is not as it was when it was new."""
+        if reset:
+            self._reset()
+        found: list[str] = self._canary.differences(self._service)
+        return found
+
+
+def make(reference: tuple[str, str] | bytes, arguments: bytes) -> Any:
+    """Make a service. Its arguments are unpickled here, where its module is imported."""
+    service = resolve(reference)
+    args, kwargs = pickle.loads(arguments)  # from the process of this user that owns this one
+    return service(*args, **dict(kwargs))
+
+
+def _methods(service: Any) -> list[str]:
+    """Names of the public methods of any object; properties are not evaluated for it."""
+    own = getattr(service, "__dict__", {})
+    return [
+        name
+        for name in dir(service)
+        if not name.startswith("_")
+        and callable(own.get(name) or getattr(type(service), name, None))
+    ]
+
+
+def warm() -> None:
+    """Serve some calls in the template, as every service will.
+
+    The interpreter rewrites code that it runs for the first times, and each page that it writes
+    in a child is a copy; in the template it is written once for all. (3.11 specialises a
+    function's instructions after some eight runs.)
+    """
+    ours, theirs = (end.detach() for end in _pair())
+    caller = _core.Connection(ours, peer="warm-up")
+    connection = _core.Connection(theirs, server=True, peer="warm-up")
+    codec = by_name("pickle")
+    target = Target()
+    target._connection = connection
+    reference, arguments = (__name__, "_Warm"), pickle.dumps(((), []), protocol=5)
+    calls = [(START, (reference, arguments)), ("ping", ()), (RESET, ())] * WARM_ROUNDS
+    for name, args in [*calls, (STOP, ())]:
+        head, segments = codec.encode_call(name, args, None)
+        caller.begin(codec.number, head, segments, 0)
+    with contextlib.suppress(SystemExit):
+        serve_connection(connection, target, codec="pickle", on_control=target._control)
+    caller.close()
+    connection.close()
+
+
+class _Warm:
+    """The service of the warm-up."""
+
+    def ping(self) -> None:
+        """Do nothing."""
+
+    def reset(self) -> None:
+        """Forget nothing."""
+
+
+def prepare(directory: str) -> None:
+    """Set up in the template what the service that is forked next will find.
+
+    That is its place for temporary files, and random numbers of its own: `random` reseeds itself
+    after a fork, numpy does not. Done right after the fork before, when nobody waits for it.
+    """
+    move_in(directory)
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+class Branched(BaseException):
+    """Raised in a copy, so that it leaves the call in which the original was copied.
+
+    It is no `Exception`: no handler in between is to take it for the failure of that call.
+    """
+
+    def __init__(self, connection: _core.Connection, failure: Exception | None) -> None:
+        super().__init__()
+        self.connection = connection
+        self.failure = failure
+
+
+def branch(nursery: _core.Nursery, target: Target, count: int, same_seed: bool) -> None:
+    """Fork copies of this service, as the keeper orders them; in a copy raises `Branched`.
+
+    Raises:
+        ConfigError: it has more than one thread.
+    """
+    extra = extra_threads()
+    if extra:
+        for _ in range(count):
+            nursery.refuse()
+        raise ConfigError(
+            f"this service has {len(extra)} threads besides its own ({', '.join(extra.values())}), "
+            "and a fork would copy none of them; end them first"
+        )
+    for _ in range(count):
+        connection = _core.Connection.unconnected("the client")
+        state = random_state() if same_seed else None
+        directory = nursery.branch(connection)
+        if directory is not None:
+            raise Branched(connection, _settled(target, directory, state))
+
+
+def _settled(target: Target, directory: str, state: tuple[Any, Any] | None) -> Exception | None:
+    """Make a copy ready for its first call, with its own random numbers or `state`.
+
+    What that raises is returned: here it would be answered to the caller of the original.
+    """
+    try:
+        gc.freeze()  # what it shares with the original stays shared
+        prepare(directory)
+        if state is not None:
+            restore_random(state)
+        else:
+            target._reseed()  # not as a call, which would empty the original's directory
+    except Exception as error:
+        return error
+    return None
+
+
+def random_state() -> tuple[Any, Any]:
+    """States of the process's own random generators, where they are in use."""
+    numpy_random = sys.modules.get("numpy.random")
+    own = sys.modules.get("random")
+    return own and own.getstate(), numpy_random and numpy_random.get_state()
+
+
+def restore_random(state: tuple[Any, Any]) -> None:
+    """Put them back: a fork reseeds `random`, and `prepare` reseeds numpy."""
+    own, numpy_state = state
+    if own:
+        sys.modules["random"].setstate(own)
+    if numpy_state:
+        sys.modules["numpy.random"].set_state(numpy_state)
+
+
+def main(nursery: _core.Nursery, target: Target) -> None:
+    """Run the serving loop in the template, and fork services out of it, until the keeper ends.
+
+    The loop waits for its first call in the template; a child is forked out of that wait, and
+    finds everything made: what it would make itself, it would make on pages that it has to copy.
+    """
+    target._connection = connection = _core.Connection.unconnected("the client")
+    cradle = _core.Cradle(nursery, connection, prepare)
+    next_call: Any = cradle.next_call
+
+    def control(name: str, args: tuple[Any, ...]) -> Any:
+        if name == FORK:
+            return branch(nursery, target, *args)
+        if name == START:
+            farewell.begin()
+        return target._control(name, args)
+
+    farewell = Farewell(nursery, target)
+    while True:
+        try:
+            serve_connection(
+                connection,
+                target,
+                codec="pickle",
+                on_control=control,
+                next_call=next_call,
+                after_call=farewell.look,
+            )
+            break
+        except BrokenError:
+            break  # it ended in the middle of an answer
+        except Branched as copy:
+            connection.close()
+            target._connection = connection = copy.connection
+            target._failure = copy.failure
+            target._settle()
+            farewell = Farewell(nursery, target)
+            farewell.begin()
+            next_call = None
+    # The client of a service is gone or has given it up. Whether and when it ends is the keeper's
+    # affair alone: a second authority in here would race with it (see the concept page). The end
+    # of file does not: the keeper drops its end of the nursery once it has reaped this process, or
+    # where it will never know it (who forked it died before telling), or by dying itself. Then
+    # nobody else kills this group, which is this process's own since it leads its session.
+    if cradle.born:
+        if farewell.wanted:
+            farewell.run()
+            with contextlib.suppress(Error):
+                nursery.wants_farewell()  # where the keeper is there it ends what this one leaves
+                os._exit(0)
+        nursery.await_end()
+        os.killpg(0, signal.SIGKILL)

@@ -1,0 +1,1 @@
+"""The pool that one process lends to all programs of a user."""

@@ -1,0 +1,267 @@
+"""Acquiring a service of a shared pool: both faces over one procedure."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, Generic, cast
+
+from forebay.config import parse_timeout
+from forebay.errors import (
+    BrokenError,
+    BusyError,
+    ClosedError,
+    DeadlineError,
+    RemoteError,
+    StaleError,
+)
+from forebay.pool.lend.lease import Lease
+from forebay.pool.lend.setback import TRIES, exhausted, leave, set_back
+from forebay.pool.lend.step import Settle, Steps, awaited, block
+from forebay.pool.lend.wait import Deadline
+from forebay.pool.service.spec import S
+from forebay.pool.shared.link import DIED, LENT, Answer, Link, check, status_of
+from forebay.pool.watch.death import died_error
+
+if TYPE_CHECKING:
+    from forebay.pool.shared.kind import SharedKind
+    from forebay.pool.shared.pool import SharedPool
+    from forebay.pool.shared.record import SharedRecord
+
+THREAD_PATIENCE = 0.001
+"""Seconds that a thread waits for an answer before it goes the longer way, which costs 20 us."""
+
+LOOP_PATIENCE = 0.00002
+"""The same for an event loop: it looks as long as a blocked thread of the transport would."""
+
+ASK_WAIT = 0.25
+"""Seconds that a caller whose time ran out waits to be told who holds what."""
+
+HOLDERS_TOLD = 5
+"""Programs that a message names, those that hold most first."""
+
+
+class SharedAcquire(Generic[S]):
+    """One acquire to be, of a shared pool; used as `Acquire`."""
+
+    __slots__ = ("_kind", "_lease", "_pool", "_timeout")
+
+    def __init__(self, pool: SharedPool, kind: SharedKind, timeout: str | float | None) -> None:
+        self._pool = pool
+        self._kind = kind
+        self._timeout = parse_timeout(timeout) if isinstance(timeout, str) else timeout
+        self._lease: Lease | None = None
+
+    def __enter__(self) -> S:
+        borrow = self._begin(THREAD_PATIENCE)
+        if borrow.record is None:
+            block(cast("Any", borrow.link), borrow.steps())
+        return self._lent(borrow, asyncio=False)  # type: ignore[no-any-return]
+
+    def __exit__(self, *how: object) -> None:
+        self._end(how)
+
+    async def __aenter__(self) -> Any:
+        borrow = self._begin(LOOP_PATIENCE)
+        if borrow.record is None:
+            await awaited(cast("Any", borrow.link), borrow.steps())
+        return self._lent(borrow, asyncio=True)
+
+    async def __aexit__(self, *how: object) -> None:
+        self._end(how)
+
+    def _begin(self, patience: float) -> Borrow:
+        if self._lease is not None:
+            raise BusyError(
+                f"this acquire of {self._kind.name} has been entered and not left; "
+                "for a second lease at the same time, call acquire again"
+            )
+        link = self._pool.link()
+        if link.watched:
+            link.watched.end(link)
+        borrow = Borrow(link, self._kind, self._timeout)
+        try:
+            borrow.at_once(patience)
+        except BrokenError:
+            # The lender that was known is gone; one that was started anew is as good.
+            borrow = Borrow(self._pool.link(), self._kind, self._timeout)
+        return borrow
+
+    def _lent(self, borrow: Borrow, *, asyncio: bool) -> Any:
+        lease = Lease(cast("Any", borrow.link), cast("Any", borrow.record), asyncio)
+        self._lease = lease
+        return self._kind.proxies[asyncio](lease)
+
+    def _end(self, how: tuple[object, ...]) -> None:
+        lease, self._lease = self._lease, None
+        if lease is None:
+            return
+        if self._kind.make is None and how and how[0] is not None:
+            # A program's answer may be under way that nobody takes.
+            with contextlib.suppress(StaleError):  # its holder has ended it
+                lease.discard()
+        lease.close()
+
+
+class Borrow:
+    """One acquire over one connection.
+
+    Whatever ends it early (deadline, cancellation, Ctrl-C) leaves the pool as if it had not asked:
+    a start under way settles by itself and is lent to whoever comes next, in whichever program.
+    """
+
+    __slots__ = ("_asked", "_deadline", "_kind", "_timeout", "link", "record")
+
+    def __init__(self, link: Link, kind: SharedKind, timeout: float | None) -> None:
+        self.link = link
+        self.record: SharedRecord | None = None
+        """The service, once it is lent."""
+        self._kind = kind
+        self._timeout = timeout
+        self._deadline: Deadline | None = None
+        self._asked: int | Answer | None = None
+        """A question on its way, or its answer."""
+
+    def at_once(self, patience: float) -> None:
+        """Ask, and take an idle service that this program knows, where there is one."""
+        key = self.link.keys.get(self._kind.digest)
+        if key is None:
+            if self.link.core.over:
+                raise BrokenError("the lender is gone")
+            return
+        timeout = self._timeout
+        asked = self.link.core.take(
+            key, patience if timeout is None or timeout > patience else timeout
+        )
+        # An answer of a service that owes nothing and whose process is known: nothing to wait for.
+        if type(asked) is tuple and asked[0] == LENT and asked[2] and not asked[3]:
+            self.record = self.link.taken(self._kind, asked)
+            return
+        self._asked = asked
+
+    def steps(self) -> Steps[None]:
+        """Until a service is lent: it is in `record` then."""
+        self._deadline = Deadline(self._timeout)
+        for attempt in range(1, TRIES + 1):
+            last = attempt == TRIES
+            try:
+                record = self.link.taken(self._kind, (yield from self._answer()))
+            except BrokenError:
+                if last or self.link.core.over:
+                    raise
+                continue  # a keeper was lost meanwhile; the next try starts another
+            if record.starting or record.owing:
+                settled = yield from self._settle(record, last=last)
+                if not settled:
+                    continue
+            self.record = record
+            return
+        raise exhausted(self.link, self._kind.name)
+
+    def _answer(self) -> Steps[Answer]:
+        """The lender's answer to this caller's question."""
+        asked, self._asked = self._asked, None
+        if asked is None:
+            key = yield from self._key()
+            asked = self.link.core.take(key, 0.0)
+        if type(asked) is tuple:
+            return check(asked)
+        assert isinstance(asked, int)
+        assert self._deadline is not None
+        answer = yield from self.link.ask(asked, self._deadline)
+        if answer is None:
+            raise (yield from self._too_late())
+        return answer
+
+    def _key(self) -> Steps[int]:
+        """The number of the kind; the lender gives one on first sight."""
+        known = self.link.keys.get(self._kind.digest)
+        if known is not None:
+            return known
+        assert self._deadline is not None
+        ticket = self.link.core.kind(*self._kind.told)
+        answer = yield from self.link.ask(ticket, self._deadline)
+        if answer is None:
+            raise (yield from self._too_late())
+        key: int = answer[1]
+        self.link.keys[self._kind.digest] = key
+        return key
+
+    def _settle(self, record: SharedRecord, *, last: bool) -> Steps[bool]:
+        """Take what the service owes. False where it is no good and another should be tried."""
+        starting = record.starting
+        assert self._deadline is not None
+        try:
+            yield Settle(record, self._deadline.left())
+            if starting:
+                yield from self._meet(record)
+        except DeadlineError:
+            leave(self.link, record, starting=starting)
+            raise (yield from self._too_late()) from None
+        except (RemoteError, BrokenError, OSError) as error:
+            yield from set_back(self.link, record, error, last=last, starting=starting)
+            return False
+        except ClosedError:
+            record.close()
+            raise
+        except BaseException:
+            leave(self.link, record, starting=starting)
+            raise
+        return True
+
+    def _meet(self, record: SharedRecord) -> Steps[None]:
+        """Tell the lender that the service is ready, and learn its process."""
+        assert self._deadline is not None
+        question = self.link.core.lend(record.handle)
+        answer = yield from self.link.ask(question, self._deadline)
+        if answer is None:
+            raise DeadlineError(
+                "the lender did not report a process id in time", timeout=self._timeout
+            )
+        if answer[0] == DIED:
+            raise died_error(self._kind.name, answer[1])
+        _, pid, process = answer
+        known(record, pid, process)
+
+    def _too_late(self) -> Steps[DeadlineError]:
+        """Why nobody was free: who holds what, as the lender tells it now."""
+        core, wait = self.link.core, Deadline(ASK_WAIT)
+        status = yield from self.link.ask(core.status(), wait)
+        rows = yield from self.link.ask(core.services(0), wait)
+        timeout = self._timeout
+        start = f"pool {self.link.name!r}: no {self._kind.name} was free within {timeout} s: "
+        if status is None or rows is None:
+            return DeadlineError(
+                f"{start}the lender does not answer; see whether its process is stopped"
+                " (forebay serve), or raise the timeout",
+                timeout=timeout,
+            )
+        stats = status_of(status)
+        leased = stats["live"] - stats["idle"] - stats["settling"]
+        return DeadlineError(
+            f"{start}of at most {stats['max_size']} services {leased} are leased or starting and "
+            f"{stats['settling']} being reset, {stats['waiters']} callers wait, and this program "
+            f"holds {stats['held']} of at most {stats['leases_max']}{_holders(rows[1])}; raise "
+            f"--max-size ({stats['max_size']}) of forebay serve or the timeout ({timeout} s), or "
+            "see: forebay pool leases",
+            timeout=timeout,
+        )
+
+
+def known(record: SharedRecord, pid: int, process: int) -> None:
+    """The process of a new service is known; the pidfd is given away."""
+    try:
+        record.known(pid, process)
+    finally:
+        os.close(process)
+
+
+def _holders(rows: list[tuple[Any, ...]]) -> str:
+    """Who holds services, and for how long: those that hold most first."""
+    held: dict[int, list[float]] = {}
+    for _, _, _, _, holder, age_s in rows:
+        if holder:
+            held.setdefault(holder, []).append(age_s)
+    most = sorted(held.items(), key=lambda item: (-len(item[1]), item[0]))[:HOLDERS_TOLD]
+    told = (f"process {pid} holds {len(ages)} (for {max(ages):.1f} s)" for pid, ages in most)
+    return "".join(f"; {one}" for one in told)

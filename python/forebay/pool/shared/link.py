@@ -1,0 +1,321 @@
+"""One connection to the lender of a shared pool: what is known of it, and what was taken over it.
+
+A lease belongs to the connection that it came over; a lender that was started anew knows nothing
+of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from forebay import _core
+from forebay.errors import BrokenError, ClosedError, DiedError, Error, LimitError
+from forebay.pool.lend.setback import DiscardCause
+from forebay.pool.lend.step import Steps
+from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
+from forebay.pool.service.reset import ENDED
+from forebay.pool.shared.kind import not_offered
+from forebay.pool.shared.record import SharedRecord, begun, taken_on
+from forebay.pool.watch.death import died_error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forebay.pool.lend.record import PythonRecord
+    from forebay.pool.shared.kind import SharedKind
+    from forebay.pool.watch.follow import Follow
+
+STATUS, KIND, LENT, START, MET, DIED, OUTPUT, SERVICES, DRAINED, REFUSED, FAILED = range(1, 12)
+"""Answers of the lender, by the number that begins them."""
+
+EXPLAIN_WAIT = 1.0
+"""Seconds that a failed call waits for the lender to tell the cause; it takes milliseconds."""
+
+STATUS_NAMES = (
+    "pid",
+    "max_size",
+    "leases_max",
+    "waiters_max",
+    "live",
+    "idle",
+    "settling",
+    "waiters",
+    "starts",
+    "leases",
+    "programs",
+    "held",
+)
+
+Answer = tuple[Any, ...]
+
+_log = logging.getLogger(__name__)
+
+
+class Answered:
+    """A step: wait until a question is answered, or the deadline comes (then `answer` is None)."""
+
+    __slots__ = ("_core", "_deadline", "_ticket", "answer")
+
+    def __init__(self, core: _core.Borrower, ticket: int, deadline: Deadline) -> None:
+        self._core = core
+        self._ticket = ticket
+        self._deadline = deadline
+        self.answer: Answer | None = None
+
+    def block(self, pool: Any) -> None:
+        """Wait in this thread."""
+        self.answer = self._core.wait(self._ticket, self._deadline.left())
+
+    async def wait(self, pool: Any) -> None:
+        """Wait on the running loop."""
+        waiter: LoopWaiter = pool.waiter()
+        await waiter.wait_until(self._found, self._deadline)
+
+    def _found(self, queue: _core.WakeQueue) -> bool:
+        self.answer = self._core.look(self._ticket, queue)
+        return self.answer is not None
+
+
+class Lost:
+    """Leases that were collected while open; their services are ended at the next acquire."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self) -> None:
+        self._records: deque[SharedRecord] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._records)
+
+    def lose(self, record: SharedRecord) -> None:
+        """A lease was collected. Called at any moment, so it only notes it."""
+        self._records.append(record)
+
+    def end(self, link: Link) -> None:
+        """Have the services of lost leases ended."""
+        while self._records:
+            record = self._records.popleft()
+            _log.warning(
+                "pool %r: a lease of %s (process %d) was never ended; its service is ended now; "
+                "use `with` or call lease.close()",
+                link.name,
+                record.kind.name,
+                record.pid,
+            )
+            link.discard(record)
+
+
+class Link:
+    """A connection to the lender, and the services that this program knows by it.
+
+    Attributes:
+        core: the connection.
+        name: stands in messages.
+        keys: numbers that the lender gave to kinds, by their digest.
+        watched: leases that nobody will end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._inherited = True  # there is nothing to let go of, should connecting fail
+        self.core = _core.Borrower(path)
+        self.name = f"shared, at {path}"
+        self.keys: dict[bytes, int] = {}
+        self.watched = Lost()
+        self._lock = threading.Lock()
+        """Guards the records; nothing is waited for under it."""
+        self._records: dict[int, SharedRecord] = {}
+        self._waiters = LoopWaiters(self.core)  # type: ignore[arg-type]
+        self._inherited = False
+
+    @property
+    def broken(self) -> bool:
+        """Whether the lender is known to be gone."""
+        return self.core.ended
+
+    def ask(self, ticket: int, deadline: Deadline) -> Steps[Answer | None]:
+        """The answer to a question; None where it did not come in time, and the question is left.
+
+        Raises:
+            LimitError: the lender refuses, by a named limit.
+            BrokenError: it cannot; or it is gone.
+        """
+        step = Answered(self.core, ticket, deadline)
+        try:
+            yield step
+        except BaseException:
+            with contextlib.suppress(Error):  # what is gone needs no leave
+                self._throw_away(self.core.leave(ticket))
+            raise
+        answer = step.answer or self.core.leave(ticket)
+        return answer if answer is None else check(answer)
+
+    def taken(self, kind: SharedKind, answer: Answer) -> SharedRecord:
+        """The record of a service that is lent, or that this program starts."""
+        if answer[0] == START:
+            _, handle, descriptor = answer
+            record = begun(kind, handle, descriptor)
+            self._keep(handle.slot, record)
+            return record
+        _, handle, pid, owed, met, connected, process = answer
+        if connected < 0:
+            record = self._records[handle.slot]
+            record.handle = handle  # its generation travels with every call that the lease makes
+        else:
+            record = taken_on(kind, handle, (connected, process), pid=pid, met=met)
+            self._keep(handle.slot, record)
+        if owed:
+            record.owe(owed)
+        return record
+
+    def give_back(self, record: SharedRecord, dirty: bool) -> None:
+        """End a lease: lend the service on, after a reset where it needs one, or have it ended."""
+        if self._inherited:
+            return  # a forked child leaves the block too; the lease is its parent's to end
+        try:
+            if not dirty and record.idle() and record.kind.resets not in ENDED:
+                owed = record.reset()
+                if owed is not None:
+                    self.core.release(record.handle, owed)
+                    return
+            clean = not dirty and record.idle() and record.kind.resets in ENDED
+        except (BrokenError, ClosedError):
+            clean = False
+        self.discard(record, "returned" if clean else "discarded")
+
+    def discard(self, record: SharedRecord, cause: DiscardCause = "discarded") -> None:
+        """Have a service ended; its successor may start at once."""
+        with contextlib.suppress(BrokenError, ClosedError):  # it ended with the lender
+            self.core.discard(record.handle, cause)
+        self._forget(record)
+        if cause == "returned":
+            record.part()  # it ends by the lender's word: by ours it could before the lender hears
+        else:
+            record.close()
+
+    def abandon(self, record: SharedRecord) -> None:
+        """Leave a start that is under way to whoever comes next, this program or another."""
+        try:
+            left = record.leave_start()
+            if left is None:
+                self.discard(record)
+                return
+            self.core.abandon(record.handle, *left)
+        except (Error, OSError):
+            self.discard(record)  # who left need not know, and who comes next tries again
+            return
+        self._forget(record)
+        record.part()
+
+    def follow(self, handle: _core.Handle) -> Follow:
+        """Refuse to follow a service."""
+        raise not_offered("lease.follow")
+
+    def directory(self, handle: _core.Handle) -> str:
+        """Refuse to tell the directory of a program."""
+        raise not_offered("lease.directory of a program")
+
+    def branch(self, record: PythonRecord) -> PythonRecord:
+        """Refuse to copy a service: the lender could not tell a copy from what it lends."""
+        raise not_offered(f"lease.fork of {record.kind.name}")
+
+    def explain(
+        self, handle: _core.Handle, name: str, error: BaseException
+    ) -> Steps[BaseException]:
+        """Why a service broke: its death where the lender tells it in time, else `error`."""
+        if isinstance(error, DiedError):
+            return error  # the lender has told it already
+        try:
+            question = self.ask(self.core.death(handle), Deadline(EXPLAIN_WAIT))
+            answer = yield from question
+        except (BrokenError, ClosedError) as gone:
+            return gone if isinstance(gone, BrokenError) and self._is_over() else error
+        return error if answer is None else died_error(name, answer[1])
+
+    def output(self, handle: _core.Handle) -> Steps[str]:
+        """What a service wrote lately."""
+        question = self.ask(self.core.output(handle), Deadline(EXPLAIN_WAIT))
+        answer = yield from question
+        if answer is None:
+            raise BrokenError(f"pool {self.name!r} did not answer within {EXPLAIN_WAIT:g} s")
+        text: bytes = answer[1]
+        return text.decode(errors="replace")
+
+    def waiter(self) -> LoopWaiter:
+        """The waiter of the running event loop."""
+        return self._waiters.here()
+
+    def close(self) -> None:
+        """Let go: the lender ends what this program holds, and keeps the rest. Idempotent."""
+        self.core.close()
+        self._part()
+
+    def __del__(self) -> None:
+        # One whose lender is gone is kept by its last leases, and then by nobody.
+        if not self._inherited:  # what a forked child has of it may be locked for good
+            self._part()
+
+    def _part(self) -> None:
+        with self._lock:
+            records = list(self._records.values())
+            self._records.clear()
+        for record in records:
+            with contextlib.suppress(Error):
+                record.part()
+
+    def forked(self) -> None:
+        """In a forked child: the leases are the parent's."""
+        self._inherited = True
+        self.watched = Lost()
+        self._lock = threading.Lock()  # another thread may have held it
+        self._waiters.forked()
+        self.core.forked()
+
+    def _is_over(self) -> bool:
+        try:
+            return self.core.over
+        except ClosedError:
+            return True
+
+    def _keep(self, slot: int, record: SharedRecord) -> None:
+        with self._lock:
+            old = self._records.get(slot)
+            self._records[slot] = record
+        if old is not None:
+            old.part()
+
+    def _forget(self, record: SharedRecord) -> None:
+        slot = record.handle.slot
+        with self._lock:
+            if self._records.get(slot) is record:
+                del self._records[slot]
+
+    def _throw_away(self, answer: Answer | None) -> None:
+        """Hand back what was granted at the very moment of leaving."""
+        if answer is None or answer[0] not in (LENT, START):
+            return
+        for descriptor in answer[2:3] if answer[0] == START else answer[5:]:
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.core.discard(answer[1])
+
+
+def status_of(answer: Answer) -> dict[str, Any]:
+    """Sizes and counters by name, and deaths by cause."""
+    return {**dict(zip(STATUS_NAMES, answer[1], strict=True)), "deaths": dict(answer[2])}
+
+
+def check(answer: Answer) -> Answer:
+    """Raise what an answer says went wrong."""
+    if answer[0] == REFUSED:
+        _, limit, maximum, value, advice = answer
+        raise LimitError(
+            f"{limit} is {maximum}, {value} asked for; {advice}", limit=maximum, value=value
+        )
+    if answer[0] == FAILED:
+        raise BrokenError(str(answer[1]), delivered="no")
+    return answer

@@ -1,0 +1,211 @@
+"""The shared pool as a program sees it: the same as a pool of its own, lent by another process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Self, overload
+
+from forebay.errors import BrokenError, ClosedError, ConfigError
+from forebay.pool.lend.step import block
+from forebay.pool.lend.wait import Deadline
+from forebay.pool.programs.command import Command
+from forebay.pool.service import application
+from forebay.pool.service.service import Service
+from forebay.pool.service.spec import S, Spec
+from forebay.pool.shared.acquire import SharedAcquire
+from forebay.pool.shared.kind import SharedKind, shared_kind
+from forebay.pool.shared.link import Answer, Link, status_of
+from forebay.pool.shared.path import shared_path
+
+ANSWER_WAIT = 5.0
+"""Seconds that the lender may take to answer a question that needs no service."""
+
+_pools: weakref.WeakSet[SharedPool] = weakref.WeakSet()
+
+
+class SharedPool:
+    """Services that `forebay serve` keeps warm for all programs of one user.
+
+    A service is lent to one program at a time, by its connected socket: calls go straight to it.
+    What a program holds ends with that program, however it ends.
+    Programs share a service where everything that makes it what it is agrees: the class, its
+    source file and arguments, interpreter, import path, working directory and environment.
+    Thread-safe; any number of threads and event loops use one pool.
+    Connects on first use, and again after the lender was started anew.
+    After `os.fork()` the child's copy is unusable (ConfigError) and the parent's is unaffected.
+
+    Args:
+        path: the lender's socket; default: `FOREBAY_POOL_PATH`, else the usual one of this user.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = shared_path(path)
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+        self._kinds: dict[Any, SharedKind] = {}
+        self._closed = False
+        self._owner = os.getpid()
+        _pools.add(self)
+
+    @overload
+    def acquire(
+        self, what: Command, *, timeout: str | float | None = 30.0, by_value: bool = False
+    ) -> SharedAcquire[Any]: ...
+
+    @overload
+    def acquire(
+        self, what: type[S] | Spec[S], *, timeout: str | float | None = 30.0, by_value: bool = False
+    ) -> SharedAcquire[S]: ...
+
+    def acquire(
+        self,
+        what: type[S] | Spec[S] | Command,
+        *,
+        timeout: str | float | None = 30.0,
+        by_value: bool = False,
+    ) -> SharedAcquire[Any]:
+        """Lend a service for a `with` or `async with` block, as `ServicePool.acquire` does.
+
+        A program gives a `Backend` with its `socket`.
+
+        Raises:
+            ConfigError: this cannot be a service, or it needs a pool of its own: a factory, or a
+                Command with another readiness than "fd", a client, or a place of its own.
+
+        Entering raises, besides: BrokenError (no lender there), LimitError (this program holds or
+        asks for too many).
+
+        Cost: one round trip to the lender when a service is idle.
+        """
+        application.refuse_in_template()
+        kind = self._kinds.get(what) if isinstance(what, (type, Spec)) and not by_value else None
+        return SharedAcquire(self, kind or self._kind_of(what, by_value=by_value), timeout)
+
+    def stats(self) -> dict[str, Any]:
+        """Sizes and counters of the lender.
+
+        They are pid (the lender's), max_size, leases_max, waiters_max, live, idle, settling,
+        waiters, starts, leases, programs, held (by this one), and deaths by cause.
+        """
+        answer = self._told(lambda link: link.core.status())
+        return status_of(answer)
+
+    def services(self) -> list[dict[str, Any]]:
+        """Every service that lives: slot, pid, name, state, holder (a pid, 0: none), age_s."""
+        names = ("slot", "pid", "name", "state", "holder", "age_s")
+        found: list[dict[str, Any]] = []
+        at = 0
+
+        def question(link: Link) -> int:
+            return link.core.services(at)
+
+        while True:
+            _, rows, at = self._told(question)
+            found += (dict(zip(names, row, strict=True)) for row in rows)
+            if not at:
+                return found
+
+    def drain(self, name: str = "") -> tuple[int, int]:
+        """End the services of a class or program, or all: idle ones now, others once given back.
+
+        Returns:
+            How many were ended, and how many will be.
+        """
+        answer = self._told(lambda link: link.core.drain(os.fsencode(name)))
+        return answer[1], answer[2]
+
+    def close(self) -> None:
+        """Let go of the lender, which ends what this program holds. Idempotent; never waits."""
+        if os.getpid() != self._owner:
+            return  # the parent's
+        with self._lock:
+            self._closed = True
+            link, self._link = self._link, None
+        _pools.discard(self)
+        if link is not None:
+            link.close()
+
+    async def aclose(self) -> None:
+        """The same for an event loop; it never waits."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<SharedPool at {self.path}>"
+
+    # What follows is for the modules of this package.
+
+    def link(self) -> Link:
+        """The connection to the lender; made anew where the lender was."""
+        link = self._link
+        if link is not None and not link.broken:
+            return link
+        if os.getpid() != self._owner:
+            raise ConfigError(
+                f"the shared pool was made by process {self._owner}, this is its fork"
+                f" {os.getpid()}; make a new SharedPool here"
+            )
+        with self._lock:
+            if self._closed:
+                raise ClosedError(f"the shared pool at {self.path} is closed; make a new one")
+            if self._link is None or self._link.broken:
+                # Not closed: who waits on the old one is to learn that the lender is gone.
+                self._link = None
+                self._link = Link(self.path)
+            return self._link
+
+    def forked(self) -> None:
+        """In a forked child: the connection is the parent's."""
+        self._lock = threading.Lock()  # another thread may have held it
+        if self._link is not None:
+            self._link.forked()
+            self._link = None
+
+    def _told(self, question: Callable[[Link], int]) -> Answer:
+        link = self.link()
+        steps = link.ask(question(link), Deadline(ANSWER_WAIT))
+        answer = block(link, steps)  # type: ignore[arg-type]
+        if answer is None:
+            raise BrokenError(
+                f"the lender at {self.path} did not answer within {ANSWER_WAIT:g} s; "
+                "see whether its process is stopped (forebay serve)"
+            )
+        return answer
+
+    def _kind_of(self, what: Any, *, by_value: bool) -> SharedKind:
+        if isinstance(what, type) and issubclass(what, Service):
+            spec: Spec[Any] | Command = Spec(what, (), {})
+        elif isinstance(what, (Spec, Command)):
+            spec = what
+        else:
+            raise ConfigError(
+                f"{what!r} is no service: give a subclass of forebay.Service, its spec(),"
+                " or a Command"
+            )
+        kind = shared_kind(spec, by_value=by_value)
+        # A program may change under its name, so a Command is looked at each time.
+        if not by_value and not isinstance(what, Command):
+            self._kinds[what] = kind
+        return kind
+
+
+def _forget_all() -> None:
+    for pool in list(_pools):
+        pool.forked()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,183 @@
+"""What happens to the services of a pool, as a stream."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+from forebay.errors import ClosedError, Error
+from forebay.pool.lend.step import Until, awaited, block
+from forebay.pool.lend.wait import Deadline
+
+if TYPE_CHECKING:
+    from forebay import _core
+    from forebay.pool.lend.pool import ServicePool
+    from forebay.pool.lend.step import Steps
+
+WAITING_MAX = 4096
+"""Events that wait for one reader; the oldest go."""
+
+_log = logging.getLogger("forebay.pool.events")
+
+
+class Event(NamedTuple):
+    """One thing that happened to a service.
+
+    Attributes:
+        at: seconds since 1970.
+        what: `start`, `lease`, `release` (it is idle), `reset` (it is being reset), `end` (it is
+            being ended by the pool) or `death` (it has ended).
+        service: the name of its kind.
+        pid: its process; 0 where that is not known yet.
+        lease: its place in the pool and the generation of the lease.
+        cause: of an end or a death.
+    """
+
+    at: float
+    what: Literal["start", "lease", "release", "reset", "end", "death"]
+    service: str
+    pid: int
+    lease: tuple[int, int]
+    cause: str | None
+
+
+class Events:
+    """A reader of what happens in a pool, from when it is entered until it is left.
+
+    Iterating, also with `async for`, waits for the next event, and ends when the pool is closed.
+    Deaths of idle services are noticed while somebody uses or watches the pool, as a reader does.
+
+    Example:
+        >>> import forebay
+        >>> with forebay.ServicePool(max_size=1) as pool, pool.events() as events:
+        ...     list(events.taken())
+        []
+    """
+
+    def __init__(self, pool: ServicePool) -> None:
+        self._pool = pool
+        self.waiting: deque[Event] = deque(maxlen=WAITING_MAX)
+
+    def __enter__(self) -> Self:
+        self._pool.journal.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.journal.remove(self)
+
+    def taken(self) -> Iterator[Event]:
+        """What has happened and was not read yet; never waits."""
+        with contextlib.suppress(ClosedError):
+            self._pool.journal.collect()
+        while self.waiting:
+            yield self.waiting.popleft()
+
+    def next(self, timeout: float | None = None) -> Event | None:
+        """The next event; None where none came within `timeout` seconds.
+
+        Raises:
+            ClosedError: the pool was closed.
+        """
+        return block(self._pool, self._steps(timeout))
+
+    async def anext(self, timeout: float | None = None) -> Event | None:
+        """The same on the running loop. Cancellation: safe, nothing is lost."""
+        return await awaited(self._pool, self._steps(timeout))
+
+    def __iter__(self) -> Iterator[Event]:
+        try:
+            while (event := self.next()) is not None:
+                yield event
+        except ClosedError:
+            yield from self.waiting
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        try:
+            while (event := await self.anext()) is not None:
+                yield event
+        except ClosedError:
+            for event in self.waiting:
+                yield event
+
+    def _steps(self, timeout: float | None) -> Steps[Event | None]:
+        def there(queue: _core.WakeQueue) -> bool:
+            self._pool.journal.collect(queue)
+            return bool(self.waiting)
+
+        yield Until(there, Deadline(timeout))
+        return self.waiting.popleft() if self.waiting else None
+
+
+class Journal:
+    """Hands what happened in a pool to its readers, and to `logging` where that is at DEBUG."""
+
+    def __init__(self, pool: ServicePool) -> None:
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._readers: list[Events] = []
+        self._logs = _log.isEnabledFor(logging.DEBUG)
+        if self._logs:
+            pool.core.keep_notes(True)
+
+    @property
+    def logs(self) -> bool:
+        """Whether events are logged."""
+        return self._logs
+
+    def add(self, reader: Events) -> None:
+        """Have a reader told."""
+        with self._lock:
+            self._readers.append(reader)
+            self._pool.core.keep_notes(True)
+
+    def remove(self, reader: Events) -> None:
+        """Have it told no longer."""
+        with self._lock:
+            if reader in self._readers:
+                self._readers.remove(reader)
+            if not self._readers and not self._logs:
+                with contextlib.suppress(Error):  # closed, or a forked child's: it keeps none
+                    self._pool.core.keep_notes(False)
+
+    def collect(self, queue: _core.WakeQueue | None = None) -> None:
+        """Take what happened and hand it on; else `queue` is told when there may be something."""
+        with self._lock:
+            events = [self._event(*note) for note in self._pool.core.take_notes(queue)]
+            for reader in self._readers:
+                reader.waiting.extend(events)
+        if self._logs:  # not under the lock: a handler may read the pool's events
+            for event in events:
+                self._log(event)
+
+    def close(self) -> None:
+        """Hand on what happened until now, the last before the pool is closed."""
+        if self._readers or self._logs:
+            with contextlib.suppress(Error):
+                self.collect()
+
+    def forked(self) -> None:
+        """In a forked child: the readers are the parent's."""
+        self._lock = threading.Lock()  # another thread may have held it
+        self._readers.clear()
+        self._logs = False
+
+    def _event(
+        self, at_ms: int, what: Any, key: int, pid: int, slot: int, generation: int, cause: Any
+    ) -> Event:
+        name = self._pool.kind_name(key)
+        return Event(at_ms / 1000, what, name, pid, (slot, generation), cause)
+
+    def _log(self, event: Event) -> None:
+        _log.debug(
+            "pool %r: %s of %s (process %d), lease %d/%d%s",
+            self._pool.name,
+            event.what,
+            event.service,
+            event.pid,
+            *event.lease,
+            f": {event.cause}" if event.cause else "",
+        )

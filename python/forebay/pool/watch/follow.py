@@ -1,0 +1,103 @@
+"""Reading what a service writes, while it writes it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from forebay.errors import BrokenError, ClosedError, StaleError
+from forebay.pool.lend.step import Steps, Until, awaited, block
+from forebay.pool.lend.wait import Deadline
+
+if TYPE_CHECKING:
+    from forebay import _core
+    from forebay.pool.lend.pool import ServicePool
+
+LOOK_AGAIN = 1.0
+"""Seconds after which a follower looks whether its lease still lasts; nobody tells it the end."""
+
+
+class Follow:
+    """The lines that a service writes to stdout and stderr, those that are kept first.
+
+    `for` waits for the next line in this thread, `async for` on the running loop.
+    It ends with the lease or with the service, after the last that came.
+    Lines that come faster than they are taken are lost from the oldest on: 16 KiB are kept, and a
+    line of which a part is lost is lost whole.
+    One thread or task iterates it; several may follow one service.
+    """
+
+    __slots__ = ("_ended", "_handle", "_lines", "_pool", "_rest", "_seen", "_torn")
+
+    def __init__(self, pool: ServicePool, handle: _core.Handle) -> None:
+        self._pool = pool
+        self._handle = handle
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
+        self._torn = False  # what comes next belongs to a line whose beginning is lost
+        self._seen = 0
+        self._ended = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        """Wait for a line. Signal handlers run meanwhile."""
+        while not self._lines and not self._ended:
+            block(self._pool, self._look())
+        if not self._lines:
+            raise StopIteration
+        return self._take()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        """Wait for a line. Cancellation: safe, nothing is lost."""
+        while not self._lines and not self._ended:
+            await awaited(self._pool, self._look())
+        if not self._lines:
+            raise StopAsyncIteration
+        return self._take()
+
+    def _take(self) -> str:
+        return self._lines.popleft().decode(errors="replace")
+
+    def _look(self) -> Steps[None]:
+        """Wait until there is more, or nothing will come any more."""
+        core, handle = self._pool.core, self._handle
+        try:
+            core.follow(handle, self._seen)
+            yield Until(self._found, Deadline(LOOK_AGAIN))
+        except (StaleError, ClosedError, BrokenError):  # the lease, the pool or the keeper ended
+            self._end()
+
+    def _found(self, queue: _core.WakeQueue) -> bool:
+        core, handle = self._pool.core, self._handle
+        death = core.death(handle, queue)  # looked at first: its last words came before
+        written = core.written(handle, self._seen, queue)
+        if written is not None:
+            self._keep(*written)
+        elif death is not None and self._seen == 0:  # nobody had followed it
+            self._keep(len(death[3]), death[3])
+        if death is not None:
+            self._end()
+        return self._ended or written is not None
+
+    def _keep(self, total: int, newest: bytes) -> None:
+        unseen = total - self._seen
+        self._seen = total
+        fresh = newest[-unseen:] if unseen < len(newest) else newest
+        if unseen > len(newest):
+            self._rest, self._torn = b"", True
+        if self._torn:
+            _, newline, fresh = fresh.partition(b"\n")
+            self._torn = not newline
+        *lines, self._rest = (self._rest + fresh).split(b"\n")
+        self._lines.extend(lines)
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._rest:
+            self._lines.append(self._rest)
+            self._rest = b""

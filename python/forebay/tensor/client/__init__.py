@@ -1,0 +1,1 @@
+"""Pulling and pushing rows of tensors."""

@@ -1,0 +1,1 @@
+"""What a call means, made ready for the core."""

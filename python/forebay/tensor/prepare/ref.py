@@ -1,0 +1,217 @@
+"""What the names of tensors mean at the shards of a server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate, count
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import BrokenError, ConfigError
+from forebay.tensor.prepare.dtype import dtype_of
+from forebay.tensor.prepare.with_numpy import Array, np
+
+if TYPE_CHECKING:
+    from forebay._core import TensorHandle, TensorLink
+    from forebay.tensor.prepare.work import Work
+
+__all__ = ["Book", "Meaning", "TensorRef"]
+
+STALE = -1
+"""The epoch of what has to be looked up again."""
+
+
+class Meaning:
+    """What a name means at one time; never changed, so that nobody sees a part of another one.
+
+    Attributes:
+        dtype: of its elements.
+        ends: the end of each shard's rows, for tensors of several.
+        epoch: of its handles; STALE once one was refused.
+        handle: of the first shard.
+        handles: of each shard.
+        name: of the tensor.
+        near: the connection that has read it from shared memory.
+        opaque: whether its arrays export no buffer as they are.
+        row_bytes: of one row.
+        row_shape: of one row.
+        rows: of all shards.
+        shape: rows, and the shape of a row.
+        starts: the first row of each shard, and the end.
+    """
+
+    __slots__ = (
+        "dtype",
+        "ends",
+        "epoch",
+        "handle",
+        "handles",
+        "name",
+        "near",
+        "opaque",
+        "row_bytes",
+        "row_shape",
+        "rows",
+        "shape",
+        "starts",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        dtype: np.dtype[Any],
+        row_shape: tuple[int, ...],
+        parts: Sequence[tuple[Any, int]],
+        epoch: int,
+    ) -> None:
+        """Args: `parts` are the handle of each shard, and how many rows it has."""
+        self.name = name
+        self.epoch = epoch
+        self.dtype = dtype
+        self.opaque = dtype.kind in "mM"
+        self.row_shape = row_shape
+        self.row_bytes = math.prod(row_shape) * dtype.itemsize
+        self.starts = tuple(accumulate((rows for _, rows in parts), initial=0))
+        self.rows = self.starts[-1]
+        self.shape = (self.rows, *row_shape)
+        self.handles: tuple[TensorHandle, ...] = tuple(handle for handle, _ in parts)
+        self.handle = self.handles[0]
+        self.ends: Array | None = np.array(self.starts[1:]) if len(parts) > 1 else None
+        self.near: TensorLink | None = None
+
+
+class TensorRef:
+    """A tensor that was looked up; given in place of its name, it saves a look into a table.
+
+    It goes on meaning its name: after the tensor was replaced, or the server started anew, the
+    next use looks the name up again.
+    """
+
+    __slots__ = ("book", "meaning", "name")
+
+    def __init__(self, book: Book, name: str, meaning: Meaning) -> None:
+        self.book = book
+        self.meaning = meaning  # which is replaced as a whole
+        self.name = name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of its elements."""
+        return self.meaning.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows of all shards, and the shape of a row."""
+        return self.meaning.shape
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.meaning.row_bytes
+
+    def __repr__(self) -> str:
+        meaning = self.meaning
+        return f"<TensorRef {self.name!r}: {meaning.dtype} of shape {meaning.shape}>"
+
+
+class Book:
+    """The names that one face has looked up.
+
+    Attributes:
+        epoch: grows when a shard was started anew, after which no handle means anything.
+        urls: of the shards.
+    """
+
+    __slots__ = ("_epochs", "_incarnations", "_refs", "epoch", "urls")
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self.urls = urls
+        self.epoch = 0
+        self._epochs = count(1)  # in one step, where two shards are connected to at once
+        self._refs: dict[str, TensorRef] = {}
+        self._incarnations: list[int | None] = [None] * len(urls)
+
+    def find(self, tensor: TensorRef | str) -> Meaning | None:
+        """What the tensor means; None: it has to be looked up.
+
+        Raises:
+            ConfigError: that is no name.
+        """
+        if type(tensor) is TensorRef and tensor.book is self:
+            meaning = tensor.meaning
+        else:
+            ref = self._refs.get(name_of(tensor))
+            if ref is None:
+                return None
+            meaning = ref.meaning
+        return meaning if meaning.epoch == self.epoch else None
+
+    def ref(self, name: str) -> TensorRef | None:
+        """A tensor that was looked up, in place of its name; None: it has to be, again."""
+        return None if self.find(name) is None else self._refs[name]
+
+    def learn(self, names: Sequence[str], meanings: Sequence[Sequence[Any]], epoch: int) -> None:
+        """Remember what shards answered, `meanings` by shard, when they were asked in `epoch`.
+
+        Raises:
+            ConfigError: one has no such tensor, or they have different ones.
+        """
+        for place, name in enumerate(names):
+            found = [each[place] for each in meanings]
+            for shard, meaning in enumerate(found):
+                if isinstance(meaning, list):
+                    raise unknown(name, meaning, self.urls[shard])
+            meaning = self._meaning(name, found, epoch)
+            ref = self._refs.get(name)
+            if ref is None:
+                ref = self._refs.setdefault(name, TensorRef(self, name, meaning))
+            ref.meaning = meaning
+
+    def connected(self, shard: int, incarnation: int) -> None:
+        """A shard was connected to; where it is another run of it, nothing is known any more."""
+        if self._incarnations[shard] not in (None, incarnation):
+            self.epoch = next(self._epochs)
+        self._incarnations[shard] = incarnation
+
+    def forget(self, work: Work) -> None:
+        """Have the tensors of a call looked up again by their next use."""
+        work.epoch = STALE
+        for meaning in work.meanings:
+            meaning.epoch = STALE  # not that of a name that was looked up again meanwhile
+
+    def _meaning(self, name: str, handles: Sequence[TensorHandle], epoch: int) -> Meaning:
+        first = handles[0]
+        for shard, other in enumerate(handles):
+            whose = f"tensor {name!r} at {self.urls[shard]}"
+            dtype = dtype_of(other.dtype, other.item_bytes, whose)
+            if other.dtype != first.dtype or tuple(other.shape[1:]) != tuple(first.shape[1:]):
+                raise ConfigError(
+                    f"tensor {name!r} is {first.dtype} of shape {tuple(first.shape)} at shard"
+                    f" 0, and {other.dtype} of shape {tuple(other.shape)} at shard {shard}: they"
+                    " are not shards of one server"
+                )
+        parts = [(handle, handle.shape[0]) for handle in handles]
+        return Meaning(name, dtype, tuple(first.shape[1:]), parts, epoch)
+
+
+def name_of(tensor: object) -> str:
+    """The name that a caller gave, or gave a tensor of."""
+    if isinstance(tensor, TensorRef):
+        return tensor.name
+    if not isinstance(tensor, str):
+        raise ConfigError(f"{tensor!r:.80} names no tensor; give its name, or a TensorRef")
+    return tensor
+
+
+def unknown(name: str, nearest: Sequence[str], url: str) -> ConfigError:
+    """The error of a name that a shard does not have."""
+    hint = f"; did you mean {', '.join(map(repr, nearest))}?" if nearest else "; it has none"
+    return ConfigError(f"there is no tensor {name!r} at {url}{hint}")
+
+
+def too_restless(urls: Sequence[str]) -> BrokenError:
+    """The error where shards are started anew faster than they can be used."""
+    return BrokenError(
+        f"{', '.join(urls)}: started anew again and again while names were looked up; see its log",
+        delivered="no",
+    )

@@ -1,0 +1,45 @@
+"""Where a server of tensors lets its clients in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from forebay._core import TlsServer
+from forebay.errors import ConfigError
+from forebay.transport import Tls
+from forebay.transport._internal import bind_all, guard, name_of, parse, resolve_blocking
+
+__all__ = ["Entrance", "open_entrance"]
+
+Entrance = tuple[list[int], "str | None", "TlsServer | None", "bytes | None"]
+"""Listening sockets (given away) or a path, TLS, and the token that is asked for."""
+
+
+def open_entrance(
+    url: str,
+    token: str | bytes | None,
+    tls: Tls | Mapping[str, Any] | None,
+    *,
+    unprotected: bool,
+) -> tuple[str, Entrance, bool]:
+    """Listen at a URL; the one that clients connect to, what the core serves, and to whom.
+
+    The last is true where only this user may connect, over the loopback interface.
+
+    Raises:
+        ConfigError: nothing can be served there, or nothing protects it.
+        BrokenError: the host is not known. OSError: it cannot be listened at.
+    """
+    address = parse(url)
+    if address.scheme not in ("tcp", "tls", "unix"):
+        raise ConfigError(f"{url}: tensors go over tcp://, tls:// and unix://")
+    shown = tls if tls is None or isinstance(tls, Tls) else Tls.server(**tls)
+    entry = guard(url, address, shown, token, unprotected=unprotected)
+    core = None if shown is None else shown.core
+    assert core is None or isinstance(core, TlsServer), "guard demanded it"
+    if address.scheme == "unix":
+        return url, ([], address.path, core, entry.token), False
+    sockets = bind_all(resolve_blocking(address.host, address.port, passive=True), address.port)
+    where = name_of(address.scheme, sockets[0].getsockname())
+    return where, ([each.detach() for each in sockets], None, core, entry.token), entry.own

@@ -1,0 +1,50 @@
+"""What other packages of Forebay use of this one, and its users do not.
+
+Names are loaded on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay._lazy import lazy
+
+if TYPE_CHECKING:
+    from forebay.transport._accept import Acceptor as Acceptor
+    from forebay.transport._accept import Door as Door
+    from forebay.transport._accept import open_doors as open_doors
+    from forebay.transport._accept import tcp_doors as tcp_doors
+    from forebay.transport._address import PORT_MAX as PORT_MAX
+    from forebay.transport._address import Address as Address
+    from forebay.transport._address import parse as parse
+    from forebay.transport._dial import dial as dial
+    from forebay.transport._dial import dial_blocking as dial_blocking
+    from forebay.transport._dial import dial_unix as dial_unix
+    from forebay.transport._entry import Entry as Entry
+    from forebay.transport._entry import guard as guard
+    from forebay.transport._entry import shown as shown
+    from forebay.transport._handler import Handler as Handler
+    from forebay.transport._handler import run_handler as run_handler
+    from forebay.transport._limits import STRANGER_TIMEOUT_S as STRANGER_TIMEOUT_S
+    from forebay.transport._socket import bind_all as bind_all
+    from forebay.transport._socket import name_of as name_of
+    from forebay.transport._socket import resolve_blocking as resolve_blocking
+    from forebay.transport._socket import tune as tune
+    from forebay.transport._stall import sweep_of as sweep_of
+    from forebay.transport._tls import demand as demand
+    from forebay.transport._tls import peer_of as peer_of
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "_accept": ("Acceptor", "Door", "open_doors", "tcp_doors"),
+        "_address": ("Address", "PORT_MAX", "parse"),
+        "_dial": ("dial", "dial_blocking", "dial_unix"),
+        "_entry": ("Entry", "guard", "shown"),
+        "_handler": ("Handler", "run_handler"),
+        "_limits": ("STRANGER_TIMEOUT_S",),
+        "_socket": ("bind_all", "name_of", "resolve_blocking", "tune"),
+        "_stall": ("sweep_of",),
+        "_tls": ("demand", "peer_of"),
+    },
+)

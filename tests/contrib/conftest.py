@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.pool.conftest import pool
+
+__all__ = ["pool"]

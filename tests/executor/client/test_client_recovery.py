@@ -1,0 +1,170 @@
+"""What a client does when its server goes away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import BrokenError, DeadlineError
+from forebay.executor.client.client import Client
+from forebay.executor.client.options import Submit
+from tests.executor.client_fixtures import client, server
+from tests.executor.small_server import SmallServer
+
+__all__ = ["client", "server"]
+
+
+def test_no_server_is_an_error_at_once(tmp_path: Path) -> None:
+    """Nobody waits for a server that was never there."""
+    with pytest.raises(BrokenError) as caught:
+        Client(f"unix://{tmp_path}/none").submit("echo")
+    assert caught.value.delivered == "no"
+
+
+def test_waiting_goes_on_after_a_restart(server: SmallServer, client: Client) -> None:
+    """An accepted request is not lost, and neither is who waits for it."""
+    request = client.submit("hold")
+    assert request.id
+    server.kill()
+    server.start()
+    client.ask("release")
+    assert request.result(timeout=20) == {}
+
+
+def test_a_thread_that_waits_follows_to_the_next_server(
+    server: SmallServer, client: Client
+) -> None:
+    """It does not notice more than the time it takes."""
+    request = client.submit("hold")
+    assert request.id
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(request.result(timeout=20)))
+    thread.start()
+    server.kill()
+    server.start()
+    client.ask("release")
+    thread.join(20)
+    assert results == [{}]
+
+
+def test_a_time_that_ends_before_the_server_is_back_is_a_deadline(
+    server: SmallServer, client: Client
+) -> None:
+    """It was told as a server that is gone, and `wait` raised."""
+    request, other = client.submit("hold"), client.submit("hold")
+    assert request.id
+    assert other.id
+    server.kill()
+    with pytest.raises(DeadlineError, match=r"has not ended within 0.5 s"):
+        request.result(timeout=0.5)
+    assert client.wait([request, other], timeout=0.5) == ([], [request, other])
+    server.start()
+    client.ask("release")
+    assert [request.result(timeout=20), other.result(timeout=20)] == [{}, {}]
+
+
+def test_who_waits_need_not_have_asked_for_the_id(server: SmallServer, client: Client) -> None:
+    """Whoever waits for long has made sure that the request is accepted."""
+    request = client.submit("hold")
+    with pytest.raises(DeadlineError):
+        request.result(timeout=0.3)
+    server.kill()
+    server.start()
+    client.ask("release")
+    assert request.result(timeout=20) == {}
+
+
+def test_a_submission_of_unknown_fate_says_so(server: SmallServer) -> None:
+    """It may be on disk or not, so it is not sent again."""
+    client = Client(server.url, timeout=1.0)
+    request = client.submit("vanish")
+    server.wait_gone()
+    with pytest.raises(BrokenError) as caught:
+        request.result(timeout=20)
+    assert caught.value.delivered == "maybe"
+    assert "Submit(idempotency=" in caught.value.__notes__[0]
+    assert request.status() == "unknown"
+    client.close()  # it was looked at, so nothing is raised again
+    server.start()
+
+
+def test_one_with_an_idempotency_key_is_sent_again(server: SmallServer, client: Client) -> None:
+    """The server knows it by the key, so it is one request."""
+    request = client.submit("accept_and_vanish", options=Submit(idempotency="once"))
+    server.wait_gone()
+    server.start(STAYS="1")
+    assert request.result(timeout=20) == {}
+    assert [one["id"] for one in client.list()] == [request.id]
+
+
+def test_a_submission_to_a_server_that_is_gone_goes_to_the_next(
+    server: SmallServer, client: Client
+) -> None:
+    """Nothing was sent, so nothing can be there twice."""
+    assert client.run("echo", index=1) == {"index": 1}
+    server.kill()
+    server.start()
+    assert client.run("echo", index=2) == {"index": 2}
+
+
+def test_a_log_goes_on_where_it_broke() -> None:
+    """Nothing of it is missing, nothing there twice."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        server = SmallServer(Path(directory), BREAKS_LOGS="1")
+        with Client(server.url, timeout=20.0) as client:
+            request = client.submit("echo")
+            assert request.id
+            pieces = request.logs()
+            assert next(pieces) == "gr"
+            server.wait_gone()
+            server.start()
+            assert "".join(pieces) == "ün\nand blue\n"
+        server.kill()
+
+
+def test_many_that_are_in_flight_survive_a_restart(server: SmallServer, client: Client) -> None:
+    """Those whose ids are known are waited for again; what had come before is still there."""
+    held = [client.submit("hold") for _ in range(20)]
+    ended = [client.submit("echo", index=at) for at in range(20)]
+    assert [one.id for one in held + ended]  # and so every answer has come
+    server.kill()
+    server.start()
+    client.ask("release")
+    assert [one.result(timeout=20) for one in held] == [{}] * 20
+    assert [one.result(timeout=20)["index"] for one in ended] == list(range(20))
+
+
+def test_submissions_of_unknown_fate_are_told_one_by_one(server: SmallServer) -> None:
+    """Each handle says so; leaving says it for those that nobody has looked at."""
+    client = Client(server.url, timeout=20.0)
+    requests = [client.submit("hold") for _ in range(5)]
+    client.info()  # they have been read when this is answered
+    server.kill()
+    server.start()
+    for one in requests[:2]:
+        with pytest.raises(BrokenError) as caught:
+            one.result(timeout=20)
+        assert caught.value.delivered == "maybe"
+    with pytest.raises(BrokenError) as left:
+        client.close()
+    assert "2 other submissions failed too" in left.value.__notes__
+    with Client(server.url, timeout=20.0) as other:
+        assert len(other.list()) == 5  # none was sent twice
+
+
+def test_leaving_a_server_that_hangs_says_what_is_not_known(server: SmallServer) -> None:
+    """And does not wait for ever."""
+    client = Client(server.url, timeout=2.0)
+    client.info()
+    assert server.process is not None
+    server.process.send_signal(signal.SIGSTOP)
+    os.waitpid(server.process.pid, os.WUNTRACED)
+    client.submit_many("echo", [{}] * 3)
+    with pytest.raises(DeadlineError, match="whether it has accepted 3 requests"):
+        client.close()
+    server.process.send_signal(signal.SIGCONT)

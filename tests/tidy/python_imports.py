@@ -1,0 +1,84 @@
+"""Which module of the package imports which, at run time: imports in functions count."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.tidy.tree import ROOT, files, text
+
+SOURCES = ROOT / "python"
+PUBLIC_MODULES = frozenset({"forebay.transport.native", "forebay.testing.chaos"})
+"""Deeper modules that users import by their path."""
+
+
+class Import(NamedTuple):
+    """`from origin import name`, or `import origin`."""
+
+    module: str
+    origin: str
+    name: str | None
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
+    """Every module of the package, to its file."""
+    found = {}
+    for path in files(".py"):
+        if path.is_relative_to(SOURCES):
+            parts = path.relative_to(SOURCES).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(*, for_types: bool) -> Iterator[Import]:
+    """Each import of one module of the package by another; those for type checkers if asked."""
+    for module, path in modules().items():
+        tree = ast.parse(text(path))
+        unseen = set() if for_types else set(_for_type_checkers(tree))
+        for node in ast.walk(tree):
+            if node in unseen:
+                continue
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("forebay"):
+                for alias in node.names:
+                    yield Import(module, str(node.module), alias.name)
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    if alias.name.startswith("forebay"):
+                        yield Import(module, alias.name, None)
+
+
+def edges() -> dict[str, set[str]]:
+    """Each module, to those that it imports; a package that contains it does not count."""
+    known = modules()
+    found: dict[str, set[str]] = {module: set() for module in known}
+    for module, origin, imported in imports(for_types=False):
+        deeper = f"{origin}.{imported}"
+        target = deeper if deeper in known else origin
+        if target in known and target != module and not module.startswith(f"{target}."):
+            found[module].add(target)
+    return found
+
+
+def private() -> list[str]:
+    """Imports of what another package keeps to itself; its module `_internal` is for others."""
+    found = []
+    known = modules()
+    for module, origin, imported in imports(for_types=True):
+        own, other = (f"{name}..".split(".")[1] for name in (module, origin))
+        if not other or other.startswith("_") or own == other or f"forebay.{other}" not in known:
+            continue
+        is_deep = origin.count(".") > 1 and not origin.endswith("._internal")
+        is_private = imported is not None and imported.startswith("_")
+        if (is_deep and origin not in PUBLIC_MODULES) or is_private:
+            found.append(f"{module} imports {origin}.{imported}")
+    return found
+
+
+def _for_type_checkers(tree: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from ast.walk(node)
