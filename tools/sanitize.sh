@@ -37,7 +37,7 @@ miri() {
 	local -x MIRIFLAGS="${MIRIFLAGS:--Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-no-short-fd-operations}"
 	local -x PROPTEST_CASES="${PROPTEST_CASES:-3}" RUSTFLAGS=''
 	local run=("$CARGO" +nightly miri test --locked --target-dir target/sanitize-miri)
-	step 'miri wake' "${run[@]}" -p forebay-wake --test queue
+	step 'miri base' "${run[@]}" -p forebay-base --test queue
 	step 'miri memory' "${run[@]}" -p forebay-memory --lib -- heap:: shelf:: blocks::
 	step 'miri blockio' "${run[@]}" -p forebay-blockio --lib -- checksum:: flight:: lane:: overlap::
 	step 'miri pool' "${run[@]}" -p forebay-pool --lib -- wire:: word:: machine:: fuzzing::
@@ -60,7 +60,7 @@ address() {
 
 thread() {
 	echo '==> thread: the tests in which threads meet; left out: everything else, C libraries, which are not built anew, and'
-	echo '    the executor, whose threads meet in queues of forebay-wake and in SQLite.'
+	echo '    the executor, whose threads meet in queues of forebay-base and in SQLite.'
 	components rust-src || return
 	mkdir -p target
 	# Callers may name one place of their memory for two reads, and tests do: what the kernel writes there is theirs.

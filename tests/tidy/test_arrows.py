@@ -9,13 +9,13 @@ from tests.tidy.tree import ROOT, cargo_metadata, complain
 
 # Who may use whom; what is below an allowed crate is allowed too.
 ARROWS: dict[str, set[str]] = {
-    "wake": set(),
-    "memory": {"wake"},
-    "transport": {"memory", "wake"},
-    "blockio": {"memory", "wake"},
+    "base": set(),
+    "memory": {"base"},
+    "transport": {"memory", "base"},
+    "blockio": {"memory", "base"},
     "tensor": {"transport", "blockio"},
     "verbs": {"tensor"},
-    "pool": {"wake"},
+    "pool": {"base"},
     "executor": {"transport", "pool"},
 }
 PREFIX = "forebay-"

@@ -15,8 +15,8 @@ CORE = ("memory", "transport", "rpc", "pool", "executor", "tensor", "blockio")
 SYSTEMS = frozenset({*CORE, "gateway", "cli", "dask", "gym", "testing", "contrib"})
 VENDORED = ROOT / "tests/vendored"
 """Unmodified files of others, which none of our rules can hold for."""
-CRATES_BESIDE_SYSTEMS = frozenset({"wake", "verbs", "python"})
-"""The notifier, the fabric of tensor that needs a device, the binding."""
+CRATES_BESIDE_SYSTEMS = frozenset({"base", "verbs", "python"})
+"""The ground floor, the fabric of tensor that needs a device, the binding."""
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 //! How a batch's end reaches who waits for it, and how one stops waiting.
 use std::fmt;
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 
 use crate::flight::Keeper;
 

@@ -107,7 +107,7 @@ pub enum Error {
     Memory(#[from] forebay_memory::Error),
     /// The wake-up of completions failed.
     #[error(transparent)]
-    Wake(#[from] forebay_wake::Error),
+    Wake(#[from] forebay_base::Error),
 }
 
 impl Error {

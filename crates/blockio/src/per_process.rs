@@ -74,7 +74,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use forebay_wake::process::in_child;
+    use forebay_base::process::in_child;
 
     #[test]
     fn a_child_makes_its_own_while_a_thread_of_its_parent_makes_one() {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_wake::process;
+use forebay_base::process;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 

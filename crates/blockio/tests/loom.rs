@@ -1,7 +1,7 @@
 //! Every interleaving of callers that bring lanes, of the threads that carry them out, and of a close.
 //!
 //! The pool and the waiter are those that ship; what a lane holds is a count of operations, since lanes are only touched
-//! under the pool's lock. What is handed to the I/O thread goes through the queue of `forebay-wake`, which has its own model.
+//! under the pool's lock. What is handed to the I/O thread goes through the queue of `forebay-base`, which has its own model.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p forebay-blockio --test loom --release`
 #![cfg(loom)]

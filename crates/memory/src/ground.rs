@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::registrar::{ChunkMemory, Registrar, Registrars, call_out};
 use crate::sys::Mapping;
-use forebay_wake::process;
+use forebay_base::process;
 
 #[derive(Debug)]
 pub(crate) struct Ground {

@@ -87,7 +87,7 @@ mod window;
 pub use backing::{Backed, Backing};
 pub use config::{Config, PAGE_BYTES};
 pub use error::Error;
-pub use forebay_wake::process::epoch;
+pub use forebay_base::process::epoch;
 pub use lease::{ChunkMark, Lease, Unused};
 pub use quarantine::Quarantined;
 pub use reference::Reference;

@@ -17,7 +17,7 @@ use crate::registrar::Registrar;
 use crate::shelf::{self, SHELVED_BYTES_MAX, Shelf};
 use crate::state::State;
 use crate::stats::Stats;
-use forebay_wake::process;
+use forebay_base::process;
 
 /// What blocks share with their region.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use forebay_wake::process;
+use forebay_base::process;
 
 /// Told of a region's chunks, so that it can make them known to the kernel or to a device.
 ///
@@ -119,7 +119,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use forebay_wake::process::in_child;
+    use forebay_base::process::in_child;
 
     use super::{ChunkMemory, Registrar};
     use crate::config::Config;

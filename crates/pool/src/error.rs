@@ -137,10 +137,10 @@ impl Error {
     }
 }
 
-impl From<forebay_wake::Error> for Error {
-    fn from(error: forebay_wake::Error) -> Self {
+impl From<forebay_base::Error> for Error {
+    fn from(error: forebay_base::Error) -> Self {
         match error {
-            forebay_wake::Error::Descriptor { source } => Self::System {
+            forebay_base::Error::Descriptor { source } => Self::System {
                 what: "eventfd",
                 source,
             },

@@ -1,5 +1,6 @@
 //! Errors of the core as exceptions of `forebay.errors`: one function per crate, by what the caller can do.
 #![allow(clippy::needless_pass_by_value)] // errors come by value, so that `map_err` takes these functions as they are
+use forebay_base::Error as Wake;
 use forebay_blockio::Error as Blockio;
 use forebay_executor::error::Error as Executor;
 use forebay_executor::store::StoreError as Store;
@@ -8,7 +9,6 @@ use forebay_pool::Error as Pool;
 use forebay_tensor::stream::Error as Stream;
 use forebay_tensor::{Class, Error as Tensor};
 use forebay_transport::{Delivered, Error as Transport};
-use forebay_wake::Error as Wake;
 use pyo3::exceptions::{PyInterruptedError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};

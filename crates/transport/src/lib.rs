@@ -1,8 +1,8 @@
 //! Frames and calls between processes of one host.
 //!
-//! Deciding modules know no socket: [`frame`], [`decoder`], [`call`], [`items`],
-//! [`inbox`], [`credit`], [`outbox`].
-//! Acting ones are thin: [`connection`] steps without blocking, `blocking` waits, [`unix`] opens.
+//! Rooms that decide know no socket: [`wire`], `link`, `calls`, [`messages`].
+//! Those that act are thin: [`stream`] carries bytes, [`share`] references to them, `drive` waits or is stepped,
+//! [`serve`] has the serving thread.
 //! The design note, with invariants and the table of failures, is `docs/concepts/transport.md`.
 #![cfg(not(loom))] // `tests/loom.rs` includes what it checks
 
@@ -33,8 +33,6 @@ pub use error::{Cause, Delivered, Error, Result, Violation};
 pub use link::admission::Admission;
 pub use link::outbox::{Head, Payload};
 pub use link::{admission, outbox};
-pub use serve as native; // the name that other crates know
-pub use share as lending; // as above
 pub use stream::socket::Wire;
 pub use stream::{listed, owner, shm, tls, unix};
 pub use sys::buffer::Buffer;

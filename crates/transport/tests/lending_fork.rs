@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use forebay_transport::call::Taker;
 use forebay_transport::connection::Outgoing;
 use forebay_transport::{
-    Buffer, Codec, Connection, Head, Options, Payload, Role, lending, limit, unix,
+    Buffer, Codec, Connection, Head, Options, Payload, Role, limit, share, unix,
 };
 
 fn soon() -> Instant {
@@ -45,7 +45,7 @@ fn what_is_held_before_a_fork_stays_as_it_is_and_what_comes_after_is_right() {
     received(&caller, &server, 1);
     let held = received(&caller, &server, 5);
     assert!(held[0].is_shared());
-    lending::keep_borrowed();
+    share::keep_borrowed();
     assert!(held[0].as_slice().iter().all(|&byte| byte == 5));
     drop(held);
     let next = received(&caller, &server, 6);

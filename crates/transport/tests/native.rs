@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use forebay_transport::limit::Limits;
-use forebay_transport::native::{Counters, Listening, Options, Server, Service};
+use forebay_transport::serve::{Counters, Listening, Options, Server, Service};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

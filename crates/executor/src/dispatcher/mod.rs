@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 
 pub use settings::Settings;
 pub use supervisor::command::{Asked, End, Finished, Hired, Order};
@@ -324,7 +324,7 @@ impl Dispatcher {
     }
 
     fn tell(&self, command: Command) -> Result<()> {
-        use forebay_wake::Refused;
+        use forebay_base::Refused;
         self.shared
             .commands
             .push(command)

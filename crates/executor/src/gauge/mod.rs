@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 
 pub use cgroup::Host;
 pub use limits::Limits;

@@ -75,8 +75,8 @@ impl StoreError {
     }
 }
 
-impl From<forebay_wake::Error> for StoreError {
-    fn from(error: forebay_wake::Error) -> Self {
+impl From<forebay_base::Error> for StoreError {
+    fn from(error: forebay_base::Error) -> Self {
         Self::Start(error.to_string())
     }
 }

@@ -50,7 +50,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 
 pub use config::{StoreConfig, Synchronous};
 pub use error::{Result, StoreError};

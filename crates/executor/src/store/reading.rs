@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 use rusqlite::Connection;
 
 use super::Answer;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 use rusqlite::{Connection, ErrorCode};
 
 use super::Answer;

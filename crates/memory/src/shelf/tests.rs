@@ -1,5 +1,5 @@
 //! Shelves after a fork: the child leaves its parent's alone.
-use forebay_wake::process::in_child;
+use forebay_base::process::in_child;
 
 use crate::config::Config;
 use crate::error::Error;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 
 use super::drive::tell;
 use super::{Answer, Client, State, Wake};

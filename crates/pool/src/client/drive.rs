@@ -1,6 +1,6 @@
 //! Driving: what has happened, and who is told of it.
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;

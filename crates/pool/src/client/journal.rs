@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 
 use super::{Client, State, Wake};
 use crate::death::Cause;

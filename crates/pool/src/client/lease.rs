@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 
 use super::{Client, Wake, What};
 use crate::clock::now_ms;

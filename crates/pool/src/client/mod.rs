@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_wake::{Queue, process};
+use forebay_base::{Queue, process};
 use rustix::event::epoll;
 
 use crate::clock::now_ms;

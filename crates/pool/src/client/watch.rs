@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 
 use super::{Client, State, Wake};
 use crate::death::Cause;

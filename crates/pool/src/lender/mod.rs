@@ -25,8 +25,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_wake::Queue;
-use forebay_wake::peer::Peer;
+use forebay_base::Queue;
+use forebay_base::peer::Peer;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::io::Errno;

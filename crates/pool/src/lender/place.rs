@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use forebay_wake::peer::{Peer, peer_of};
-use forebay_wake::process;
+use forebay_base::peer::{Peer, peer_of};
+use forebay_base::process;
 use rustix::fs::{FlockOperation, Mode, OFlags, chmod, flock};
 use rustix::io::Errno;
 use rustix::net::{

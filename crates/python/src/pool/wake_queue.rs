@@ -3,8 +3,8 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use forebay_base::Queue;
 use forebay_pool::client::Wake;
-use forebay_wake::Queue;
 use pyo3::prelude::*;
 
 use crate::error;

@@ -2,7 +2,7 @@
 
 use forebay_transport::call::Taker;
 use forebay_transport::connection::Outgoing;
-use forebay_transport::{Connection as Core, Payload, Result, lending, limit};
+use forebay_transport::{Connection as Core, Payload, Result, limit, share};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -47,13 +47,13 @@ pub fn watch_forks(py: Python<'_>) -> PyResult<()> {
 /// Make everything that this process holds of its peers' memory its own.
 #[pyfunction]
 fn keep_borrowed() {
-    lending::keep_borrowed();
+    share::keep_borrowed();
 }
 
 /// Take back what peers have given back since their connections ended; whoever opens or closes one does so too.
 #[pyfunction]
 fn sweep_lent() {
-    lending::sweep_lent();
+    share::sweep_lent();
 }
 
 /// Add the functions to the module.

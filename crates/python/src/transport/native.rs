@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_transport::Admission;
 use forebay_transport::limit;
-use forebay_transport::native::{
+use forebay_transport::serve::{
     Health, Listening, Options, Place, Server, Service, Shared, Store, Table, Target,
 };
 use forebay_transport::unix::Listener as UnixListener;

@@ -1,8 +1,8 @@
 //! Whose process is at the other end of a loopback connection.
 use std::os::fd::{OwnedFd, RawFd};
 
-use forebay_transport::native::Listening;
 use forebay_transport::owner;
+use forebay_transport::serve::Listening;
 use pyo3::prelude::*;
 
 use crate::error::transport_error;

@@ -14,7 +14,7 @@ use forebay_tensor::{
     Description, Dtype, Hello, Key, Limits, Number, Operation, Pull, Push, Rows, Welcome,
 };
 use forebay_transport::messages::{Messages, Options as Meeting};
-use forebay_transport::native::Listening;
+use forebay_transport::serve::Listening;
 use forebay_transport::unix::Listener;
 use forebay_transport::{Admission, Wire};
 

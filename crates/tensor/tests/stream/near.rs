@@ -10,7 +10,7 @@ use forebay_tensor::shm::Reader;
 use forebay_tensor::stream::{Ended, Entrance, Options, Port, Server};
 use forebay_tensor::{Class, Description, Hello, Key, Number, Rows};
 use forebay_transport::Admission;
-use forebay_transport::native::Listening;
+use forebay_transport::serve::Listening;
 use forebay_transport::unix::Listener;
 
 use super::connect::{

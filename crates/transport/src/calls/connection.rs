@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay_wake::process::number;
+use forebay_base::process::number;
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 
 use crate::calls::call::{Outcome, Taker};

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use forebay_base::process::number;
 use forebay_memory::Lease;
-use forebay_wake::process::number;
 
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::Limits;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 

@@ -12,8 +12,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use forebay_base::process::has_ended;
 use forebay_memory::{Backing, Config, Lease, Region};
-use forebay_wake::process::has_ended;
 
 use crate::limit::{LEND_CHUNK_BYTES, LEND_REGION_BYTES_MAX, LENT_BYTES_MAX};
 use crate::share::board;

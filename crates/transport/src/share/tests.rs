@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_wake::process::in_child;
+use forebay_base::process::in_child;
 
 use crate::calls::call::{Outcome, Taker};
 use crate::calls::connection::{Connection, Options, Outgoing};

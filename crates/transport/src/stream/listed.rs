@@ -72,7 +72,7 @@ fn lock() -> MutexGuard<'static, Vec<RawFd>> {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use forebay_wake::process::in_child;
+    use forebay_base::process::in_child;
     use rustix::process::{Resource, Rlimit, setrlimit};
 
     use super::*;

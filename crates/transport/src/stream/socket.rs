@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
+use forebay_base::readiness;
 use forebay_memory::Lease;
-use forebay_wake::readiness;
 use rustix::event::PollFlags;
 use rustix::net::{Shutdown, shutdown};
 

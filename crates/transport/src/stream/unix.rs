@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt}
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_wake::peer::peer_of;
+use forebay_base::peer::peer_of;
 use rustix::fs::{FlockOperation, Mode, OFlags, chmod, flock};
 use rustix::io::Errno;
 use rustix::net::{

@@ -65,7 +65,7 @@ mod tests {
     use std::sync::{Arc, Barrier, Mutex};
 
     use super::*;
-    use forebay_wake::process::in_child;
+    use forebay_base::process::in_child;
 
     #[test]
     fn threads_of_a_process_share_one() {

@@ -10,7 +10,7 @@ use crate::sys::per_process::PerProcess;
 ///
 /// It is no process id: a child in a new PID namespace may have its parent's.
 pub fn current() -> u64 {
-    forebay_wake::process::epoch()
+    forebay_base::process::epoch()
 }
 
 /// For one test at a time: the depot and the list of sockets are the process's, and a child that is made while another

@@ -3,6 +3,3 @@
 pub mod decoder;
 pub mod frame;
 pub mod preface;
-
-/// The sockets themselves, by the path that they had.
-pub use crate::stream::socket::{Socket, Watch, Wire};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 use rustix::io::Errno;
 
 use crate::batch::Batch;
@@ -249,7 +249,7 @@ impl Service {
     }
 
     /// Do what was asked for; an error once nothing more will be.
-    fn take_orders(&mut self) -> Result<(), forebay_wake::Error> {
+    fn take_orders(&mut self) -> Result<(), forebay_base::Error> {
         let outcome = self.intake.orders.drain(&mut self.orders);
         for order in self.orders.drain(..) {
             match order {

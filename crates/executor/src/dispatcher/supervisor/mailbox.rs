@@ -5,7 +5,7 @@
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -96,9 +96,9 @@ impl<T> Mailbox<T> {
 }
 
 /// A queue that could not be made, as an error of this crate.
-pub fn queue_error(error: forebay_wake::Error) -> Error {
+pub fn queue_error(error: forebay_base::Error) -> Error {
     match error {
-        forebay_wake::Error::Descriptor { source } => Error::system("eventfd")(source),
+        forebay_base::Error::Descriptor { source } => Error::system("eventfd")(source),
         other => Error::Config(other.to_string()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_wake::Queue;
+use forebay_base::Queue;
 
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::poll::{Poll, Ready, Source};

@@ -7,10 +7,10 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_base::readiness;
 use forebay_memory::Lease;
 use forebay_transport::Wire;
-use forebay_transport::wire::Socket;
-use forebay_wake::readiness;
+use forebay_transport::stream::socket::Socket;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use forebay_transport::Wire;
-use forebay_transport::native::Arrival;
 use forebay_transport::owner::stranger;
-use forebay_transport::wire::Socket;
+use forebay_transport::serve::Arrival;
+use forebay_transport::stream::socket::Socket;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 

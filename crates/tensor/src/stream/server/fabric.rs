@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use forebay_base::readiness;
 use forebay_transport::Wire;
-use forebay_wake::readiness;
 use rustix::event::PollFlags;
 use rustix::event::epoll::{self, EventData, EventFlags};
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 use forebay_blockio::BlockFile;
 use forebay_memory::Lease;
 use forebay_transport::Admission;
-use forebay_transport::native::Listening;
+use forebay_transport::serve::Listening;
 use forebay_transport::tls;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use forebay_transport::look::Look;
-use forebay_transport::native::Door;
+use forebay_transport::serve::Door;
 use forebay_transport::{Admission, Wire, tls};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;

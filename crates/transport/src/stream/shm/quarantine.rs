@@ -5,8 +5,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use forebay_base::process::has_ended;
 use forebay_memory::Lease;
-use forebay_wake::process::has_ended;
 
 use crate::stream::shm::ledger::Ticket;
 use crate::stream::shm::theirs::Theirs;

@@ -3,7 +3,7 @@
 //! [`Server`] and [`Client`] are made once from PEM files and shared by connections; they remember
 //! sessions, so that a later handshake is short, and follow their files. [`Tls`] is one end of a
 //! connection and a [`crate::stream::Stream`], so a state machine does not notice it.
-//! The design note is `docs/concepts/messages.md`.
+//! The design note is `docs/concepts/transport/messages.md`.
 
 mod certificate;
 mod config;

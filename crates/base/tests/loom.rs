@@ -1,9 +1,9 @@
 //! Every interleaving of the queue's lock, flag and signal: no item may wait for a wake-up that is not sent.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p forebay-wake --test loom --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p forebay-base --test loom --release`
 #![cfg(loom)]
 
-use forebay_wake::{Error, Queue, Refused};
+use forebay_base::{Error, Queue, Refused};
 use loom::sync::Arc;
 use loom::thread;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use forebay_wake::{Error, Queue, Refused};
+use forebay_base::{Error, Queue, Refused};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Whether the descriptor is readable within `seconds`.

@@ -1,5 +1,10 @@
-//! A completion queue with one eventfd: how Rust threads reach an event loop. Beside it, what several drivers ask of
-//! the kernel: [`peer`], [`process`] and [`readiness()`].
+//! The ground floor: what every driver asks of the kernel, and no word of a system.
+//!
+//! It may not contain a policy, a limit that a user can reach, a frame, a call, a lease, a request, a tensor or a
+//! block, nor anything that only one crate uses; it uses no other crate of Forebay. What belongs here stands nowhere else.
+//! Today: a completion queue with one eventfd, [`peer`], [`process`] and [`readiness()`].
+//!
+//! # The completion queue: how Rust threads reach an event loop
 //!
 //! Rust threads finish operations; one consumer, usually an event loop, wants to know.
 //! Waking it once for each operation costs a system call and a task switch each time.
@@ -37,7 +42,7 @@
 //! # Example
 //!
 //! ```
-//! use forebay_wake::Queue;
+//! use forebay_base::Queue;
 //!
 //! let queue = Queue::new(1024)?;
 //! queue.push("read 7 is done").unwrap();
@@ -47,7 +52,7 @@
 //! let mut batch = Vec::new();
 //! queue.drain(&mut batch)?;
 //! assert_eq!(batch, ["read 7 is done", "read 8 is done"]);
-//! # Ok::<(), forebay_wake::Error>(())
+//! # Ok::<(), forebay_base::Error>(())
 //! ```
 mod error;
 pub mod peer;
