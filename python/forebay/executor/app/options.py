@@ -101,7 +101,7 @@ def _lane(what: str, lane: Any, *, is_async: bool) -> Lane:
         return "async" if is_async else "long"
     if lane not in LANES:
         raise ConfigError(
-            f"{what}: unknown lane {lane!r}; use one of {', '.join(map(repr, LANES))}"
+            f"{what}: unknown lane={lane!r}; use one of {', '.join(map(repr, LANES))}"
         )
     if is_async != (lane == "async"):
         kind, fits = ("async def", "async") if is_async else ("def", "short' or 'long")
