@@ -52,12 +52,17 @@ def imports(*, for_types: bool) -> Iterator[Import]:
 
 
 def edges() -> dict[str, set[str]]:
-    """Each module, to those that it imports; a package that contains it does not count."""
-    known = modules()
+    """Each module, to those that it imports; a package that contains it does not count.
+
+    A name that a package loads on first use is that of the module that defines it.
+    """
+    known, homes = modules(), _homes()
     found: dict[str, set[str]] = {module: set() for module in known}
     for module, origin, imported in imports(for_types=False):
         deeper = f"{origin}.{imported}"
         target = deeper if deeper in known else origin
+        while (target, imported) in homes:
+            target = homes[target, imported]
         if target in known and target != module and not module.startswith(f"{target}."):
             found[module].add(target)
     return found
@@ -71,10 +76,24 @@ def private() -> list[str]:
         own, other = (f"{name}..".split(".")[1] for name in (module, origin))
         if not other or other.startswith("_") or own == other or f"forebay.{other}" not in known:
             continue
-        is_deep = origin.count(".") > 1 and not origin.endswith("._internal")
-        is_private = imported is not None and imported.startswith("_")
-        if (is_deep and origin not in PUBLIC_MODULES) or is_private:
+        deeper = f"{origin}.{imported}"
+        named = deeper if deeper in known else origin
+        is_deep = named.count(".") > 1 and named not in PUBLIC_MODULES
+        is_private = imported is not None and imported.startswith("_") and imported != "_internal"
+        if (is_deep and not named.endswith("._internal")) or is_private:
             found.append(f"{module} imports {origin}.{imported}")
+    return found
+
+
+def _homes() -> dict[tuple[str, str | None], str]:
+    """Package and name, to the module that `lazy` loads the name from."""
+    found: dict[tuple[str, str | None], str] = {}
+    for package, path in modules().items():
+        for node in ast.walk(ast.parse(text(path))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy":
+                for home, names in ast.literal_eval(node.args[1]).items():
+                    module = f"{package.removesuffix('._internal')}.{home}"
+                    found |= {(package, name): module for name in names}
     return found
 
 

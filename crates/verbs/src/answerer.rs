@@ -209,7 +209,7 @@ impl Answerer {
     }
 
     /// Whether requests have come that no turn has seen.
-    pub fn is_due(&self) -> bool {
+    pub(crate) fn has_requests(&self) -> bool {
         !self.happened.is_empty()
     }
 

@@ -49,7 +49,7 @@ impl ResponderEndpoint for Answerer {
     }
 
     fn is_due(&self) -> bool {
-        Self::is_due(self) || self.broken().is_some()
+        self.has_requests() || self.broken().is_some()
     }
 }
 

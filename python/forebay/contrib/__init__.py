@@ -1,1 +1,1 @@
-"""Connections to programs and libraries of others, made of the public faces of the systems."""
+"""Connections to programs and libraries of others; no system imports them."""

@@ -81,6 +81,7 @@ def test_results_come_back_by_their_tickets(dispatcher: _core.Dispatcher, crew: 
         ticket: (RESULT, n + 1) for ticket, n in tickets.items()
     }
     crew.wait_for(2)  # on a busy machine the first may have done everything before the second runs
+    assert len(crew.leases) == 2
 
 
 def test_what_the_work_raised_comes_back_as_its_worker_sent_it(

@@ -152,4 +152,4 @@ def test_an_error_in_an_import_shows_no_frames_of_ours(
     message = str(caught.value)
     assert "no licence found" in message
     assert "importlib" not in message
-    assert "_imports" not in message
+    assert "pool/service/imports" not in message

@@ -72,7 +72,8 @@ pub fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
 /// A copy of what a block holds.
 pub fn content_of(lease: &Lease) -> Vec<u8> {
     let mut copy = vec![0; lease.len()];
-    // SAFETY: a block that is leased, into bytes that are nobody else's; one that is written meanwhile is some byte.
+    // SAFETY: a block that is leased, into bytes that are nobody else's. The caller asks once the pull into it has ended,
+    // or for a block that its own thread writes.
     unsafe {
         let start = lease.as_ptr().as_ptr();
         start.copy_to_nonoverlapping(copy.as_mut_ptr(), copy.len());
@@ -83,7 +84,8 @@ pub fn content_of(lease: &Lease) -> Vec<u8> {
 /// Copy bytes between blocks, as a device does; each is named with its first byte.
 pub fn copy((from, at): (&Lease, usize), (into, to): (&Lease, usize), bytes: usize) {
     assert!(at + bytes <= from.len() && to + bytes <= into.len());
-    // SAFETY: inside of two blocks that are leased; a byte that is written meanwhile is some byte.
+    // SAFETY: inside of two blocks that are leased. The caller holds the lock of the connection, which a writer of
+    // `from` takes in `settle` before it writes, and nobody reads `into` before its pull has ended.
     unsafe {
         let start = from.as_ptr().as_ptr().add(at);
         start.copy_to(into.as_ptr().as_ptr().add(to), bytes);

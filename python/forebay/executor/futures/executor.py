@@ -260,7 +260,7 @@ class Executor(concurrent.futures.Executor):
 
     def _check(self, calls: Calls | None) -> None:
         """Raise why a call cannot be taken, if it cannot."""
-        from forebay.executor.futures import errors as errors
+        from forebay.executor.futures import errors
 
         if calls is not None and calls.inherited:
             raise ConfigError(

@@ -184,7 +184,7 @@ class Command:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What makes two programs interchangeable: see `_identity`.
+        """What makes two programs interchangeable: see `forebay.pool.service.identity`.
 
         Raises:
             ConfigError: there is no such program.
