@@ -75,3 +75,20 @@ def test_events_are_json_lines_where_that_is_asked_for(capsys: pytest.CaptureFix
     told = json.loads(capsys.readouterr().err)
     assert (told["schema"], told["id"], told["done"]) == (1, "id", 1)
     assert not display(argparse.Namespace(progress="none", quiet=False, color="auto")).wanted
+
+
+def test_a_line_of_progress_does_not_cut_a_line_of_a_log(capsys: pytest.CaptureFixture[str]):
+    """A log comes in pieces; what is told between two of them waits for the end of the line."""
+    with LineDisplay() as shown:
+        shown.write("gr")
+        shown.event("1", "echo", {"event": "progress", "done": 1, "total": 4})
+        shown.write("een\nand ")
+        shown.event("1", "echo", {"event": "progress", "done": 2, "total": 4})
+        shown.event("1", "echo", {"event": "progress", "done": 4, "total": 4})
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" (")[0] for line in lines] == [
+        "green",
+        "echo 1: 25%",
+        "and ",
+        "echo 1: 100%",
+    ]

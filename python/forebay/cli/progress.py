@@ -67,7 +67,10 @@ class JsonDisplay(Display):
 
 
 class LineDisplay(Display):
-    """A line for every tenth of the work, or every 30 seconds; one for a reason to wait."""
+    """A line for every tenth of the work, or every 30 seconds; one for a reason to wait.
+
+    While a line of a log has no end yet, the newest line of each request waits for it.
+    """
 
     wanted = True
 
@@ -77,6 +80,20 @@ class LineDisplay(Display):
         self._reasons: dict[str, str] = {}
         """Of requests that wait, where it was not told yet."""
         self._timer: threading.Timer | None = None
+        self._is_within_line = False
+        self._held: dict[str, str] = {}
+
+    def write(self, text: str) -> None:
+        """Show a piece of a log, and behind the end of its line what waits."""
+        lines, end, rest = text.rpartition("\n")
+        with self._lock:
+            if end:
+                murmur(lines + end, is_log=True)
+                self._show_held()
+                self._is_within_line = False
+            if rest:
+                murmur(rest, is_log=True)
+                self._is_within_line = True
 
     def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
         """Print a line where it is time for one."""
@@ -94,14 +111,25 @@ class LineDisplay(Display):
                 pace = self._paces.setdefault(id_, Pace())
                 pace.take(event)
                 if pace.is_due():
-                    note(f"{called(id_, name)}: {pace.text()}")
+                    self._show(id_, f"{called(id_, name)}: {pace.text()}")
 
     def _tell_reasons(self) -> None:
         with self._lock:
             self._timer = None
             reasons, self._reasons = self._reasons, {}
-            for text in reasons.values():
-                note(text)
+            for id_, text in reasons.items():
+                self._show(id_, text)
+
+    def _show(self, id_: str, line: str) -> None:
+        if self._is_within_line:
+            self._held[id_] = line
+        else:
+            note(line)
+
+    def _show_held(self) -> None:
+        held, self._held = self._held, {}
+        for line in held.values():
+            note(line)
 
     def __exit__(
         self,
@@ -113,6 +141,9 @@ class LineDisplay(Display):
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+            if self._held:
+                murmur("\n")  # the log ended within a line
+                self._show_held()
 
 
 def called(id_: str, name: str) -> str:

@@ -57,7 +57,8 @@ class Crew:
         self._thread.start()
 
     def _run(self) -> None:
-        with contextlib.suppress(forebay.ClosedError):  # while a worker was on its way
+        # The dispatcher was closed while a worker was on its way, which may have ended by now.
+        with contextlib.suppress(forebay.ClosedError, ProcessLookupError):
             while (orders := self._take()) is not None:
                 for order in orders:
                     self.orders.append(order)
