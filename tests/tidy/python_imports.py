@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.tidy.tree import ROOT, files, text
+from tests.tidy.tree import ROOT, files, module_name, text
 
 SOURCES = ROOT / "python"
 PUBLIC_MODULES = frozenset({"forebay.transport.native", "forebay.testing.chaos"})
@@ -26,12 +26,7 @@ class Import(NamedTuple):
 @functools.cache
 def modules() -> dict[str, Path]:
     """Every module of the package, to its file."""
-    found = {}
-    for path in files(".py"):
-        if path.is_relative_to(SOURCES):
-            parts = path.relative_to(SOURCES).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+    return {module_name(path): path for path in files(".py") if path.is_relative_to(SOURCES)}
 
 
 def imports(*, for_types: bool) -> Iterator[Import]:

@@ -8,17 +8,10 @@ import tomllib
 from pathlib import Path
 
 from tests.tidy import rust_source
-from tests.tidy.tree import ROOT, complain, files, name, text
+from tests.tidy.tree import ROOT, complain, files, module_name, name, text
 
 RUST_MODULE = re.compile(r'(?:#\[path\s*=\s*"([^"]+)"\]\s*)?\bmod\s+(\w+)\s*;')
 ROOTS = ("lib.rs", "main.rs", "build.rs")
-
-
-def module_name(path: Path) -> str:
-    """The dotted name under which a file of this repository is imported."""
-    parts = Path(name(path)).with_suffix("").parts
-    parts = parts[1:] if parts[0] == "python" else parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imported_names() -> set[str]:

@@ -38,6 +38,13 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def module_name(path: Path) -> str:
+    """The dotted name under which a file of this repository is imported."""
+    parts = Path(name(path)).with_suffix("").parts
+    parts = parts[1:] if parts[0] == "python" else parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
 @functools.cache
 def text(path: Path) -> str:
     """The content of a file."""

@@ -13,8 +13,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from forebay.cli.cgroup import own_cgroup
 from forebay.cli.doctor_server import server_findings
-from forebay.cli.finding import MISSING, NOTE, OK, Finding, own_cgroup
+from forebay.cli.finding import MISSING, NOTE, OK, Finding
 
 if TYPE_CHECKING:
     from forebay.blockio import Queue

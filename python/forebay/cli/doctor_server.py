@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from forebay.cli.finding import MISSING, NOTE, OK, Finding, own_cgroup
+from forebay.cli.cgroup import own_cgroup
+from forebay.cli.finding import MISSING, NOTE, OK, Finding
 from forebay.cli.units import size
 
 NETWORK = frozenset(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 
 __all__ = ["lent_at"]
 
@@ -23,6 +22,8 @@ def lent_at(path: str | None) -> str | None:
 
 
 def _answers(path: str) -> bool:
+    import socket
+
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             return probe.connect_ex(path) == 0

@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import threading
-import time
 from typing import Any
 
 import msgspec
@@ -88,15 +87,6 @@ class Crew:
     def recruit(self, slot: int, lane: str, nonce: int) -> tuple[Any, tuple[Any, ...]]:
         """What to start, and what its `serve` is told."""
         return Calling, ()
-
-    def wait_for(self, workers: int) -> None:
-        """Wait until so many have been started."""
-        deadline = time.monotonic() + 20
-        while len(self.leases) < workers:
-            assert time.monotonic() < deadline, (
-                f"{len(self.leases)} of {workers} workers: {self.orders}"
-            )
-            time.sleep(0.01)
 
     def pause(self) -> None:
         """Take no orders from here on."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from forebay.executor.wire import codec
-from forebay.executor.wire.beside import ALIGNMENT
+from forebay.executor.wire.array_layout import ALIGNMENT
 from forebay.executor.wire.parts import Encoder, decode
 
 LARGE = 20_000

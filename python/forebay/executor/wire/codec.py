@@ -118,7 +118,7 @@ def extension(code: int, value: Any, content: Any) -> Any:
 def _from_extension(code: int, payload: memoryview) -> Any:
     """The array of an extension; it owns its memory, or lies in the file that was decoded."""
     if code == ARRAY_BESIDE:
-        from forebay.executor.wire.beside import array_beside
+        from forebay.executor.wire.array_layout import array_beside
 
         return array_beside(payload)
     if code != ARRAY:

@@ -14,7 +14,7 @@ import mmap
 from typing import Any, Final
 
 from forebay.executor.wire import codec
-from forebay.executor.wire.beside import MAGIC, START, head_bytes, padding
+from forebay.executor.wire.array_layout import MAGIC, START, head_bytes, padding
 from forebay.executor.wire.errors import result_error
 
 __all__ = ["Encoder", "decode"]
