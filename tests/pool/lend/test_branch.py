@@ -12,6 +12,7 @@ import pytest
 
 import forebay
 from tests.pool.processes import alive, children, eventually, open_files_limited, parent
+from tests.pool.scripts import run
 from tests.pool.services import Barren, Costly, Tree
 
 
@@ -135,6 +136,26 @@ def test_a_service_that_dies_is_not_copied(pool: forebay.ServicePool) -> None:
         with pytest.raises(forebay.DiedError), tree.lease.fork(2):
             pass
     assert eventually(lambda: pool.stats() and not pool.core.services())
+
+
+ORPHAN = """
+import socket
+from forebay import _core
+from forebay.pool.service.worker import Orphaned, Target, branch
+keeper, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+keeper.close()
+try:
+    branch(_core.Nursery(end.detach()), Target(), count=1, same_seed=False)
+except Exception as failure:
+    print("answered", repr(failure))
+except Orphaned as orphaned:
+    print("ended by", repr(orphaned.__cause__))
+"""
+
+
+def test_a_service_whose_keeper_is_gone_answers_no_order_to_be_copied(tmp_path: Path) -> None:
+    """Its caller learns of the keeper's death from the pool: an answer would race with the kill."""
+    assert run("-c", ORPHAN, cwd=tmp_path).stdout.startswith("ended by BrokenError(")
 
 
 def test_a_service_that_is_stopped_is_not_waited_for_longer_than_asked(

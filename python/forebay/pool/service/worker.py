@@ -8,7 +8,9 @@ import os
 import pickle
 import signal
 import sys
+import traceback
 from _socket import socketpair as _pair
+from collections.abc import Iterator
 from typing import Any
 
 from forebay import _core
@@ -203,16 +205,26 @@ class Branched(BaseException):
         self.failure = failure
 
 
+class Orphaned(BaseException):
+    """Raised where a service that is to be copied finds that its keeper is gone.
+
+    No call is answered any more: the client learns from its pool that the keeper was killed, and
+    an answer would reach it, or not, by the order in which the kernel ends the processes.
+    """
+
+
 def branch(nursery: _core.Nursery, target: Target, count: int, same_seed: bool) -> None:
     """Fork copies of this service, as the keeper orders them; in a copy raises `Branched`.
 
     Raises:
         ConfigError: it has more than one thread.
+        Orphaned: the keeper is gone.
     """
     extra = extra_threads()
     if extra:
-        for _ in range(count):
-            nursery.refuse()
+        with _kept():
+            for _ in range(count):
+                nursery.refuse()
         raise ConfigError(
             f"this service has {len(extra)} threads besides its own ({', '.join(extra.values())}), "
             "and a fork would copy none of them; end them first"
@@ -220,9 +232,27 @@ def branch(nursery: _core.Nursery, target: Target, count: int, same_seed: bool) 
     for _ in range(count):
         connection = _core.Connection.unconnected("the client")
         state = random_state() if same_seed else None
-        directory = nursery.branch(connection)
+        with _kept():
+            directory = nursery.branch(connection)
         if directory is not None:
             raise Branched(connection, _settled(target, directory, state))
+
+
+@contextlib.contextmanager
+def _kept() -> Iterator[None]:
+    """Work with the keeper: what fails here is never answered to a caller.
+
+    A copy that cannot be made ends, with the reason in its output, since until it has a connection
+    of its own it holds that of the original, on which the original alone answers.
+    """
+    original = os.getpid()
+    try:
+        yield
+    except Exception as failure:
+        if os.getpid() == original:
+            raise Orphaned from failure
+        traceback.print_exc()
+        os._exit(1)
 
 
 def _settled(target: Target, directory: str, state: tuple[Any, Any] | None) -> Exception | None:
@@ -287,8 +317,8 @@ def main(nursery: _core.Nursery, target: Target) -> None:
                 after_call=farewell.look,
             )
             break
-        except BrokenError:
-            break  # it ended in the middle of an answer
+        except (BrokenError, Orphaned):
+            break  # the client ended in the middle of an answer, or the keeper did
         except Branched as copy:
             connection.close()
             target._connection = connection = copy.connection
