@@ -1,7 +1,7 @@
 //! Keeping a block that somebody else may still write, such as the kernel for a read whose waiter has gone.
 //!
 //! Source: a cancelled disk read is carried out all the same, and a ring that was closed with reads in flight
-//! wrote half of their buffers afterwards (DESIGN.md, decision 14).
+//! wrote half of their buffers afterwards (docs/concepts/blockio.md, "Why is closing so careful?").
 use crate::lease::Lease;
 use crate::reference::Reference;
 

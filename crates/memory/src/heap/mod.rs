@@ -12,7 +12,7 @@
 //! # Why this one
 //!
 //! Over ragged tensors, chunk bytes over live bytes at the peak: best fit with coalescing 1.2,
-//! a buddy allocator 1.9, size classes 2.3-2.8 (DESIGN.md, decision 15); the test `waste` holds the bound.
+//! a buddy allocator 1.9, size classes 2.3-2.8; the test `waste` holds the bound.
 //! The classes make a search O(1): the first pieces of the size's own class are looked through,
 //! which the plain algorithm skips, and any piece of a higher class fits.
 //! Of the pieces of the next eight classes that have any the lowest is taken rather than the smallest, which keeps the high

@@ -37,7 +37,7 @@ pub(crate) use thread::{keep, put, take, with_mine};
 /// Larger blocks are used for longer than the lock takes.
 pub(crate) const SHELVED_BYTES_MAX: u64 = 4 * LARGE_BYTES;
 
-/// A request for each slot of a transfer: 16 is where more slots stop paying (DESIGN.md, decision 16).
+/// A request for each slot of a transfer, of which a tensor client has 16 by default.
 const BIN_BLOCKS_MAX: usize = 16;
 
 /// A power of two, and more than the sizes that a program has in use at once.
