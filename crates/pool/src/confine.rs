@@ -57,14 +57,14 @@ pub struct Confinement {
 
 /// A confinement whose files are open: what is left can be done between fork and exec.
 #[derive(Debug)]
-pub struct Cell {
+pub struct OpenConfinement {
     entrance: Option<OwnedFd>,
     data_bytes: u64,
     open_files: u32,
     alone: bool,
 }
 
-impl Cell {
+impl OpenConfinement {
     /// For a program, opened by the keeper before it forks.
     pub fn for_program(confinement: &Confinement) -> io::Result<Self> {
         Self::open(confinement, 0)

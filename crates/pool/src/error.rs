@@ -74,7 +74,7 @@ pub enum Error {
     KeeperLost,
     /// The place of a shared pool cannot be used; the message says why, and what to do.
     #[error("{0}")]
-    Place(String),
+    Address(String),
     /// The process that lends services is gone, or does not answer; its services ended with it.
     #[error("{0}")]
     Gone(String),

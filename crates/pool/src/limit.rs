@@ -21,9 +21,9 @@ pub const CONTROL_WAIT_MS: u64 = 1_000;
 /// Shortest time that a keeper is given to end its services when the pool is closed, in milliseconds.
 pub const CLOSE_MS_MIN: u64 = 100;
 /// Time that a service is given for what it does before it ends, in milliseconds; after it its group is killed.
-pub const FAREWELL_MS: u64 = 1_000;
+pub const EXIT_HOOKS_MS: u64 = 1_000;
 /// Time between two looks at whether the last processes of such a service have ended, in milliseconds.
-pub const FAREWELL_LOOK_MS: u64 = 2;
+pub const GROUP_CHECK_MS: u64 = 2;
 /// Notes of what happened that wait to be taken; the newest.
 pub const NOTES_MAX: usize = 4096;
 /// Time between two looks at a service that is too old and in use, in milliseconds.
@@ -37,7 +37,7 @@ pub const BORROWERS_MAX: usize = 256;
 /// How long a lender takes nobody in after it could not, as without descriptors, in milliseconds.
 pub const ACCEPT_PAUSE_MS: u64 = 100;
 /// Time between two looks of a lender at whether its socket is still where programs look for it, in milliseconds.
-pub const PLACE_LOOK_MS: u64 = 1_000;
+pub const SOCKET_CHECK_MS: u64 = 1_000;
 /// Kinds of services that one shared pool knows: one for each class and set of arguments, of each version of its code.
 pub const KINDS_MAX: usize = 4096;
 /// Rows of one answer about services: they fit one control message, names cut to `NAME_BYTES_MAX` included.

@@ -14,17 +14,17 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, set
 use rustix::thread::set_name;
 
 use crate::channel::{self, Packet, Receiver};
-use crate::confine::{Cell, Confinement};
+use crate::confine::{Confinement, OpenConfinement};
 use crate::error::{Error, Result};
 use crate::sys::{self, Hooks, fork_sibling};
 use crate::wire::{Handle, Order, Report};
 
-/// Descriptors that an order to fork brings: the service's socket, its output and its nursery.
+/// Descriptors that an order to fork brings: the service's socket, its output and its orders.
 const FORK_FDS: usize = 3;
 
 /// The template's end of its socket to the keeper.
 #[derive(Debug)]
-pub struct Nursery {
+pub struct KeeperLink {
     /// Another one in each service: a copy of the template's there would keep alive, after the template, the orders
     /// that nobody took and the sockets in them, so that who waits for those services would see no end of file.
     socket: Option<OwnedFd>,
@@ -34,7 +34,7 @@ pub struct Nursery {
 
 /// Which side of a fork this is.
 #[derive(Debug)]
-pub enum Forked {
+pub enum ForkSide {
     /// The service: its socket to the client.
     Service(OwnedFd),
     /// A spare, which waits for its word.
@@ -52,7 +52,7 @@ pub struct Setup {
     pub directory: PathBuf,
 }
 
-impl Nursery {
+impl KeeperLink {
     /// Take charge of the socket; to be called by the process that the keeper started.
     pub fn new(socket: OwnedFd) -> Self {
         let _ = set_name(c"fb template"); // for ps and top
@@ -91,7 +91,7 @@ impl Nursery {
     /// Wait for the next order and fork the service. None at the end of the keeper.
     ///
     /// What a service needs is prepared by the template after the fork before it, when nobody waits.
-    pub fn fork(&mut self, hooks: Hooks) -> Result<Option<Forked>> {
+    pub fn fork(&mut self, hooks: Hooks) -> Result<Option<ForkSide>> {
         let Some((order, descriptors)) = self.next_order()? else {
             return Ok(None);
         };
@@ -108,9 +108,9 @@ impl Nursery {
                 });
             }
         };
-        match self.split(hooks, handle, descriptors, confinement.as_ref())? {
-            Some(socket) => Ok(Some(Forked::Service(socket))),
-            None => Ok(Some(Forked::Template(OsString::from_vec(next).into()))),
+        match self.fork_and_report(hooks, handle, descriptors, confinement.as_ref())? {
+            Some(socket) => Ok(Some(ForkSide::Service(socket))),
+            None => Ok(Some(ForkSide::Template(OsString::from_vec(next).into()))),
         }
     }
 
@@ -120,20 +120,20 @@ impl Nursery {
         hooks: Hooks,
         next: Vec<u8>,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<Option<Forked>> {
+    ) -> Result<Option<ForkSide>> {
         let pid = match fork_sibling(hooks) {
             Ok(sys::Forked::Child) => {
-                let nursery = descriptors.into_iter().next();
-                self.leave_template(nursery)?;
-                return Ok(Some(Forked::Spare));
+                let orders = descriptors.into_iter().next();
+                self.leave_template(orders)?;
+                return Ok(Some(ForkSide::Spare));
             }
             Ok(sys::Forked::Parent(pid)) => pid,
             Err(_) => 0,
         };
         // Before the keeper may order it: that it has died is seen by its socket, which nobody else may have.
         drop(descriptors);
-        self.report(&Report::Spared { pid })?;
-        Ok(Some(Forked::Template(OsString::from_vec(next).into())))
+        self.report(&Report::SpareForked { pid })?;
+        Ok(Some(ForkSide::Template(OsString::from_vec(next).into())))
     }
 
     /// In a spare: wait until it is a service. None at the end of the keeper, or when it is not needed.
@@ -167,7 +167,8 @@ impl Nursery {
                 },
                 descriptors,
             )) => {
-                let socket = self.split(hooks, handle, descriptors, confinement.as_ref())?;
+                let socket =
+                    self.fork_and_report(hooks, handle, descriptors, confinement.as_ref())?;
                 Ok(socket.map(|socket| (socket, OsString::from_vec(directory).into())))
             }
             Some((Order::Skip { .. }, _)) => Ok(None),
@@ -191,8 +192,8 @@ impl Nursery {
     }
 
     /// In a service: say that it has something to do before it ends.
-    pub fn wants_farewell(&self) -> Result<()> {
-        self.report(&Report::Farewell)
+    pub fn report_exit_hooks(&self) -> Result<()> {
+        self.report(&Report::HasExitHooks)
     }
 
     /// In a service that nobody calls any more: wait until the keeper has let go of it.
@@ -209,7 +210,7 @@ impl Nursery {
     }
 
     /// Fork and report it. The socket, in the child alone.
-    fn split(
+    fn fork_and_report(
         &mut self,
         hooks: Hooks,
         handle: Handle,
@@ -223,7 +224,7 @@ impl Nursery {
         };
         let report = match forked {
             Ok(sys::Forked::Child) => {
-                let socket = self.born(descriptors)?;
+                let socket = self.become_service(descriptors)?;
                 confine(confinement)?; // before anything of the user's runs
                 return Ok(Some(socket));
             }
@@ -238,19 +239,19 @@ impl Nursery {
     }
 
     /// In a child that is a service at once. Its socket.
-    fn born(&mut self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
-        let Ok::<[OwnedFd; 3], _>([socket, output, nursery]) = descriptors.try_into() else {
+    fn become_service(&mut self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
+        let Ok::<[OwnedFd; 3], _>([socket, output, orders]) = descriptors.try_into() else {
             return Err(WITHOUT_DESCRIPTORS);
         };
-        self.leave_template(Some(nursery))?;
+        self.leave_template(Some(orders))?;
         write_to(&output)?;
         Ok(socket)
     }
 
-    /// In a child: a session and a nursery of its own, and an end with the keeper.
-    fn leave_template(&mut self, nursery: Option<OwnedFd>) -> Result<()> {
+    /// In a child: a session and a orders of its own, and an end with the keeper.
+    fn leave_template(&mut self, orders: Option<OwnedFd>) -> Result<()> {
         let _ = set_name(c"fb service"); // for ps and top
-        self.socket = nursery;
+        self.socket = orders;
         setsid().map_err(Error::system("setsid"))?;
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(Error::system("prctl(PR_SET_PDEATHSIG)"))?;
@@ -298,7 +299,7 @@ fn confine(confinement: Option<&Confinement>) -> Result<()> {
     let Some(confinement) = confinement else {
         return Ok(());
     };
-    let entered = Cell::for_fork(confinement).and_then(|cell| cell.enter());
+    let entered = OpenConfinement::for_fork(confinement).and_then(|open| open.enter());
     entered.map_err(|source| Error::System {
         what: "the service cannot be held to its limits",
         source,

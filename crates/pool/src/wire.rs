@@ -14,7 +14,7 @@ pub mod shared;
 pub use event::Event;
 pub use order::Order;
 pub use report::Report;
-pub use request::Request;
+pub use request::KeeperRequest;
 
 use crate::confine::Limits;
 use crate::readiness::Readiness;
@@ -58,7 +58,7 @@ pub struct Deadlines {
     pub idle_ms: u64,
     /// From start until it is retired when it is idle.
     pub lifetime_ms: u64,
-    /// What it is interchangeable with: of these so many idle ones stay (`Request::Keep`).
+    /// What it is interchangeable with: of these so many idle ones stay (`KeeperRequest::Keep`).
     pub key: u32,
     /// Private bytes until it is not lent again.
     pub private_bytes_max: u64,

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use forebay_base::Queue;
 
-use super::drive::tell;
+use super::drive::notify;
 use super::{Answer, Client, State, Wake};
 use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::machine::{Grant, Key, Ticket};
-use crate::wire::{Handle, Request};
+use crate::wire::{Handle, KeeperRequest};
 
 impl Client {
     /// An idle service of a key that owes nothing, where there is one: nothing to wait for.
@@ -70,14 +70,14 @@ impl Client {
     pub fn await_on(&self, ticket: Ticket, queue: &Arc<Queue<Wake>>) -> Result<()> {
         let mut state = self.enter()?;
         if state.machine.granted(ticket).is_some() {
-            tell(queue, ticket);
+            notify(queue, ticket);
         } else {
             state.wakers.insert(ticket, Arc::clone(queue));
         }
         Ok(())
     }
 
-    /// What a ticket got, or None where it still waits.
+    /// Transition a ticket got, or None where it still waits.
     pub fn collect(&self, ticket: Ticket) -> Result<Option<Answer>> {
         let mut state = self.enter()?;
         while let Some(grant) = state.machine.granted(ticket) {
@@ -91,7 +91,7 @@ impl Client {
         Ok(None)
     }
 
-    /// What a grant comes to; None where its service has ended meanwhile.
+    /// Transition a grant comes to; None where its service has ended meanwhile.
     fn answer(&self, state: &mut State, grant: Grant) -> Option<Answer> {
         match grant {
             Grant::Start { slot } => Some(Answer::Start {
@@ -144,11 +144,13 @@ impl Client {
 
     /// One of several leases of a service ends; false where it is the last, which is to be released or discarded.
     /// With `closed` nobody joins the service any more, and it ends with its last lease.
-    pub fn part(&self, handle: Handle, closed: bool) -> Result<bool> {
+    pub fn release_shared(&self, handle: Handle, closed: bool) -> Result<bool> {
         let mut state = self.enter()?;
         state.entry(handle)?;
         let mut actions = Vec::new();
-        let parted = state.machine.part(handle.slot, closed, &mut actions);
+        let parted = state
+            .machine
+            .release_shared(handle.slot, closed, &mut actions);
         self.act(&mut state, &mut actions);
         Ok(parted)
     }
@@ -167,7 +169,7 @@ impl Client {
         let mut state = self.enter()?;
         state.keep.insert(key, min_idle);
         if state.link.control().is_some() {
-            match state.link.send(&Request::Keep { key, min_idle }, &[]) {
+            match state.link.send(&KeeperRequest::Keep { key, min_idle }, &[]) {
                 Ok(()) | Err(Error::KeeperLost) => {} // the next keeper is told all of them
                 Err(error) => return Err(error),
             }

@@ -1,12 +1,12 @@
-//! What the client knows of one service.
+//! Transition the client knows of one service.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Pid;
 
-use super::drive::tell;
-use super::{Answer, State, WATCH, What};
+use super::drive::notify;
+use super::{Answer, State, Transition, WATCH};
 use crate::clock::{now_ms, wait_of};
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
@@ -29,7 +29,7 @@ pub struct Entry {
     pub socket: Option<OwnedFd>,
     /// How it ended.
     pub death: Option<Death>,
-    /// What it wrote, when that was asked for.
+    /// Transition it wrote, when that was asked for.
     pub output: Option<Vec<u8>>,
     /// It has more private memory than its pool keeps, and is not lent again.
     pub heavy: bool,
@@ -41,7 +41,7 @@ pub struct Entry {
     pub written: Option<(u64, Vec<u8>)>,
     /// Why it is being ended before it could be lent.
     pub refused: Option<Vec<u8>>,
-    forsaken: bool,
+    dead_idle: bool,
     pub pidfd: Option<OwnedFd>,
     begun_ms: u64,
     /// When it is too old to be lent again; 0: never.
@@ -135,7 +135,7 @@ impl State {
         cell.since_ms.store(0, std::sync::atomic::Ordering::Release); // its caller waits
         Stamp::new(Word::Starting, generation).store(&cell.word);
         self.stats.starts += 1;
-        self.note(slot, What::Start);
+        self.note(slot, Transition::Start);
         Handle { slot, generation }
     }
 
@@ -174,7 +174,7 @@ impl State {
         entry.uses += 1;
         entry.leased_ms = now;
         self.stats.leases += 1;
-        self.note(slot, What::Lease);
+        self.note(slot, Transition::Lease);
         Some(Handle { slot, generation })
     }
 
@@ -190,7 +190,7 @@ impl State {
             self.machine.close(slot);
         }
         self.stats.leases += 1;
-        self.note(slot, What::Lease);
+        self.note(slot, Transition::Lease);
         Some(Answer::Lent {
             handle,
             settled: true,
@@ -215,7 +215,7 @@ impl State {
             entry.uses += 1;
             entry.leased_ms = now_ms();
             self.learn_start(handle, key);
-            self.note(handle.slot, What::Lease);
+            self.note(handle.slot, Transition::Lease);
         } else if Stamp::load(&self.link.cell(handle.slot).word) != leased {
             return Ok(None); // its deadline came first; its death will be told
         }
@@ -248,17 +248,17 @@ impl State {
     }
 
     /// Remember that a service ends while nobody holds it.
-    pub fn forsake(&mut self, slot: u32) {
+    pub fn note_dead_idle(&mut self, slot: u32) {
         let entry = self.entry_of(slot);
-        if !entry.lent && !entry.forsaken && entry.socket.is_some() {
-            entry.forsaken = true;
+        if !entry.lent && !entry.dead_idle && entry.socket.is_some() {
+            entry.dead_idle = true;
             let handle = entry.handle(slot);
-            self.forsaken.push(handle);
+            self.dead_idle.push(handle);
         }
     }
 
     /// Free the slot of a service that is dead and that nobody holds.
-    pub fn bury(&mut self, slot: u32) {
+    pub fn free_slot(&mut self, slot: u32) {
         let entry = self.entry_of(slot);
         if entry.lent || entry.death.is_none() {
             return;
@@ -269,13 +269,13 @@ impl State {
             ..Entry::default()
         };
         Stamp::new(Word::Free, generation).store(&self.link.cell(slot).word);
-        self.machine.buried(slot);
+        self.machine.free_slot(slot);
     }
 
     /// Something happened: whoever watches looks again.
-    pub fn tell_watchers(&mut self) {
+    pub fn notify_watchers(&mut self) {
         for queue in self.watchers.drain(..) {
-            tell(&queue, WATCH);
+            notify(&queue, WATCH);
         }
     }
 

@@ -16,7 +16,7 @@ pub struct HandedOut {
 }
 
 impl Client {
-    /// What another process needs to use a lent service.
+    /// Transition another process needs to use a lent service.
     pub fn hand_out(&self, handle: Handle) -> Result<HandedOut> {
         let mut state = self.enter()?;
         let entry = state.entry(handle)?;

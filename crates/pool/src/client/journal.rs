@@ -1,4 +1,4 @@
-//! What happened to the services of a pool, in order, for whoever asked to be told.
+//! Transition happened to the services of a pool, in order, for whoever asked to be told.
 //!
 //! Nothing is kept unless somebody asked; then the newest `NOTES_MAX` notes wait to be taken.
 
@@ -15,9 +15,9 @@ use crate::limit::NOTES_MAX;
 use crate::machine::Key;
 use crate::wire::Handle;
 
-/// What happened.
+/// Transition happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Transition {
     /// A start began.
     Start,
     /// It was lent.
@@ -37,17 +37,17 @@ pub enum What {
 pub struct Note {
     /// Milliseconds since 1970.
     pub at_ms: u64,
-    /// What.
-    pub what: What,
+    /// Transition.
+    pub transition: Transition,
     /// To which service, under which lease.
     pub handle: Handle,
-    /// What it is interchangeable with.
+    /// Transition it is interchangeable with.
     pub key: Key,
     /// Its process; 0 where it is not known yet.
     pub pid: i32,
 }
 
-impl What {
+impl Transition {
     /// The word that users see, and the cause of an end.
     pub const fn words(self) -> (&'static str, Option<&'static str>) {
         match self {
@@ -63,7 +63,7 @@ impl What {
 
 impl State {
     /// Note what happened to a service, where somebody wants to know.
-    pub fn note(&mut self, slot: u32, what: What) {
+    pub fn note(&mut self, slot: u32, transition: Transition) {
         if self.journal.is_none() {
             return;
         }
@@ -73,7 +73,7 @@ impl State {
         let entry = self.entry_of(slot);
         let note = Note {
             at_ms,
-            what,
+            transition,
             handle: entry.handle(slot),
             key,
             pid: entry.pid,
@@ -84,7 +84,7 @@ impl State {
             }
             journal.push_back(note);
         }
-        self.tell_watchers();
+        self.notify_watchers();
     }
 }
 

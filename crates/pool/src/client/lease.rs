@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use forebay_base::Queue;
 
-use super::{Client, Wake, What};
+use super::{Client, Transition, Wake};
 use crate::clock::now_ms;
 use crate::death::{Cause, Death};
 use crate::error::Result;
 use crate::machine::Key;
-use crate::wire::{Handle, Request};
+use crate::wire::{Handle, KeeperRequest};
 use crate::word::State as Word;
 
 impl Client {
@@ -50,10 +50,14 @@ impl Client {
             self.drop_service(&mut state, handle.slot, Cause::Discarded);
             return Ok(());
         }
-        let what = if settled { What::Release } else { What::Reset };
-        state.note(handle.slot, what);
+        let transition = if settled {
+            Transition::Release
+        } else {
+            Transition::Reset
+        };
+        state.note(handle.slot, transition);
         if let Some(deadline_ms) = reset_ms {
-            let request = Request::Reset {
+            let request = KeeperRequest::Reset {
                 handle,
                 deadline_ms,
             };
@@ -113,7 +117,7 @@ impl Client {
         Ok(())
     }
 
-    /// How a lent service ended, where it has. `queue` is told `WATCH` when there may be news.
+    /// How a lent service ended, where it has. `queue` is told `WATCH` when there may be take_update.
     pub fn death(&self, handle: Handle, queue: Option<&Arc<Queue<Wake>>>) -> Result<Option<Death>> {
         let mut state = self.enter()?;
         self.drive_with(&mut state)?;
@@ -128,10 +132,10 @@ impl Client {
     pub fn ask_output(&self, handle: Handle) -> Result<()> {
         let mut state = self.enter()?;
         state.entry(handle)?.output = None;
-        state.link.send(&Request::Output { handle }, &[])
+        state.link.send(&KeeperRequest::Output { handle }, &[])
     }
 
-    /// What a lent service wrote, once the keeper has answered.
+    /// Transition a lent service wrote, once the keeper has answered.
     pub fn output(
         &self,
         handle: Handle,

@@ -15,9 +15,9 @@ use crate::clock::{now_ms, wait_of};
 use crate::error::{Error, Result};
 use crate::limit::{CONTROL_BYTES_MAX, CONTROL_WAIT_MS, TEMPLATES_MAX};
 use crate::sys::{Cell, Page};
-use crate::wire::{Event, Launch, Request};
+use crate::wire::{Event, KeeperRequest, Launch};
 
-/// What a keeper process inherits.
+/// Transition a keeper process inherits.
 #[derive(Debug)]
 pub struct Handover {
     /// Its control socket.
@@ -143,7 +143,7 @@ impl Link {
                 next,
             });
         }
-        let request = Request::Template {
+        let request = KeeperRequest::Template {
             template,
             launch,
             setup,
@@ -156,7 +156,7 @@ impl Link {
 
     /// Send a request. It waits only while the keeper's socket is full, and at most `CONTROL_WAIT_MS`: a keeper that
     /// has not read for so long is stopped or hung, and is lost.
-    pub fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    pub fn send(&self, request: &KeeperRequest, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         let bytes = request.encode();
         if bytes.len() > CONTROL_BYTES_MAX {
             let next = "make the program's arguments and environment smaller";
@@ -210,7 +210,7 @@ impl Link {
     pub fn detach(&mut self) -> Option<OwnedFd> {
         if let Some(control) = self.control() {
             // Without waiting: where it is full, the end of file says the same.
-            let bytes = Request::Shutdown.encode();
+            let bytes = KeeperRequest::Shutdown.encode();
             let _ = channel::send(control, &bytes, &[], SendFlags::DONTWAIT);
         }
         self.page_fd = None;

@@ -32,10 +32,10 @@ use crate::limit::{CLOSE_MS_MIN, SERVICES_MAX};
 use crate::machine::{Key, Machine, Ticket};
 use crate::wire::Handle;
 use crate::word::{Stamp, State as Word};
-use drive::tell;
+use drive::notify;
 use entry::Entry;
 pub use hand_out::HandedOut;
-pub use journal::{Note, What};
+pub use journal::{Note, Transition};
 pub use link::Handover;
 use link::Link;
 pub use watch::Written;
@@ -66,7 +66,7 @@ pub enum Answer {
     },
 }
 
-/// What is told to a queue: a ticket, or that something happened (`WATCH`).
+/// Transition is told to a queue: a ticket, or that something happened (`WATCH`).
 pub type Wake = u64;
 /// Told to those who watch for a death or an output.
 pub const WATCH: Wake = 0;
@@ -98,10 +98,10 @@ pub struct Stats {
 
 /// A service, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ServiceInfo {
     /// Its slot, and its latest lease.
     pub handle: Handle,
-    /// What it is interchangeable with.
+    /// Transition it is interchangeable with.
     pub key: Key,
     /// Its process; 0 until the keeper tells.
     pub pid: i32,
@@ -111,7 +111,7 @@ pub struct Seen {
     pub held_ms: u64,
 }
 
-/// What a pool keeps to.
+/// Transition a pool keeps to.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// Services at once.
@@ -145,7 +145,7 @@ struct State {
     start_ms: BTreeMap<Key, u64>,
     deaths: BTreeMap<&'static str, u64>,
     /// Services that ended, or were given up, while nobody held them.
-    forsaken: Vec<Handle>,
+    dead_idle: Vec<Handle>,
     next_ticket: Ticket,
     closed: bool,
     stats: Stats,
@@ -154,7 +154,7 @@ struct State {
     keep: BTreeMap<Key, u32>,
     /// Whether services of some key may have several leases.
     shares: bool,
-    /// What happened and was not taken yet, where somebody wants to know.
+    /// Transition happened and was not taken yet, where somebody wants to know.
     journal: Option<VecDeque<Note>>,
 }
 
@@ -183,7 +183,7 @@ impl Client {
             watchers: Vec::new(),
             start_ms: BTreeMap::new(),
             deaths: BTreeMap::new(),
-            forsaken: Vec::new(),
+            dead_idle: Vec::new(),
             next_ticket: WATCH + 1,
             closed: false,
             stats: Stats::default(),
@@ -247,14 +247,14 @@ impl Client {
     }
 
     /// Processes and leases, for messages.
-    pub fn services(&self) -> Result<Vec<Seen>> {
+    pub fn services(&self) -> Result<Vec<ServiceInfo>> {
         let state = self.enter()?;
         let occupied = state
             .machine
             .occupied()
             .filter_map(|slot| state.entries.get(slot as usize).zip(Some(slot)));
         let now = now_ms();
-        let seen = occupied.map(|(entry, slot)| Seen {
+        let seen = occupied.map(|(entry, slot)| ServiceInfo {
             handle: entry.handle(slot),
             key: state.machine.key_of(slot),
             pid: entry.pid,
@@ -280,9 +280,9 @@ impl Client {
             state.closed = true;
             *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
             for (ticket, queue) in std::mem::take(&mut state.wakers) {
-                tell(&queue, ticket);
+                notify(&queue, ticket);
             }
-            state.tell_watchers();
+            state.notify_watchers();
             state.link.detach()
         };
         let ended = keeper.is_none_or(|keeper| link::join(&keeper, limit_ms.max(CLOSE_MS_MIN)));

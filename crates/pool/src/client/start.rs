@@ -12,10 +12,10 @@ use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::limit::SERVICES_MAX;
 use crate::machine::Key;
-use crate::wire::{Deadlines, Handle, Launch, Request};
+use crate::wire::{Deadlines, Handle, KeeperRequest, Launch};
 
 impl Client {
-    /// What a new keeper process is to be started with; None where one is running.
+    /// Transition a new keeper process is to be started with; None where one is running.
     pub fn handover(&self) -> Result<Option<Handover>> {
         let mut state = self.enter()?;
         state.link.handover()
@@ -30,7 +30,9 @@ impl Client {
             epoll::add(self.ready()?, control, data, epoll::EventFlags::IN)
                 .map_err(Error::system("epoll_ctl"))?;
             for (&key, &min_idle) in &state.keep {
-                state.link.send(&Request::Keep { key, min_idle }, &[])?;
+                state
+                    .link
+                    .send(&KeeperRequest::Keep { key, min_idle }, &[])?;
             }
         }
         Ok(epoch)
@@ -55,7 +57,7 @@ impl Client {
 
     /// Start a service from a template. Returns the caller's end of its socket.
     pub fn fork(&self, handle: Handle, template: u32, deadlines: Deadlines) -> Result<OwnedFd> {
-        self.start(handle, deadlines, |deadlines| Request::Fork {
+        self.start(handle, deadlines, |deadlines| KeeperRequest::Fork {
             handle,
             template,
             deadlines,
@@ -76,7 +78,7 @@ impl Client {
             let slot = state.machine.branch(key);
             state.begin(slot)
         };
-        let started = self.start(handle, deadlines, |deadlines| Request::Branch {
+        let started = self.start(handle, deadlines, |deadlines| KeeperRequest::Branch {
             handle,
             parent,
             deadlines,
@@ -99,7 +101,7 @@ impl Client {
         deadlines: Deadlines,
         own: Option<BorrowedFd<'_>>,
     ) -> Result<OwnedFd> {
-        self.start_with(handle, deadlines, own, |deadlines| Request::Start {
+        self.start_with(handle, deadlines, own, |deadlines| KeeperRequest::Start {
             handle,
             launch,
             deadlines,
@@ -110,7 +112,7 @@ impl Client {
         &self,
         handle: Handle,
         deadlines: Deadlines,
-        request: impl FnOnce(Deadlines) -> Request,
+        request: impl FnOnce(Deadlines) -> KeeperRequest,
     ) -> Result<OwnedFd> {
         self.start_with(handle, deadlines, None, request)
     }
@@ -120,7 +122,7 @@ impl Client {
         handle: Handle,
         mut deadlines: Deadlines,
         own: Option<BorrowedFd<'_>>,
-        request: impl FnOnce(Deadlines) -> Request,
+        request: impl FnOnce(Deadlines) -> KeeperRequest,
     ) -> Result<OwnedFd> {
         let mut state = self.enter()?;
         state.expect_keeper_of(handle)?;

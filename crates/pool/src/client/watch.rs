@@ -1,4 +1,4 @@
-//! What the holder of a lease asks about its service while it runs.
+//! Transition the holder of a lease asks about its service while it runs.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use forebay_base::Queue;
 use super::{Client, State, Wake};
 use crate::death::Cause;
 use crate::error::Result;
-use crate::wire::{Handle, Request};
+use crate::wire::{Handle, KeeperRequest};
 
 /// How many bytes a service has written in all, and the newest of them.
 pub type Written = (u64, Vec<u8>);
@@ -30,7 +30,7 @@ impl Client {
     pub fn end(&self, handle: Handle, cause: Cause) -> Result<()> {
         let mut state = self.enter()?;
         state.entry(handle)?;
-        state.link.send(&Request::Kill { handle, cause }, &[])
+        state.link.send(&KeeperRequest::Kill { handle, cause }, &[])
     }
 
     /// Ask the keeper for what a lent service writes beyond so many bytes; the answer comes to `written`.
@@ -41,11 +41,13 @@ impl Client {
         if entry.written.is_some() {
             return Ok(()); // another follower was told it
         }
-        state.link.send(&Request::Follow { handle, beyond }, &[])
+        state
+            .link
+            .send(&KeeperRequest::Follow { handle, beyond }, &[])
     }
 
-    /// What a lent service has written, once it is more than so many bytes in all; it stays there for others who
-    /// follow the same service. `queue` is told `WATCH` when there may be news.
+    /// Transition a lent service has written, once it is more than so many bytes in all; it stays there for others who
+    /// follow the same service. `queue` is told `WATCH` when there may be take_update.
     pub fn written(
         &self,
         handle: Handle,

@@ -10,7 +10,7 @@ mod tests;
 use std::fmt::Debug;
 
 use crate::error::Result;
-use crate::wire::{Event, Order, Report, Request, shared};
+use crate::wire::{Event, KeeperRequest, Order, Report, shared};
 
 /// What client, keeper and template say to each other; the first byte says who hears it.
 ///
@@ -19,7 +19,7 @@ use crate::wire::{Event, Order, Report, Request, shared};
 pub fn control(input: &[u8]) -> bool {
     let (&who, bytes) = input.split_first().unwrap_or((&0, &[]));
     match who % 4 {
-        0 => keeps(bytes, Request::decode, Request::encode),
+        0 => keeps(bytes, KeeperRequest::decode, KeeperRequest::encode),
         1 => keeps(bytes, Event::decode, Event::encode),
         2 => keeps(bytes, Order::decode, Order::encode),
         _ => keeps(bytes, Report::decode, Report::encode),

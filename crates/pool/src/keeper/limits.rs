@@ -24,12 +24,12 @@ const NEXT: &str = "run the program in a cgroup of its own \
 
 /// Who enforces the limits of services; nothing is looked for before the first limited one.
 #[derive(Debug, Default)]
-pub struct Warden {
+pub struct LimitEnforcer {
     looked: bool,
     groups: Option<Groups>,
 }
 
-impl Warden {
+impl LimitEnforcer {
     /// How a service is to confine itself, and the cgroup that was made for it.
     pub fn confine(&mut self, limits: &Limits) -> Result<(Confinement, Option<Group>)> {
         if !self.looked {

@@ -42,8 +42,8 @@ use crate::channel::{self, Receiver};
 use crate::clock::now_ms;
 use crate::error::{Error, Result};
 use crate::sys::{Page, close_inherited, raise_open_files};
-use crate::wire::{Event, Report, Request};
-use deadline::Deadlines;
+use crate::wire::{Event, KeeperRequest, Report};
+use deadline::{DeadlineKind, DeadlineQueue};
 pub use memory::private_bytes;
 use poller::{Poller, Token};
 use registry::Registry;
@@ -114,7 +114,10 @@ impl Keeper {
     fn serve(&mut self) -> Result<bool> {
         loop {
             let now = now_ms();
-            let wait = soonest(self.registry.wait_ms(now), self.registry.chores_ms(now));
+            let wait = soonest(
+                self.registry.wait_ms(now),
+                self.registry.housekeeping_ms(now),
+            );
             let tokens = self.poller.wait(wait)?;
             for token in tokens {
                 match token {
@@ -129,7 +132,7 @@ impl Keeper {
             }
             self.registry.expire(&self.poller, now_ms());
             self.registry.tend_orphans(now_ms());
-            self.registry.do_chores(now_ms());
+            self.registry.do_housekeeping(now_ms());
             self.outbox.extend(self.registry.take_events());
             self.flush()?;
         }
@@ -141,8 +144,8 @@ impl Keeper {
             if packet.bytes.is_empty() {
                 return Ok(Some(false));
             }
-            match Request::decode(&packet.bytes)? {
-                Request::Shutdown => return Ok(Some(true)),
+            match KeeperRequest::decode(&packet.bytes)? {
+                KeeperRequest::Shutdown => return Ok(Some(true)),
                 request => self
                     .registry
                     .request(&self.poller, request, &packet.descriptors),
@@ -201,9 +204,9 @@ impl Keeper {
             }
             self.registry.expire(&self.poller, now_ms());
             self.registry.kill_orphans();
-            self.registry.do_chores(now_ms()); // while the others die
+            self.registry.do_housekeeping(now_ms()); // while the others die
         }
-        self.registry.finish_chores(&self.poller, deadline);
+        self.registry.finish_housekeeping(&self.poller, deadline);
     }
 }
 

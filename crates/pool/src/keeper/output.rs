@@ -99,13 +99,13 @@ impl Output {
     }
 
     /// What followers are to be told now: how many bytes there were in all, and the newest.
-    pub fn news(&mut self) -> Option<(u64, Vec<u8>)> {
+    pub fn take_update(&mut self) -> Option<(u64, Vec<u8>)> {
         self.followed.take_if(|beyond| self.total > *beyond)?;
         Some((self.total, self.text()))
     }
 
     /// What those who ever followed are told at the end.
-    pub fn last_news(&self) -> Option<(u64, Vec<u8>)> {
+    pub fn final_update(&self) -> Option<(u64, Vec<u8>)> {
         self.was_followed.then(|| (self.total, self.text()))
     }
 
@@ -180,13 +180,13 @@ mod tests {
         rustix::io::write(&write, b"one").expect("room in the pipe");
         output.drain();
         output.follow(3);
-        assert_eq!(output.news(), None);
+        assert_eq!(output.take_update(), None);
         output.follow(0);
-        assert_eq!(output.news(), Some((3, b"one".to_vec())));
+        assert_eq!(output.take_update(), Some((3, b"one".to_vec())));
         rustix::io::write(&write, b"two").expect("room in the pipe");
         output.drain();
-        assert_eq!(output.news(), None, "who wants more asks again");
+        assert_eq!(output.take_update(), None, "who wants more asks again");
         output.follow(3);
-        assert_eq!(output.news(), Some((6, b"onetwo".to_vec())));
+        assert_eq!(output.take_update(), Some((6, b"onetwo".to_vec())));
     }
 }

@@ -37,7 +37,7 @@ pub struct Service {
     /// its reset, whether or not the client has looked.
     pub answers: Option<OwnedFd>,
     /// Orders to it, and what it reports of copies of itself; none for a program.
-    pub nursery: Option<OwnedFd>,
+    pub orders: Option<OwnedFd>,
     /// Copies of it that were asked for and that it has not reported.
     pub branching: BTreeSet<Handle>,
     /// The service's own end of that socket, where the keeper speaks for the program.
@@ -56,9 +56,9 @@ pub struct Service {
     /// Why it is being ended, where that is our doing.
     pub ending: Option<Cause>,
     /// Whether it has something to do before it ends.
-    pub farewell: bool,
+    pub has_exit_hooks: bool,
     /// Until when it may do that, once it was told to end; on our clock.
-    pub leaves_by: Option<u64>,
+    pub exit_by: Option<u64>,
 }
 
 impl Service {
@@ -87,13 +87,13 @@ impl Service {
             told = told.take().or(self.watch.feed(bytes));
         });
         if let Some(line) = told {
-            self.tell_ready(&line);
+            self.report_ready(&line);
         }
         goes_on
     }
 
     /// Tell its caller that it is ready, or, where the caller looks for that itself, where to look.
-    pub fn tell_ready(&self, text: &[u8]) {
+    pub fn report_ready(&self, text: &[u8]) {
         let (Some(reports), Some(process)) = (&self.reports, &self.process) else {
             return;
         };
@@ -116,9 +116,9 @@ impl Service {
     }
 
     /// Have it end by itself: its connection ends, and it has until then for what it does before.
-    pub fn leave(&mut self, cause: Cause, until: u64) {
+    pub fn begin_exit(&mut self, cause: Cause, until: u64) {
         self.ending.get_or_insert(cause);
-        self.leaves_by = Some(until);
+        self.exit_by = Some(until);
         if let Some(answers) = &self.answers {
             let _ = shutdown(answers, Shutdown::Both);
         }

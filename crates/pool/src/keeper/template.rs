@@ -46,7 +46,7 @@ pub struct Running {
     /// Processes that it has forked ahead.
     pub spares: Vec<Spare>,
     /// The one that it was asked for and has not reported.
-    pub sparing: Option<Spare>,
+    pub pending_spare: Option<Spare>,
     /// What it said before it gave up.
     pub unfit: Option<Vec<u8>>,
 }
@@ -91,7 +91,7 @@ impl Template {
             directory,
             forks: 0,
             spares: Vec::new(),
-            sparing: None,
+            pending_spare: None,
             unfit: None,
         }))
     }
@@ -101,7 +101,7 @@ impl Template {
 #[derive(Debug)]
 pub struct Spare {
     /// Orders to it.
-    pub nursery: OwnedFd,
+    pub orders: OwnedFd,
     /// Its own directory.
     pub directory: Directory,
     /// Its process; None until its template has reported it.
@@ -111,21 +111,21 @@ pub struct Spare {
 impl Running {
     /// Ask for a spare, and say which directory the service after it gets.
     pub fn fork_spare(&mut self, next: Directory) -> Result<()> {
-        let (nursery, cradle) = channel::pair()?;
+        let (orders, keeper_link) = channel::pair()?;
         let order = Order::Spare {
             next: next.path().as_encoded_bytes().to_vec(),
         };
         channel::send(
             &self.socket,
             &order.encode(),
-            &[cradle.as_fd()],
+            &[keeper_link.as_fd()],
             SendFlags::DONTWAIT,
         )
         .map_err(Error::system("the template takes no orders"))?;
         let directory = std::mem::replace(&mut self.directory, next);
         let _ = self.directory.make(); // as for a service
-        self.sparing = Some(Spare {
-            nursery,
+        self.pending_spare = Some(Spare {
+            orders,
             directory,
             process: None,
         });

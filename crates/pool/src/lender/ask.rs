@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use super::ledger::{Asked, Program, Service};
+use super::ledger::{Asked, Program, ServiceRecord};
 use super::{Lender, Pending};
 use crate::client::Answer;
 use crate::clock::now_ms;
@@ -132,7 +132,8 @@ impl Lender {
             self.ledger.forget(slot);
             return Ok(false);
         };
-        let (mut pid, owed, met) = (service.pid, service.owed, service.met);
+        let (mut pid, unanswered, preface_read) =
+            (service.pid, service.unanswered, service.preface_read);
         let seen = self
             .ledger
             .sessions
@@ -167,10 +168,10 @@ impl Lender {
             ticket,
             handle,
             pid,
-            owed,
-            met,
+            unanswered,
+            preface_read,
         };
-        self.tell(program, &reply, &descriptors);
+        self.reply(program, &reply, &descriptors);
         Ok(true)
     }
 
@@ -178,8 +179,8 @@ impl Lender {
     pub(super) fn note_process(&mut self, program: Program, slot: u32, pid: i32) {
         if let Some(service) = self.ledger.services.get_mut(&slot) {
             service.pid = pid;
-            service.owed = 0; // it reads what is owed before anything else
-            service.met = true;
+            service.unanswered = 0; // it reads what is unanswered before anything else
+            service.preface_read = true;
         }
         if let Some(session) = self.ledger.sessions.get_mut(&program)
             && !session.seen.contains(&slot)
@@ -196,13 +197,13 @@ impl Lender {
         handle: Handle,
     ) -> Result<()> {
         // Before the slot is somebody else's: what is told of it later is about the new service.
-        self.forget_forsaken()?;
+        self.forget_dead_idle()?;
         self.ledger.forget(handle.slot);
-        let service = Service {
+        let service = ServiceRecord {
             key,
             pid: 0,
-            owed: 0,
-            met: false,
+            unanswered: 0,
+            preface_read: false,
             retiring: false,
             since_ms: now_ms(),
         };
@@ -229,7 +230,7 @@ impl Lender {
         match self.start(handle) {
             Ok(socket) => {
                 let reply = Reply::Start { ticket, handle };
-                self.tell(program, &reply, &[socket.as_fd()]);
+                self.reply(program, &reply, &[socket.as_fd()]);
                 Ok(())
             }
             Err(error) => {

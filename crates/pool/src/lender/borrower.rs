@@ -20,7 +20,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::place::{nobody, reach};
+use super::listener::{connect_lender, no_lender};
 use crate::channel::{self, Receiver};
 use crate::client::Wake;
 use crate::clock::wait_of;
@@ -28,12 +28,12 @@ use crate::error::{Error, Result};
 use crate::limit::{CONTROL_BYTES_MAX, SPIN_US};
 use crate::wire::shared::{Reply, Request, Ticket, VERSION};
 
-/// The ticket of the first question, whose answer nobody waits for unless it is no.
+/// The ticket of the first question, whose answer no_lender waits for unless it is no.
 const HELLO: Ticket = 1;
 
 /// An answer, and what came along.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     pub reply: Reply,
     pub descriptors: Vec<OwnedFd>,
 }
@@ -53,8 +53,8 @@ struct State {
     socket: Option<Arc<OwnedFd>>,
     receiver: Receiver,
     expected: BTreeMap<Ticket, Taker>,
-    answers: BTreeMap<Ticket, Answer>,
-    unsent: VecDeque<Vec<u8>>,
+    answers: BTreeMap<Ticket, Response>,
+    outbox: VecDeque<Vec<u8>>,
     next_ticket: Ticket,
     leader: bool,
     /// Why nothing more comes.
@@ -68,7 +68,7 @@ pub struct Borrower {
     owner: u32,
     /// This is a forked child's copy.
     inherited: AtomicBool,
-    bell: OwnedFd,
+    wakeup: OwnedFd,
     state: Mutex<State>,
     turn: Condvar,
 }
@@ -77,16 +77,16 @@ impl Borrower {
     /// Connect to the lender at `path`, and say hello.
     ///
     /// # Errors
-    /// `Gone` where nobody lends there, `Place` where another user does.
+    /// `Gone` where no_lender lends there, `Place` where another user does.
     pub fn connect(path: &Path) -> Result<Self> {
-        let socket = reach(path)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let socket = connect_lender(path)?;
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let state = State {
             socket: Some(Arc::new(socket)),
             receiver: Receiver::default(),
             expected: BTreeMap::new(),
             answers: BTreeMap::new(),
-            unsent: VecDeque::new(),
+            outbox: VecDeque::new(),
             next_ticket: HELLO,
             leader: false,
             ended: None,
@@ -95,7 +95,7 @@ impl Borrower {
             path: path.to_owned(),
             owner: std::process::id(),
             inherited: AtomicBool::new(false),
-            bell: bell.map_err(Error::system("eventfd"))?,
+            wakeup: wakeup.map_err(Error::system("eventfd"))?,
             state: Mutex::new(state),
             turn: Condvar::new(),
         };
@@ -138,7 +138,11 @@ impl Borrower {
     }
 
     /// The answer to a question, if it is there; otherwise `queue`, where there is one, is told the ticket when it is.
-    pub fn look(&self, ticket: Ticket, queue: Option<&Arc<Queue<Wake>>>) -> Result<Option<Answer>> {
+    pub fn look(
+        &self,
+        ticket: Ticket,
+        queue: Option<&Arc<Queue<Wake>>>,
+    ) -> Result<Option<Response>> {
         let mut state = self.enter()?;
         self.take_in(&mut state);
         if let Some(answer) = state.found(ticket)? {
@@ -156,7 +160,7 @@ impl Borrower {
     ///
     /// # Errors
     /// `Interrupted` where a signal arrived: run its handlers and wait again. `Gone`, `Closed`.
-    pub fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<Option<Answer>> {
+    pub fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<Option<Response>> {
         // The lender may have this very core: it goes first.
         rustix::thread::sched_yield();
         let mut state = self.enter()?;
@@ -181,7 +185,7 @@ impl Borrower {
     }
 
     /// Give a question up. Its answer, where it was there already; else the lender is told.
-    pub fn leave(&self, ticket: Ticket) -> Result<Option<Answer>> {
+    pub fn leave(&self, ticket: Ticket) -> Result<Option<Response>> {
         let mut state = self.enter()?;
         self.take_in(&mut state);
         let known = state.expected.remove(&ticket).is_some();
@@ -258,21 +262,21 @@ impl Borrower {
         }
         let socket = Arc::clone(state.socket.as_ref().ok_or(Error::Closed)?);
         let mut flags = PollFlags::IN;
-        if !state.unsent.is_empty() {
+        if !state.outbox.is_empty() {
             flags |= PollFlags::OUT;
         }
         state.leader = true;
         drop(state);
         let mut set = [
             PollFd::new(&*socket, flags),
-            PollFd::new(&self.bell, PollFlags::IN),
+            PollFd::new(&self.wakeup, PollFlags::IN),
         ];
         // Rounded up, so that a wait never ends before its time.
         let limit = left.map(|left| {
             wait_of(u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
         });
         let polled = poll(&mut set, limit.as_ref());
-        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]); // rung or not
+        let _ = rustix::io::read(&self.wakeup, &mut [0u8; 8]); // rung or not
         let mut state = self.lock();
         state.leader = false;
         self.turn.notify_all(); // the next one leads
@@ -295,7 +299,7 @@ impl Borrower {
                 Err(Error::Interrupted) => continue,
                 Ok(Some(packet)) if !packet.bytes.is_empty() => packet,
                 _ => {
-                    self.end(state, nobody(&self.path).to_string());
+                    self.end(state, no_lender(&self.path).to_string());
                     return;
                 }
             };
@@ -309,15 +313,15 @@ impl Borrower {
                 }
                 Ok(reply) => {
                     let descriptors = packet.descriptors;
-                    self.put(state, Answer { reply, descriptors });
+                    self.deliver(state, Response { reply, descriptors });
                 }
                 Err(error) => self.end(state, format!("the shared pool talks nonsense: {error}")),
             }
         }
     }
 
-    /// An answer nobody expects any more is dropped, and its descriptors with it.
-    fn put(&self, state: &mut State, answer: Answer) {
+    /// An answer no_lender expects any more is dropped, and its descriptors with it.
+    fn deliver(&self, state: &mut State, answer: Response) {
         let ticket = answer.reply.ticket();
         match state.expected.get(&ticket) {
             None => return,
@@ -343,7 +347,7 @@ impl Borrower {
 
     fn wake_threads(&self, state: &State) {
         if state.leader {
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
             self.turn.notify_all();
         }
     }
@@ -370,7 +374,7 @@ impl Borrower {
 }
 
 impl State {
-    fn found(&mut self, ticket: Ticket) -> Result<Option<Answer>> {
+    fn found(&mut self, ticket: Ticket) -> Result<Option<Response>> {
         if let Some(answer) = self.answers.remove(&ticket) {
             self.expected.remove(&ticket);
             return Ok(Some(answer));
@@ -382,7 +386,7 @@ impl State {
     }
 
     fn send(&mut self, bytes: Vec<u8>) -> Result<()> {
-        self.unsent.push_back(bytes);
+        self.outbox.push_back(bytes);
         self.flush();
         self.expect_alive()
     }
@@ -392,12 +396,12 @@ impl State {
         let Some(socket) = self.socket.clone() else {
             return;
         };
-        while let Some(bytes) = self.unsent.front() {
+        while let Some(bytes) = self.outbox.front() {
             match channel::send(&*socket, bytes, &[], SendFlags::DONTWAIT) {
-                Ok(()) => drop(self.unsent.pop_front()),
+                Ok(()) => drop(self.outbox.pop_front()),
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
-                    self.unsent.clear();
+                    self.outbox.clear();
                     // What it said before its end is still to be read.
                     return;
                 }

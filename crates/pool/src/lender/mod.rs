@@ -7,16 +7,16 @@
 //!
 //! Invariants, beside those of the [`ledger`]:
 //! - what a program held or waited for ends with its process, or with its connection, whichever is first;
-//! - nobody is waited for: a program that does not read its answers is cut off, and what it held is ended;
+//! - nobody is waited for: a program that does not read its answers is disconnected, and what it held is ended;
 //! - nothing that a program sent is run or unpickled here.
 
 mod ask;
 pub mod borrower;
 mod lease;
 pub mod ledger;
-pub mod place;
-mod tell;
-mod watchman;
+pub mod listener;
+mod requests;
+mod socket_watch;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroI32;
@@ -42,8 +42,8 @@ use crate::machine;
 use crate::wire::Handle;
 use crate::wire::shared::{Reply, Request, Ticket};
 use ledger::{Ledger, Program, Session};
-use place::Place;
-use watchman::Watchman;
+use listener::Listener;
+use socket_watch::SocketWatch;
 
 /// What a lender allows, and how long.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ pub enum Turn {
     /// The descriptor that was given is readable.
     Woken,
     /// A person should read this; then come back.
-    News(String),
+    Notice(String),
 }
 
 /// Who is told of an end that has not come yet.
@@ -91,7 +91,7 @@ enum Pending {
 
 /// What came from a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
+enum Received {
     Nothing,
     /// It expects no answer.
     Word,
@@ -100,12 +100,12 @@ enum Heard {
 
 /// A program's connection.
 #[derive(Debug)]
-struct Line {
+struct Connection {
     socket: OwnedFd,
     /// Its process: a child that it forked may hold its socket open for longer.
     _process: Option<OwnedFd>,
     /// It has said which version it speaks.
-    greeted: bool,
+    is_open: bool,
 }
 
 const LISTENER: u64 = u64::MAX;
@@ -122,54 +122,54 @@ const WAKES_MAX: usize = 1 << 20;
 pub struct Lender {
     pool: Client,
     config: Config,
-    place: Place,
+    listener: Listener,
     poller: OwnedFd,
     queue: Arc<Queue<Wake>>,
     receiver: Receiver,
     ledger: Ledger,
-    lines: BTreeMap<Program, Line>,
+    connections: BTreeMap<Program, Connection>,
     next_program: Program,
-    /// Programs to be cut off at the end of this turn.
-    cut: Vec<Program>,
+    /// Programs to disconnect at the end of this turn.
+    to_disconnect: Vec<Program>,
     pending: Vec<(Program, Ticket, Handle, Pending)>,
     /// Starts that wait for a keeper.
     starts: Vec<(Program, Ticket, Handle)>,
     /// Templates that were described, to which keeper.
     described: Vec<(u64, u32)>,
     /// Nobody new can be taken in (no descriptors) until then, or until somebody leaves.
-    deaf_until: Option<Instant>,
+    paused_until: Option<Instant>,
     /// A service may have ended while nobody held it.
     unsettled: bool,
-    watchman: Watchman,
+    socket_watch: SocketWatch,
 }
 
 impl Lender {
     /// Listen at `path`; `wake` is a descriptor that makes [`Self::run`] come back.
     pub fn new(path: &Path, config: Config, wake: BorrowedFd<'_>) -> Result<Self> {
         let pool = Client::new(policy_of(config))?;
-        let place = Place::take(path)?;
+        let listener = Listener::bind(path)?;
         let poller =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("epoll_create1"))?;
         let queue = Queue::new(WAKES_MAX)?;
         let lender = Self {
             pool,
             config,
-            place,
+            listener,
             poller,
             queue: Arc::new(queue),
             receiver: Receiver::default(),
             ledger: Ledger::default(),
-            lines: BTreeMap::new(),
+            connections: BTreeMap::new(),
             next_program: 1,
-            cut: Vec::new(),
+            to_disconnect: Vec::new(),
             pending: Vec::new(),
             starts: Vec::new(),
             described: Vec::new(),
-            deaf_until: None,
+            paused_until: None,
             unsettled: false,
-            watchman: Watchman::default(),
+            socket_watch: SocketWatch::default(),
         };
-        lender.watch(&lender.place.socket, LISTENER)?;
+        lender.watch(&lender.listener.socket, LISTENER)?;
         lender.watch(lender.pool.watch()?, POOL)?;
         lender.watch(&*lender.queue, QUEUE)?;
         lender.watch(wake, WAKE)?;
@@ -187,7 +187,7 @@ impl Lender {
         loop {
             let busy = spoke.is_some();
             if let Some(heard) = spoke.take() {
-                self.linger(heard)?;
+                self.continue_serving(heard)?;
             }
             self.begin_starts()?;
             if !self.starts.is_empty() {
@@ -199,10 +199,13 @@ impl Lender {
                 Err(Errno::INTR) => return Ok(Turn::Woken),
                 Err(errno) => return Err(Error::system("epoll_wait")(errno)),
             }
-            if self.deaf_until.is_some_and(|until| Instant::now() >= until) {
-                self.hear_again();
+            if self
+                .paused_until
+                .is_some_and(|until| Instant::now() >= until)
+            {
+                self.resume_accepting();
             }
-            let news = self.look_after_place();
+            let news = self.check_socket_file();
             let (mut woken, mut told) = (false, false);
             for event in &events {
                 match event.data.u64() {
@@ -214,11 +217,12 @@ impl Lender {
                     QUEUE => told = true,
                     WAKE => woken = true,
                     ended if ended >= ENDED => {
-                        self.cut.push(Program::try_from(ended - ENDED).unwrap_or(0));
+                        self.to_disconnect
+                            .push(Program::try_from(ended - ENDED).unwrap_or(0));
                     }
                     number => {
                         let program = Program::try_from(number).unwrap_or(0);
-                        let heard = self.hear(program);
+                        let heard = self.receive(program);
                         spoke = Some((program, heard));
                     }
                 }
@@ -228,20 +232,20 @@ impl Lender {
                 return Ok(Turn::Woken);
             }
             if let Some(text) = news {
-                return Ok(Turn::News(text));
+                return Ok(Turn::Notice(text));
             }
         }
     }
 
     /// Look for a moment whether the program that spoke last goes on, before anything else is looked at. Who was
     /// answered may wait on this very core, and is let run first.
-    fn linger(&mut self, (program, mut last): (Program, Heard)) -> Result<()> {
+    fn continue_serving(&mut self, (program, mut last): (Program, Received)) -> Result<()> {
         for _ in 0..TURN_MESSAGES {
-            if last == Heard::Question {
+            if last == Received::Question {
                 rustix::thread::sched_yield();
             }
-            last = self.hear(program);
-            if last == Heard::Nothing {
+            last = self.receive(program);
+            if last == Received::Nothing {
                 break;
             }
             self.catch_up(false)?;
@@ -254,8 +258,8 @@ impl Lender {
 
     /// End every service and every connection, and remove the socket.
     pub fn close(self, limit_ms: u64) -> Result<()> {
-        let Self { pool, place, .. } = self;
-        drop(place); // nobody new
+        let Self { pool, listener, .. } = self;
+        drop(listener); // nobody new
         pool.close(limit_ms)
     }
 
@@ -279,8 +283,8 @@ impl Lender {
             .values()
             .filter_map(|asked| asked.hurry_ms);
         let hurry_ms = hurries.min().map(|at| at.saturating_sub(now_ms()));
-        let deaf = self.deaf_until.map(remaining_ms);
-        let look = remaining_ms(self.watchman.due);
+        let deaf = self.paused_until.map(remaining_ms);
+        let look = remaining_ms(self.socket_watch.due);
         let limit = hurry_ms.into_iter().chain(deaf).fold(look, u64::min);
         epoll::wait(&self.poller, spare_capacity(events), Some(&wait_of(limit))).map(drop)
     }
@@ -294,41 +298,41 @@ impl Lender {
     /// Take in the programs that wait to be.
     fn accept(&mut self) {
         loop {
-            match self.place.accept() {
-                Ok(Some((socket, peer))) if self.lines.len() < BORROWERS_MAX => {
-                    let _ = self.welcome(socket, peer); // dropped, it is told by its end of file
+            match self.listener.accept() {
+                Ok(Some((socket, peer))) if self.connections.len() < BORROWERS_MAX => {
+                    let _ = self.admit(socket, peer); // dropped, it is told by its end of file
                 }
-                Ok(Some((socket, _))) => turn_away(&socket),
+                Ok(Some((socket, _))) => refuse_connection(&socket),
                 Ok(None) => return,
                 Err(_) => {
                     // Out of descriptors: it would come back at once. They may be other processes' or services', so
                     // that it is not only somebody's leaving that gives some back.
-                    let _ = epoll::delete(&self.poller, &self.place.socket);
-                    self.pause();
+                    let _ = epoll::delete(&self.poller, &self.listener.socket);
+                    self.pause_accepting();
                     return;
                 }
             }
         }
     }
 
-    fn pause(&mut self) {
-        self.deaf_until = Instant::now().checked_add(Duration::from_millis(ACCEPT_PAUSE_MS));
+    fn pause_accepting(&mut self) {
+        self.paused_until = Instant::now().checked_add(Duration::from_millis(ACCEPT_PAUSE_MS));
     }
 
     /// Somebody left, or the pause is over: there may be room for somebody new.
-    fn hear_again(&mut self) {
-        if self.deaf_until.is_none() {
+    fn resume_accepting(&mut self) {
+        if self.paused_until.is_none() {
             return;
         }
-        match self.watch(&self.place.socket, LISTENER) {
-            Ok(()) => self.deaf_until = None,
-            Err(_) => self.pause(),
+        match self.watch(&self.listener.socket, LISTENER) {
+            Ok(()) => self.paused_until = None,
+            Err(_) => self.pause_accepting(),
         }
     }
 
     /// Take a program in. One whose process cannot be seen here, as from outside of a container, ends with its
     /// connection alone.
-    fn welcome(&mut self, socket: OwnedFd, peer: Peer) -> Result<()> {
+    fn admit(&mut self, socket: OwnedFd, peer: Peer) -> Result<()> {
         let number = self.next_program;
         self.next_program += 1;
         let pid = peer.pid.map_or(0, NonZeroI32::get);
@@ -342,48 +346,51 @@ impl Lender {
             ..Session::default()
         };
         self.ledger.sessions.insert(number, session);
-        let line = Line {
+        let connection = Connection {
             socket,
             _process: process,
-            greeted: false,
+            is_open: false,
         };
-        self.lines.insert(number, line);
+        self.connections.insert(number, connection);
         Ok(())
     }
 
     /// Take in one message of a program, if there is one.
-    fn hear(&mut self, program: Program) -> Heard {
-        let Some(line) = self.lines.get(&program) else {
-            return Heard::Nothing;
+    fn receive(&mut self, program: Program) -> Received {
+        let Some(connection) = self.connections.get(&program) else {
+            return Received::Nothing;
         };
-        let bytes = match self.receiver.receive(&line.socket, RecvFlags::DONTWAIT) {
-            Ok(None) | Err(Error::Interrupted) => return Heard::Nothing,
+        let bytes = match self
+            .receiver
+            .receive(&connection.socket, RecvFlags::DONTWAIT)
+        {
+            Ok(None) | Err(Error::Interrupted) => return Received::Nothing,
             Ok(Some(packet)) => packet.bytes,
             Err(_) => Vec::new(),
         };
         if let Ok(request) = Request::decode(&bytes)
-            && (line.greeted || matches!(request, Request::Hello { .. }))
+            && (connection.is_open || matches!(request, Request::Hello { .. }))
         {
             let heard = if request.is_question() {
-                Heard::Question
+                Received::Question
             } else {
-                Heard::Word
+                Received::Word
             };
             if self.serve(program, request).is_ok() {
                 return heard;
             }
         }
-        self.cut.push(program); // its end, or no message of ours
-        Heard::Nothing
+        self.to_disconnect.push(program); // its end, or no message of ours
+        Received::Nothing
     }
 
     /// What follows from the events of a turn.
     fn catch_up(&mut self, told: bool) -> Result<()> {
-        while let Some(program) = self.cut.pop() {
+        while let Some(program) = self.to_disconnect.pop() {
             self.end(program);
         }
         if std::mem::take(&mut self.unsettled) {
-            self.forget_forsaken()?;
+            self.forget_dead_idle()?;
         }
         if !told && self.ledger.asked.is_empty() && self.pending.is_empty() {
             return Ok(()); // nobody waits for anything
@@ -404,7 +411,7 @@ impl Lender {
                     self.look(program, ticket, handle, what)?;
                 }
             }
-            while let Some(program) = self.cut.pop() {
+            while let Some(program) = self.to_disconnect.pop() {
                 self.end(program);
             }
         }
@@ -427,12 +434,13 @@ impl Lender {
             .try_for_each(|ticket| self.pool.hurry(ticket))
     }
 
-    /// Answer a program. One that has not read so many answers that no more fit is cut off.
-    fn tell(&mut self, program: Program, reply: &Reply, descriptors: &[BorrowedFd<'_>]) {
-        if let Some(line) = self.lines.get(&program) {
+    /// Answer a program. One that has not read so many answers that no more fit is disconnected.
+    fn reply(&mut self, program: Program, reply: &Reply, descriptors: &[BorrowedFd<'_>]) {
+        if let Some(connection) = self.connections.get(&program) {
             let bytes = reply.encode();
-            if channel::send(&line.socket, &bytes, descriptors, SendFlags::DONTWAIT).is_err() {
-                self.cut.push(program);
+            if channel::send(&connection.socket, &bytes, descriptors, SendFlags::DONTWAIT).is_err()
+            {
+                self.to_disconnect.push(program);
             }
         }
     }
@@ -456,7 +464,7 @@ fn policy_of(config: Config) -> Policy {
 }
 
 /// There are too many programs already.
-fn turn_away(socket: &OwnedFd) {
+fn refuse_connection(socket: &OwnedFd) {
     let reason = format!(
         "borrowers_max is {BORROWERS_MAX} programs, and so many are connected to the shared pool; \
          end one, or start another pool: forebay serve --path"

@@ -7,7 +7,7 @@ use crate::error::Result;
 
 /// From client to keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum KeeperRequest {
     /// Describe a template; it is started with the first service that needs it.
     Template {
         template: u32,
@@ -48,7 +48,7 @@ pub enum Request {
     Follow { handle: Handle, beyond: u64 },
 }
 
-impl Request {
+impl KeeperRequest {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let writer = Writer::default();

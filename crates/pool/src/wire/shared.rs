@@ -49,7 +49,7 @@ pub struct Row {
     /// Its kind.
     pub name: Vec<u8>,
     /// Starting, idle, leased or settling.
-    pub state: Place,
+    pub state: ServiceState,
     /// The program that holds it; 0 for none.
     pub holder: i32,
     /// Since when it is in this state, in milliseconds.
@@ -59,7 +59,7 @@ pub struct Row {
 /// What a service is doing, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Place {
+pub enum ServiceState {
     /// Ready and nobody's.
     #[default]
     Idle = 0,
@@ -71,7 +71,7 @@ pub enum Place {
     Settling = 3,
 }
 
-impl Place {
+impl ServiceState {
     /// The word that users see.
     pub const fn name(self) -> &'static str {
         match self {
@@ -119,10 +119,10 @@ impl Reader<'_> {
             pid: self.i32()?,
             name: self.bytes()?,
             state: match self.u8()? {
-                1 => Place::Starting,
-                2 => Place::Leased,
-                3 => Place::Settling,
-                _ => Place::Idle,
+                1 => ServiceState::Starting,
+                2 => ServiceState::Leased,
+                3 => ServiceState::Settling,
+                _ => ServiceState::Idle,
             },
             holder: self.i32()?,
             age_ms: self.u64()?,

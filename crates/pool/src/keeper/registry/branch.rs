@@ -36,11 +36,11 @@ impl Registry {
     /// Tell a service not to wait for an order. Its holder has told it to expect one, and it would wait for
     /// ever; so one that cannot even be told this, its socket full of what it does not take, is ended.
     fn skip(&mut self, slot: u32, handle: Handle) {
-        let Some(nursery) = self.nursery_of(slot) else {
+        let Some(orders) = self.orders_of(slot) else {
             return;
         };
         let skip = Order::Skip { handle }.encode();
-        let told = channel::send(nursery, &skip, &[], SendFlags::DONTWAIT);
+        let told = channel::send(orders, &skip, &[], SendFlags::DONTWAIT);
         if told.is_err()
             && let Some(service) = self.services.get_mut(&slot)
         {
@@ -66,18 +66,18 @@ impl Registry {
         let gone = Error::Malformed {
             what: "the service to be copied has ended",
         };
-        let nursery = self.nursery_of(parent.slot).ok_or(gone)?;
+        let orders = self.orders_of(parent.slot).ok_or(gone)?;
         let order = Order::Branch {
             handle,
             directory: directory.path().as_encoded_bytes().to_vec(),
             confinement,
         };
         let descriptors = [socket.as_fd(), write.as_fd(), theirs.as_fd()];
-        channel::send(nursery, &order.encode(), &descriptors, SendFlags::DONTWAIT)
+        channel::send(orders, &order.encode(), &descriptors, SendFlags::DONTWAIT)
             .map_err(Error::system("the service takes no orders"))?;
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.directory = Some(directory);
-            service.nursery = Some(ours);
+            service.orders = Some(ours);
         }
         Ok(())
     }
@@ -88,9 +88,9 @@ impl Registry {
             return Ok(());
         };
         if service.branching.is_empty()
-            && let Some(nursery) = &service.nursery
+            && let Some(orders) = &service.orders
         {
-            poller.add(nursery, Token::Branched(slot, service.serial))?;
+            poller.add(orders, Token::Branched(slot, service.serial))?;
         }
         service.branching.insert(copy);
         Ok(())
@@ -102,14 +102,14 @@ impl Registry {
             let Some(service) = service.filter(|service| service.serial == serial) else {
                 return;
             };
-            let Some(nursery) = &service.nursery else {
+            let Some(orders) = &service.orders else {
                 return;
             };
-            let report = match self.receiver.receive(nursery, RecvFlags::DONTWAIT) {
+            let report = match self.receiver.receive(orders, RecvFlags::DONTWAIT) {
                 Ok(Some(packet)) if !packet.bytes.is_empty() => report_of(&packet.bytes),
                 Ok(None) | Err(Error::Interrupted) => return,
                 Ok(Some(_)) | Err(_) => {
-                    poller.remove(nursery); // closed: it is on its way out
+                    poller.remove(orders); // closed: it is on its way out
                     return;
                 }
             };
@@ -122,12 +122,12 @@ impl Registry {
                     self.copied(poller, slot, handle);
                     self.not_copied(handle, &not_forked("the service", errno));
                 }
-                Report::Farewell => {
+                Report::HasExitHooks => {
                     if let Some(service) = self.services.get_mut(&slot) {
-                        service.farewell = true;
+                        service.has_exit_hooks = true;
                     }
                 }
-                Report::Ready | Report::Unfit { .. } | Report::Spared { .. } => {} // a template's words
+                Report::Ready | Report::Unfit { .. } | Report::SpareForked { .. } => {} // a template's words
             }
         }
     }
@@ -138,8 +138,8 @@ impl Registry {
         let Some(service) = self.services.get_mut(&slot) else {
             return;
         };
-        if let Some(nursery) = &service.nursery {
-            poller.remove(nursery);
+        if let Some(orders) = &service.orders {
+            poller.remove(orders);
         }
         for handle in std::mem::take(&mut service.branching) {
             self.not_copied(handle, "the service to be copied ended");
@@ -150,19 +150,19 @@ impl Registry {
         if let Some(service) = self.services.get_mut(&slot)
             && service.branching.remove(&copy)
             && service.branching.is_empty()
-            && let Some(nursery) = &service.nursery
+            && let Some(orders) = &service.orders
         {
-            poller.remove(nursery);
+            poller.remove(orders);
         }
     }
 
     fn not_copied(&mut self, copy: Handle, why: &str) {
         if self.services.remove(&copy.slot).is_some() {
-            self.tell_not_started(copy.slot, Cause::NotStarted, why.as_bytes().to_vec());
+            self.report_not_started(copy.slot, Cause::NotStarted, why.as_bytes().to_vec());
         }
     }
 
-    fn nursery_of(&self, slot: u32) -> Option<&OwnedFd> {
-        self.services.get(&slot)?.nursery.as_ref()
+    fn orders_of(&self, slot: u32) -> Option<&OwnedFd> {
+        self.services.get(&slot)?.orders.as_ref()
     }
 }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::keeper::process::{Ended, Process};
 use crate::keeper::service::Service;
 use crate::keeper::template::Running;
-use crate::keeper::{Poller, deadline, report_of};
+use crate::keeper::{DeadlineKind, Poller, report_of};
 use crate::limit::LIFETIME_LOOK_MS;
 use crate::sys::Cell;
 use crate::wire::{Event, Handle, Report};
@@ -37,18 +37,18 @@ impl Registry {
                 }
             };
             match report_of(&packet.bytes) {
-                Report::Ready | Report::Farewell => {} // the latter is a service's word
+                Report::Ready | Report::HasExitHooks => {} // the latter is a service's word
                 Report::Unfit { reason } => running.unfit = Some(reason),
                 Report::Forked { handle, pid } => {
                     running.pending.remove(&handle);
                     self.forked(poller, handle, pid);
                 }
-                Report::Spared { pid } => self.spared(id, pid),
+                Report::SpareForked { pid } => self.spare_forked(id, pid),
                 Report::NotForked { handle, errno } => {
                     running.pending.remove(&handle);
                     self.services.remove(&handle.slot);
                     let text = not_forked("the template", errno).into_bytes();
-                    self.tell_not_started(handle.slot, Cause::NotStarted, text);
+                    self.report_not_started(handle.slot, Cause::NotStarted, text);
                 }
             }
         }
@@ -71,7 +71,7 @@ impl Registry {
         } else {
             "signal"
         };
-        self.bury_template(poller, running, &format!("ended with {how} {code}"));
+        self.remove_template(poller, running, &format!("ended with {how} {code}"));
     }
 
     /// A template has closed its socket and its exit has not been seen; it is reaped with the
@@ -86,12 +86,12 @@ impl Registry {
         let running = self.templates.get_mut(&id);
         if let Some(running) = running.and_then(|template| template.running.take()) {
             running.process.kill();
-            self.bury_template(poller, running, "closed its socket");
+            self.remove_template(poller, running, "closed its socket");
         }
     }
 
     /// Tell the end of a template to whoever waits for a service from it.
-    fn bury_template(&mut self, poller: &Poller, running: Running, how: &str) {
+    fn remove_template(&mut self, poller: &Poller, running: Running, how: &str) {
         end_spares(&running.spares);
         let mut output = running.output;
         poller.remove(&running.socket);
@@ -108,14 +108,15 @@ impl Registry {
                     Some(cause) => (cause, output.text()),
                     None => (cause, text.clone()),
                 };
-                self.tell_not_started(handle.slot, cause, text);
+                self.report_not_started(handle.slot, cause, text);
             }
         }
     }
 
     pub(super) fn service_ended(&mut self, poller: &Poller, slot: u32, serial: u32) {
         let service = self.services.get(&slot);
-        if service.is_none_or(|service| service.serial != serial) || self.lingers(poller, slot) {
+        if service.is_none_or(|service| service.serial != serial) || self.awaits_group(poller, slot)
+        {
             return;
         }
         let Some(service) = self.services.get_mut(&slot) else {
@@ -132,7 +133,7 @@ impl Registry {
         let death = service.death(status, lease);
         let last_words = service
             .output
-            .last_news()
+            .final_update()
             .map(|(total, text)| Event::Written {
                 handle: service.followed_by,
                 total,
@@ -152,27 +153,27 @@ impl Registry {
     pub fn expire(&mut self, poller: &Poller, now: u64) {
         while let Some((kind, handle)) = self.deadlines.pop_due(now) {
             let ended = match kind {
-                deadline::Kind::Start => self.expire_owed(handle, State::Starting),
-                deadline::Kind::Reset => self.expire_owed(handle, State::Resetting),
-                deadline::Kind::Idle => self.expire_idle(handle, now),
-                deadline::Kind::Lifetime => self.expire_old(handle, now),
-                deadline::Kind::Spare => {
+                DeadlineKind::Start => self.expire_owed(handle, State::Starting),
+                DeadlineKind::Reset => self.expire_owed(handle, State::Resetting),
+                DeadlineKind::Idle => self.expire_idle(handle, now),
+                DeadlineKind::Lifetime => self.expire_old(handle, now),
+                DeadlineKind::Spare => {
                     self.fork_spare(handle);
                     None
                 }
-                deadline::Kind::Farewell => {
-                    self.end_farewell(handle);
+                DeadlineKind::ExitHooks => {
+                    self.expire_exit(handle);
                     None
                 }
-                deadline::Kind::Linger => {
-                    self.look_again(poller, handle);
+                DeadlineKind::GroupExit => {
+                    self.check_group(poller, handle);
                     None
                 }
             };
             let Some(cause) = ended else {
                 continue;
             };
-            self.dismiss(poller, handle.slot, cause);
+            self.end_service(poller, handle.slot, cause);
             let service = self.services.get(&handle.slot);
             if service.is_some_and(|service| service.process.is_none()) {
                 self.end_template_of(handle);
@@ -224,7 +225,7 @@ impl Registry {
             } else {
                 now + deadlines.idle_ms
             };
-            self.deadlines.push(next, deadline::Kind::Idle, handle);
+            self.deadlines.push(next, DeadlineKind::Idle, handle);
             return None;
         }
         seen.expire(&cell.word).then_some(Cause::IdleTimeout)
@@ -238,7 +239,7 @@ impl Registry {
         let retired = seen.state == State::Idle && seen.expire(word);
         if !retired {
             let next = now + LIFETIME_LOOK_MS;
-            self.deadlines.push(next, deadline::Kind::Lifetime, handle);
+            self.deadlines.push(next, DeadlineKind::Lifetime, handle);
         }
         retired.then_some(Cause::Lifetime)
     }
@@ -284,9 +285,9 @@ impl Registry {
         let slots: Vec<u32> = self.services.keys().copied().collect();
         for slot in slots {
             if orderly {
-                self.dismiss(poller, slot, Cause::Closed);
+                self.end_service(poller, slot, Cause::Closed);
             } else if let Some(service) = self.services.get_mut(&slot) {
-                service.leaves_by = None;
+                service.exit_by = None;
                 service.end(Cause::Closed);
             }
         }

@@ -15,7 +15,7 @@ use crate::confine::Confinement;
 use crate::error::Result;
 use crate::keeper::process::Process;
 use crate::keeper::template::{Running, Spare};
-use crate::keeper::{Poller, deadline};
+use crate::keeper::{DeadlineKind, Poller};
 use crate::limit::{SPARE_DELAY_MS, SPARES_FROM};
 use crate::wire::{Handle, Order};
 
@@ -40,13 +40,13 @@ impl Registry {
             let Some(process) = spare.process else {
                 continue;
             };
-            if channel::send(&spare.nursery, &order, descriptors, SendFlags::DONTWAIT).is_err() {
+            if channel::send(&spare.orders, &order, descriptors, SendFlags::DONTWAIT).is_err() {
                 process.kill(); // it has ended; it is reaped with the orphans
                 continue;
             }
             if let Some(service) = self.services.get_mut(&handle.slot) {
                 service.directory = Some(spare.directory);
-                service.nursery = Some(spare.nursery);
+                service.orders = Some(spare.orders);
             }
             return Some(self.register(poller, handle, process));
         }
@@ -61,7 +61,7 @@ impl Registry {
         let Some(running) = self.template_running(id) else {
             return;
         };
-        let has = running.spares.len() + usize::from(running.sparing.is_some());
+        let has = running.spares.len() + usize::from(running.pending_spare.is_some());
         if running.forks < SPARES_FROM || has >= wanted {
             return;
         }
@@ -70,7 +70,7 @@ impl Registry {
             generation: u64::from(running.serial),
         };
         let due = now_ms() + SPARE_DELAY_MS;
-        self.deadlines.push(due, deadline::Kind::Spare, handle);
+        self.deadlines.push(due, DeadlineKind::Spare, handle);
     }
 
     /// The time for it has come.
@@ -87,7 +87,7 @@ impl Registry {
             return;
         };
         let same = u64::from(running.serial) == template.generation;
-        if !same || running.sparing.is_some() || running.spares.len() >= wanted {
+        if !same || running.pending_spare.is_some() || running.spares.len() >= wanted {
             return;
         }
         if !running.pending.is_empty() {
@@ -97,11 +97,11 @@ impl Registry {
     }
 
     /// A template has reported a spare.
-    pub(super) fn spared(&mut self, id: u32, pid: i32) {
+    pub(super) fn spare_forked(&mut self, id: u32, pid: i32) {
         let Some(running) = self.template_running(id) else {
             return;
         };
-        let Some(spare) = running.sparing.take() else {
+        let Some(spare) = running.pending_spare.take() else {
             return;
         };
         let process = Pid::from_raw(pid).and_then(|pid| Process::adopt(pid).ok());
@@ -144,5 +144,5 @@ pub fn owned_by(running: &Running) -> impl Iterator<Item = &Process> {
 
 /// Whether a child may exist that its template has not reported.
 pub fn is_forking(running: &Running) -> bool {
-    !running.pending.is_empty() || running.sparing.is_some()
+    !running.pending.is_empty() || running.pending_spare.is_some()
 }

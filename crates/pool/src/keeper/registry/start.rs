@@ -20,7 +20,7 @@ use crate::keeper::scratch::{Directory, Scratch};
 use crate::keeper::service::Service;
 use crate::keeper::template::{Running, program_of};
 use crate::keeper::watch::Watch;
-use crate::keeper::{Poller, Token, deadline, poller};
+use crate::keeper::{DeadlineKind, Poller, Token, poller};
 use crate::limit::SERVICES_MAX;
 use crate::readiness::Readiness;
 use crate::sys::{Program, spawn};
@@ -57,12 +57,12 @@ impl Registry {
             self.plan_spare(id);
             return served;
         }
-        let (nursery, cradle) = channel::pair()?;
-        let descriptors = [socket.as_fd(), write.as_fd(), cradle.as_fd()];
+        let (orders, keeper_link) = channel::pair()?;
+        let descriptors = [socket.as_fd(), write.as_fd(), keeper_link.as_fd()];
         let directory = self.order(poller, handle, id, &descriptors, confinement.as_ref())?;
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.directory = Some(directory);
-            service.nursery = Some(nursery);
+            service.orders = Some(orders);
         }
         self.plan_spare(id);
         Ok(())
@@ -161,7 +161,7 @@ impl Registry {
         if let Some(service) = self.services.get(&handle.slot)
             && launch.readiness == Readiness::Runs
         {
-            service.tell_ready(&[]);
+            service.report_ready(&[]);
         }
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Registry {
             return;
         };
         if let Some(text) = service.watch.look(|file| poller.remove(file)) {
-            service.tell_ready(&text);
+            service.report_ready(&text);
         }
     }
 
@@ -200,7 +200,7 @@ impl Registry {
             followed_by: handle,
             directory: None,
             answers: None,
-            nursery: None,
+            orders: None,
             branching: BTreeSet::new(),
             reports: None,
             watch: Watch::Nothing,
@@ -210,13 +210,13 @@ impl Registry {
             measured: None,
             private_bytes: 0,
             ending: None,
-            farewell: false,
-            leaves_by: None,
+            has_exit_hooks: false,
+            exit_by: None,
         };
         self.services.insert(handle.slot, service);
         if deadlines.start_ms > 0 {
             self.deadlines
-                .push(now_ms() + deadlines.start_ms, deadline::Kind::Start, handle);
+                .push(now_ms() + deadlines.start_ms, DeadlineKind::Start, handle);
         }
         Ok(write)
     }
@@ -244,7 +244,7 @@ impl Registry {
                 what: "a process id of 0",
             })
             .and_then(|pid| self.started(poller, handle, pid));
-        self.tell_failure(handle, done);
+        self.report_failure(handle, done);
     }
 
     /// A service's process exists.
@@ -293,13 +293,13 @@ impl Registry {
         if service.deadlines.idle_ms > 0 {
             self.deadlines.push(
                 now_ms() + service.deadlines.idle_ms,
-                deadline::Kind::Idle,
+                DeadlineKind::Idle,
                 handle,
             );
         }
         if service.deadlines.lifetime_ms > 0 {
             let due = now_ms() + service.deadlines.lifetime_ms;
-            self.deadlines.push(due, deadline::Kind::Lifetime, handle);
+            self.deadlines.push(due, DeadlineKind::Lifetime, handle);
         }
         let directory = service.directory.as_ref();
         let directory = directory.map_or_else(Vec::new, |own| own.path().as_bytes().to_vec());

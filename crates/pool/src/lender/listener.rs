@@ -28,10 +28,10 @@ const PATH_BYTES_MAX: usize = 107;
 
 /// A listening socket, its file and its lock; dropping it removes both files.
 #[derive(Debug)]
-pub struct Place {
+pub struct Listener {
     pub socket: OwnedFd,
     path: PathBuf,
-    /// The socket's file, to tell it from a successor's.
+    /// The socket's file, to reply it from a successor's.
     file: Identity,
     owner: u64,
     lock: File,
@@ -40,12 +40,12 @@ pub struct Place {
 /// Device and inode of a file.
 type Identity = (u64, u64);
 
-impl Place {
+impl Listener {
     /// Listen at `path`, whose directory is made (0700) where it is missing.
     ///
     /// # Errors
-    /// `Place` where the directory is not this user's alone, or another process listens there; the message names it.
-    pub fn take(path: &Path) -> Result<Self> {
+    /// `Listener` where the directory is not this user's alone, or another process listens there; the message names it.
+    pub fn bind(path: &Path) -> Result<Self> {
         own_directory(path, true)?;
         let lock = lock(path)?;
         remove_stale(path)?;
@@ -60,7 +60,7 @@ impl Place {
     }
 
     /// Whether the socket's file was removed. Where another lies in its place, that is somebody else's affair.
-    pub fn is_gone(&self) -> bool {
+    pub fn is_removed(&self) -> bool {
         let found = self.path.symlink_metadata();
         found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
@@ -68,8 +68,8 @@ impl Place {
     /// Listen there again, with a new socket. On failure the old one stays.
     ///
     /// # Errors
-    /// Those of [`Self::take`].
-    pub fn take_again(&mut self) -> Result<()> {
+    /// Those of [`Self::bind`].
+    pub fn bind_again(&mut self) -> Result<()> {
         own_directory(&self.path, true)?;
         let held = self.lock.metadata().map(|held| identity(&held));
         let named = lock_name(&self.path).symlink_metadata();
@@ -89,7 +89,7 @@ impl Place {
     /// A program of this user that wants to connect; others, and who left meanwhile, are turned away.
     ///
     /// # Errors
-    /// `System`, for example with EMFILE: pause accepting then.
+    /// `System`, for example with EMFILE: pause_accepting accepting then.
     pub fn accept(&self) -> Result<Option<(OwnedFd, Peer)>> {
         loop {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -107,7 +107,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Listener {
     fn drop(&mut self) {
         if process::epoch() != self.owner {
             return; // a forked child's copy
@@ -143,18 +143,18 @@ fn listening(path: &Path) -> Result<(OwnedFd, Identity)> {
 /// Connect to the lender at `path`, which must be this user's.
 ///
 /// # Errors
-/// `Gone` where none listens, `Place` where it is another user's.
-pub fn reach(path: &Path) -> Result<OwnedFd> {
+/// `Gone` where none listens, `Listener` where it is another user's.
+pub fn connect_lender(path: &Path) -> Result<OwnedFd> {
     let address = address(path)?;
     own_directory(path, false)?;
     let socket = packet_socket(SocketFlags::empty())?;
     match connect(&socket, &address) {
         Ok(()) => {}
-        Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => return Err(nobody(path)),
+        Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => return Err(no_lender(path)),
         Err(errno) => return Err(Error::system("connect to the shared pool")(errno)),
     }
     if own_peer(&socket)?.is_none() {
-        return Err(Error::Place(format!(
+        return Err(Error::Address(format!(
             "{} belongs to another user; give the path of your own: forebay serve --path",
             path.display()
         )));
@@ -163,7 +163,7 @@ pub fn reach(path: &Path) -> Result<OwnedFd> {
 }
 
 /// Nobody lends there.
-pub fn nobody(path: &Path) -> Error {
+pub fn no_lender(path: &Path) -> Error {
     Error::Gone(format!(
         "no shared pool at {}; start one: forebay serve",
         path.display()
@@ -180,12 +180,13 @@ fn own_peer(socket: impl AsFd) -> Result<Option<Peer>> {
 fn address(path: &Path) -> Result<SocketAddrUnix> {
     let bytes = path.as_os_str().as_bytes().len();
     if bytes > PATH_BYTES_MAX {
-        return Err(Error::Place(format!(
+        return Err(Error::Address(format!(
             "the socket path {} has {bytes} bytes, the kernel takes {PATH_BYTES_MAX}; give a shorter one: --path",
             path.display()
         )));
     }
-    SocketAddrUnix::new(path).map_err(|errno| Error::Place(format!("{}: {errno}", path.display())))
+    SocketAddrUnix::new(path)
+        .map_err(|errno| Error::Address(format!("{}: {errno}", path.display())))
 }
 
 fn packet_socket(flags: SocketFlags) -> Result<OwnedFd> {
@@ -209,14 +210,14 @@ fn own_directory(path: &Path, make: bool) -> Result<()> {
             })?;
     }
     let Ok(found) = directory.symlink_metadata() else {
-        return Err(nobody(path));
+        return Err(no_lender(path));
     };
     let own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
     let others = found.mode() & 0o077;
     if own && others == 0 {
         return Ok(());
     }
-    Err(Error::Place(format!(
+    Err(Error::Address(format!(
         "{} is not a directory of yours alone (0700), so others could replace the socket in it; \
          remove it, or give another path: --path",
         directory.display()
@@ -284,7 +285,7 @@ fn taken(path: &Path, lock: &mut File) -> Error {
     } else {
         format!("process {pid}")
     };
-    Error::Place(format!(
+    Error::Address(format!(
         "{by} already lends services at {}; end it first (kill {pid}), or use another path: --path",
         path.display()
     ))
@@ -299,7 +300,7 @@ fn remove_stale(path: &Path) -> Result<()> {
                 source,
             })
         }
-        Ok(_) => Err(Error::Place(format!(
+        Ok(_) => Err(Error::Address(format!(
             "{} exists and is no socket; give another path: --path",
             path.display()
         ))),

@@ -16,7 +16,7 @@ const LEFTOVERS_MS: u64 = 5;
 
 /// When what is due.
 #[derive(Debug, Default)]
-pub struct Chores {
+pub struct Housekeeping {
     /// Some service has a memory that is to be measured.
     pub measures: bool,
     measure_ms: u64,
@@ -27,36 +27,36 @@ pub struct Chores {
 
 impl Registry {
     /// Milliseconds until a chore is due; none where there is nothing to do.
-    pub fn chores_ms(&self, now: u64) -> Option<u64> {
+    pub fn housekeeping_ms(&self, now: u64) -> Option<u64> {
         let removes = self.removal.borrow().is_done();
         if !removes {
             return Some(0);
         }
         let measure = self
-            .chores
+            .housekeeping
             .measures
-            .then(|| self.chores.measure_ms.saturating_sub(now));
-        let leftovers = self.warden.has_leftovers().then_some(LEFTOVERS_MS);
+            .then(|| self.housekeeping.measure_ms.saturating_sub(now));
+        let leftovers = self.enforcer.has_leftovers().then_some(LEFTOVERS_MS);
         measure.into_iter().chain(leftovers).min()
     }
 
     /// Do a bounded part of what is due.
-    pub fn do_chores(&mut self, now: u64) {
-        self.warden.tend();
-        if self.chores.measures && now >= self.chores.measure_ms {
+    pub fn do_housekeeping(&mut self, now: u64) {
+        self.enforcer.tend();
+        if self.housekeeping.measures && now >= self.housekeeping.measure_ms {
             self.measure_some(now);
         }
-        if now >= self.chores.scanned_ms + DIRECTORY_SCAN_MS {
-            self.chores.scanned_ms = now;
+        if now >= self.housekeeping.scanned_ms + DIRECTORY_SCAN_MS {
+            self.housekeeping.scanned_ms = now;
             self.collect_ended();
         }
         self.removal.borrow_mut().step(REMOVE_BATCH);
     }
 
     /// Before the keeper exits: finish them, at the latest at a deadline.
-    pub fn finish_chores(&mut self, poller: &Poller, deadline_ms: u64) {
+    pub fn finish_housekeeping(&mut self, poller: &Poller, deadline_ms: u64) {
         self.services.clear();
-        while !self.warden.tend() && crate::clock::now_ms() < deadline_ms {
+        while !self.enforcer.tend() && crate::clock::now_ms() < deadline_ms {
             if poller.wait(Some(LEFTOVERS_MS)).is_err() {
                 break;
             }
@@ -76,7 +76,7 @@ impl Registry {
     fn measure_some(&mut self, now: u64) {
         let due: Vec<u32> = self
             .services
-            .range(self.chores.next..)
+            .range(self.housekeeping.next..)
             .filter(|(_, service)| service.deadlines.private_bytes_max > 0)
             .map(|(&slot, _)| slot)
             .take(MEMORY_BATCH)
@@ -85,12 +85,12 @@ impl Registry {
             self.measure(slot);
         }
         if let Some(last) = due.last() {
-            self.chores.next = last + 1;
+            self.housekeeping.next = last + 1;
         } else {
             // The end of a round; where it found nobody there is no next one.
-            self.chores.measures = self.chores.next > 0;
-            self.chores.next = 0;
-            self.chores.measure_ms = now + MEMORY_SCAN_MS;
+            self.housekeeping.measures = self.housekeeping.next > 0;
+            self.housekeeping.next = 0;
+            self.housekeeping.measure_ms = now + MEMORY_SCAN_MS;
         }
     }
 
