@@ -8,14 +8,14 @@
 //! - [`readiness`]: how a program says that it can serve.
 //! - [`word`]: the shared word that decides who has a service.
 //! - [`confine`]: what a service may use, and how it is held to it.
-//! - [`wire`], [`channel`]: what client, keeper and template say to each other.
+//! - [`wire`], [`control`]: what client, keeper and template say to each other.
 
 #![cfg(not(loom))] // `tests/loom.rs` includes what it checks
 
-pub mod channel;
 pub mod client;
 pub mod clock;
 pub mod confine;
+pub mod control;
 pub mod death;
 pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -309,7 +309,7 @@ impl Machine {
         let holders: Vec<Ticket> = self.granted.iter().rev().filter_map(holds).collect();
         for ticket in holders {
             if let Some((_, Grant::Join { .. })) = self.granted.remove(&ticket) {
-                self.services[slot as usize].users -= 1; // it has nothing to release_shared from
+                self.services[slot as usize].users -= 1; // it has no lease to release
             }
             self.waiting.push_front(Waiter {
                 ticket,

@@ -13,13 +13,13 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
 use rustix::thread::set_name;
 
-use crate::channel::{self, Packet, Receiver};
 use crate::confine::{Confinement, OpenConfinement};
+use crate::control::{self, Packet, Receiver};
 use crate::error::{Error, Result};
 use crate::sys::{self, Hooks, fork_sibling};
 use crate::wire::{Handle, Order, Report};
 
-/// Descriptors that an order to fork brings: the service's socket, its output and its orders.
+/// Descriptors that an order to fork brings: the service's socket, its output and its keeper link.
 const FORK_FDS: usize = 3;
 
 /// The template's end of its socket to the keeper.
@@ -248,7 +248,7 @@ impl KeeperLink {
         Ok(socket)
     }
 
-    /// In a child: a session and a orders of its own, and an end with the keeper.
+    /// In a child: make a session, take the keeper link, and die with the keeper.
     fn leave_template(&mut self, orders: Option<OwnedFd>) -> Result<()> {
         let _ = set_name(c"fb service"); // for ps and top
         self.socket = orders;
@@ -279,7 +279,7 @@ impl KeeperLink {
 
     fn report(&self, report: &Report) -> Result<()> {
         let socket = self.socket.as_ref().ok_or(Error::KeeperLost)?;
-        channel::send(socket, &report.encode(), &[], SendFlags::empty())
+        control::send(socket, &report.encode(), &[], SendFlags::empty())
             .map_err(Error::system("report to the keeper"))
     }
 }
@@ -301,7 +301,7 @@ fn confine(confinement: Option<&Confinement>) -> Result<()> {
     };
     let entered = OpenConfinement::for_fork(confinement).and_then(|open| open.enter());
     entered.map_err(|source| Error::System {
-        what: "the service cannot be held to its limits",
+        what: "the service cannot be held to its limits".into(),
         source,
     })
 }

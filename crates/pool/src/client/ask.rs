@@ -77,7 +77,7 @@ impl Client {
         Ok(())
     }
 
-    /// Transition a ticket got, or None where it still waits.
+    /// What a ticket got, or None where it still waits.
     pub fn collect(&self, ticket: Ticket) -> Result<Option<Answer>> {
         let mut state = self.enter()?;
         while let Some(grant) = state.machine.granted(ticket) {
@@ -91,7 +91,7 @@ impl Client {
         Ok(None)
     }
 
-    /// Transition a grant comes to; None where its service has ended meanwhile.
+    /// What a grant comes to; None where its service has ended meanwhile.
     fn answer(&self, state: &mut State, grant: Grant) -> Option<Answer> {
         match grant {
             Grant::Start { slot } => Some(Answer::Start {

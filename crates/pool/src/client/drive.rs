@@ -1,12 +1,14 @@
 //! Driving: what has happened, and who is told of it.
 
+use std::time::Duration;
+
 use forebay_base::Queue;
+use forebay_base::time::timespec;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 
 use super::{Client, State, Transition, Wake};
-use crate::clock::wait_of;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::machine::Action;
@@ -34,7 +36,7 @@ impl Client {
     /// # Errors
     /// `Interrupted` where a signal arrived; the caller runs its handlers and waits again.
     pub fn wait(&self, queue: &Queue<Wake>, limit_ms: Option<u64>) -> Result<()> {
-        let limit = limit_ms.map(wait_of);
+        let limit = limit_ms.map(Duration::from_millis).map(timespec);
         let ready = self.ready()?;
         let mut set = [
             PollFd::new(&*ready, PollFlags::IN),
@@ -51,7 +53,7 @@ impl Client {
         let ready = self.ready()?;
         loop {
             let mut events = Vec::with_capacity(32);
-            let now = wait_of(0);
+            let now = timespec(Duration::ZERO);
             match epoll::wait(&*ready, spare_capacity(&mut events), Some(&now)) {
                 Ok(0) => return Ok(()),
                 Ok(_) | Err(Errno::INTR) => {}
@@ -163,7 +165,7 @@ impl Client {
         }
         let handle = state.entry_of(slot).handle(slot);
         if state.entry_of(slot).socket.is_none() {
-            // The keeper never heard of it, so it will notify of no death.
+            // The keeper never received its start, so it will report no death.
             let text = b"it was never asked for".to_vec();
             state.entry_of(slot).death.get_or_insert(Death {
                 cause: Cause::NotStarted,

@@ -1,13 +1,15 @@
-//! Transition the client knows of one service.
+//! What the client knows of one service.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
+use forebay_base::time::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Pid;
 
 use super::drive::notify;
 use super::{Answer, State, Transition, WATCH};
-use crate::clock::{now_ms, wait_of};
+use crate::clock::now_ms;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::machine::Key;
@@ -29,7 +31,7 @@ pub struct Entry {
     pub socket: Option<OwnedFd>,
     /// How it ended.
     pub death: Option<Death>,
-    /// Transition it wrote, when that was asked for.
+    /// What it wrote, when that was asked for.
     pub output: Option<Vec<u8>>,
     /// It has more private memory than its pool keeps, and is not lent again.
     pub heavy: bool,
@@ -89,7 +91,7 @@ impl Entry {
             PollFd::new(pidfd, PollFlags::IN),
             PollFd::new(socket, events),
         ];
-        matches!(poll(&mut set, Some(&wait_of(0))), Ok(0))
+        matches!(poll(&mut set, Some(&timespec(Duration::ZERO))), Ok(0))
     }
 }
 

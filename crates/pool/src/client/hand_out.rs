@@ -16,13 +16,13 @@ pub struct HandedOut {
 }
 
 impl Client {
-    /// Transition another process needs to use a lent service.
+    /// What another process needs to use a lent service.
     pub fn hand_out(&self, handle: Handle) -> Result<HandedOut> {
         let mut state = self.enter()?;
         let entry = state.entry(handle)?;
         let duplicate = |descriptor: &OwnedFd| {
             descriptor.try_clone().map_err(|source| Error::System {
-                what: "dup for another process",
+                what: "dup for another process".into(),
                 source,
             })
         };

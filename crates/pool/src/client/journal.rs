@@ -1,4 +1,4 @@
-//! Transition happened to the services of a pool, in order, for whoever asked to be told.
+//! What happened to the services of a pool, in order, for a caller that asked for it.
 //!
 //! Nothing is kept unless somebody asked; then the newest `NOTES_MAX` notes wait to be taken.
 
@@ -15,7 +15,7 @@ use crate::limit::NOTES_MAX;
 use crate::machine::Key;
 use crate::wire::Handle;
 
-/// Transition happened.
+/// What happened to a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
     /// A start began.
@@ -37,11 +37,11 @@ pub enum Transition {
 pub struct Note {
     /// Milliseconds since 1970.
     pub at_ms: u64,
-    /// Transition.
+    /// What happened.
     pub transition: Transition,
     /// To which service, under which lease.
     pub handle: Handle,
-    /// Transition it is interchangeable with.
+    /// What it is interchangeable with.
     pub key: Key,
     /// Its process; 0 where it is not known yet.
     pub pid: i32,

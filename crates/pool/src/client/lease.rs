@@ -117,7 +117,7 @@ impl Client {
         Ok(())
     }
 
-    /// How a lent service ended, where it has. `queue` is told `WATCH` when there may be take_update.
+    /// How a lent service ended, where it has. `queue` is told `WATCH` when there may be news.
     pub fn death(&self, handle: Handle, queue: Option<&Arc<Queue<Wake>>>) -> Result<Option<Death>> {
         let mut state = self.enter()?;
         self.drive_with(&mut state)?;
@@ -135,7 +135,7 @@ impl Client {
         state.link.send(&KeeperRequest::Output { handle }, &[])
     }
 
-    /// Transition a lent service wrote, once the keeper has answered.
+    /// What a lent service wrote, once the keeper has answered.
     pub fn output(
         &self,
         handle: Handle,

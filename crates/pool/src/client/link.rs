@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
+use forebay_base::time::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -10,14 +12,14 @@ use rustix::process::{
     PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal, waitid,
 };
 
-use crate::channel::{self, Receiver};
-use crate::clock::{now_ms, wait_of};
+use crate::clock::now_ms;
+use crate::control::{self, Receiver};
 use crate::error::{Error, Result};
 use crate::limit::{CONTROL_BYTES_MAX, CONTROL_WAIT_MS, TEMPLATES_MAX};
 use crate::sys::{Cell, Page};
 use crate::wire::{Event, KeeperRequest, Launch};
 
-/// Transition a keeper process inherits.
+/// What a keeper process inherits.
 #[derive(Debug)]
 pub struct Handover {
     /// Its control socket.
@@ -52,7 +54,7 @@ impl Running {
     /// Wait until the keeper has read, or `until` comes; whether it has.
     fn has_room(&self, until: u64) -> bool {
         loop {
-            let limit = wait_of(until.saturating_sub(now_ms()));
+            let limit = timespec(Duration::from_millis(until.saturating_sub(now_ms())));
             match poll(
                 &mut [PollFd::new(&self.control, PollFlags::OUT)],
                 Some(&limit),
@@ -82,10 +84,10 @@ impl Link {
         if self.running.is_some() {
             return Ok(None);
         }
-        let (ours, theirs) = channel::pair()?;
+        let (ours, theirs) = control::pair()?;
         self.offered = Some(ours);
         let failed = |source| Error::System {
-            what: "dup",
+            what: "dup".into(),
             source,
         };
         let page_fd = self.page_fd.as_ref().ok_or(Error::Closed)?;
@@ -171,7 +173,7 @@ impl Link {
         let running = self.running.as_ref().ok_or(Error::KeeperLost)?;
         let mut deadline = None;
         loop {
-            match channel::send(&running.control, &bytes, descriptors, SendFlags::DONTWAIT) {
+            match control::send(&running.control, &bytes, descriptors, SendFlags::DONTWAIT) {
                 Ok(()) => return Ok(()),
                 Err(Errno::AGAIN) => {
                     let until = *deadline.get_or_insert_with(|| now_ms() + CONTROL_WAIT_MS);
@@ -211,7 +213,7 @@ impl Link {
         if let Some(control) = self.control() {
             // Without waiting: where it is full, the end of file says the same.
             let bytes = KeeperRequest::Shutdown.encode();
-            let _ = channel::send(control, &bytes, &[], SendFlags::DONTWAIT);
+            let _ = control::send(control, &bytes, &[], SendFlags::DONTWAIT);
         }
         self.page_fd = None;
         self.offered = None;
@@ -237,7 +239,7 @@ impl Link {
 
 /// Wait for the keeper's end and reap it; a keeper that does not end in time is killed. Whether it ended by itself.
 pub fn join(process: &OwnedFd, limit_ms: u64) -> bool {
-    let limit = wait_of(limit_ms);
+    let limit = timespec(Duration::from_millis(limit_ms));
     let ended = loop {
         match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)) {
             Err(Errno::INTR) => {}

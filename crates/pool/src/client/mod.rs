@@ -66,7 +66,7 @@ pub enum Answer {
     },
 }
 
-/// Transition is told to a queue: a ticket, or that something happened (`WATCH`).
+/// What is told to a queue: a ticket, or that something happened (`WATCH`).
 pub type Wake = u64;
 /// Told to those who watch for a death or an output.
 pub const WATCH: Wake = 0;
@@ -101,7 +101,7 @@ pub struct Stats {
 pub struct ServiceInfo {
     /// Its slot, and its latest lease.
     pub handle: Handle,
-    /// Transition it is interchangeable with.
+    /// What it is interchangeable with.
     pub key: Key,
     /// Its process; 0 until the keeper tells.
     pub pid: i32,
@@ -111,7 +111,7 @@ pub struct ServiceInfo {
     pub held_ms: u64,
 }
 
-/// Transition a pool keeps to.
+/// What a pool keeps to.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// Services at once.
@@ -154,7 +154,7 @@ struct State {
     keep: BTreeMap<Key, u32>,
     /// Whether services of some key may have several leases.
     shares: bool,
-    /// Transition happened and was not taken yet, where somebody wants to know.
+    /// What happened and was not taken yet, where somebody wants to know.
     journal: Option<VecDeque<Note>>,
 }
 
@@ -203,7 +203,7 @@ impl Client {
     /// pool is closed, so that a loop can still stop watching it.
     pub fn watch(&self) -> Result<OwnedFd> {
         self.ready()?.try_clone().map_err(|source| Error::System {
-            what: "dup of the epoll set",
+            what: "dup of the epoll set".into(),
             source,
         })
     }

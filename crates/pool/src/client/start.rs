@@ -6,8 +6,8 @@ use rustix::event::epoll;
 
 use super::drive::CONTROL;
 use super::{Client, Handover};
-use crate::channel;
 use crate::clock::now_ms;
+use crate::control;
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::limit::SERVICES_MAX;
@@ -15,7 +15,7 @@ use crate::machine::Key;
 use crate::wire::{Deadlines, Handle, KeeperRequest, Launch};
 
 impl Client {
-    /// Transition a new keeper process is to be started with; None where one is running.
+    /// What a new keeper process is to be started with; None where one is running.
     pub fn handover(&self) -> Result<Option<Handover>> {
         let mut state = self.enter()?;
         state.link.handover()
@@ -136,9 +136,9 @@ impl Client {
                 next,
             });
         }
-        let (ours, theirs) = channel::stream_pair()?;
+        let (ours, theirs) = control::stream_pair()?;
         let watched = ours.try_clone().map_err(|source| Error::System {
-            what: "dup of a socket",
+            what: "dup of a socket".into(),
             source,
         })?;
         deadlines.key = state.machine.key_of(handle.slot);

@@ -1,4 +1,4 @@
-//! Transition the holder of a lease asks about its service while it runs.
+//! What the holder of a lease asks about its service while it runs.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ impl Client {
             .send(&KeeperRequest::Follow { handle, beyond }, &[])
     }
 
-    /// Transition a lent service has written, once it is more than so many bytes in all; it stays there for others who
-    /// follow the same service. `queue` is told `WATCH` when there may be take_update.
+    /// What a lent service has written, once it is more than so many bytes in all; it stays there for others who
+    /// follow the same service. `queue` is told `WATCH` when there may be news.
     pub fn written(
         &self,
         handle: Handle,

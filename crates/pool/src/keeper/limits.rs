@@ -43,7 +43,7 @@ impl LimitEnforcer {
         let mut confinement = without_cgroup(limits, offered, getuid().is_root())?;
         let group = match groups {
             Some(groups) => Some(groups.make(limits).map_err(|source| Error::System {
-                what: "cannot make a cgroup for the service",
+                what: "cannot make a cgroup for the service".into(),
                 source,
             })?),
             None => None,
@@ -72,7 +72,8 @@ fn find() -> Result<Option<Groups>> {
         Some(base) => match Groups::create(Path::new(&base)) {
             Ok(groups) => Ok(Some(groups)),
             Err(source) => Err(Error::System {
-                what: "no cgroup can be made in the directory that FOREBAY_POOL_CGROUP names",
+                what: "no cgroup can be made in the directory that FOREBAY_POOL_CGROUP names"
+                    .into(),
                 source,
             }),
         },

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use forebay_base::readiness;
+use rustix::event::PollFlags;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use rustix::process::Signal;
 
-use crate::clock::wait_of;
 use crate::death::{Cause, Death};
 use crate::keeper::cgroup::Group;
 use crate::keeper::output::Output;
@@ -73,8 +73,7 @@ impl Service {
         let Some(answers) = &self.answers else {
             return false;
         };
-        let mut set = [PollFd::new(answers, PollFlags::IN)];
-        matches!(poll(&mut set, Some(&wait_of(0))), Ok(1))
+        !readiness(answers, PollFlags::IN).is_empty()
     }
 
     /// Take what it wrote, and tell its caller where that says that it is ready. False once every writer is gone.

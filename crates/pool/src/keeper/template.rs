@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::channel;
 use crate::confine::Confinement;
+use crate::control;
 use crate::error::{Error, Result};
 use crate::keeper::output::Output;
 use crate::keeper::process::Process;
@@ -64,12 +64,12 @@ impl Template {
 
     /// Start its process and tell it what to import.
     pub fn start(&mut self, serial: u32, directory: Directory) -> Result<&mut Running> {
-        let (ours, theirs) = channel::pair()?;
+        let (ours, theirs) = control::pair()?;
         let (output, write) = Output::new()?;
         let program = program_of(&self.launch);
         let pid =
             spawn(&program, &[theirs.as_fd()], None, write).map_err(|source| Error::System {
-                what: "start of a template",
+                what: "start of a template".into(),
                 source,
             })?;
         let process = Process::adopt(pid)?;
@@ -77,7 +77,7 @@ impl Template {
             setup: self.setup.clone(),
             directory: directory.path().as_encoded_bytes().to_vec(),
         };
-        channel::send(&ours, &order.encode(), &[], SendFlags::DONTWAIT).map_err(|errno| {
+        control::send(&ours, &order.encode(), &[], SendFlags::DONTWAIT).map_err(|errno| {
             process.kill();
             Error::system("setup of a template")(errno)
         })?;
@@ -111,11 +111,11 @@ pub struct Spare {
 impl Running {
     /// Ask for a spare, and say which directory the service after it gets.
     pub fn fork_spare(&mut self, next: Directory) -> Result<()> {
-        let (orders, keeper_link) = channel::pair()?;
+        let (orders, keeper_link) = control::pair()?;
         let order = Order::Spare {
             next: next.path().as_encoded_bytes().to_vec(),
         };
-        channel::send(
+        control::send(
             &self.socket,
             &order.encode(),
             &[keeper_link.as_fd()],
@@ -150,7 +150,7 @@ impl Running {
         // Never waits: a template that takes no orders is stopped or hung, and the keeper must
         // not hang with it.
         let flags = SendFlags::DONTWAIT;
-        channel::send(&self.socket, &order.encode(), descriptors, flags)?;
+        control::send(&self.socket, &order.encode(), descriptors, flags)?;
         self.pending.insert(handle);
         self.forks += 1;
         let directory = std::mem::replace(&mut self.directory, next);

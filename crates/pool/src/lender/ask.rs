@@ -45,7 +45,7 @@ impl Lender {
                 return Ok(());
             }
         }
-        self.unsettled = true; // the pool looks around, and may end an idle service to make room
+        self.unsettled = true; // the pool may end an idle service to make room
         loop {
             match self.pool.ask(key)? {
                 Answer::Lent { handle, .. } => {
@@ -119,7 +119,7 @@ impl Lender {
         self.unpark(program) // where it was refused, it has room for the next one
     }
 
-    /// Tell a program of its lease, or why it can have none; false where the service is not to be lent any more.
+    /// Send a program its lease, or why it gets none; false where the service is not lent any more.
     fn lend(&mut self, program: Program, ticket: Ticket, handle: Handle) -> Result<bool> {
         let slot = handle.slot;
         let Some(service) = self
@@ -179,7 +179,7 @@ impl Lender {
     pub(super) fn note_process(&mut self, program: Program, slot: u32, pid: i32) {
         if let Some(service) = self.ledger.services.get_mut(&slot) {
             service.pid = pid;
-            service.unanswered = 0; // it reads what is unanswered before anything else
+            service.unanswered = 0; // the program reads that answer before anything else
             service.preface_read = true;
         }
         if let Some(session) = self.ledger.sessions.get_mut(&program)
@@ -196,7 +196,7 @@ impl Lender {
         key: machine::Key,
         handle: Handle,
     ) -> Result<()> {
-        // Before the slot is somebody else's: what is told of it later is about the new service.
+        // Before the slot has a new service: from then on every report about the slot is about that one.
         self.forget_dead_idle()?;
         self.ledger.forget(handle.slot);
         let service = ServiceRecord {
@@ -240,7 +240,7 @@ impl Lender {
         }
     }
 
-    /// Tell a program why it cannot have what it was granted, which ends: so the descriptors that it takes here are free.
+    /// Tell a program why it does not get what it was granted, and end the service, which frees its descriptors here.
     pub(super) fn withdraw(
         &mut self,
         program: Program,
@@ -250,7 +250,7 @@ impl Lender {
     ) {
         self.ledger.give_up(program, handle, now_ms());
         self.ledger.forget(handle.slot);
-        let _ = self.pool.discard(handle, Cause::Discarded); // a lost keeper took it along
+        let _ = self.pool.discard(handle, Cause::Discarded); // fails where the keeper is lost, and the service with it
         self.refuse(program, ticket, &error.explained());
     }
 
@@ -280,7 +280,7 @@ impl Lender {
         self.pool.fork(handle, template, deadlines)
     }
 
-    /// The program that starts a service says that it is ready.
+    /// The program that starts a service has reported that it is ready.
     pub(super) fn lend_started(
         &mut self,
         program: Program,
@@ -290,7 +290,7 @@ impl Lender {
         self.look(program, ticket, handle, Pending::Lend)
     }
 
-    /// Let the parked questions of a program go on as far as it may.
+    /// Ask the pool the parked questions of a program, as far as its limit allows.
     pub(super) fn unpark(&mut self, program: Program) -> Result<()> {
         while let Some(session) = self.ledger.sessions.get_mut(&program) {
             if session.leases.len() + session.asked.len() >= self.config.leases_max {

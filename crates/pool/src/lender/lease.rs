@@ -31,7 +31,7 @@ impl Lender {
         self.unpark(program)
     }
 
-    /// A program leaves a start to whoever comes next.
+    /// A program leaves a start to the next caller.
     pub(super) fn abandon(
         &mut self,
         program: Program,
@@ -52,7 +52,7 @@ impl Lender {
         self.unpark(program)
     }
 
-    /// A program has a service ended, for a cause that is its to reply.
+    /// A program has a service ended, for one of the causes that a program may give.
     pub(super) fn discard(&mut self, program: Program, handle: Handle, cause: Cause) -> Result<()> {
         let cause = match cause {
             Cause::Returned | Cause::ResetFailed => cause,
@@ -78,7 +78,7 @@ impl Lender {
         self.pool.discard(handle, cause)
     }
 
-    /// A program gives a question up; what it was granted meanwhile goes on.
+    /// A program gives up a question; a service that was granted meanwhile goes to the next caller.
     pub(super) fn leave(&mut self, program: Program, ticket: Ticket) -> Result<()> {
         self.pending
             .retain(|&(who, which, _, _)| (who, which) != (program, ticket));
@@ -108,11 +108,11 @@ impl Lender {
         };
         let generation = lease.generation;
         session.seen.retain(|&seen| seen != slot);
-        // Whether it unanswered an answer is not known any more, since the program was to read it.
+        // Whether an answer is still to come is unknown, since the program was to read it.
         self.discard(program, Handle { slot, generation }, Cause::Discarded)
     }
 
-    /// A program is gone: what it held is ended, what it waited for goes to others.
+    /// A program is gone: end what it held, and grant what it waited for to others.
     pub(super) fn end(&mut self, program: Program) {
         self.connections.remove(&program);
         self.resume_accepting();

@@ -1,8 +1,8 @@
-//! Who holds what, who waits for what, and who has seen which process; without a socket or a clock.
+//! Which program holds, waits for and knows which service; without a socket or a clock.
 //!
 //! Invariants:
 //! - a slot is in at most one program's `leases`;
-//! - a ticket of a program is in exactly one place: asked of the pool, parked, granted, or done;
+//! - a ticket of a program is in exactly one state: asked of the pool, parked, granted, or done;
 //! - a program holds and asks for at most `leases_max` at once, and what is more waits parked, in its own order;
 //! - what a program has *seen* of a slot is the process that runs there now: a slot's process is forgotten by all when
 //!   it ends, so that descriptors travel once for each program and process.
@@ -21,13 +21,13 @@ pub type Program = u32;
 pub struct ServiceRecord {
     /// Its kind.
     pub key: machine::Key,
-    /// Its process; 0 until the keeper has told it.
+    /// Its process; 0 until the keeper has reported it.
     pub pid: i32,
-    /// The call that it owes an answer to; 0 for none.
+    /// The call whose answer has not been read; 0 for none.
     pub unanswered: u64,
     /// Its preface was read.
     pub preface_read: bool,
-    /// It is ended when it comes back.
+    /// It is ended when it is given back.
     pub retiring: bool,
     /// Monotonic milliseconds of its last change of hands.
     pub since_ms: u64,
@@ -66,17 +66,17 @@ impl Session {
     }
 }
 
-/// Who asked the pool for what.
+/// A question that waits in the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     pub program: Program,
     pub ticket: Ticket,
     pub key: machine::Key,
-    /// When it is to be hurried, in monotonic milliseconds.
+    /// When it stops waiting for a reset and has a service started, in monotonic milliseconds.
     pub hurry_ms: Option<u64>,
 }
 
-/// The sample of one lender.
+/// The bookkeeping of one lender.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub sessions: BTreeMap<Program, Session>,
@@ -155,7 +155,7 @@ impl Ledger {
         true
     }
 
-    /// The process of a slot is gone, or will be: nobody knows it any more.
+    /// The process of a slot is gone, or will be: no program knows it from now on.
     pub fn forget(&mut self, slot: u32) {
         self.services.remove(&slot);
         for session in self.sessions.values_mut() {

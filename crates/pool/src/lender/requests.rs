@@ -13,7 +13,7 @@ use crate::wire::Handle;
 use crate::wire::shared::{Kind, Reply, Request, STATUS_FIELDS, Ticket, VERSION};
 
 impl Lender {
-    /// Do what a program asks. An error means that it is to be disconnected.
+    /// Do what a program asks. On an error the program is disconnected.
     pub(super) fn serve(&mut self, program: Program, request: Request) -> Result<()> {
         match request {
             Request::Ask { ticket, key } => self.ask(program, ticket, key),
@@ -50,7 +50,7 @@ impl Lender {
         }
     }
 
-    /// Strike off what ended while nobody held it.
+    /// Remove the services that ended while they were idle.
     pub(super) fn forget_dead_idle(&mut self) -> Result<()> {
         for handle in self.pool.dead_idle()? {
             self.ledger.forget(handle.slot);
@@ -155,7 +155,7 @@ impl Lender {
         Ok(())
     }
 
-    /// End what is idle and to be ended. What still owes an answer is ended by who would borrow it.
+    /// End idle services that are retiring. One with an answer to come is ended by the next lease instead.
     fn end_idle(&mut self, key: machine::Key) -> Result<u32> {
         let mut ended = 0;
         let mut kept = Vec::new();
@@ -227,7 +227,7 @@ impl Lender {
         Ok(dead)
     }
 
-    /// Whether the keeper has told what a service wrote.
+    /// Whether the keeper has reported what a service wrote.
     pub(super) fn look_written(
         &mut self,
         program: Program,
@@ -235,11 +235,11 @@ impl Lender {
         handle: Handle,
     ) -> Result<bool> {
         let text = self.pool.output(handle, Some(&self.queue))?;
-        let told = text.is_some();
+        let answered = text.is_some();
         if let Some(text) = text {
             self.reply(program, &Reply::Output { ticket, text }, &[]);
         }
-        Ok(told)
+        Ok(answered)
     }
 
     pub(super) fn fail(&mut self, program: Program, ticket: Ticket, reason: &str) {
@@ -247,7 +247,7 @@ impl Lender {
         self.reply(program, &Reply::Failed { ticket, reason }, &[]);
     }
 
-    /// One question too many.
+    /// Refuse a question above the limit.
     pub(super) fn refuse_waiter(&mut self, program: Program, ticket: Ticket) {
         let maximum = self.config.waiters_max as u64;
         let error = Error::Limit {
@@ -259,7 +259,7 @@ impl Lender {
         self.refuse(program, ticket, &error);
     }
 
-    /// Tell why something cannot be done.
+    /// Answer why a request is refused.
     pub(super) fn refuse(&mut self, program: Program, ticket: Ticket, error: &Error) {
         let (limit, maximum, value, next) = match error {
             Error::Limit {
@@ -268,7 +268,7 @@ impl Lender {
                 value,
                 next,
             } => (*limit, *maximum, *value, (*next).to_owned()),
-            // The program has others: the limit is that of the process that lends.
+            // The program has its own limit: this is the one of the process that lends.
             Error::Descriptors { maximum, twice, .. } => {
                 let next = format!(
                     "all of its descriptors are in use: start it with more (ulimit -n {twice}), \

@@ -1,25 +1,26 @@
-//! The socket's file, which a clean-up of the runtime directory may take away from programs that look for it.
+//! Watching the socket's file: a clean-up of the runtime directory may remove it, and then no program finds the lender.
 
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
+use forebay_base::poll::Token;
 
-use super::{LISTENER, Lender};
+use super::listener::listen_again;
+use super::{Lender, Source};
 use crate::limit::SOCKET_CHECK_MS;
 
-/// When the lender looks next, and what it has said.
+/// When the lender checks next, and what it has reported.
 #[derive(Debug)]
 pub(super) struct SocketWatch {
     pub(super) due: Instant,
-    /// That the socket is gone and cannot be made again was said.
-    said: bool,
+    /// It was reported that the socket is gone and cannot be made again.
+    reported: bool,
 }
 
 impl Default for SocketWatch {
     fn default() -> Self {
         Self {
             due: next_look(),
-            said: false,
+            reported: false,
         }
     }
 }
@@ -31,32 +32,36 @@ fn next_look() -> Instant {
 }
 
 impl Lender {
-    /// Make the socket again where it was removed; what a person should know of that.
+    /// Make the socket again where it was removed; returns the notice for a person.
     pub(super) fn check_socket_file(&mut self) -> Option<String> {
         if Instant::now() < self.socket_watch.due {
             return None;
         }
         self.socket_watch.due = next_look();
-        if !self.listener.is_removed() {
+        if !self.listener.is_gone() {
             return None;
         }
-        self.accept(); // who came while it was there still
+        self.accept(); // programs that connected before the file was removed
         let path = self.listener.path().display().to_string();
-        let heard = self.paused_until.is_none();
-        if heard {
-            let _ = epoll::delete(&self.poller, &self.listener.socket);
+        let accepting = self.paused_until.is_none();
+        if accepting {
+            self.poll.remove(&self.listener);
         }
-        let taken = self.listener.bind_again();
-        if heard && self.watch(&self.listener.socket, LISTENER).is_err() {
+        let bound = listen_again(&mut self.listener);
+        if accepting
+            && self
+                .watch(&self.listener, Token::only(Source::Listener))
+                .is_err()
+        {
             self.pause_accepting();
         }
-        match taken {
+        match bound {
             Ok(()) => {
-                self.socket_watch.said = false;
+                self.socket_watch.reported = false;
                 Some(format!("the socket {path} was removed and made again"))
             }
-            Err(error) if !self.socket_watch.said => {
-                self.socket_watch.said = true;
+            Err(error) if !self.socket_watch.reported => {
+                self.socket_watch.reported = true;
                 Some(format!(
                     "the socket {path} was removed and cannot be made again yet: {error}; \
                      programs that look for it find no lender until it can be"

@@ -126,7 +126,7 @@ impl Borrower {
     }
 
     fn say(&self, word: &Request) -> PyResult<()> {
-        self.0.say(word).map_err(error::pool)
+        self.0.send_notice(word).map_err(error::pool)
     }
 }
 

@@ -10,10 +10,11 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::Registry;
 use super::end::not_forked;
 use super::start::NO_DIRECTORY;
-use crate::channel;
+use crate::control;
 use crate::death::Cause;
 use crate::error::{Error, Result};
-use crate::keeper::{Poller, Token, report_of};
+use crate::keeper::report_of;
+use crate::keeper::source::{Poller, Source, token, watch};
 use crate::wire::{self, Handle, Order, Report};
 
 impl Registry {
@@ -40,7 +41,7 @@ impl Registry {
             return;
         };
         let skip = Order::Skip { handle }.encode();
-        let told = channel::send(orders, &skip, &[], SendFlags::DONTWAIT);
+        let told = control::send(orders, &skip, &[], SendFlags::DONTWAIT);
         if told.is_err()
             && let Some(service) = self.services.get_mut(&slot)
         {
@@ -60,7 +61,7 @@ impl Registry {
         let socket = self.keep_answers(handle, sockets)?;
         let directory = self.reserve()?;
         directory.make().map_err(NO_DIRECTORY)?;
-        let (ours, theirs) = channel::pair()?;
+        let (ours, theirs) = control::pair()?;
         let confinement = self.confine(handle)?;
         self.expect_copy(poller, parent.slot, handle)?;
         let gone = Error::Malformed {
@@ -73,7 +74,7 @@ impl Registry {
             confinement,
         };
         let descriptors = [socket.as_fd(), write.as_fd(), theirs.as_fd()];
-        channel::send(orders, &order.encode(), &descriptors, SendFlags::DONTWAIT)
+        control::send(orders, &order.encode(), &descriptors, SendFlags::DONTWAIT)
             .map_err(Error::system("the service takes no orders"))?;
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.directory = Some(directory);
@@ -90,7 +91,11 @@ impl Registry {
         if service.branching.is_empty()
             && let Some(orders) = &service.orders
         {
-            poller.add(orders, Token::Branched(slot, service.serial))?;
+            watch(
+                poller,
+                orders,
+                token(Source::Branched, slot, service.serial),
+            )?;
         }
         service.branching.insert(copy);
         Ok(())

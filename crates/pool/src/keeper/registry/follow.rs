@@ -14,7 +14,7 @@ impl Registry {
         self.notify_followers(handle.slot);
     }
 
-    /// Tell whoever follows a service, where there is take_update.
+    /// Send the followers of a service what it has written since, if there is more.
     pub(super) fn notify_followers(&mut self, slot: u32) {
         let Some(service) = self.services.get_mut(&slot) else {
             return;

@@ -1,12 +1,14 @@
 //! What the keeper does when there is time: removing what is left, measuring memory.
 
+use std::time::Duration;
+
 use rustix::process::Pid;
 
 use super::Registry;
 use crate::death::Cause;
 use crate::keeper::memory::private_bytes;
-use crate::keeper::poller::Poller;
 use crate::keeper::process::Process;
+use crate::keeper::source::Poller;
 use crate::limit::{DIRECTORY_SCAN_MS, MEMORY_BATCH, MEMORY_SCAN_MS, REMOVE_BATCH};
 use crate::wire::Event;
 use crate::word::{Stamp, State};
@@ -54,10 +56,13 @@ impl Registry {
     }
 
     /// Before the keeper exits: finish them, at the latest at a deadline.
-    pub fn finish_housekeeping(&mut self, poller: &Poller, deadline_ms: u64) {
+    pub fn finish_housekeeping(&mut self, poller: &mut Poller, deadline_ms: u64) {
         self.services.clear();
         while !self.enforcer.tend() && crate::clock::now_ms() < deadline_ms {
-            if poller.wait(Some(LEFTOVERS_MS)).is_err() {
+            if poller
+                .wait(Some(Duration::from_millis(LEFTOVERS_MS)))
+                .is_err()
+            {
                 break;
             }
         }

@@ -17,10 +17,11 @@ use std::path::PathBuf;
 use super::limits::LimitEnforcer;
 use super::scratch::{Scratch, Trash};
 use super::service::Service;
+use super::source::{Poller, Source, Token};
 use super::template::Template;
-use super::{DeadlineKind, DeadlineQueue, Poller, Token};
-use crate::channel::Receiver;
+use super::{DeadlineKind, DeadlineQueue};
 use crate::clock::now_ms;
+use crate::control::Receiver;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::limit::{ORPHAN_SCAN_MS, TEMPLATES_MAX};
@@ -197,14 +198,15 @@ impl Registry {
 
     /// React to a descriptor.
     pub fn handle(&mut self, poller: &Poller, token: Token) {
-        match token {
-            Token::Control | Token::Client => {}
-            Token::Report(id, serial) => self.take_reports(poller, id, serial),
-            Token::TemplateExit(id, serial) => self.template_ended(poller, id, serial),
-            Token::TemplateOutput(id, serial) => {
+        let (index, serial) = (token.key.index, token.key.generation);
+        match token.kind {
+            Source::Control | Source::Client => {}
+            Source::Report => self.take_reports(poller, index, serial),
+            Source::TemplateExit => self.template_ended(poller, index, serial),
+            Source::TemplateOutput => {
                 let running = self
                     .templates
-                    .get_mut(&id)
+                    .get_mut(&index)
                     .and_then(|template| template.running.as_mut());
                 if let Some(running) = running.filter(|running| running.serial == serial)
                     && !running.output.drain()
@@ -212,22 +214,22 @@ impl Registry {
                     poller.remove(&running.output);
                 }
             }
-            Token::Branched(slot, serial) => self.take_copies(poller, slot, serial),
-            Token::Exit(slot, serial) => self.service_ended(poller, slot, serial),
-            Token::Output(slot, serial) => {
-                let lease = self.lease_of(slot);
+            Source::Branched => self.take_copies(poller, index, serial),
+            Source::Exit => self.service_ended(poller, index, serial),
+            Source::Output => {
+                let lease = self.lease_of(index);
                 let service = self
                     .services
-                    .get_mut(&slot)
+                    .get_mut(&index)
                     .filter(|service| service.serial == serial);
                 if let Some(service) = service
                     && !service.take_output(lease)
                 {
                     poller.remove(&service.output);
                 }
-                self.notify_followers(slot);
+                self.notify_followers(index);
             }
-            Token::File(slot, serial) => self.look_at_file(poller, slot, serial),
+            Source::File => self.look_at_file(poller, index, serial),
         }
     }
 }

@@ -11,7 +11,8 @@ use super::Registry;
 use super::orphans::children;
 use crate::clock::now_ms;
 use crate::death::Cause;
-use crate::keeper::{DeadlineKind, Poller};
+use crate::keeper::DeadlineKind;
+use crate::keeper::source::Poller;
 use crate::limit::{EXIT_HOOKS_MS, GROUP_CHECK_MS};
 use crate::wire::Handle;
 

@@ -9,13 +9,14 @@ use rustix::net::SendFlags;
 use rustix::process::Pid;
 
 use super::Registry;
-use crate::channel;
 use crate::clock::now_ms;
 use crate::confine::Confinement;
+use crate::control;
 use crate::error::Result;
+use crate::keeper::DeadlineKind;
 use crate::keeper::process::Process;
+use crate::keeper::source::Poller;
 use crate::keeper::template::{Running, Spare};
-use crate::keeper::{DeadlineKind, Poller};
 use crate::limit::{SPARE_DELAY_MS, SPARES_FROM};
 use crate::wire::{Handle, Order};
 
@@ -40,7 +41,7 @@ impl Registry {
             let Some(process) = spare.process else {
                 continue;
             };
-            if channel::send(&spare.orders, &order, descriptors, SendFlags::DONTWAIT).is_err() {
+            if control::send(&spare.orders, &order, descriptors, SendFlags::DONTWAIT).is_err() {
                 process.kill(); // it has ended; it is reaped with the orphans
                 continue;
             }

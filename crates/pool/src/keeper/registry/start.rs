@@ -10,17 +10,18 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::Registry;
-use crate::channel;
 use crate::clock::now_ms;
 use crate::confine::Confinement;
+use crate::control;
 use crate::error::{Error, Result};
+use crate::keeper::DeadlineKind;
 use crate::keeper::output::Output;
 use crate::keeper::process::Process;
 use crate::keeper::scratch::{Directory, Scratch};
 use crate::keeper::service::Service;
+use crate::keeper::source::{self, Poller, Source, token};
 use crate::keeper::template::{Running, program_of};
 use crate::keeper::watch::Watch;
-use crate::keeper::{DeadlineKind, Poller, Token, poller};
 use crate::limit::SERVICES_MAX;
 use crate::readiness::Readiness;
 use crate::sys::{Program, spawn};
@@ -30,7 +31,7 @@ const UNKNOWN_TEMPLATE: Error = Error::Malformed {
     what: "unknown template",
 };
 pub(super) const NO_DIRECTORY: fn(std::io::Error) -> Error = |source| Error::System {
-    what: "cannot make a directory for the service",
+    what: "cannot make a directory for the service".into(),
     source,
 };
 
@@ -57,7 +58,7 @@ impl Registry {
             self.plan_spare(id);
             return served;
         }
-        let (orders, keeper_link) = channel::pair()?;
+        let (orders, keeper_link) = control::pair()?;
         let descriptors = [socket.as_fd(), write.as_fd(), keeper_link.as_fd()];
         let directory = self.order(poller, handle, id, &descriptors, confinement.as_ref())?;
         if let Some(service) = self.services.get_mut(&handle.slot) {
@@ -108,10 +109,10 @@ impl Registry {
         directory.make().map_err(NO_DIRECTORY)?;
         let template = self.templates.get_mut(&id).ok_or(UNKNOWN_TEMPLATE)?;
         let running = template.start(serial, directory)?;
-        let watched = poller
-            .add(&running.socket, Token::Report(id, serial))
-            .and_then(|()| poller.add(&running.process, Token::TemplateExit(id, serial)))
-            .and_then(|()| poller.add(&running.output, Token::TemplateOutput(id, serial)));
+        let of = |source| token(source, id, serial);
+        let watched = source::watch(poller, &running.socket, of(Source::Report))
+            .and_then(|()| source::watch(poller, &running.process, of(Source::TemplateExit)))
+            .and_then(|()| source::watch(poller, &running.output, of(Source::TemplateOutput)));
         if watched.is_err() {
             // Its end would not be seen; it is reaped with the orphans.
             poller.remove(&running.socket);
@@ -140,7 +141,11 @@ impl Registry {
         let itself = launch.readiness == Readiness::Itself;
         if let Some(service) = self.services.get_mut(&handle.slot) {
             if let Watch::File(file) = &watch {
-                poller.add(file, Token::File(handle.slot, service.serial))?;
+                source::watch(
+                    poller,
+                    file,
+                    token(Source::File, handle.slot, service.serial),
+                )?;
             }
             service.directory = Some(directory);
             service.watch = watch;
@@ -154,7 +159,7 @@ impl Registry {
         };
         let inherited: Vec<_> = inherited.iter().map(AsFd::as_fd).collect();
         let pid = spawn(&program, &inherited, stdio, write).map_err(|source| Error::System {
-            what: "cannot start the program",
+            what: "cannot start the program".into(),
             source,
         })?;
         self.started(poller, handle, pid)?;
@@ -191,7 +196,7 @@ impl Registry {
         }
         let (output, write) = Output::new()?;
         let serial = self.next_serial();
-        poller.add(&output, Token::Output(handle.slot, serial))?;
+        source::watch(poller, &output, token(Source::Output, handle.slot, serial))?;
         let service = Service {
             handle,
             serial,
@@ -269,11 +274,12 @@ impl Registry {
             process.kill();
             return Ok(());
         };
-        let watched = poller.add(&process, Token::Exit(handle.slot, service.serial));
+        let exit = token(Source::Exit, handle.slot, service.serial);
+        let watched = source::watch(poller, &process, exit);
         let pidfd = watched.and_then(|()| {
             let copy = process.as_fd().try_clone_to_owned();
             copy.map_err(|source| Error::System {
-                what: "dup of a pidfd",
+                what: "dup of a pidfd".into(),
                 source,
             })
         });
@@ -324,14 +330,14 @@ impl Registry {
     }
 
     fn next_serial(&mut self) -> u32 {
-        self.serial = (self.serial + 1) & poller::SERIAL_MASK;
+        self.serial = (self.serial + 1) & source::SERIAL_MASK;
         self.serial
     }
 }
 
 fn copy_of(socket: &OwnedFd) -> Result<OwnedFd> {
     socket.try_clone().map_err(|source| Error::System {
-        what: "dup of a socket",
+        what: "dup of a socket".into(),
         source,
     })
 }

@@ -30,7 +30,7 @@ pub enum Request {
     Leave { ticket: Ticket },
     /// Give a service back. Where it was sent a reset, `unanswered` is the call whose answer the next holder reads.
     Release { handle: Handle, unanswered: u64 },
-    /// Leave a start to whoever comes next: `unanswered` is the call that makes it, 0 where it was answered; `preface_read` says that
+    /// Leave a start to the next caller: `unanswered` is the call that makes it, 0 where it was answered; `preface_read` says that
     /// the service's preface was read.
     Abandon {
         handle: Handle,
