@@ -110,7 +110,7 @@ impl OpenConfinement {
         limit(Resource::Core, 0)?;
         if self.data_bytes > 0 {
             limit(Resource::Data, self.data_bytes)?;
-            volunteer()?;
+            raise_oom_score()?;
         }
         if self.open_files > 0 {
             limit(Resource::Nofile, u64::from(self.open_files))?;
@@ -131,7 +131,7 @@ fn limit(resource: Resource, value: u64) -> io::Result<()> {
 }
 
 /// Be the first to go where the whole machine is out of memory, before the client and the keeper.
-fn volunteer() -> io::Result<()> {
+fn raise_oom_score() -> io::Result<()> {
     use rustix::fs::{Mode, OFlags, open};
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     let file = open(c"/proc/self/oom_score_adj", flags, Mode::empty())?;

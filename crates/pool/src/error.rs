@@ -73,7 +73,7 @@ pub enum Error {
     /// The keeper is gone; its services were ended with it.
     #[error("the keeper of this pool is gone; the next acquire starts another")]
     KeeperLost,
-    /// The place of a shared pool cannot be used; the message says why, and what to do.
+    /// The address of a shared pool cannot be used; the message says why, and what to do.
     #[error("{0}")]
     Address(String),
     /// The process that lends services is gone, or does not answer; its services ended with it.
@@ -87,7 +87,7 @@ pub enum Error {
     },
     /// A line of a program's output cannot be matched against this.
     #[error(
-        "{pattern:?} is no pattern for a ready line: {reason}; no look-around and no back references"
+        "invalid pattern {pattern:?} for a ready line: {reason}; no look-around and no back references"
     )]
     Pattern {
         /// The pattern.

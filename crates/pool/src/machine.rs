@@ -1,12 +1,12 @@
-//! Who gets which service next: the pool's decisions, without a process, a clock or a lock.
+//! Which caller gets which service next: the pool's decisions, without a process, a clock or a lock.
 //!
 //! A *slot* is one service; a *key* names what makes services interchangeable; a *ticket* is one caller.
 //!
 //! ```text
-//!   slot:    Free -> Lent (starting is lent to whoever starts it) <-> Idle
+//!   slot:    Free -> Lent (starting: lent to the caller that starts it) <-> Idle
 //!                     |  ^                                            |
 //!                     v  |                                            v
-//!                   Settling (owes an answer: started or reset) -> Dying -> Free
+//!                   Settling (its answer is to come: started or reset) -> Dying -> Free
 //!   ticket:  asked -> granted at once | waiting -> granted -> taken
 //! ```
 //! Invariants, held by the model test:
@@ -14,11 +14,11 @@
 //! - lent + idle + settling never exceeds `max_size`; a dying service does not count, its successor may start;
 //! - a service has at most as many leases as its key allows, one where it says nothing;
 //! - lent never exceeds `max_running`; copies of a lent service count in neither;
-//! - below `max_running` nobody waits while a fitting service is idle, or while there is room or another key's idle service to evict
+//! - below `max_running` no ticket waits while a fitting service is idle, or while there is room or another key's idle service to evict
 //!   (one that is kept is not),
-//!   unless a settling service of the key is about to become free, one for each who waits so;
-//! - first come, first served: a newcomer overtakes, whatever key each wants, only those who chose to wait for a
-//!   settling service rather than take what there is, and those for whom kept services make no room.
+//!   unless a settling service of the key is about to become free, one for each ticket that waits so;
+//! - first come, first served: a newcomer overtakes, whatever key each wants, only tickets that chose to wait for a
+//!   settling service rather than take what there is, and tickets for which kept services make no room.
 
 mod slot;
 
@@ -36,7 +36,7 @@ pub type Slot = u32;
 /// What a ticket is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// A service that is ready, as far as is known; `settled` is false where it still owes an answer to read.
+    /// A service that is ready, as far as is known; `settled` is false where its answer is still to be read.
     Take {
         /// Which.
         slot: Slot,
@@ -58,9 +58,9 @@ pub enum Grant {
 /// What the driver does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Tell a waiting ticket.
+    /// Wake a waiting ticket.
     Wake(Ticket, Grant),
-    /// End a service that nobody has: to make room, or because its last holder left before it came.
+    /// End a service that is not lent: to make room, or because its last holder left before it came.
     Evict(Slot),
 }
 
@@ -110,14 +110,14 @@ impl Machine {
             key,
             patient: true,
         });
-        // Who waited before was served as far as it goes, so that only the newcomer can be granted something now.
+        // Earlier tickets have been served as far as possible, so only the newcomer can be granted something now.
         self.serve(actions);
         let grant = self.collect(ticket)?;
         actions.retain(|action| *action != Action::Wake(ticket, grant));
         Some(grant)
     }
 
-    /// The service on top of a key's idle ones, where it owes nothing and nobody waits.
+    /// The service on top of a key's idle ones, where it is settled and no ticket waits.
     pub fn take(&mut self, key: Key) -> Option<Slot> {
         let slot = self.top(key)?;
         self.keys.get_mut(&key)?.idle.pop();
@@ -189,7 +189,7 @@ impl Machine {
         }
     }
 
-    /// Nobody joins a lent service any more; it ends with its last lease.
+    /// A lent service takes no further leases, and ends with its last one.
     pub fn close(&mut self, slot: Slot) {
         let service = &mut self.services[slot as usize];
         service.closed = true;
@@ -203,7 +203,7 @@ impl Machine {
     }
 
     /// One of several leases of a service ends; false where it is the last, which is then released or lost.
-    /// With `closed` nobody joins it any more.
+    /// With `closed` it takes no further leases.
     pub fn release_shared(&mut self, slot: Slot, closed: bool, actions: &mut Vec<Action>) -> bool {
         let service = &mut self.services[slot as usize];
         service.closed |= closed;
@@ -261,7 +261,7 @@ impl Machine {
         self.serve(actions);
     }
 
-    /// A lent service comes back; `settled` is false where it still owes an answer (it was told to reset).
+    /// A lent service comes back; `settled` is false where its answer to a reset is still to come.
     pub fn release(&mut self, slot: Slot, settled: bool, actions: &mut Vec<Action>) {
         debug_assert_eq!(
             self.services[slot as usize].state,
@@ -320,7 +320,7 @@ impl Machine {
         self.serve(actions);
     }
 
-    /// The death of a service has been told: its slot is free.
+    /// The death of a service has been reported: its slot is free.
     pub fn free_slot(&mut self, slot: Slot) {
         if let Some(service) = self.services.get_mut(slot as usize)
             && service.state == SlotState::Dying
@@ -357,12 +357,12 @@ impl Machine {
         self.keys.values().map(|kind| kind.idle.len()).sum()
     }
 
-    /// Services of a key that owe an answer.
+    /// Services of a key that are settling.
     pub fn settling_of(&self, key: Key) -> usize {
         self.keys.get(&key).map_or(0, |kind| kind.settling)
     }
 
-    /// Services that owe an answer.
+    /// Services that are settling.
     pub fn settling(&self) -> usize {
         self.keys.values().map(|kind| kind.settling).sum()
     }
@@ -434,7 +434,7 @@ impl Machine {
                 if self.running >= self.max_running || !self.has_kept_idle() {
                     return;
                 }
-                // Who waits for room gets none from what is kept, which its own may have.
+                // Kept services make no room for others; a ticket for their own key may have them.
                 let own = self.keys.get(&key);
                 if own.is_none_or(|kind| !kind.kept || kind.idle.is_empty()) {
                     index += 1;

@@ -26,7 +26,7 @@ const FORK_FDS: usize = 3;
 #[derive(Debug)]
 pub struct KeeperLink {
     /// Another one in each service: a copy of the template's there would keep alive, after the template, the orders
-    /// that nobody took and the sockets in them, so that who waits for those services would see no end of file.
+    /// that were not taken and the sockets in them, so that callers waiting for those services would see no end of file.
     socket: Option<OwnedFd>,
     keeper: Option<Pid>,
     receiver: Receiver,
@@ -37,13 +37,13 @@ pub struct KeeperLink {
 pub enum ForkSide {
     /// The service: its socket to the client.
     Service(OwnedFd),
-    /// A spare, which waits for its word.
+    /// A spare, which waits for an order.
     Spare,
     /// The template: the directory of the service that is forked next.
     Template(PathBuf),
 }
 
-/// What a template is told first.
+/// The first order to a template.
 #[derive(Debug)]
 pub struct Setup {
     /// What to import.
@@ -90,7 +90,7 @@ impl KeeperLink {
 
     /// Wait for the next order and fork the service. None at the end of the keeper.
     ///
-    /// What a service needs is prepared by the template after the fork before it, when nobody waits.
+    /// The template prepares what a service needs after the fork before it, when no caller waits.
     pub fn fork(&mut self, hooks: Hooks) -> Result<Option<ForkSide>> {
         let Some((order, descriptors)) = self.next_order()? else {
             return Ok(None);
@@ -114,7 +114,7 @@ impl KeeperLink {
         }
     }
 
-    /// Fork a process that waits for its word.
+    /// Fork a spare.
     fn spare(
         &mut self,
         hooks: Hooks,
@@ -130,7 +130,7 @@ impl KeeperLink {
             Ok(sys::Forked::Parent(pid)) => pid,
             Err(_) => 0,
         };
-        // Before the keeper may order it: that it has died is seen by its socket, which nobody else may have.
+        // Before the keeper may order it: the keeper sees a dead spare by its socket, of which there must be no copy.
         drop(descriptors);
         self.report(&Report::SpareForked { pid })?;
         Ok(Some(ForkSide::Template(OsString::from_vec(next).into())))
@@ -196,14 +196,14 @@ impl KeeperLink {
         self.report(&Report::HasExitHooks)
     }
 
-    /// In a service that nobody calls any more: wait until the keeper has let go of it.
+    /// In a service whose connection has ended: wait until the keeper closes its link.
     ///
     /// `Interrupted` at a signal.
     pub fn await_end(&mut self) -> Result<()> {
         while let Some(socket) = &self.socket {
             match self.receiver.receive(socket, RecvFlags::empty())? {
                 Some(Packet { bytes, .. }) if bytes.is_empty() => break,
-                _ => {} // an order for a copy comes too late: who gave it has left
+                _ => {} // an order for a copy comes too late: its holder has left
             }
         }
         Ok(())

@@ -37,9 +37,9 @@ pub struct Launch {
     pub environment: Vec<(Vec<u8>, Vec<u8>)>,
     /// Working directory; empty: the keeper's.
     pub directory: Vec<u8>,
-    /// Who notices that it is ready.
+    /// How it is seen to be ready.
     pub readiness: Readiness,
-    /// Whether its caller has to look further: a socket that accepts is announced to nobody.
+    /// Whether its caller has to try by itself: no process announces that its socket accepts connections.
     pub caller_looks: bool,
     /// The socket of its own that comes along becomes its stdin and stdout, rather than a descriptor.
     pub stdio: bool,

@@ -13,7 +13,7 @@ use crate::machine::{Grant, Key, Ticket};
 use crate::wire::{Handle, KeeperRequest};
 
 impl Client {
-    /// An idle service of a key that owes nothing, where there is one: nothing to wait for.
+    /// An idle service of a key that is settled, where there is one: nothing to wait for.
     pub fn take(&self, key: Key) -> Result<Option<Handle>> {
         let mut state = self.enter()?;
         let now = now_ms();
@@ -66,7 +66,7 @@ impl Client {
         })
     }
 
-    /// Say where a waiting ticket is to be told; told at once where it has been granted already.
+    /// Set the queue that a waiting ticket is pushed to; it is pushed at once if it has been granted already.
     pub fn await_on(&self, ticket: Ticket, queue: &Arc<Queue<Wake>>) -> Result<()> {
         let mut state = self.enter()?;
         if state.machine.granted(ticket).is_some() {
@@ -125,7 +125,7 @@ impl Client {
         Ok(())
     }
 
-    /// A lent service has answered what it owed: others may join it, where its key is shared.
+    /// A lent service has settled: others may join it, where its key is shared.
     pub fn open(&self, handle: Handle) -> Result<()> {
         let mut state = self.enter()?;
         state.entry(handle)?;
@@ -143,7 +143,7 @@ impl Client {
     }
 
     /// One of several leases of a service ends; false where it is the last, which is to be released or discarded.
-    /// With `closed` nobody joins the service any more, and it ends with its last lease.
+    /// With `closed` the service takes no further leases, and ends with its last one.
     pub fn release_shared(&self, handle: Handle, closed: bool) -> Result<bool> {
         let mut state = self.enter()?;
         state.entry(handle)?;
@@ -170,7 +170,7 @@ impl Client {
         state.keep.insert(key, min_idle);
         if state.link.control().is_some() {
             match state.link.send(&KeeperRequest::Keep { key, min_idle }, &[]) {
-                Ok(()) | Err(Error::KeeperLost) => {} // the next keeper is told all of them
+                Ok(()) | Err(Error::KeeperLost) => {} // the next keeper is sent all of them
                 Err(error) => return Err(error),
             }
         }

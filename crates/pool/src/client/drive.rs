@@ -1,4 +1,4 @@
-//! Driving: what has happened, and who is told of it.
+//! Driving: handling what has happened, and waking the callers concerned.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::wire::{Event, Handle, KeeperRequest};
 pub const CONTROL: u64 = u64::MAX;
 
 impl Client {
-    /// Last leases of services that ended while nobody held them, each told once: what was kept
+    /// Last leases of services that ended while they were idle, each returned once: what was kept
     /// for them can go.
     pub fn dead_idle(&self) -> Result<Vec<Handle>> {
         Ok(std::mem::take(&mut self.enter()?.dead_idle))
@@ -30,7 +30,7 @@ impl Client {
         self.drive_with(&mut state)
     }
 
-    /// Wait until `queue` is told something or there is something to drive, at most so many
+    /// Wait until `queue` has an item or there is something to drive, at most so many
     /// milliseconds.
     ///
     /// # Errors
@@ -224,7 +224,7 @@ impl Client {
     }
 }
 
-/// A queue that is full is being drained, and one that is closed has nobody left.
+/// Push a wake-up. A queue that is full is being drained, and one that is closed has no reader left.
 pub fn notify(queue: &Queue<Wake>, wake: Wake) {
     let _ = queue.push(wake);
 }

@@ -1,6 +1,6 @@
 //! What happened to the services of a pool, in order, for a caller that asked for it.
 //!
-//! Nothing is kept unless somebody asked; then the newest `NOTES_MAX` notes wait to be taken.
+//! Nothing is kept unless a caller asked for notes; then the newest `NOTES_MAX` wait to be taken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Transition {
 }
 
 impl State {
-    /// Note what happened to a service, where somebody wants to know.
+    /// Note what happened to a service, if notes are kept.
     pub fn note(&mut self, slot: u32, transition: Transition) {
         if self.journal.is_none() {
             return;
@@ -98,7 +98,7 @@ impl Client {
         Ok(())
     }
 
-    /// Take the notes. Where there are none, `queue` is told `WATCH` when there may be.
+    /// Take the notes. Where there are none, `WATCH` is pushed to `queue` when there may be.
     pub fn take_notes(&self, queue: Option<&Arc<Queue<Wake>>>) -> Result<Vec<Note>> {
         let mut state = self.enter()?;
         self.drive_with(&mut state)?;

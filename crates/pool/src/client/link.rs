@@ -229,7 +229,7 @@ impl Link {
         }
     }
 
-    /// Close the descriptors without a word.
+    /// Close the descriptors without a shutdown request.
     pub fn forget(&mut self) {
         self.running = None;
         self.offered = None;
@@ -250,7 +250,7 @@ pub fn join(process: &OwnedFd, limit_ms: u64) -> bool {
     if !ended {
         let _ = pidfd_send_signal(process, Signal::KILL);
     }
-    // Where the program reaps all its children itself, somebody else was faster.
+    // Fails where the program reaps all its children itself.
     let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
     ended
 }

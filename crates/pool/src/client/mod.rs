@@ -1,8 +1,8 @@
-//! The client's side of the pool: the machine, the link to the keeper, and who is woken when.
+//! The client's side of the pool: the machine, the link to the keeper, and the wake-ups of callers.
 //!
-//! There is no thread here. Whoever waits also *drives*: it polls one epoll set (the keeper's socket and the sockets
-//! of settling services) beside its own queue, and hands on what it finds to everybody concerned. A blocking caller
-//! polls; an asyncio loop watches the set's descriptor while it has waiters. When nobody waits nobody drives, and
+//! There is no thread here. A caller that waits also *drives*: it polls one epoll set (the keeper's socket and the sockets
+//! of settling services) beside its own queue, and wakes the callers concerned by what it finds. A blocking caller
+//! polls; an asyncio loop watches the set's descriptor while it has waiters. While no caller waits none drives, and
 //! nothing is lost by it: an idle service's death is seen by the poll at the next borrow, a reset's answer is read
 //! by the next holder, and the keeper holds the deadlines.
 //!
@@ -66,9 +66,9 @@ pub enum Answer {
     },
 }
 
-/// What is told to a queue: a ticket, or that something happened (`WATCH`).
+/// An item of a wake-up queue: a ticket, or that something happened (`WATCH`).
 pub type Wake = u64;
-/// Told to those who watch for a death or an output.
+/// For callers that watch for a death or an output.
 pub const WATCH: Wake = 0;
 
 /// Counters and sizes.
@@ -78,7 +78,7 @@ pub struct Stats {
     pub live: u32,
     /// Idle ones.
     pub idle: usize,
-    /// Ones that owe an answer.
+    /// Ones whose answer to a start or a reset is still to come.
     pub settling: usize,
     /// Callers that wait.
     pub waiters: usize,
@@ -86,9 +86,9 @@ pub struct Stats {
     pub starts: u64,
     /// Leases since then.
     pub leases: u64,
-    /// Services that somebody holds.
+    /// Services that a caller holds.
     pub leased: usize,
-    /// Services that somebody starts.
+    /// Services that a caller starts.
     pub starting: usize,
     /// Callers that had to wait, since the pool was made.
     pub waits: u64,
@@ -103,15 +103,15 @@ pub struct ServiceInfo {
     pub handle: Handle,
     /// What it is interchangeable with.
     pub key: Key,
-    /// Its process; 0 until the keeper tells.
+    /// Its process; 0 until the keeper reports it.
     pub pid: i32,
-    /// Somebody holds it or starts it.
+    /// A caller holds it or starts it.
     pub lent: bool,
     /// For how long the lease that is out has been so, in milliseconds.
     pub held_ms: u64,
 }
 
-/// What a pool keeps to.
+/// The limits that a pool keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// Services at once.
@@ -144,17 +144,17 @@ struct State {
     watchers: Vec<Arc<Queue<Wake>>>,
     start_ms: BTreeMap<Key, u64>,
     deaths: BTreeMap<&'static str, u64>,
-    /// Services that ended, or were given up, while nobody held them.
+    /// Services that ended, or were given up, while they were idle.
     dead_idle: Vec<Handle>,
     next_ticket: Ticket,
     closed: bool,
     stats: Stats,
     policy: Policy,
-    /// How many idle services of a key stay; told to each keeper.
+    /// How many idle services of a key stay; sent to each keeper.
     keep: BTreeMap<Key, u32>,
     /// Whether services of some key may have several leases.
     shares: bool,
-    /// What happened and was not taken yet, where somebody wants to know.
+    /// What happened and was not taken yet, if notes are kept.
     journal: Option<VecDeque<Note>>,
 }
 

@@ -21,7 +21,7 @@ impl Client {
         state.link.handover()
     }
 
-    /// A keeper was started with the last handover. Returns its number: descriptions of templates are told anew.
+    /// A keeper was started with the last handover. Returns its number: each keeper is sent all templates anew.
     pub fn attach(&self, keeper: OwnedFd) -> Result<u64> {
         let mut state = self.enter()?;
         let epoch = state.link.attach(keeper);
@@ -38,7 +38,7 @@ impl Client {
         Ok(epoch)
     }
 
-    /// Number of the keeper that is running; 0 where none is.
+    /// Number of the running keeper; 0 without one.
     pub fn epoch(&self) -> Result<u64> {
         Ok(self.enter()?.link.epoch())
     }
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Start a copy of a lent service, for the same holder. Returns its lease to be, and the caller's end of its
-    /// socket. The holder tells the service itself to fork.
+    /// socket. The holder itself sends the service the call to fork.
     pub fn branch(
         &self,
         parent: Handle,

@@ -13,7 +13,7 @@ use crate::wire::{Handle, KeeperRequest};
 pub type Written = (u64, Vec<u8>);
 
 impl Client {
-    /// The directory of a lent service; empty until the keeper has told it.
+    /// The directory of a lent service; empty until the keeper has reported it.
     pub fn directory(&self, handle: Handle) -> Result<Vec<u8>> {
         let mut state = self.enter()?;
         Ok(state.entry(handle)?.directory.clone())
@@ -39,7 +39,7 @@ impl Client {
         let entry = state.entry(handle)?;
         entry.written.take_if(|(total, _)| *total <= beyond);
         if entry.written.is_some() {
-            return Ok(()); // another follower was told it
+            return Ok(()); // another follower has received it
         }
         state
             .link
@@ -47,7 +47,7 @@ impl Client {
     }
 
     /// What a lent service has written, once it is more than so many bytes in all; it stays there for others who
-    /// follow the same service. `queue` is told `WATCH` when there may be news.
+    /// follow the same service. Until then `WATCH` is pushed to `queue` when there may be more.
     pub fn written(
         &self,
         handle: Handle,
@@ -66,7 +66,7 @@ impl Client {
 }
 
 impl State {
-    /// Tell a queue when something happens. Those that nobody waits at any more go, so that one who looks again and
+    /// Push to a queue when something happens. Queues without a waiter are removed, so that a caller that asks again and
     /// again leaves nothing behind.
     pub fn watch(&mut self, queue: Option<&Arc<Queue<Wake>>>) {
         let Some(queue) = queue else {

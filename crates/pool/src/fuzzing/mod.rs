@@ -12,7 +12,7 @@ use std::fmt::Debug;
 use crate::error::Result;
 use crate::wire::{Event, KeeperRequest, Order, Report, shared};
 
-/// What client, keeper and template say to each other; the first byte says who hears it.
+/// The messages of client, keeper and template; the first byte selects the receiver.
 ///
 /// # Panics
 /// Where what was read means something else once it was written again.
@@ -26,7 +26,7 @@ pub fn control(input: &[u8]) -> bool {
     }
 }
 
-/// What programs and the lender of one pool say to each other; the first byte says who hears it.
+/// The messages of programs and the lender of one pool; the first byte selects the receiver.
 ///
 /// # Panics
 /// As [`control`].

@@ -22,7 +22,7 @@ pub const CGROUP_VARIABLE: &str = "FOREBAY_POOL_CGROUP";
 const NEXT: &str = "run the program in a cgroup of its own \
     (systemd-run --user --scope -p Delegate=yes PROGRAM), or give advisory=True to go without";
 
-/// Who enforces the limits of services; nothing is looked for before the first limited one.
+/// Enforces the limits of services; cgroups are looked for with the first limited one.
 #[derive(Debug, Default)]
 pub struct LimitEnforcer {
     looked: bool,
@@ -68,7 +68,7 @@ impl LimitEnforcer {
 fn find() -> Result<Option<Groups>> {
     match std::env::var_os(CGROUP_VARIABLE) {
         None => Ok(Groups::find()),
-        Some(told) if told == "off" => Ok(None),
+        Some(value) if value == "off" => Ok(None),
         Some(base) => match Groups::create(Path::new(&base)) {
             Ok(groups) => Ok(Some(groups)),
             Err(source) => Err(Error::System {

@@ -2,16 +2,16 @@
 //!
 //! It holds the client's lifeline twice, as the control socket's end of file and as the client's pidfd (whichever
 //! comes first: a forked child of the client may hold the socket open). When the client is gone it kills every
-//! group it owns, removes their directories and exits; it is the last one out. It is a subreaper, so that what
+//! group it owns, removes their directories and exits last. It is a subreaper, so that what
 //! services leave behind comes to it. Its direct children carry a parent-death signal against its own death.
 //! Nothing in it blocks but the wait for events: sends to client and templates never wait.
 //!
 //! | what fails | what happens |
 //! |---|---|
 //! | client ends, is killed, closes | every group killed, directories removed, keeper exits |
-//! | service ends | its group is killed, the client is told: cause, code, last output |
-//! | template ends | services already forked live on; those asked for are told as `TemplateDied` |
-//! | template cannot import | told as `TemplateUnfit` with what it said |
+//! | service ends | its group is killed, the client gets cause, code and last output |
+//! | template ends | services already forked live on; those asked for are reported as `TemplateDied` |
+//! | template cannot import | reported as `TemplateUnfit` with its reason |
 //! | deadline passes | the word's swap decides; if the keeper wins, the group is killed |
 //! | client does not read | events wait in a queue; one death per service bounds it |
 
@@ -52,7 +52,7 @@ use source::{Poller, Source, Token};
 
 /// How long the last processes may take to die before the keeper gives up on them.
 const END_MS: u64 = 5_000;
-/// Longest time between two looks at what is left of them: nothing wakes the keeper when an orphan ends.
+/// Longest time between two checks of what is left of them: nothing wakes the keeper when an orphan ends.
 const END_LOOK_MS: u64 = 5;
 
 /// What a keeper is started with.
@@ -228,12 +228,12 @@ impl Keeper {
     }
 }
 
-/// The earlier of two waits; None is none.
+/// The earlier of two waits.
 fn soonest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()
 }
 
-/// Decode what a template said; what cannot be read makes it unfit.
+/// Decode a template's report; one that is malformed makes the template unfit.
 fn report_of(bytes: &[u8]) -> Report {
     Report::decode(bytes).unwrap_or_else(|error| Report::Unfit {
         reason: error.to_string().into_bytes(),

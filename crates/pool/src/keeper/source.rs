@@ -1,4 +1,4 @@
-//! What the keeper watches, and for whom.
+//! What the keeper watches, and to which process it belongs.
 //!
 //! A key is a slot, or a template's number, with the *serial* of the process that is watched: what the kernel queued
 //! for an earlier process of the same number finds another serial.

@@ -47,7 +47,7 @@ pub struct Running {
     pub spares: Vec<Spare>,
     /// The one that it was asked for and has not reported.
     pub pending_spare: Option<Spare>,
-    /// What it said before it gave up.
+    /// Why it cannot be a template, if it has reported that.
     pub unfit: Option<Vec<u8>>,
 }
 
@@ -62,7 +62,7 @@ impl Template {
         }
     }
 
-    /// Start its process and tell it what to import.
+    /// Start its process and send it what to import.
     pub fn start(&mut self, serial: u32, directory: Directory) -> Result<&mut Running> {
         let (ours, theirs) = control::pair()?;
         let (output, write) = Output::new()?;
@@ -97,7 +97,7 @@ impl Template {
     }
 }
 
-/// A process that is a service when it is told.
+/// A process that becomes a service by an order.
 #[derive(Debug)]
 pub struct Spare {
     /// Orders to it.

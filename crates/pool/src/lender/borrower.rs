@@ -315,7 +315,10 @@ impl Borrower {
                     let descriptors = packet.descriptors;
                     self.deliver(state, Response { reply, descriptors });
                 }
-                Err(error) => self.end(state, format!("invalid reply from the shared pool: {error}")),
+                Err(error) => self.end(
+                    state,
+                    format!("invalid reply from the shared pool: {error}"),
+                ),
             }
         }
     }

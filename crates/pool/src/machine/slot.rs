@@ -19,7 +19,7 @@ pub struct SlotEntry {
     pub counts: bool,
     /// Leases that it has.
     pub users: u32,
-    /// Nobody may join it, and it is ended with its last lease.
+    /// It takes no further leases, and is ended with its last one.
     pub closed: bool,
 }
 
@@ -28,7 +28,7 @@ pub struct SlotEntry {
 pub struct KeyServices {
     /// Idle slots, the one used last on top.
     pub idle: Vec<Slot>,
-    /// How many owe an answer.
+    /// How many are settling.
     pub settling: usize,
     /// Leases that one service may have at once; 0 is 1.
     pub share: u32,

@@ -1,4 +1,4 @@
-//! What a template, or a service that is copied, tells the keeper.
+//! What a template, or a service that is copied, reports to the keeper.
 
 use super::Handle;
 use super::field::{Reader, UNKNOWN, Writer};

@@ -44,7 +44,7 @@ pub enum KeeperRequest {
     Keep { key: u32, min_idle: u32 },
     /// End everything.
     Shutdown,
-    /// Ask for what a service writes, told as soon as it is more than so many bytes in all.
+    /// Ask for what a service writes, reported as soon as it is more than so many bytes in all.
     Follow { handle: Handle, beyond: u64 },
 }
 

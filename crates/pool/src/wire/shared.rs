@@ -33,7 +33,7 @@ pub struct Kind {
     pub template: Vec<u8>,
     /// The template, or the program itself.
     pub launch: Launch,
-    /// What the template is told first.
+    /// What the template imports.
     pub setup: Vec<u8>,
     /// What each process may use.
     pub limits: Limits,
@@ -42,7 +42,7 @@ pub struct Kind {
 /// One service, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Its place in the pool.
+    /// Its slot in the pool.
     pub slot: u32,
     /// Its process; 0 until it is known.
     pub pid: i32,
@@ -60,14 +60,14 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ServiceState {
-    /// Ready and nobody's.
+    /// Ready and not lent.
     #[default]
     Idle = 0,
     /// Not yet ready.
     Starting = 1,
     /// Lent.
     Leased = 2,
-    /// Owes an answer: started or reset.
+    /// Its answer to a start or a reset is still to come.
     Settling = 3,
 }
 

@@ -1,7 +1,7 @@
 //! How a service comes to be as the copy of another that is lent.
 //!
-//! The keeper passes the order on to the service, which forks when its holder's call tells it to. From
-//! there on the copy is a service like any other: a child of the keeper, told and watched alike.
+//! The keeper passes the order on to the service, which forks in a call of its holder. From
+//! there on the copy is a service like any other: a child of the keeper, reported and watched alike.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -34,15 +34,15 @@ impl Registry {
         ordered
     }
 
-    /// Tell a service not to wait for an order. Its holder has told it to expect one, and it would wait for
-    /// ever; so one that cannot even be told this, its socket full of what it does not take, is ended.
+    /// Order a service not to wait for a copy. Its holder has called it to expect an order, and it would wait for
+    /// ever; so a service whose socket is too full for this order is ended.
     fn skip(&mut self, slot: u32, handle: Handle) {
         let Some(orders) = self.orders_of(slot) else {
             return;
         };
         let skip = Order::Skip { handle }.encode();
-        let told = control::send(orders, &skip, &[], SendFlags::DONTWAIT);
-        if told.is_err()
+        let sent = control::send(orders, &skip, &[], SendFlags::DONTWAIT);
+        if sent.is_err()
             && let Some(service) = self.services.get_mut(&slot)
         {
             service.end(Cause::Discarded);
@@ -114,7 +114,7 @@ impl Registry {
                 Ok(Some(packet)) if !packet.bytes.is_empty() => report_of(&packet.bytes),
                 Ok(None) | Err(Error::Interrupted) => return,
                 Ok(Some(_)) | Err(_) => {
-                    poller.remove(orders); // closed: it is on its way out
+                    poller.remove(orders); // closed: the service is ending
                     return;
                 }
             };
@@ -132,12 +132,12 @@ impl Registry {
                         service.has_exit_hooks = true;
                     }
                 }
-                Report::Ready | Report::Unfit { .. } | Report::SpareForked { .. } => {} // a template's words
+                Report::Ready | Report::Unfit { .. } | Report::SpareForked { .. } => {} // a template's reports
             }
         }
     }
 
-    /// A service has ended: what it still owed will not come.
+    /// A service has ended: the copies that it has not reported will not come.
     pub(super) fn forget_copies(&mut self, poller: &Poller, slot: u32, serial: u32) {
         self.take_copies(poller, slot, serial);
         let Some(service) = self.services.get_mut(&slot) else {

@@ -1,4 +1,4 @@
-//! How a process leaves the registry: told by its template, by its exit, or by a deadline.
+//! How a process leaves the registry: by its template's report, by its exit, or by a deadline.
 
 use rustix::net::RecvFlags;
 
@@ -38,7 +38,7 @@ impl Registry {
                 }
             };
             match report_of(&packet.bytes) {
-                Report::Ready | Report::HasExitHooks => {} // the latter is a service's word
+                Report::Ready | Report::HasExitHooks => {} // the latter is a service's report
                 Report::Unfit { reason } => running.unfit = Some(reason),
                 Report::Forked { handle, pid } => {
                     running.pending.remove(&handle);
@@ -91,7 +91,7 @@ impl Registry {
         }
     }
 
-    /// Tell the end of a template to whoever waits for a service from it.
+    /// Report the end of a template to the callers that wait for a service from it.
     fn remove_template(&mut self, poller: &Poller, running: Running, how: &str) {
         end_spares(&running.spares);
         let mut output = running.output;
@@ -132,7 +132,7 @@ impl Registry {
             return;
         };
         let death = service.death(status, lease);
-        let last_words = service
+        let update = service
             .output
             .final_update()
             .map(|(total, text)| Event::Written {
@@ -140,8 +140,7 @@ impl Registry {
                 total,
                 text,
             });
-        self.events
-            .extend(last_words.map(|written| (written, None)));
+        self.events.extend(update.map(|written| (written, None)));
         poller.remove(&service.output);
         if let Some(process) = &service.process {
             poller.remove(process);
@@ -154,8 +153,8 @@ impl Registry {
     pub fn expire(&mut self, poller: &Poller, now: u64) {
         while let Some((kind, handle)) = self.deadlines.pop_due(now) {
             let ended = match kind {
-                DeadlineKind::Start => self.expire_owed(handle, State::Starting),
-                DeadlineKind::Reset => self.expire_owed(handle, State::Resetting),
+                DeadlineKind::Start => self.expire_unanswered(handle, State::Starting),
+                DeadlineKind::Reset => self.expire_unanswered(handle, State::Resetting),
                 DeadlineKind::Idle => self.expire_idle(handle, now),
                 DeadlineKind::Lifetime => self.expire_old(handle, now),
                 DeadlineKind::Spare => {
@@ -182,14 +181,14 @@ impl Registry {
         }
     }
 
-    /// A service that owes an answer to its start or its reset: retired, unless it has answered in
-    /// time and nobody has needed it since; then it is idle.
-    fn expire_owed(&self, handle: Handle, owing: State) -> Option<Cause> {
+    /// A service whose answer to a start or a reset is due: retired, unless it has answered in
+    /// time and was not needed since; then it is idle.
+    fn expire_unanswered(&self, handle: Handle, waiting: State) -> Option<Cause> {
         let service = self.services.get(&handle.slot)?;
         let cell = self.page.cell(handle.slot);
         let word = &cell.word;
         let seen = Stamp::load(word);
-        if seen.generation != handle.generation || seen.state != owing {
+        if seen.generation != handle.generation || seen.state != waiting {
             return None;
         }
         if service.has_answered(was_left(cell)) {
@@ -203,7 +202,7 @@ impl Registry {
             return None;
         }
         let retired = seen.expire(word);
-        retired.then_some(if owing == State::Starting {
+        retired.then_some(if waiting == State::Starting {
             Cause::StartDeadline
         } else {
             Cause::ResetDeadline
@@ -251,7 +250,7 @@ impl Registry {
         (service.handle == handle).then_some(service)
     }
 
-    /// Services of a key that are ready and nobody's, whether or not somebody has read their answer.
+    /// Services of a key that are ready and not lent, whether or not their answer was read.
     fn idle_of(&self, key: u32) -> usize {
         let of_key = |service: &&Service| service.deadlines.key == key;
         let is_ready = |service: &&Service| {
@@ -269,8 +268,8 @@ impl Registry {
             .count()
     }
 
-    /// End the template that owes a service: it is stopped, or hangs in its imports, and would owe
-    /// it for ever.
+    /// End the template of a service that was not forked in time: it is stopped, or hangs in its imports, and would hang
+    /// for ever.
     fn end_template_of(&self, handle: Handle) {
         let running = self
             .templates
@@ -281,7 +280,7 @@ impl Registry {
         }
     }
 
-    /// End everything; what has something to do before may do it, unless nobody is there who closed the pool.
+    /// End everything; services run their exit hooks, unless the client is gone.
     pub fn end_all(&mut self, poller: &Poller, orderly: bool) {
         let slots: Vec<u32> = self.services.keys().copied().collect();
         for slot in slots {
@@ -303,7 +302,7 @@ impl Registry {
     }
 }
 
-/// Whether nobody waits for what a service owes: its last caller has let go of it.
+/// Whether no caller waits for the answer of a service: its last caller has let go of it.
 fn was_left(cell: &Cell) -> bool {
     cell.since_ms.load(std::sync::atomic::Ordering::Acquire) > 0
 }
@@ -319,7 +318,7 @@ fn end_of_template(how: &str, output: &[u8]) -> Vec<u8> {
 
 /// Why a process could not make another, and what to do.
 pub fn not_forked(who: &str, errno: i32) -> String {
-    let told = std::io::Error::from_raw_os_error(errno);
+    let reason = std::io::Error::from_raw_os_error(errno);
     let next = match rustix::io::Errno::from_raw_os_error(errno) {
         rustix::io::Errno::MFILE => "; raise ulimit -n, or open fewer files there",
         rustix::io::Errno::AGAIN => {
@@ -328,5 +327,5 @@ pub fn not_forked(who: &str, errno: i32) -> String {
         }
         _ => "",
     };
-    format!("{who} could not fork: {told}{next}")
+    format!("{who} could not fork: {reason}{next}")
 }

@@ -16,7 +16,7 @@ use crate::word::{Stamp, State};
 /// How long a cgroup that is not empty yet is left alone: processes that were killed need a moment to go.
 const LEFTOVERS_MS: u64 = 5;
 
-/// When what is due.
+/// When each task is due.
 #[derive(Debug, Default)]
 pub struct Housekeeping {
     /// Some service has a memory that is to be measured.
@@ -28,7 +28,7 @@ pub struct Housekeeping {
 }
 
 impl Registry {
-    /// Milliseconds until a chore is due; none where there is nothing to do.
+    /// Milliseconds until a task is due; none where there is nothing to do.
     pub fn housekeeping_ms(&self, now: u64) -> Option<u64> {
         let removes = self.removal.borrow().is_done();
         if !removes {
@@ -71,7 +71,7 @@ impl Registry {
         self.removal.borrow_mut().finish();
     }
 
-    /// Directories of leases that have ended, which services put aside.
+    /// Remove the directories of leases that have ended, which services have moved aside.
     fn collect_ended(&mut self) {
         if let Some(scratch) = &self.scratch {
             scratch.collect_ended();
@@ -92,14 +92,14 @@ impl Registry {
         if let Some(last) = due.last() {
             self.housekeeping.next = last + 1;
         } else {
-            // The end of a round; where it found nobody there is no next one.
+            // The end of a round; without a service to measure there is no next one.
             self.housekeeping.measures = self.housekeeping.next > 0;
             self.housekeeping.next = 0;
             self.housekeeping.measure_ms = now + MEMORY_SCAN_MS;
         }
     }
 
-    /// Retire an idle service that is too large; tell of a leased one, so that it is not lent again.
+    /// Retire an idle service that is too large; report a leased one, so that it is not lent again.
     fn measure(&mut self, slot: u32) {
         let Some(service) = self.services.get_mut(&slot) else {
             return;
@@ -118,13 +118,13 @@ impl Registry {
         let Some(bytes) = pid.and_then(private_bytes) else {
             return;
         };
-        let told = known && service.private_bytes > service.deadlines.private_bytes_max;
+        let reported = known && service.private_bytes > service.deadlines.private_bytes_max;
         service.measured = Some(seen);
         service.private_bytes = bytes;
         if bytes <= service.deadlines.private_bytes_max {
             return;
         }
-        if seen.state == State::Leased && !told {
+        if seen.state == State::Leased && !reported {
             self.events.push((Event::Heavy { slot }, None));
         } else if seen.state == State::Idle && seen.expire(&cell.word) {
             service.end(Cause::Memory);

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use super::limits::LimitEnforcer;
-use super::scratch::{Scratch, Trash};
+use super::scratch::{Scratch, SharedRemoval};
 use super::service::Service;
 use super::source::{Poller, Source, Token};
 use super::template::Template;
@@ -45,7 +45,7 @@ pub struct Registry {
     events: Events,
     scanned_ms: u64,
     receiver: Receiver,
-    removal: Trash,
+    removal: SharedRemoval,
     enforcer: LimitEnforcer,
     housekeeping: Housekeeping,
 }
@@ -64,13 +64,13 @@ impl Registry {
             events: Vec::new(),
             scanned_ms: 0,
             receiver: Receiver::default(),
-            removal: Trash::default(),
+            removal: SharedRemoval::default(),
             enforcer: LimitEnforcer::default(),
             housekeeping: Housekeeping::default(),
         }
     }
 
-    /// What the client is to be told.
+    /// The events for the client.
     pub fn take_events(&mut self) -> Events {
         std::mem::take(&mut self.events)
     }
@@ -97,7 +97,7 @@ impl Registry {
             || !orphans::children().is_empty()
     }
 
-    /// Do what the client asks. What cannot be done is told as the death of the service that it was for.
+    /// Do what the client asks. A request that fails is reported as the death of its service.
     pub fn request(&mut self, poller: &Poller, request: KeeperRequest, descriptors: &[OwnedFd]) {
         match request {
             KeeperRequest::Template {
@@ -161,7 +161,7 @@ impl Registry {
                 self.keep.insert(key, min_idle);
             }
             KeeperRequest::Follow { handle, beyond } => self.follow(handle, beyond),
-            KeeperRequest::Shutdown => {} // the keeper's own affair
+            KeeperRequest::Shutdown => {} // handled by the keeper itself
         }
     }
 

@@ -1,7 +1,7 @@
 //! The orderly end of a service: it runs its close hook and its exit handlers, within `EXIT_HOOKS_MS`.
 //!
-//! A service that has any says so once, on its orders, which is read when the service is to end; one that has said
-//! nothing is killed at once. Its end begins with the end of its connection. Then its process exits, and what is
+//! A service that has any reports so once over its keeper link, which is read when the service is to end; one without
+//! hooks is killed at once. Its end begins with the end of its connection. Then its process exits, and what is
 //! left of its group, such as a resource tracker of multiprocessing that removes shared memory, has the rest of the
 //! time. The leader is not reaped until then, so that the group keeps its number.
 
@@ -29,7 +29,7 @@ impl Registry {
             return;
         };
         if service.exit_by.is_some() && cause.is_orderly() {
-            return; // it is on its way
+            return; // its end has begun
         }
         if service.has_exit_hooks && service.process.is_some() && cause.is_orderly() {
             let until = now_ms() + EXIT_HOOKS_MS;
@@ -42,7 +42,7 @@ impl Registry {
         }
     }
 
-    /// Its time is over.
+    /// Its time for exit hooks is over.
     pub(super) fn expire_exit(&mut self, handle: Handle) {
         let slot = handle.slot;
         if self.service_since(handle).is_some()

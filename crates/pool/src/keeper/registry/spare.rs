@@ -1,7 +1,7 @@
 //! Processes that a template has forked ahead: a start takes one instead of a fork.
 //!
-//! They are forked when nobody waits, some time after a start, and only by templates that are asked for
-//! more than one service. A spare waits for its keeper's word; when the keeper ends, or gives it up, it ends.
+//! They are forked when no caller waits, some time after a start, and only by templates that are asked for
+//! more than one service. A spare waits for its keeper's order; when the keeper ends, or gives it up, it ends.
 
 use std::os::fd::BorrowedFd;
 
@@ -74,7 +74,7 @@ impl Registry {
         self.deadlines.push(due, DeadlineKind::Spare, handle);
     }
 
-    /// The time for it has come.
+    /// Fork a spare that was planned.
     pub(super) fn fork_spare(&mut self, template: Handle) {
         let id = template.slot;
         let Ok(next) = self.reserve() else {
@@ -92,7 +92,7 @@ impl Registry {
             return;
         }
         if !running.pending.is_empty() {
-            return self.plan_spare(id); // somebody waits for it
+            return self.plan_spare(id); // a caller waits for a service of it
         }
         let _ = running.fork_spare(next); // a template that takes no orders has none to spare
     }

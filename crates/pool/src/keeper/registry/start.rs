@@ -134,7 +134,7 @@ impl Registry {
         let write = self.enter(poller, handle, deadlines)?;
         let directory = self.reserve()?;
         directory.make().map_err(NO_DIRECTORY)?;
-        let mut program = at_home(program_of(launch), directory.path());
+        let mut program = with_own_directory(program_of(launch), directory.path());
         let watch = Watch::new(&launch.readiness, Path::new(directory.path()))?;
         program.confinement = self.confine(handle)?;
         let socket = self.keep_answers(handle, sockets)?;
@@ -258,7 +258,7 @@ impl Registry {
         self.register(poller, handle, process)
     }
 
-    /// Watch a service's process, and tell the client of it.
+    /// Watch a service's process, and report it to the client.
     pub(super) fn register(
         &mut self,
         poller: &Poller,
@@ -286,7 +286,7 @@ impl Registry {
         let pidfd = match pidfd {
             Ok(pidfd) => pidfd,
             Err(error) => {
-                // It is told as not started, so it must not live on; it is reaped with the orphans.
+                // It is reported as not started, so it must not live on; it is reaped with the orphans.
                 poller.remove(&process);
                 process.kill();
                 return Err(error);
@@ -343,7 +343,7 @@ fn copy_of(socket: &OwnedFd) -> Result<OwnedFd> {
 }
 
 /// A program that knows its own directory: by `TMPDIR`, and wherever its launch names it.
-fn at_home(mut program: Program, directory: &OsStr) -> Program {
+fn with_own_directory(mut program: Program, directory: &OsStr) -> Program {
     let named = |text: &mut OsString| {
         if text.as_bytes().contains(&OWN_DIRECTORY) {
             let parts = text.as_bytes().split(|&byte| byte == OWN_DIRECTORY);
@@ -373,7 +373,7 @@ mod tests {
             directory: text(b"\0"),
             confinement: None,
         };
-        let program = at_home(program, OsStr::new("/tmp/7"));
+        let program = with_own_directory(program, OsStr::new("/tmp/7"));
         let arguments = ["serve", "--at=unix:/tmp/7/socket", "/tmp/7:/tmp/7"];
         assert_eq!(program.arguments, arguments);
         assert_eq!(program.environment[0].1, "/tmp/7/port");

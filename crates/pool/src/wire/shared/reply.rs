@@ -1,4 +1,4 @@
-//! What the lender tells a program.
+//! What the lender answers a program.
 
 use super::{Handle, Row, Ticket};
 use crate::death::{Cause, Death};

@@ -26,7 +26,7 @@ pub enum Request {
     Services { ticket: Ticket, from: u32 },
     /// End the services of a name, or all: at once, or when they come back.
     Drain { ticket: Ticket, name: Vec<u8> },
-    /// A question was given up; what it was granted meanwhile goes to the next.
+    /// A question was given up; a service that was granted meanwhile goes to the next caller.
     Leave { ticket: Ticket },
     /// Give a service back. Where it was sent a reset, `unanswered` is the call whose answer the next holder reads.
     Release { handle: Handle, unanswered: u64 },
