@@ -85,14 +85,14 @@ impl Node {
 /// The lowest piece that fits of those that were looked at, with the gap before it.
 struct Lowest {
     piece: Option<(u32, u64)>,
-    place: (u32, u64),
+    position: (u32, u64),
 }
 
 impl Default for Lowest {
     fn default() -> Self {
         Self {
             piece: None,
-            place: (u32::MAX, u64::MAX),
+            position: (u32::MAX, u64::MAX),
         }
     }
 }
@@ -224,11 +224,11 @@ impl Heap {
                 break;
             }
             let node = &self.nodes[at as usize];
-            if (node.chunk, node.offset) < found.place
+            if (node.chunk, node.offset) < found.position
                 && let Some(gap) = node.gap_for(size, align)
             {
                 found.piece = Some((at, gap));
-                found.place = (node.chunk, node.offset);
+                found.position = (node.chunk, node.offset);
             }
             at = node.next;
         }

@@ -1,8 +1,8 @@
-//! The ground that blocks stand on: a chunk's memory, with those who were told of it.
+//! A chunk's memory, and the registrars that know it.
 //!
 //! Each block owns a share of it, and the region one for as long as it has the chunk.
-//! Whoever drops the last share, on any thread and with no lock held, first tells the end of it, then unmaps it.
-//! So nobody learns of an address after it means something else.
+//! The drop of the last share, on any thread and with no lock held, first notifies the registrars, then unmaps.
+//! So a registrar never acts on an address that means something else by then.
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,22 +11,22 @@ use crate::sys::Mapping;
 use forebay_base::process;
 
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct ChunkMapping {
     region: u64,
     chunk: u32,
-    /// Who is to be told of the end.
-    told: Mutex<Registrars>,
+    /// Notified of the end.
+    registrars: Mutex<Registrars>,
     mapping: Mapping,
     epoch: u64,
 }
 
-impl Ground {
-    /// Make it of a mapping that nobody knows yet.
+impl ChunkMapping {
+    /// Of a fresh mapping, which no registrar knows yet.
     pub(crate) fn new(region: u64, chunk: u32, mapping: Mapping) -> Self {
         Self {
             region,
             chunk,
-            told: Mutex::new(Registrars::new()),
+            registrars: Mutex::new(Registrars::new()),
             mapping,
             epoch: process::epoch(),
         }
@@ -37,17 +37,17 @@ impl Ground {
         self.mapping.at(offset, length)
     }
 
-    /// Tell a registrar of this chunk, and keep it to be told of the end.
-    pub(crate) fn tell(&self, registrar: &Arc<dyn Registrar>) {
-        // Kept first: who panics halfway through may have made the chunk known, and must hear of the end.
-        self.told().add(Arc::clone(registrar));
+    /// Notify a registrar of this chunk, and keep it, to notify it of the end.
+    pub(crate) fn announce(&self, registrar: &Arc<dyn Registrar>) {
+        // Kept first: a registrar that panics halfway may have made the chunk known, and must be notified of the end.
+        self.registrars().add(Arc::clone(registrar));
         call_out(|| registrar.added(&self.memory()));
     }
 
-    /// Tell a registrar that this chunk is no longer its business.
-    pub(crate) fn tell_end(&self, registrar: &Arc<dyn Registrar>) {
-        let told = self.told().remove(registrar);
-        if let Some(registrar) = told {
+    /// Notify a registrar that this chunk is withdrawn from it.
+    pub(crate) fn withdraw(&self, registrar: &Arc<dyn Registrar>) {
+        let removed = self.registrars().remove(registrar);
+        if let Some(registrar) = removed {
             call_out(|| registrar.removed(&self.memory()));
         }
     }
@@ -61,17 +61,22 @@ impl Ground {
         }
     }
 
-    fn told(&self) -> MutexGuard<'_, Registrars> {
+    fn registrars(&self) -> MutexGuard<'_, Registrars> {
         // Held for a push or a removal; there is nothing half done.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registrars
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Ground {
+impl Drop for ChunkMapping {
     fn drop(&mut self) {
         let memory = self.memory();
-        let told = self.told.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for registrar in told.take() {
+        let registrars = self
+            .registrars
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for registrar in registrars.take() {
             call_out(move || registrar.removed(&memory));
         }
         // Where something marked the parent's memory as not to be inherited (`MADV_DONTFORK`, as libibverbs can),

@@ -1,9 +1,9 @@
-//! Where each service is: the bookkeeping under the decisions.
+//! The state of each slot: the bookkeeping under the decisions.
 
 use super::{Action, Key, Machine, Slot};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SlotState {
     Free,
     Lent,
     Idle { settled: bool },
@@ -12,23 +12,23 @@ pub enum Place {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Service {
+pub struct SlotEntry {
     pub key: Key,
-    pub place: Place,
+    pub state: SlotState,
     /// Whether it counts against `max_size`: not where a lease's holder had its service copied.
     pub counts: bool,
     /// Leases that it has.
     pub users: u32,
-    /// Nobody may join it, and it is ended with its last lease.
+    /// It takes no further leases, and is ended with its last one.
     pub closed: bool,
 }
 
 /// The services of one key.
 #[derive(Debug, Default)]
-pub struct Kind {
+pub struct KeyServices {
     /// Idle slots, the one used last on top.
     pub idle: Vec<Slot>,
-    /// How many owe an answer.
+    /// How many are settling.
     pub settling: usize,
     /// Leases that one service may have at once; 0 is 1.
     pub share: u32,
@@ -40,15 +40,15 @@ pub struct Kind {
 
 impl Machine {
     pub(super) fn end(&mut self, slot: Slot, actions: &mut Vec<Action>) {
-        self.put(slot, Place::Dying);
+        self.put(slot, SlotState::Dying);
         self.live -= 1;
         actions.push(Action::Evict(slot));
     }
 
     pub(super) fn occupy(&mut self, key: Key) -> Slot {
-        let service = Service {
+        let service = SlotEntry {
             key,
-            place: Place::Lent,
+            state: SlotState::Lent,
             counts: true,
             users: 1,
             closed: false,
@@ -65,35 +65,35 @@ impl Machine {
     }
 
     pub(super) fn vacate(&mut self, slot: Slot) {
-        self.put(slot, Place::Free);
+        self.put(slot, SlotState::Free);
         self.free.push(slot);
         self.live -= 1;
     }
 
-    pub(super) fn put_back(&mut self, slot: Slot, place: Place) {
-        self.put(slot, place);
-        if matches!(place, Place::Idle { .. }) {
+    pub(super) fn put_back(&mut self, slot: Slot, state: SlotState) {
+        self.put(slot, state);
+        if matches!(state, SlotState::Idle { .. }) {
             let key = self.services[slot as usize].key;
             self.keys.entry(key).or_default().idle.push(slot);
         }
     }
 
-    /// Move a service to another place, counting those that settle.
-    pub(super) fn put(&mut self, slot: Slot, place: Place) {
+    /// Move a service to another state, counting those that settle.
+    pub(super) fn put(&mut self, slot: Slot, state: SlotState) {
         let service = &mut self.services[slot as usize];
         if service.counts {
-            self.running -= u32::from(service.place == Place::Lent);
-            self.running += u32::from(place == Place::Lent);
+            self.running -= u32::from(service.state == SlotState::Lent);
+            self.running += u32::from(state == SlotState::Lent);
         }
         let kind = self.keys.entry(service.key).or_default();
-        kind.settling -= usize::from(service.place == Place::Settling);
-        kind.settling += usize::from(place == Place::Settling);
-        if service.place == Place::Lent {
+        kind.settling -= usize::from(service.state == SlotState::Settling);
+        kind.settling += usize::from(state == SlotState::Settling);
+        if service.state == SlotState::Lent {
             kind.joinable.retain(|&joinable| joinable != slot);
         }
-        if place != Place::Dying {
-            service.users = u32::from(place == Place::Lent); // of a dying one each learns by itself
+        if state != SlotState::Dying {
+            service.users = u32::from(state == SlotState::Lent); // of a dying one each learns by itself
         }
-        service.place = place;
+        service.state = state;
     }
 }

@@ -13,14 +13,18 @@ use crate::wire::Handle;
 use crate::wire::shared::{Kind, Reply, Request, STATUS_FIELDS, Ticket, VERSION};
 
 impl Lender {
-    /// Do what a program asks. An error means that it is to be cut off.
+    /// Do what a program asks. On an error the program is disconnected.
     pub(super) fn serve(&mut self, program: Program, request: Request) -> Result<()> {
         match request {
             Request::Ask { ticket, key } => self.ask(program, ticket, key),
-            Request::Release { handle, owed } => self.release(program, handle, owed),
+            Request::Release { handle, unanswered } => self.release(program, handle, unanswered),
             Request::Leave { ticket } => self.leave(program, ticket),
             Request::Lend { ticket, handle } => self.lend_started(program, ticket, handle),
-            Request::Abandon { handle, owed, met } => self.abandon(program, handle, owed, met),
+            Request::Abandon {
+                handle,
+                unanswered,
+                preface_read,
+            } => self.abandon(program, handle, unanswered, preface_read),
             Request::Discard { handle, cause } => self.discard(program, handle, cause),
             Request::Overdue { handle } => self.end_overdue(program, handle),
             Request::Death { ticket, handle } => self.look(program, ticket, handle, Pending::Death),
@@ -30,31 +34,31 @@ impl Lender {
                 }
                 self.look(program, ticket, handle, Pending::Output)
             }
-            Request::Hello { ticket, version } => self.greet(program, ticket, version),
+            Request::Hello { ticket, version } => self.handshake(program, ticket, version),
             Request::Kind { ticket, kind } => {
                 self.name_kind(program, ticket, *kind);
                 Ok(())
             }
             Request::Status { ticket } => self.status(program, ticket),
             Request::Services { ticket, from } => {
-                self.forget_forsaken()?;
+                self.forget_dead_idle()?;
                 let (rows, next) = self.ledger.rows(from, ROWS_MAX, now_ms());
-                self.tell(program, &Reply::Services { ticket, rows, next }, &[]);
+                self.reply(program, &Reply::Services { ticket, rows, next }, &[]);
                 Ok(())
             }
             Request::Drain { ticket, name } => self.drain(program, ticket, &name),
         }
     }
 
-    /// Strike off what ended while nobody held it.
-    pub(super) fn forget_forsaken(&mut self) -> Result<()> {
-        for handle in self.pool.forsaken()? {
+    /// Remove the services that ended while they were idle.
+    pub(super) fn forget_dead_idle(&mut self) -> Result<()> {
+        for handle in self.pool.dead_idle()? {
             self.ledger.forget(handle.slot);
         }
         Ok(())
     }
 
-    fn greet(&mut self, program: Program, ticket: Ticket, version: u32) -> Result<()> {
+    fn handshake(&mut self, program: Program, ticket: Ticket, version: u32) -> Result<()> {
         if version != VERSION {
             let reason = format!(
                 "the shared pool speaks version {VERSION} and this program version {version}; \
@@ -63,8 +67,8 @@ impl Lender {
             self.fail(program, ticket, &reason);
             return Ok(());
         }
-        if let Some(line) = self.lines.get_mut(&program) {
-            line.greeted = true;
+        if let Some(connection) = self.connections.get_mut(&program) {
+            connection.is_open = true;
         }
         self.status(program, ticket)
     }
@@ -87,7 +91,7 @@ impl Lender {
             return;
         }
         let key = self.ledger.intern(kind);
-        self.tell(program, &Reply::Kind { ticket, key }, &[]);
+        self.reply(program, &Reply::Kind { ticket, key }, &[]);
     }
 
     fn status(&mut self, program: Program, ticket: Ticket) -> Result<()> {
@@ -124,7 +128,7 @@ impl Lender {
             fields,
             deaths,
         };
-        self.tell(program, &reply, &[]);
+        self.reply(program, &reply, &[]);
         Ok(())
     }
 
@@ -147,11 +151,11 @@ impl Lender {
             ended,
             marked: marked - ended,
         };
-        self.tell(program, &reply, &[]);
+        self.reply(program, &reply, &[]);
         Ok(())
     }
 
-    /// End what is idle and to be ended. What still owes an answer is ended by who would borrow it.
+    /// End idle services that are retiring. One with an answer to come is ended by the next lease instead.
     fn end_idle(&mut self, key: machine::Key) -> Result<u32> {
         let mut ended = 0;
         let mut kept = Vec::new();
@@ -201,7 +205,7 @@ impl Lender {
                     lease.starting = false;
                 }
                 self.note_process(program, handle.slot, pid);
-                self.tell(program, &Reply::Met { ticket, pid }, &[pidfd.as_fd()]);
+                self.reply(program, &Reply::Started { ticket, pid }, &[pidfd.as_fd()]);
                 return Ok(true);
             }
         }
@@ -218,12 +222,12 @@ impl Lender {
         let death = self.pool.death(handle, Some(&self.queue))?;
         let dead = death.is_some();
         if let Some(death) = death {
-            self.tell(program, &Reply::Died { ticket, death }, &[]);
+            self.reply(program, &Reply::Died { ticket, death }, &[]);
         }
         Ok(dead)
     }
 
-    /// Whether the keeper has told what a service wrote.
+    /// Whether the keeper has reported what a service wrote.
     pub(super) fn look_written(
         &mut self,
         program: Program,
@@ -231,19 +235,19 @@ impl Lender {
         handle: Handle,
     ) -> Result<bool> {
         let text = self.pool.output(handle, Some(&self.queue))?;
-        let told = text.is_some();
+        let answered = text.is_some();
         if let Some(text) = text {
-            self.tell(program, &Reply::Output { ticket, text }, &[]);
+            self.reply(program, &Reply::Output { ticket, text }, &[]);
         }
-        Ok(told)
+        Ok(answered)
     }
 
     pub(super) fn fail(&mut self, program: Program, ticket: Ticket, reason: &str) {
         let reason = reason.as_bytes().to_vec();
-        self.tell(program, &Reply::Failed { ticket, reason }, &[]);
+        self.reply(program, &Reply::Failed { ticket, reason }, &[]);
     }
 
-    /// One question too many.
+    /// Refuse a question above the limit.
     pub(super) fn refuse_waiter(&mut self, program: Program, ticket: Ticket) {
         let maximum = self.config.waiters_max as u64;
         let error = Error::Limit {
@@ -255,7 +259,7 @@ impl Lender {
         self.refuse(program, ticket, &error);
     }
 
-    /// Tell why something cannot be done.
+    /// Answer why a request is refused.
     pub(super) fn refuse(&mut self, program: Program, ticket: Ticket, error: &Error) {
         let (limit, maximum, value, next) = match error {
             Error::Limit {
@@ -264,7 +268,7 @@ impl Lender {
                 value,
                 next,
             } => (*limit, *maximum, *value, (*next).to_owned()),
-            // The program has others: the limit is that of the process that lends.
+            // The program has its own limit: this is the one of the process that lends.
             Error::Descriptors { maximum, twice, .. } => {
                 let next = format!(
                     "all of its descriptors are in use: start it with more (ulimit -n {twice}), \
@@ -282,6 +286,6 @@ impl Lender {
             value,
             next: next.into_bytes(),
         };
-        self.tell(program, &reply, &[]);
+        self.reply(program, &reply, &[]);
     }
 }

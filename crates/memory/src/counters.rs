@@ -1,8 +1,8 @@
-//! Counting beside the region's lock, to be added up when somebody has it.
+//! Counting without the region's lock; the counts are added up by the next thread that has it.
 
 /// What was allocated and freed since it was last taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     /// Bytes and blocks allocated less those freed: below nought where others allocated what was freed here.
     pub(crate) live: i64,
     pub(crate) blocks: i64,
@@ -11,7 +11,7 @@ pub(crate) struct Tally {
     pub(crate) allocations: u64,
 }
 
-impl Tally {
+impl Counters {
     pub(crate) fn allocated(&mut self, length: u64) {
         self.live += length.cast_signed();
         self.blocks += 1;
@@ -35,11 +35,11 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
-    use super::Tally;
+    use super::Counters;
 
     #[test]
     fn the_most_that_was_live_is_seen_whoever_counted_it() {
-        let (mut here, mut there) = (Tally::default(), Tally::default());
+        let (mut here, mut there) = (Counters::default(), Counters::default());
         here.allocated(600);
         there.allocated(1000);
         there.freed(1000);
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn what_one_allocates_and_another_frees_comes_to_nought() {
-        let (mut here, mut there) = (Tally::default(), Tally::default());
+        let (mut here, mut there) = (Counters::default(), Counters::default());
         there.freed(300);
         here.add(there);
         here.allocated(300);
