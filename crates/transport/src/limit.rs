@@ -32,9 +32,9 @@ pub const STREAM_LOOK_MS: u64 = 1;
 /// Longest token of a handshake.
 pub const TOKEN_BYTES_MAX: usize = 4096;
 /// Largest frame of a caller that has not shown the token that it is asked for.
-pub const UNMET_BYTES_MAX: u64 = 64 << 10;
+pub const HANDSHAKE_BYTES_MAX: u64 = 64 << 10;
 /// Smallest `frame_bytes_max` that a peer of calls may announce: below it nothing could be answered.
-pub const PEER_FRAME_BYTES_MIN: u64 = UNMET_BYTES_MAX;
+pub const PEER_FRAME_BYTES_MIN: u64 = HANDSHAKE_BYTES_MAX;
 /// Queued for sending: senders wait above it.
 pub const OUTBOX_BYTES_HIGH: usize = 512 << 10;
 /// Answers to calls that were not started, queued for sending: reading stops above it, also where streams are open.
@@ -113,7 +113,7 @@ pub const NATIVE_TURN_MESSAGES: usize = 256;
 /// Connections of one native listener; accepting pauses there. Each holds a descriptor and about 1 KiB.
 pub const NATIVE_CONNECTIONS_MAX: usize = 65_536;
 /// Connections of a native listener in their handshake; accepting pauses there.
-pub const NATIVE_UNMET_MAX: usize = 256;
+pub const NATIVE_HANDSHAKES_MAX: usize = 256;
 /// Seconds in which half a message, or an answer that nobody takes, must have moved on by `STALL_BYTES_MIN`.
 pub const NATIVE_STALL_S: u64 = 30;
 /// How long accepting pauses when no descriptor is left.
@@ -127,7 +127,7 @@ pub const RING_BYTES: usize = 256 << 10;
 /// Frames from this size on are put aside and named.
 pub const SHARE_BYTES_MIN: usize = COPY_BYTES_MAX + 1;
 /// Frames from this size on are copied without the lock of the connection, and by the binding without the GIL.
-pub const ASIDE_BYTES_MIN: usize = TURN_BYTES;
+pub const STAGE_BYTES_MIN: usize = TURN_BYTES;
 /// What one end of a connection shares at most; beyond it frames go through the ring.
 pub const REGION_BYTES_MAX: u64 = 256 << 20;
 /// What is mapped of it at a time; pages that were never written cost nothing.

@@ -62,7 +62,7 @@ impl Calls {
     }
 
     /// Take ids above this one, which those of other processes are below.
-    pub fn go_on_after(&mut self, id: u64) {
+    pub fn skip_ids_to(&mut self, id: u64) {
         self.last = self.last.max(id);
     }
 
@@ -178,11 +178,6 @@ impl Calls {
         self.entries.len() + self.finished.len()
     }
 
-    /// Whether the queue holds outcomes.
-    pub fn has_finished(&self) -> bool {
-        !self.finished.is_empty()
-    }
-
     /// Bytes that wait in the queue.
     pub fn bytes(&self) -> usize {
         self.finished_bytes
@@ -238,10 +233,10 @@ mod tests {
         calls.finish(reply(id));
         assert!(calls.take(id).is_none());
         calls.hand_over(id, Taker::Thread);
-        assert!(!calls.has_finished());
+        assert!(calls.finished.is_empty());
         assert!(matches!(calls.take(id), Some(Outcome::Reply(_))));
         calls.hand_over(id, Taker::Queue);
-        assert!(!calls.has_finished(), "it was taken");
+        assert!(calls.finished.is_empty(), "it was taken");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use forebay_base::process::number;
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::state::{Entry, Reader, State, ring};
+use crate::calls::state::{ConnectionState, Handshake, Reader, ring};
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::link::outbox::{Head, Payload};
@@ -30,7 +30,7 @@ use crate::share::sweep_lent;
 use crate::stream::socket::{Socket, Wire};
 use crate::stream::unix::peer_uid;
 use crate::sys::process;
-use crate::sys::shared::Aside;
+use crate::sys::shared::Staged;
 use crate::wire::frame::{Codec, Header, Kind, time_to_wire};
 use crate::wire::preface::Role;
 
@@ -44,7 +44,7 @@ pub struct Options {
     /// The language runtime that is announced, see [`crate::wire::preface::Preface::runtime`].
     pub runtime: u32,
     /// How the two ends let each other in.
-    pub entry: Entry,
+    pub handshake: Handshake,
     /// Whether long segments may be lent to a peer of our user, and be borrowed: see [`crate::share`].
     pub lends: bool,
 }
@@ -57,7 +57,7 @@ impl Options {
             limits: Limits::default(),
             peer: peer.into(),
             runtime: 0,
-            entry: Entry::default(),
+            handshake: Handshake::default(),
             lends: true,
         }
     }
@@ -93,7 +93,7 @@ pub struct Counters {
 
 /// One end of a connection. Every method may be called from any thread.
 pub struct Connection {
-    state: Mutex<State<Wire>>,
+    state: Mutex<ConnectionState<Wire>>,
     pub(crate) peer: String,
     owner: AtomicU64,
     lends: bool,
@@ -110,7 +110,7 @@ impl Connection {
         let connection = Self::unconnected(options);
         connection.adopt(wire)?;
         connection.step(|state| {
-            state.greet();
+            state.send_preface();
             state.flush();
         })?;
         Ok(connection)
@@ -125,11 +125,11 @@ impl Connection {
             limits,
             peer,
             runtime,
-            entry,
+            handshake,
             lends,
         } = options;
-        let mut state = State::new(role, limits, runtime);
-        state.entry = entry;
+        let mut state = ConnectionState::new(role, limits, runtime);
+        state.handshake = handshake;
         Self {
             state: Mutex::new(state),
             peer,
@@ -200,7 +200,7 @@ impl Connection {
     ///
     /// Cost: long segments are copied once to be lent, without the lock.
     pub fn start(&self, call: Outgoing<'_>, taker: Taker) -> Result<u64> {
-        let asides = self.put_aside(&call.segments)?;
+        let staged = self.stage(&call.segments)?;
         self.step_with(call, |state, call| {
             let (id, mut header) = self.next_header(state, call)?;
             if !call.one_way {
@@ -208,7 +208,7 @@ impl Connection {
                 state.calls.begin(id, taker, u64::MAX);
             }
             let segments = std::mem::take(&mut call.segments);
-            let segments = state.refer(&mut header, segments, asides);
+            let segments = state.name_staged(&mut header, segments, staged);
             let end = state.send(header, call.head.take(), segments);
             if !call.one_way && state.fault.is_none() {
                 state.calls.begin(id, taker, end);
@@ -220,7 +220,7 @@ impl Connection {
     /// The next id and the header of a call that may be sent.
     pub(crate) fn next_header(
         &self,
-        state: &mut State<Wire>,
+        state: &mut ConnectionState<Wire>,
         call: &Outgoing<'_>,
     ) -> Result<(u64, Header)> {
         let segments = self.check_call(state, call)?;
@@ -238,7 +238,7 @@ impl Connection {
         Ok((id, header))
     }
 
-    fn check_call(&self, state: &State<Wire>, call: &Outgoing<'_>) -> Result<u16> {
+    fn check_call(&self, state: &ConnectionState<Wire>, call: &Outgoing<'_>) -> Result<u16> {
         if let Some(fault) = &state.fault {
             return Err(fault.to_error(&self.peer, Delivered::No));
         }
@@ -275,7 +275,7 @@ impl Connection {
     ///
     /// For a worker whose calls come at the pace of a disk: looking only takes a core from whoever makes them. A cancel
     /// of a queued call is found once the queue is empty.
-    pub fn rest(&self) -> Result<()> {
+    pub fn disable_spin(&self) -> Result<()> {
         self.step(|state| state.look.turn_off())
     }
 
@@ -312,7 +312,7 @@ impl Connection {
     pub fn detach(&self) -> Result<()> {
         self.step(|state| {
             if state.reader == Reader::Driver {
-                state.reader = Reader::Nobody;
+                state.reader = Reader::None;
                 state.promote();
             }
         })
@@ -320,35 +320,37 @@ impl Connection {
 
     /// The watched peer process ended: deliver what it sent before, then break.
     pub fn peer_died(&self) -> Result<()> {
-        self.step(die)
+        self.step(peer_died)
     }
 
     /// Copy long segments to where a peer that borrows can read them, by place; those for which there is no room, and
     /// all where nothing is lent, are sent as bytes.
-    pub(crate) fn put_aside(&self, segments: &[Payload]) -> Result<Vec<Option<Aside>>> {
+    pub(crate) fn stage(&self, segments: &[Payload]) -> Result<Vec<Option<Staged>>> {
         let is_long = |segment: &Payload| (**segment).as_ref().len() >= LEND_BYTES_MIN;
         if !segments.iter().any(is_long) {
             return Ok(Vec::new());
         }
         let state = self.lock()?;
-        let desk = state.lending.as_ref().and_then(|lending| lending.desk());
+        let writer = state.lending.as_ref().and_then(|lending| lending.writer());
         drop(state);
-        let Some(desk) = desk else {
+        let Some(writer) = writer else {
             return Ok(Vec::new());
         };
         let mut before = 0;
         let put = segments.iter().map(|segment| {
             let bytes = (**segment).as_ref();
-            let aside = is_long(segment).then(|| desk.put(bytes, before)).flatten();
-            before += aside.as_ref().map_or(0, |_| bytes.len() as u64);
-            aside
+            let staged = is_long(segment)
+                .then(|| writer.stage(bytes, before))
+                .flatten();
+            before += staged.as_ref().map_or(0, |_| bytes.len() as u64);
+            staged
         });
         Ok(put.collect())
     }
 
     /// Give up a call; its late reply is dropped. Unknown ids are ignored.
     pub fn cancel(&self, id: u64) -> Result<()> {
-        self.step(|state| give_up(state, id))
+        self.step(|state| cancel_call(state, id))
     }
 
     /// Change who takes the outcome of a call in flight, also where it is there already.
@@ -400,7 +402,7 @@ impl Connection {
     /// Look at the socket where nobody reads it; whether a new call may succeed.
     pub fn probe(&self) -> Result<bool> {
         self.step(|state| {
-            if state.reader == Reader::Nobody {
+            if state.reader == Reader::None {
                 state.receive();
             }
             state.stream.is_some() && state.fault.is_none() && !state.ended && !state.goodbye
@@ -477,7 +479,7 @@ impl Connection {
     }
 
     /// Run one step under the lock, then give lent bytes back outside of it.
-    pub(crate) fn step<R>(&self, act: impl FnOnce(&mut State<Wire>) -> R) -> Result<R> {
+    pub(crate) fn step<R>(&self, act: impl FnOnce(&mut ConnectionState<Wire>) -> R) -> Result<R> {
         let mut state = self.lock()?;
         let result = act(&mut state);
         release(state);
@@ -490,12 +492,12 @@ impl Connection {
     pub(crate) fn step_with<L, R>(
         &self,
         mut lent: L,
-        act: impl FnOnce(&mut State<Wire>, &mut L) -> R,
+        act: impl FnOnce(&mut ConnectionState<Wire>, &mut L) -> R,
     ) -> Result<R> {
         self.step(|state| act(state, &mut lent))
     }
 
-    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State<Wire>>> {
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, ConnectionState<Wire>>> {
         let here = process::current();
         if here != self.owner.load(Ordering::Relaxed) {
             return Err(Error::Forked {
@@ -507,13 +509,13 @@ impl Connection {
         Ok(self.lock_any())
     }
 
-    fn lock_any(&self) -> MutexGuard<'_, State<Wire>> {
+    fn lock_any(&self) -> MutexGuard<'_, ConnectionState<Wire>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Unlock, then give lent bytes back. A broken protocol ends the connection here.
-pub(crate) fn release(mut state: MutexGuard<'_, State<Wire>>) {
+pub(crate) fn release(mut state: MutexGuard<'_, ConnectionState<Wire>>) {
     if state
         .fault
         .as_ref()
@@ -528,7 +530,7 @@ pub(crate) fn release(mut state: MutexGuard<'_, State<Wire>>) {
 }
 
 /// Forget a call and tell the peer.
-pub(crate) fn give_up(state: &mut State<Wire>, id: u64) {
+pub(crate) fn cancel_call(state: &mut ConnectionState<Wire>, id: u64) {
     state.followers.remove(&id);
     if state.calls.cancel(id) && state.fault.is_none() {
         state.send(
@@ -540,7 +542,7 @@ pub(crate) fn give_up(state: &mut State<Wire>, id: u64) {
 }
 
 /// The peer process ended: deliver what is in the socket, then break.
-pub(crate) fn die(state: &mut State<Wire>) {
+pub(crate) fn peer_died(state: &mut ConnectionState<Wire>) {
     let mut before = state.decoder.offset();
     loop {
         state.receive();
@@ -579,7 +581,7 @@ pub(crate) fn head_bytes(head: &Head<'_>) -> Result<u32> {
 }
 
 pub(crate) fn check_limits(
-    state: &State<Wire>,
+    state: &ConnectionState<Wire>,
     head: &Head<'_>,
     segments: &[Payload],
 ) -> Result<u16> {

@@ -15,7 +15,7 @@ use crate::calls::inbox::{Inbox, Refusal};
 use crate::calls::items::Streams;
 use crate::drive::look::Look;
 use crate::error::{Cause, Fault, Violation};
-use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES, UNMET_BYTES_MAX};
+use crate::limit::{HANDSHAKE_BYTES_MAX, Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
 use crate::link::admission::{self, Admission};
 use crate::link::flow;
 use crate::link::outbox::{Head, Outbox};
@@ -27,7 +27,7 @@ use crate::wire::preface::{LENDS, Preface, Role, STREAMS};
 
 /// How two ends let each other in.
 #[derive(Clone, Debug, Default)]
-pub struct Entry {
+pub struct Handshake {
     /// Whom this end lets in.
     pub admission: Admission,
     /// What it shows to be let in.
@@ -39,7 +39,7 @@ pub struct Entry {
 /// Who reads the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    Nobody,
+    None,
     /// A blocked thread, for all blocked threads; the number of its turn.
     Thread(u64),
     /// A loop or a reader thread that steps the connection.
@@ -47,14 +47,14 @@ pub enum Reader {
 }
 
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
-pub struct State<S> {
+pub struct ConnectionState<S> {
     pub stream: Option<S>,
     /// The peer's process, if it is known.
     pub pidfd: Option<Arc<OwnedFd>>,
     /// Our preface is on its way.
-    greeted: bool,
-    pub entry: Entry,
-    /// The peer has shown what `entry` asks for.
+    preface_sent: bool,
+    pub handshake: Handshake,
+    /// The peer has shown what `handshake` asks for.
     admitted: bool,
     pub role: Role,
     pub limits: Limits,
@@ -99,13 +99,13 @@ pub struct State<S> {
     refused: outgoing::Refused,
 }
 
-impl<S: Stream> State<S> {
+impl<S: Stream> ConnectionState<S> {
     pub fn new(role: Role, limits: Limits, runtime: u32) -> Self {
         Self {
             stream: None,
             pidfd: None,
-            greeted: true,
-            entry: Entry::default(),
+            preface_sent: true,
+            handshake: Handshake::default(),
             admitted: true,
             role,
             limits,
@@ -125,7 +125,7 @@ impl<S: Stream> State<S> {
             pongs: 0,
             cancels: Vec::new(),
             granted: Vec::new(),
-            reader: Reader::Nobody,
+            reader: Reader::None,
             followers: BTreeMap::new(),
             leader: None,
             leads: 0,
@@ -143,17 +143,17 @@ impl<S: Stream> State<S> {
         self.lending = (trusted && stream.carries_descriptors()).then(Box::default);
         self.stream = Some(stream);
         self.pickle_allowed = trusted;
-        self.decoder = Decoder::new(&self.limits, trusted || self.entry.trusted);
-        self.greeted = false;
-        self.admitted = self.entry.admission == Admission::Anybody;
+        self.decoder = Decoder::new(&self.limits, trusted || self.handshake.trusted);
+        self.preface_sent = false;
+        self.admitted = self.handshake.admission == Admission::Anybody;
         if !self.admitted {
-            self.decoder.limit_frames(UNMET_BYTES_MAX);
+            self.decoder.limit_frames(HANDSHAKE_BYTES_MAX);
         }
     }
 
     /// Whether the peer has said who it is, and is let in.
-    pub fn is_met(&self) -> bool {
-        self.fault.is_none() && self.decoder.is_met() && self.admitted
+    pub fn is_open(&self) -> bool {
+        self.fault.is_none() && self.decoder.is_open() && self.admitted
     }
 
     /// A token was shown. One that nobody has asked for, or that comes again, says nothing.
@@ -161,21 +161,21 @@ impl<S: Stream> State<S> {
         if self.admitted {
             return Ok(());
         }
-        if !self.entry.admission.admits(shown) {
+        if !self.handshake.admission.admits(shown) {
             return Err(Violation::Token);
         }
         self.admitted = true;
         self.decoder.limit_frames(self.limits.frame_bytes_max);
         self.decoder.trust();
-        self.greet();
+        self.send_preface();
         self.flush();
         Ok(())
     }
 
-    /// Go on in a stream on which another process has said our preface, and read the peer's where they have `met`.
-    pub fn resume(&mut self, met: bool) {
-        self.greeted = true;
-        if met {
+    /// Go on in a stream on which another process has said our preface, and read the peer's where they have `preface_read`.
+    pub fn resume(&mut self, preface_read: bool) {
+        self.preface_sent = true;
+        if preface_read {
             self.decoder.skip_preface();
         }
     }
@@ -183,14 +183,14 @@ impl<S: Stream> State<S> {
     /// Send the preface, unless that was done. It goes before the first frame at the latest.
     ///
     /// Who has to show a token gets it as the word that it was right.
-    pub fn greet(&mut self) {
-        if self.admitted && !std::mem::replace(&mut self.greeted, true) {
+    pub fn send_preface(&mut self) {
+        if self.admitted && !std::mem::replace(&mut self.preface_sent, true) {
             let mut preface = Preface::new(self.role, &self.limits, self.runtime);
             if self.lending.is_some() {
                 preface.features |= LENDS;
             }
             self.outbox.push_copy(&preface.encode());
-            if let Some(token) = self.entry.token.take() {
+            if let Some(token) = self.handshake.token.take() {
                 admission::show(&token, &mut self.outbox);
             }
         }
@@ -232,7 +232,7 @@ impl<S: Stream> State<S> {
             return match outcome {
                 Ok(Ok((0, None))) => self.end_of_file(),
                 Ok(Ok((count, event))) => {
-                    self.act_on(event);
+                    self.handle_event(event);
                     (count == room).then_some(count)
                 }
                 Ok(Err(violation)) => self.violate(violation),
@@ -245,7 +245,7 @@ impl<S: Stream> State<S> {
                 Ok([]) => self.end_of_file(),
                 Ok(filled) => {
                     let count = filled.len();
-                    self.take_in(filled);
+                    self.decode_bytes(filled);
                     (count == RECEIVE_BYTES).then_some(count)
                 }
                 Err(fault) => self.fail_receiving(fault),
@@ -254,19 +254,19 @@ impl<S: Stream> State<S> {
     }
 
     /// Decode received bytes and act on their frames.
-    fn take_in(&mut self, mut bytes: &[u8]) {
+    fn decode_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.fault.is_none() {
             match self.decoder.feed(bytes) {
                 Ok((count, event)) => {
                     bytes = &bytes[count..];
-                    self.act_on(event);
+                    self.handle_event(event);
                 }
                 Err(violation) => drop(self.violate(violation)),
             }
         }
     }
 
-    fn act_on(&mut self, event: Option<Event>) {
+    fn handle_event(&mut self, event: Option<Event>) {
         let outcome = match event {
             None | Some(Event::Wanted) => Ok(()),
             Some(Event::Preface(preface)) if preface.role == Role::Messenger => {
@@ -323,7 +323,7 @@ impl<S: Stream> State<S> {
                 self.wake(id);
             }
             Kind::Credit => self.accept_credit(frame.header)?,
-            Kind::Cancel if self.inbox.cancel(id) => self.tell_cancelled([id]),
+            Kind::Cancel if self.inbox.cancel(id) => self.report_cancelled([id]),
             Kind::Cancel if self.credits.contains(id) => self.refuse(Refusal {
                 id,
                 reason: Reason::Cancelled, // it was queued
@@ -387,7 +387,7 @@ impl<S: Stream> State<S> {
         }
         match self.role {
             _ if fault.is_transient() => {}
-            Role::Server if self.is_met() => self.end(true),
+            Role::Server if self.is_open() => self.end(true),
             _ => self.break_with(Fault::Broken(fault.into())),
         }
         None
@@ -406,12 +406,12 @@ impl<S: Stream> State<S> {
         self.ended = true;
         if gone {
             let running = self.inbox.abandon();
-            self.tell_cancelled(running);
+            self.report_cancelled(running);
         }
     }
 
     /// Only a driver takes them; a thread that runs a call asks for that call.
-    pub fn tell_cancelled(&mut self, ids: impl IntoIterator<Item = u64>) {
+    pub fn report_cancelled(&mut self, ids: impl IntoIterator<Item = u64>) {
         if self.reader == Reader::Driver {
             self.cancels.extend(ids);
         }
@@ -433,7 +433,7 @@ impl<S: Stream> State<S> {
         self.calls.break_all(&fault, self.outbox.sent());
         self.items.break_all(&fault, self.outbox.sent());
         let running = self.inbox.abandon();
-        self.tell_cancelled(running);
+        self.report_cancelled(running);
         self.fault = Some(fault);
         self.outbox.clear();
         self.lending = None;
@@ -459,7 +459,7 @@ impl<S: Stream> State<S> {
 
     /// Let the next blocked thread read, if nobody does.
     pub fn promote(&mut self) {
-        if self.reader == Reader::Nobody
+        if self.reader == Reader::None
             && let Some(wake) = self.followers.values().next()
         {
             ring(wake);

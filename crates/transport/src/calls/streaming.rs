@@ -12,23 +12,23 @@ use crate::calls::call::Taker;
 use crate::calls::connection::{Connection, Outgoing, check_limits, head_bytes, next_runnable};
 use crate::calls::inbox::{Call, Refusal};
 use crate::calls::items::Next;
-use crate::calls::state::{Reader, State, ring};
-use crate::drive::blocking::{Wish, is_past, stop};
+use crate::calls::state::{ConnectionState, Reader, ring};
+use crate::drive::blocking::{WaitFor, is_past, stop};
 use crate::error::{Cause, Delivered, Error, Fault, Result, Violation};
 use crate::limit::{STREAM_CREDIT_MAX, STREAM_LOOK_ITEMS, STREAM_LOOK_MS};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::Stream;
 use crate::stream::socket::Wire;
-use crate::sys::shared::Aside;
+use crate::sys::shared::Staged;
 use crate::wire::frame::{Codec, Header, Kind, Reason};
 use crate::wire::preface::{Role, STREAMS};
 
 /// What a running stream may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Standing {
+pub enum StreamReadiness {
     /// Wait: for credit, or for the outbox.
-    Waits = 0,
+    Waiting = 0,
     /// Send an item.
     Ready = 1,
     /// End: its caller has left it, or the connection.
@@ -67,7 +67,7 @@ impl LastLook {
     }
 }
 
-impl<S: Stream> State<S> {
+impl<S: Stream> ConnectionState<S> {
     /// Send a stream's first credit and its call in one write.
     pub(crate) fn begin_stream(
         &mut self,
@@ -78,7 +78,7 @@ impl<S: Stream> State<S> {
         credit: u32,
     ) {
         let id = header.id;
-        self.greet();
+        self.send_preface();
         self.items.begin(id, taker, credit);
         self.outbox.push_copy(&credit_frame(id, credit).encode());
         let end = self.send(header, head, segments);
@@ -96,13 +96,13 @@ impl<S: Stream> State<S> {
         }
     }
 
-    /// Give a stream up and tell the peer. A thread that waits for it finds out at once.
-    pub(crate) fn leave_stream(&mut self, id: u64) {
+    /// Give a stream up and notify the peer. A thread that waits for it finds out at once.
+    pub(crate) fn cancel_stream(&mut self, id: u64) {
         let follower = self.followers.remove(&id);
         for wake in follower.iter().chain(&self.leader) {
             ring(wake);
         }
-        if self.items.leave(id) && self.fault.is_none() {
+        if self.items.cancel(id) && self.fault.is_none() {
             let header = Header::control(Kind::Cancel, id);
             self.send(header, Head::Borrowed(&[]), Vec::new());
         }
@@ -132,7 +132,7 @@ impl<S: Stream> State<S> {
     pub(crate) fn end_old_streams(&mut self) {
         for id in self.credits.of_others(self.inbox.generation()) {
             if self.inbox.is_running(id) && self.inbox.cancel(id) {
-                self.tell_cancelled([id]);
+                self.report_cancelled([id]);
             }
         }
     }
@@ -148,21 +148,21 @@ impl<S: Stream> State<S> {
     }
 
     /// What a running stream may do at `now`.
-    pub(crate) fn standing(&self, id: u64, now: Instant) -> Standing {
+    pub(crate) fn readiness(&self, id: u64, now: Instant) -> StreamReadiness {
         if self.inbox.is_cancelled(id) || self.fault.is_some() {
-            Standing::Cancelled
+            StreamReadiness::Cancelled
         } else if self.credits.is_expired(id, now) {
-            Standing::Expired
+            StreamReadiness::Expired
         } else if self.credits.may_send(id) {
             if self.outbox.bytes() > self.limits.outbox_bytes_high {
-                Standing::Waits
+                StreamReadiness::Waiting
             } else {
-                Standing::Ready
+                StreamReadiness::Ready
             }
         } else if self.ended {
-            Standing::Cancelled // no credit comes any more
+            StreamReadiness::Cancelled // no credit comes any more
         } else {
-            Standing::Waits
+            StreamReadiness::Waiting
         }
     }
 
@@ -172,18 +172,18 @@ impl<S: Stream> State<S> {
         mut header: Header,
         head: Head<'_>,
         segments: Vec<Payload>,
-        asides: Vec<Option<Aside>>,
+        staged: Vec<Option<Staged>>,
         hold: bool,
     ) {
         let payload = segments.iter().map(|segment| (**segment).as_ref().len());
         let bytes = head.as_slice().len() + payload.sum::<usize>();
         self.credits.sent(header.id, bytes);
         if hold && segments.is_empty() {
-            self.greet();
+            self.send_preface();
             self.outbox.push_copy(&header.encode());
             self.outbox.push_head(head);
         } else {
-            let segments = self.refer(&mut header, segments, asides);
+            let segments = self.name_staged(&mut header, segments, staged);
             self.send(header, head, segments);
         }
     }
@@ -211,7 +211,7 @@ impl Connection {
                 value: credit,
             });
         }
-        let asides = self.put_aside(&call.segments)?;
+        let staged = self.stage(&call.segments)?;
         self.step_with(call, |state, call| {
             let speaks = state.peer.is_none_or(|peer| peer.features & STREAMS != 0);
             if !speaks && state.fault.is_none() {
@@ -223,7 +223,7 @@ impl Connection {
                 ..header
             };
             let segments = std::mem::take(&mut call.segments);
-            let segments = state.refer(&mut header, segments, asides);
+            let segments = state.name_staged(&mut header, segments, staged);
             state.begin_stream(header, call.head.take(), segments, taker, credit);
             Ok(id)
         })?
@@ -238,10 +238,10 @@ impl Connection {
         state.give_credit(id);
         loop {
             let late = is_past(deadline);
-            if late || state.items.has_news(id) {
+            if late || state.items.has_next(id) {
                 state.followers.remove(&id); // or leaving it would wake this thread
                 let next = if late {
-                    state.leave_stream(id);
+                    state.cancel_stream(id);
                     Err(Error::Deadline {
                         peer: self.peer.clone(),
                     })
@@ -252,11 +252,11 @@ impl Connection {
                 return next;
             }
             let write = state.wants_write();
-            let wish = Wish {
+            let wait_for = WaitFor {
                 id: Some(id),
                 write,
             };
-            state = self.turn(state, wish, deadline)?;
+            state = self.turn(state, wait_for, deadline)?;
         }
     }
 
@@ -269,22 +269,22 @@ impl Connection {
     }
 
     /// The streams for the queue of which something has come since.
-    pub fn take_news(&self) -> Result<Vec<u64>> {
-        self.step(|state| state.items.take_news())
+    pub fn take_ready(&self) -> Result<Vec<u64>> {
+        self.step(|state| state.items.take_ready())
     }
 
-    /// Give a stream up; its producer is told. Unknown ids are ignored.
-    pub fn leave_stream(&self, id: u64) -> Result<()> {
-        self.step(|state| state.leave_stream(id))
+    /// Give a stream up; its producer is notified. Unknown ids are ignored.
+    pub fn cancel_stream(&self, id: u64) -> Result<()> {
+        self.step(|state| state.cancel_stream(id))
     }
 
     /// Read what has come, unless somebody else does; streams that were left and whose end has not come.
-    pub fn streams_left(&self) -> Result<usize> {
+    pub fn cancelled_streams(&self) -> Result<usize> {
         self.step(|state| {
-            if state.items.left() > 0 && state.reader == Reader::Nobody {
+            if state.items.cancelled() > 0 && state.reader == Reader::None {
                 state.receive();
             }
-            state.items.left()
+            state.items.cancelled()
         })
     }
 }
@@ -297,7 +297,7 @@ impl Connection {
     /// Nothing is sent where the stream is to end.
     ///
     /// # Errors
-    /// `Limit` above the limits of either side; `NoCredit` without credit: see [`Self::standing`].
+    /// `Limit` above the limits of either side; `NoCredit` without credit: see [`Self::readiness`].
     pub fn send_item(
         &self,
         id: u64,
@@ -306,12 +306,12 @@ impl Connection {
         segments: Vec<Payload>,
         hold: bool,
         look: &mut LastLook,
-    ) -> Result<Standing> {
-        let asides = self.put_aside(&segments)?;
+    ) -> Result<StreamReadiness> {
+        let staged = self.stage(&segments)?;
         self.step_with((head, segments), |state, (head, segments)| {
-            let standing = state.standing(id, look.at);
-            if standing == Standing::Cancelled {
-                return Ok(standing);
+            let readiness = state.readiness(id, look.at);
+            if readiness == StreamReadiness::Cancelled {
+                return Ok(readiness);
             }
             let segments_count = check_limits(state, head, segments)?;
             if !state.credits.may_send(id) {
@@ -327,18 +327,18 @@ impl Connection {
                 ..Header::control(Kind::Item, id)
             };
             let segments = std::mem::take(segments);
-            state.send_item(header, head.take(), segments, asides, hold);
-            if state.reader == Reader::Nobody && look.is_due() {
+            state.send_item(header, head.take(), segments, staged, hold);
+            if state.reader == Reader::None && look.is_due() {
                 state.receive();
                 *look = LastLook::now();
             }
-            Ok(state.standing(id, look.at))
+            Ok(state.readiness(id, look.at))
         })?
     }
 
     /// What a running stream may do.
-    pub fn standing(&self, id: u64) -> Result<Standing> {
-        self.step(|state| state.standing(id, Instant::now()))
+    pub fn readiness(&self, id: u64) -> Result<StreamReadiness> {
+        self.step(|state| state.readiness(id, Instant::now()))
     }
 
     /// Wait for a call, or until a stream that runs need not wait.
@@ -347,7 +347,7 @@ impl Connection {
     /// `Interrupted`, `Busy` if somebody else reads, `Closed`.
     pub fn next_work(&self) -> Result<Work> {
         let mut state = self.lock()?;
-        if state.reader != Reader::Nobody {
+        if state.reader != Reader::None {
             return Err(self.busy("somebody else takes its calls"));
         }
         state.receive();
@@ -366,7 +366,7 @@ impl Connection {
             }
             let deadline = state.credits.deadline();
             let write = state.wants_write();
-            state = self.turn(state, Wish { id: None, write }, deadline)?;
+            state = self.turn(state, WaitFor { id: None, write }, deadline)?;
         }
     }
 
@@ -385,12 +385,12 @@ enum Urgency {
     End,
 }
 
-fn urgency(state: &State<Wire>, now: Instant) -> Option<Urgency> {
+fn urgency(state: &ConnectionState<Wire>, now: Instant) -> Option<Urgency> {
     let running = state.credits.ids().filter(|&id| state.inbox.is_running(id));
-    let urgencies = running.filter_map(|id| match state.standing(id, now) {
-        Standing::Waits => None,
-        Standing::Ready => Some(Urgency::Send),
-        Standing::Cancelled | Standing::Expired => Some(Urgency::End),
+    let urgencies = running.filter_map(|id| match state.readiness(id, now) {
+        StreamReadiness::Waiting => None,
+        StreamReadiness::Ready => Some(Urgency::Send),
+        StreamReadiness::Cancelled | StreamReadiness::Expired => Some(Urgency::End),
     });
     urgencies.max()
 }

@@ -18,16 +18,16 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::calls::call::Outcome;
-use crate::calls::connection::{Connection, die, next_runnable, release};
+use crate::calls::connection::{Connection, next_runnable, peer_died, release};
 use crate::calls::inbox::Call;
-use crate::calls::state::{Reader, State};
+use crate::calls::state::{ConnectionState, Reader};
 use crate::drive::look::Look;
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::SPIN_US;
 use crate::stream::socket::{Watch, Wire};
 use crate::sys::process;
 
-type Guard<'a> = MutexGuard<'a, State<Wire>>;
+type Guard<'a> = MutexGuard<'a, ConnectionState<Wire>>;
 
 thread_local! {
     /// The eventfd that this thread sleeps on as a follower, and the process that made it.
@@ -36,7 +36,7 @@ thread_local! {
 
 /// What a turn waits for besides its deadline.
 #[derive(Clone, Copy)]
-pub(crate) struct Wish {
+pub(crate) struct WaitFor {
     /// The call whose reply is wanted; without one, the thread must lead to read.
     pub(crate) id: Option<u64>,
     /// Whether queued bytes have to leave.
@@ -50,7 +50,7 @@ impl Connection {
     /// `Deadline`, after which the call is cancelled. `Interrupted`, after which it goes on:
     /// wait again or cancel. `Closed` if the id is unknown.
     pub fn wait(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
-        let outcome = self.wait_patiently(id, deadline);
+        let outcome = self.wait_keeping_call(id, deadline);
         if matches!(outcome, Err(Error::Deadline { .. })) {
             self.cancel(id)?;
         }
@@ -61,7 +61,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Self::wait`].
-    pub fn wait_patiently(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
+    pub fn wait_keeping_call(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
         let mut state = self.lock()?;
         loop {
             if let Some(outcome) = state.calls.take(id) {
@@ -83,7 +83,7 @@ impl Connection {
             let write = state.wants_write();
             state = self.turn(
                 state,
-                Wish {
+                WaitFor {
                     id: Some(id),
                     write,
                 },
@@ -98,7 +98,7 @@ impl Connection {
     /// `Deadline`, `Interrupted`, `Busy` if somebody else reads, `Protocol`, `Closed`.
     pub fn next_call(&self, deadline: Option<Instant>) -> Result<Option<Call>> {
         let mut state = self.lock()?;
-        if state.reader != Reader::Nobody {
+        if state.reader != Reader::None {
             return Err(self.busy("somebody else takes its calls"));
         }
         if state.inbox.queued() > 0 && !state.look.is_off() {
@@ -133,7 +133,7 @@ impl Connection {
                 });
             }
             let write = state.wants_write();
-            state = self.turn(state, Wish { id: None, write }, deadline)?;
+            state = self.turn(state, WaitFor { id: None, write }, deadline)?;
         }
     }
 
@@ -141,15 +141,15 @@ impl Connection {
     ///
     /// # Errors
     /// `Deadline`, `Interrupted`, `Busy` if somebody else reads, what ended the connection.
-    pub fn meet(&self, deadline: Option<Instant>) -> Result<()> {
+    pub fn handshake(&self, deadline: Option<Instant>) -> Result<()> {
         let mut state = self.lock()?;
-        while !state.is_met() {
+        while !state.is_open() {
             let ended = state.ended.then_some(Fault::Broken(Cause::EndOfFile));
             if let Some(fault) = state.fault.clone().or(ended) {
                 stop(state, None);
                 return Err(fault.to_error(&self.peer, Delivered::No));
             }
-            if state.reader != Reader::Nobody {
+            if state.reader != Reader::None {
                 return Err(self.busy("somebody else reads it"));
             }
             if is_past(deadline) {
@@ -159,7 +159,7 @@ impl Connection {
                 });
             }
             let write = state.wants_write();
-            state = self.turn(state, Wish { id: None, write }, deadline)?;
+            state = self.turn(state, WaitFor { id: None, write }, deadline)?;
         }
         stop(state, None);
         Ok(())
@@ -185,7 +185,7 @@ impl Connection {
             }
             state = self.turn(
                 state,
-                Wish {
+                WaitFor {
                     id: None,
                     write: true,
                 },
@@ -214,7 +214,7 @@ impl Connection {
             }
             state = self.turn(
                 state,
-                Wish {
+                WaitFor {
                     id: None,
                     write: true,
                 },
@@ -229,20 +229,20 @@ impl Connection {
     pub(crate) fn turn<'a>(
         &'a self,
         mut state: Guard<'a>,
-        wish: Wish,
+        wait_for: WaitFor,
         deadline: Option<Instant>,
     ) -> Result<Guard<'a>> {
-        let wake = wish.id.map(|_| own_wake()).transpose()?;
-        let turn = self.enter(&mut state, wish, wake.as_ref())?;
+        let wake = wait_for.id.map(|_| thread_wakeup()).transpose()?;
+        let turn = self.enter(&mut state, wait_for, wake.as_ref())?;
         let mut look = state.look;
         let returns = state.lending.as_ref().and_then(|lending| lending.returns());
         release(state);
         let watched = (turn.watch.as_fd(), turn.pidfd.as_deref(), wake.as_deref());
         let lead = turn.lead.is_some();
-        let woken = if turn.held {
+        let woken = if turn.buffered {
             Ok(Woken {
                 readable: true,
-                writable: wish.write,
+                writable: wait_for.write,
                 peer_died: false,
             })
         } else {
@@ -251,7 +251,7 @@ impl Connection {
                     let _ = returns.restore(); // what fails is tried again when it is needed
                 }
             };
-            Self::sleep(watched, (lead, wish.write), deadline, &mut look, tidy)
+            Self::sleep(watched, (lead, wait_for.write), deadline, &mut look, tidy)
         };
         let mut state = self.lock()?;
         if lead {
@@ -264,7 +264,7 @@ impl Connection {
             }
             Err(error) => {
                 leave(&mut state, &turn, Woken::default());
-                stop(state, wish.id);
+                stop(state, wait_for.id);
                 Err(error)
             }
         }
@@ -273,8 +273,8 @@ impl Connection {
     /// Take the reader's place where it is free, or follow whoever has it.
     pub(crate) fn enter(
         &self,
-        state: &mut State<Wire>,
-        wish: Wish,
+        state: &mut ConnectionState<Wire>,
+        wait_for: WaitFor,
         wake: Option<&Arc<OwnedFd>>,
     ) -> Result<Turn> {
         let Some(watch) = state.stream.as_ref().map(Wire::watch) else {
@@ -282,8 +282,8 @@ impl Connection {
                 peer: self.peer.clone(),
             });
         };
-        let lead = state.reader == Reader::Nobody && state.wants_read();
-        if let (Some(id), Some(wake)) = (wish.id, wake) {
+        let lead = state.reader == Reader::None && state.wants_read();
+        if let (Some(id), Some(wake)) = (wait_for.id, wake) {
             if lead {
                 state.leader = Some(wake.clone());
             } else {
@@ -299,7 +299,7 @@ impl Connection {
             watch,
             pidfd: state.pidfd.clone(),
             lead: lead.then_some(reading),
-            held: lead && state.holds_received(),
+            buffered: lead && state.holds_received(),
         })
     }
 
@@ -390,7 +390,7 @@ pub(crate) struct Turn {
     /// What the reader's place is marked with, where this thread reads.
     pub(crate) lead: Option<Reader>,
     /// This thread reads, and bytes lie in the stream of which the socket says nothing.
-    pub(crate) held: bool,
+    pub(crate) buffered: bool,
 }
 
 /// What a sleep ended with, for one connection.
@@ -414,15 +414,15 @@ pub(crate) fn stop(mut state: Guard<'_>, id: Option<u64>) {
 }
 
 /// Give the reader's place up after a sleep, and do what it was slept for.
-pub(crate) fn leave(state: &mut State<Wire>, turn: &Turn, woken: Woken) {
+pub(crate) fn leave(state: &mut ConnectionState<Wire>, turn: &Turn, woken: Woken) {
     // A driver may have taken over meanwhile, and given the place up to another thread.
     let lead = turn.lead.is_some_and(|reading| state.reader == reading);
     if lead {
-        state.reader = Reader::Nobody;
+        state.reader = Reader::None;
         state.leader = None;
     }
     if woken.peer_died {
-        die(state);
+        peer_died(state);
         return;
     }
     if woken.readable && lead {
@@ -446,7 +446,7 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 }
 
 /// The calling thread's eventfd; a new one in a forked child, where the old one is shared.
-pub(crate) fn own_wake() -> Result<Arc<OwnedFd>> {
+pub(crate) fn thread_wakeup() -> Result<Arc<OwnedFd>> {
     WAKE.with_borrow_mut(|slot| {
         let here = process::current();
         if let Some((owner, wake)) = slot

@@ -17,7 +17,9 @@ use rustix::io::Errno;
 
 use crate::calls::call::Outcome;
 use crate::calls::connection::{Connection, release};
-use crate::drive::blocking::{Turn, Wish, Woken, is_past, leave, own_wake, spin, stop, timespec};
+use crate::drive::blocking::{
+    Turn, WaitFor, Woken, is_past, leave, spin, stop, thread_wakeup, timespec,
+};
 use crate::drive::look::LongLook;
 use crate::error::{Error, Result};
 use crate::limit::{GATHER_LOOK_US, GATHER_PATIENCE_US};
@@ -44,7 +46,7 @@ pub fn wait_all(
     deadline: Option<Instant>,
     look: bool,
 ) -> Result<()> {
-    let wake = own_wake()?;
+    let wake = thread_wakeup()?;
     let patient = Instant::now() + Duration::from_micros(GATHER_PATIENCE_US);
     loop {
         let mut places = enter_all(calls, ended, &wake);
@@ -128,11 +130,11 @@ fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<OwnedFd>) -> Result
         });
     }
     let write = state.wants_write();
-    let wish = Wish {
+    let wait_for = WaitFor {
         id: Some(id),
         write,
     };
-    let turn = connection.enter(&mut state, wish, Some(wake))?;
+    let turn = connection.enter(&mut state, wait_for, Some(wake))?;
     release(state);
     Ok(Entered::Waits(Place {
         connection,
@@ -151,7 +153,7 @@ fn sleep(
     deadline: Option<Instant>,
     look: bool,
 ) -> Result<()> {
-    if places.iter().any(|place| place.turn.held) {
+    if places.iter().any(|place| place.turn.buffered) {
         for place in places {
             place.woken.readable = true;
         }

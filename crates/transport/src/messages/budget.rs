@@ -32,7 +32,7 @@ pub struct Budget {
 
 /// What a budget has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct BudgetCounters {
     /// In steps: what is held below one does not count.
     pub held_bytes: usize,
     pub bytes_max: usize,
@@ -95,8 +95,8 @@ impl Budget {
     }
 
     /// What was counted.
-    pub fn tally(&self) -> Tally {
-        Tally {
+    pub fn counters(&self) -> BudgetCounters {
+        BudgetCounters {
             held_bytes: self.held.load(Ordering::Relaxed),
             bytes_max: self.bytes_max.load(Ordering::Relaxed),
             connections: self.connections.load(Ordering::Relaxed),
@@ -109,14 +109,14 @@ impl Budget {
 
 /// What one connection has told its budget.
 #[derive(Debug)]
-pub struct Share {
+pub struct BudgetUse {
     budget: &'static Budget,
     steps: usize,
     counted: bool,
     held_back: bool,
 }
 
-impl Share {
+impl BudgetUse {
     /// One connection more.
     pub fn new(budget: &'static Budget) -> Self {
         budget.connections.fetch_add(1, Ordering::Relaxed);
@@ -132,12 +132,12 @@ impl Share {
     pub fn hold(&mut self, bytes: usize) {
         let steps = bytes / BUDGET_STEP;
         if steps != self.steps {
-            self.tell(steps);
+            self.publish(steps);
         }
     }
 
     #[cold]
-    fn tell(&mut self, steps: usize) {
+    fn publish(&mut self, steps: usize) {
         let held = &self.budget.held;
         if steps > self.steps {
             held.fetch_add((steps - self.steps) * BUDGET_STEP, Ordering::Relaxed);
@@ -158,7 +158,7 @@ impl Share {
     }
 
     /// Whether the process holds more than it may.
-    pub fn is_pressed(&self) -> bool {
+    pub fn is_over_limit(&self) -> bool {
         self.budget.is_over()
     }
 
@@ -170,7 +170,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for BudgetUse {
     fn drop(&mut self) {
         self.hold(0);
         self.close();
@@ -231,36 +231,39 @@ mod tests {
     #[test]
     fn less_than_a_step_touches_nothing() {
         let budget = budget(0, 1);
-        let mut share = Share::new(budget);
-        share.hold(BUDGET_STEP - 1);
-        assert_eq!(budget.tally().held_bytes, 0);
-        assert!(!share.holds_back(BUDGET_STEP - 1));
+        let mut usage = BudgetUse::new(budget);
+        usage.hold(BUDGET_STEP - 1);
+        assert_eq!(budget.counters().held_bytes, 0);
+        assert!(!usage.holds_back(BUDGET_STEP - 1));
     }
 
     #[test]
     fn a_connection_that_holds_nothing_finished_reads_above_the_limit() {
         let budget = budget(BUDGET_STEP, 2);
-        let (mut full, mut empty) = (Share::new(budget), Share::new(budget));
+        let (mut full, mut empty) = (BudgetUse::new(budget), BudgetUse::new(budget));
         full.hold(10 * BUDGET_STEP);
         assert!(full.holds_back(10 * BUDGET_STEP) && !empty.holds_back(0));
         assert!(!full.holds_back(0), "it has been emptied");
         full.hold(0);
-        assert!(!full.holds_back(BUDGET_STEP), "nobody is pressed any more");
-        assert_eq!(budget.tally().held_back, 1);
+        assert!(
+            !full.holds_back(BUDGET_STEP),
+            "nobody is over_budget any more"
+        );
+        assert_eq!(budget.counters().held_back, 1);
     }
 
     #[test]
     fn a_closed_connection_makes_room_and_counts_what_it_holds() {
         let budget = budget(BUDGET_STEP, 1);
-        let mut share = Share::new(budget);
-        share.hold(2 * BUDGET_STEP);
+        let mut usage = BudgetUse::new(budget);
+        usage.hold(2 * BUDGET_STEP);
         assert!(!budget.has_room());
-        share.close();
+        usage.close();
         assert!(budget.has_room() && budget.is_over());
-        drop(share);
+        drop(usage);
         assert!(!budget.is_over());
-        assert_eq!(budget.tally().connections, 0);
-        assert_eq!(budget.tally().turned_back, 1);
+        assert_eq!(budget.counters().connections, 0);
+        assert_eq!(budget.counters().turned_back, 1);
     }
 
     #[test]
@@ -275,15 +278,15 @@ mod tests {
         #[test]
         fn the_sum_is_that_of_the_steps(held in proptest::collection::vec((0_usize..4, 0_usize..1 << 20), 1..60)) {
             let budget = budget(usize::MAX, usize::MAX);
-            let mut shares: Vec<Share> = (0..4).map(|_| Share::new(budget)).collect();
+            let mut uses: Vec<BudgetUse> = (0..4).map(|_| BudgetUse::new(budget)).collect();
             let mut model = [0; 4];
             for (index, bytes) in held {
-                shares[index].hold(bytes);
+                uses[index].hold(bytes);
                 model[index] = bytes / BUDGET_STEP * BUDGET_STEP;
-                prop_assert_eq!(budget.tally().held_bytes, model.iter().sum::<usize>());
+                prop_assert_eq!(budget.counters().held_bytes, model.iter().sum::<usize>());
             }
-            drop(shares);
-            prop_assert_eq!(budget.tally().held_bytes, 0);
+            drop(uses);
+            prop_assert_eq!(budget.counters().held_bytes, 0);
         }
     }
 }

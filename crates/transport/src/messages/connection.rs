@@ -20,7 +20,7 @@ use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::link::admission::Admission;
 use crate::messages::Frames;
-use crate::messages::queue::Queue;
+use crate::messages::queue::LeadQueue;
 use crate::messages::stall::Stall;
 use crate::messages::state::{Message, State};
 use crate::stream::Stream;
@@ -28,14 +28,14 @@ use crate::stream::socket::{Socket, Wire};
 use crate::stream::tls::Peer;
 use crate::sys::buffer::Buffer;
 use crate::sys::process;
-use crate::sys::shared::Aside;
+use crate::sys::shared::Staged;
 
 /// Gives memory to receive a message into: of the lengths of its frames, 0 for short ones, a buffer of exactly that
 /// size each, or none for memory of our own. Called without a lock.
 pub type Allocator = Box<dyn Fn(&[usize]) -> Vec<Option<Buffer>> + Send + Sync>;
 
 /// How a connection is made.
-pub struct Options {
+pub struct MessageOptions {
     pub limits: Limits,
     /// What errors call the peer.
     pub peer: String,
@@ -62,7 +62,7 @@ pub struct Sending {
     pub outbox_bytes: usize,
     pub wants_write: bool,
     /// The process holds more than it may.
-    pub pressed: bool,
+    pub over_budget: bool,
 }
 
 impl Sending {
@@ -71,7 +71,7 @@ impl Sending {
     /// A sender gets its buffers back, and waits above the high mark until the low one; where the process holds too
     /// much, above the low one.
     pub fn awaited(&self, limits: &Limits) -> Option<u64> {
-        let most = if self.pressed {
+        let most = if self.over_budget {
             limits.outbox_bytes_low
         } else {
             limits.outbox_bytes_high
@@ -89,9 +89,9 @@ impl Sending {
 /// Where a connection stands after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
-pub struct Standing {
+pub struct Readiness {
     /// The peer is let in.
-    pub met: bool,
+    pub open: bool,
     /// A message can be taken.
     pub ready: bool,
     /// Nothing more comes once those are taken.
@@ -108,7 +108,7 @@ pub struct Standing {
 
 /// What a connection has counted and holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct MessageCounters {
     pub sent_messages: u64,
     pub received_messages: u64,
     pub sent_bytes: u64,
@@ -131,7 +131,7 @@ pub struct Messages {
     /// A thread waits for messages.
     taken: AtomicBool,
     /// Threads that sleep on what only one may sleep on.
-    queue: Queue,
+    queue: LeadQueue,
     /// How far it was when somebody last looked whether the peer moves on.
     stall: Mutex<Option<Stall>>,
 }
@@ -143,8 +143,8 @@ type Guard<'a> = MutexGuard<'a, State<Wire>>;
 
 impl Messages {
     /// Take over a connected stream socket, TLS over one, or shared memory, and say who we are.
-    pub fn new(wire: impl Into<Wire>, options: Options) -> Self {
-        let Options {
+    pub fn new(wire: impl Into<Wire>, options: MessageOptions) -> Self {
+        let MessageOptions {
             limits,
             peer,
             admission,
@@ -166,7 +166,7 @@ impl Messages {
             allocator,
             owner: AtomicU64::new(process::current()),
             taken: AtomicBool::new(false),
-            queue: Queue::default(),
+            queue: LeadQueue::default(),
             stall: Mutex::new(None),
         }
     }
@@ -179,7 +179,7 @@ impl Messages {
             allocator: None,
             owner: AtomicU64::new(process::current()),
             taken: AtomicBool::new(false),
-            queue: Queue::default(),
+            queue: LeadQueue::default(),
             stall: Mutex::new(None),
         }
     }
@@ -233,7 +233,7 @@ impl Messages {
     /// Copy a long frame to where the peer sees it, without holding up anybody else; it is then sent as it is.
     ///
     /// `None` where nothing is shared, or there is no room: then it is sent as any other.
-    pub fn put_aside(&self, bytes: &[u8]) -> Option<Aside> {
+    pub fn stage(&self, bytes: &[u8]) -> Option<Staged> {
         let mut state = self.lock().ok()?;
         let Some(Wire::Shared(stream)) = &mut state.stream else {
             return None;
@@ -243,7 +243,7 @@ impl Messages {
         }
         let lease = stream.reserve(bytes.len()).ok()?;
         drop(state);
-        Aside::new(lease, bytes)
+        Staged::new(lease, bytes)
     }
 
     /// Whether the peer may still read of the memory in which these bytes lie, because it was sent without a copy.
@@ -310,10 +310,10 @@ impl Messages {
         let sending = Sending {
             lent,
             end,
-            sent: state.with_kernel(),
+            sent: state.kernel_offset(),
             outbox_bytes: state.outbox.bytes(),
             wants_write: state.wants_write(),
-            pressed: state.outbox.bytes() > 0 && state.share.is_pressed(),
+            over_budget: state.outbox.bytes() > 0 && state.usage.is_over_limit(),
         };
         release(state);
         error.map_or(Ok(sending), Err)
@@ -325,7 +325,7 @@ impl Messages {
     /// What ended the connection before it had; then `Broken` says "maybe".
     pub fn is_sent(&self, end: u64) -> Result<bool> {
         let state = self.lock()?;
-        if state.with_kernel() >= end {
+        if state.kernel_offset() >= end {
             return Ok(true);
         }
         match &state.fault {
@@ -376,20 +376,20 @@ impl Messages {
     }
 
     /// Receive and send what can be, and say where that led.
-    pub fn step(&self, readable: bool, writable: bool) -> Result<Standing> {
+    pub fn step(&self, readable: bool, writable: bool) -> Result<Readiness> {
         let mut state = self.lock()?;
         if readable {
             state.woken();
         }
-        if writable || (readable && tells_room_as_input(&state)) {
+        if writable || (readable && signals_room_as_input(&state)) {
             state.flush();
         }
         if readable {
             state = self.receive(state)?;
         }
-        let standing = standing_of(&mut state);
+        let readiness = readiness_of(&mut state);
         release(state);
-        Ok(standing)
+        Ok(readiness)
     }
 
     /// Receive what is there, into whose memory it is to go.
@@ -442,7 +442,7 @@ impl Messages {
     }
 
     /// Whether the peer closed it between two messages.
-    pub fn has_ended_well(&self) -> bool {
+    pub fn closed_cleanly(&self) -> bool {
         let state = self.lock_any();
         state.ended && state.fault.is_none()
     }
@@ -456,11 +456,11 @@ impl Messages {
     }
 
     /// What was counted.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> MessageCounters {
         let mut state = self.lock_any();
         let (inbox_messages, inbox_bytes) = state.waiting();
         let lent_frames = state.lent();
-        Counters {
+        MessageCounters {
             sent_messages: state.sent,
             received_messages: state.received,
             sent_bytes: state.outbox.sent(),
@@ -485,7 +485,7 @@ impl Messages {
         }
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
-        state.share.close();
+        state.usage.close();
         let mut wire = state.stream.take();
         if let Some(wire) = &mut wire {
             wire.hang_up();
@@ -521,25 +521,25 @@ impl Messages {
     }
 }
 
-fn standing_of(state: &mut Guard<'_>) -> Standing {
-    Standing {
-        met: state.is_met(),
+fn readiness_of(state: &mut Guard<'_>) -> Readiness {
+    Readiness {
+        open: state.is_open(),
         ready: state.waiting().0 > 0,
         over: state.end().is_some(),
-        wants_read: state.wants_read() || (state.end().is_none() && tells_room_as_input(state)),
+        wants_read: state.wants_read() || (state.end().is_none() && signals_room_as_input(state)),
         wants_write: state.wants_write(),
         again: state.holds_received() && state.wants_read(),
-        sent: state.with_kernel(),
+        sent: state.kernel_offset(),
         outbox_bytes: state.outbox.bytes(),
     }
 }
 
 /// Whether what is watched for input tells everything else too.
-fn tells_room_as_input(state: &Guard<'_>) -> bool {
+fn signals_room_as_input(state: &Guard<'_>) -> bool {
     state
         .stream
         .as_ref()
-        .is_some_and(Stream::tells_room_as_input)
+        .is_some_and(Stream::signals_room_as_input)
 }
 
 /// Unlock, then give back what was lent to be sent or received into. A broken protocol ends the connection here.

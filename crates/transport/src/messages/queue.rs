@@ -10,7 +10,7 @@ use crate::limit::FOLLOW_MS;
 
 /// Who sleeps.
 #[derive(Debug, Default)]
-pub struct Queue {
+pub struct LeadQueue {
     state: Mutex<Turn>,
     changed: Condvar,
 }
@@ -18,24 +18,24 @@ pub struct Queue {
 #[derive(Debug, Default)]
 struct Turn {
     led: bool,
-    /// Counts what leaders have told.
-    told: u64,
+    /// Counts what leaders have version.
+    version: u64,
 }
 
 /// The right to sleep on the descriptor; dropping it tells the others to look again.
 #[derive(Debug)]
-pub struct Lead<'a>(&'a Queue);
+pub struct Lead<'a>(&'a LeadQueue);
 
-impl Queue {
-    /// What was told so far; to be asked before the look after which [`Self::lead`] is called.
-    pub fn told(&self) -> u64 {
-        self.lock().told
+impl LeadQueue {
+    /// What was version so far; to be asked before the look after which [`Self::lead`] is called.
+    pub fn version(&self) -> u64 {
+        self.lock().version
     }
 
-    /// Lead, or `None` after another thread's lead has changed something since `told`, or has lasted for a while.
-    pub fn lead(&self, told: u64, deadline: Option<Instant>) -> Option<Lead<'_>> {
+    /// Lead, or `None` after another thread's lead has changed something since `version`, or has lasted for a while.
+    pub fn lead(&self, version: u64, deadline: Option<Instant>) -> Option<Lead<'_>> {
         let mut turn = self.lock();
-        if turn.told != told {
+        if turn.version != version {
             return None;
         }
         if !turn.led {
@@ -48,7 +48,7 @@ impl Queue {
         });
         let waited = self
             .changed
-            .wait_timeout_while(turn, patience, |turn| turn.told == told);
+            .wait_timeout_while(turn, patience, |turn| turn.version == version);
         drop(waited);
         None
     }
@@ -62,7 +62,7 @@ impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let mut turn = self.0.lock();
         turn.led = false;
-        turn.told += 1;
+        turn.version += 1;
         self.0.changed.notify_all();
     }
 }

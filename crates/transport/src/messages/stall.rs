@@ -10,27 +10,27 @@ use crate::limit::{STALL_BYTES_MIN, STALL_LOOKS_MIN};
 
 /// Where one direction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FlowPosition {
     /// Bytes that it has moved.
     pub moved: u64,
     /// What it is in the middle of begins, or ends, here; another number is something else.
-    pub what: u64,
+    pub target: u64,
 }
 
 /// One direction, as it was when it had last moved on.
 #[derive(Clone, Copy, Debug)]
 struct Direction {
     since: Instant,
-    place: Option<Place>,
+    position: Option<FlowPosition>,
     /// How many looks have found it there again.
     looks: u32,
 }
 
 impl Direction {
-    fn has_stalled(&mut self, now: Instant, at: Option<Place>, allowed: Duration) -> bool {
-        let stands = match (self.place, at) {
+    fn has_stalled(&mut self, now: Instant, at: Option<FlowPosition>, allowed: Duration) -> bool {
+        let stands = match (self.position, at) {
             (Some(before), Some(at)) => {
-                before.what == at.what && at.moved - before.moved < STALL_BYTES_MIN
+                before.target == at.target && at.moved - before.moved < STALL_BYTES_MIN
             }
             _ => false,
         };
@@ -41,7 +41,7 @@ impl Direction {
         }
         *self = Self {
             since: now,
-            place: at,
+            position: at,
             looks: 0,
         };
         false
@@ -62,7 +62,7 @@ impl Stall {
     pub fn new(now: Instant) -> Self {
         let direction = Direction {
             since: now,
-            place: None,
+            position: None,
             looks: 0,
         };
         Self {
@@ -79,21 +79,21 @@ impl Stall {
     pub fn has_stalled(
         &mut self,
         now: Instant,
-        receiving: Option<Place>,
+        receiving: Option<FlowPosition>,
         sending: Option<(u64, u64)>,
         allowed: Duration,
     ) -> bool {
-        let place = sending.map(|(sent, queued)| {
+        let position = sending.map(|(sent, queued)| {
             if sent >= self.goal {
                 self.goal = queued;
             }
-            Place {
+            FlowPosition {
                 moved: sent,
-                what: self.goal,
+                target: self.goal,
             }
         });
         let receiving = self.receiving.has_stalled(now, receiving, allowed);
-        self.sending.has_stalled(now, place, allowed) || receiving
+        self.sending.has_stalled(now, position, allowed) || receiving
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
     const ALLOWED: Duration = Duration::from_secs(30);
 
     fn looks(
-        mut at: impl FnMut(u64) -> (Option<Place>, Option<(u64, u64)>),
+        mut at: impl FnMut(u64) -> (Option<FlowPosition>, Option<(u64, u64)>),
         until: u64,
     ) -> Option<u64> {
         let start = Instant::now();
@@ -120,9 +120,9 @@ mod tests {
     fn a_byte_now_and_then_is_no_progress() {
         let drip = |second| {
             (
-                Some(Place {
+                Some(FlowPosition {
                     moved: second,
-                    what: 0,
+                    target: 0,
                 }),
                 None,
             )
@@ -134,7 +134,10 @@ mod tests {
     fn a_look_that_comes_late_is_no_stall() {
         let start = Instant::now();
         let mut stall = Stall::new(start);
-        let half = Some(Place { moved: 9, what: 0 });
+        let half = Some(FlowPosition {
+            moved: 9,
+            target: 0,
+        });
         for second in [0, 5, 300] {
             let now = start + Duration::from_secs(second);
             assert!(
@@ -142,9 +145,9 @@ mod tests {
                 "{second}"
             );
         }
-        let read_on = Some(Place {
+        let read_on = Some(FlowPosition {
             moved: 1 << 20,
-            what: 0,
+            target: 0,
         });
         let now = start + Duration::from_secs(301);
         assert!(!stall.has_stalled(now, read_on, None, ALLOWED));
@@ -154,9 +157,9 @@ mod tests {
     fn short_messages_and_idleness_are_progress() {
         let chat = |second| {
             (
-                Some(Place {
+                Some(FlowPosition {
                     moved: second,
-                    what: second,
+                    target: second,
                 }),
                 None,
             )
@@ -164,9 +167,10 @@ mod tests {
         assert_eq!(looks(chat, 100), None);
         let idle = |second: u64| {
             (
-                second
-                    .is_multiple_of(20)
-                    .then_some(Place { moved: 9, what: 9 }),
+                second.is_multiple_of(20).then_some(FlowPosition {
+                    moved: 9,
+                    target: 9,
+                }),
                 None,
             )
         };
@@ -177,9 +181,9 @@ mod tests {
     fn a_slow_stream_of_much_is_progress() {
         let slow = |second| {
             (
-                Some(Place {
+                Some(FlowPosition {
                     moved: second * 2_000,
-                    what: 0,
+                    target: 0,
                 }),
                 None,
             )

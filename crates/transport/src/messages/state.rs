@@ -12,9 +12,9 @@ use crate::limit::{Limits, MESSAGE_BYTES_MIN, RECEIVE_BYTES, TURN_BYTES, TURN_RE
 use crate::link::admission::{self, Admission};
 use crate::link::flow;
 use crate::link::outbox::{Head, Outbox, Payload};
-use crate::messages::budget::{Budget, Share};
+use crate::messages::budget::{Budget, BudgetUse};
 use crate::messages::named;
-use crate::messages::stall::Place;
+use crate::messages::stall::FlowPosition;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 use crate::wire::decoder::{Decoder, Event};
@@ -44,13 +44,13 @@ pub struct State<S> {
     admitted: bool,
     paused: bool,
     /// Bytes that came behind a message for which memory is wanted.
-    rest: Vec<u8>,
+    deferred: Vec<u8>,
     /// The last receive filled what it was given, so there may be more.
     maybe_more: bool,
     /// Where in the stream the turn began.
     turn_began: u64,
     /// What the process knows of it.
-    pub share: Share,
+    pub usage: BudgetUse,
     /// Where the message that is under way begins.
     boundary: u64,
 }
@@ -73,10 +73,10 @@ impl<S> State<S> {
             admission: self.admission,
             admitted: self.admitted,
             paused: self.paused,
-            rest: self.rest,
+            deferred: self.deferred,
             maybe_more: self.maybe_more,
             turn_began: self.turn_began,
-            share: self.share,
+            usage: self.usage,
             boundary: self.boundary,
         }
     }
@@ -105,10 +105,10 @@ impl<S: Stream> State<S> {
             admitted: admission == Admission::Anybody,
             admission,
             paused: false,
-            rest: Vec::new(),
+            deferred: Vec::new(),
             maybe_more: false,
             turn_began: 0,
-            share: Share::new(Budget::of_process()),
+            usage: BudgetUse::new(Budget::of_process()),
             boundary: 0,
         }
     }
@@ -117,26 +117,26 @@ impl<S: Stream> State<S> {
     fn account(&mut self) {
         let under_way = self.decoder.offset() - self.boundary;
         let under_way = usize::try_from(under_way).unwrap_or(usize::MAX);
-        self.share
+        self.usage
             .hold(self.inbox_bytes + self.outbox.bytes() + under_way);
     }
 
     /// Where the message is that the peer is in the middle of; `None` where it is in none, or is not read.
-    pub fn receiving(&mut self) -> Option<Place> {
-        (self.is_within() && self.wants_read()).then(|| Place {
+    pub fn receiving(&mut self) -> Option<FlowPosition> {
+        (self.is_within() && self.wants_read()).then(|| FlowPosition {
             moved: self.decoder.offset(),
-            what: self.boundary,
+            target: self.boundary,
         })
     }
 
     /// What the kernel has of the stream, and the end of what is queued; `None` where nothing waits for the peer.
     pub fn sending(&self) -> Option<(u64, u64)> {
-        let (sent, queued) = (self.with_kernel(), self.outbox.end());
+        let (sent, queued) = (self.kernel_offset(), self.outbox.end());
         (self.fault.is_none() && sent < queued).then_some((sent, queued))
     }
 
     /// Whether the peer has said who it is, and is let in.
-    pub fn is_met(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.peer.is_some() && self.admitted
     }
 
@@ -193,7 +193,7 @@ impl<S: Stream> State<S> {
             return match outcome {
                 Ok(Ok((0, None))) => self.end_of_file(),
                 Ok(Ok((count, event))) => {
-                    self.act_on(event);
+                    self.handle_event(event);
                     self.maybe_more = count == room;
                     self.maybe_more.then_some(count)
                 }
@@ -208,7 +208,7 @@ impl<S: Stream> State<S> {
                 Ok([]) => self.end_of_file(),
                 Ok(filled) => {
                     let count = filled.len();
-                    self.take_in(filled);
+                    self.decode_bytes(filled);
                     self.maybe_more = count == room;
                     self.maybe_more.then_some(count)
                 }
@@ -217,29 +217,29 @@ impl<S: Stream> State<S> {
         })
     }
 
-    fn take_in(&mut self, mut bytes: &[u8]) {
+    fn decode_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.fault.is_none() {
             match self.decoder.feed(bytes) {
                 Ok((count, Some(Event::Wanted))) => {
-                    self.rest = bytes[count..].to_vec();
+                    self.deferred = bytes[count..].to_vec();
                     return;
                 }
                 Ok((count, event)) => {
                     bytes = &bytes[count..];
-                    self.act_on(event);
+                    self.handle_event(event);
                 }
                 Err(violation) => drop(self.violate(violation)),
             }
         }
     }
 
-    fn act_on(&mut self, event: Option<Event>) {
+    fn handle_event(&mut self, event: Option<Event>) {
         if !matches!(event, None | Some(Event::Wanted)) {
             self.boundary = self.decoder.offset();
         }
         let outcome = match event {
             None | Some(Event::Wanted) => Ok(()),
-            Some(Event::Preface(preface)) => self.meet(preface),
+            Some(Event::Preface(preface)) => self.accept_preface(preface),
             Some(Event::Frame(frame)) => self.accept(frame),
         };
         if let Err(violation) = outcome {
@@ -247,7 +247,7 @@ impl<S: Stream> State<S> {
         }
     }
 
-    fn meet(&mut self, preface: Preface) -> Result<(), Violation> {
+    fn accept_preface(&mut self, preface: Preface) -> Result<(), Violation> {
         if preface.role != Role::Messenger {
             return Err(Violation::Purpose(preface.role));
         }
@@ -356,8 +356,8 @@ impl<S: Stream> State<S> {
     /// Give the memory that is wanted, and read on.
     pub fn provide(&mut self, buffers: Vec<Option<Buffer>>) {
         self.decoder.provide(buffers);
-        let rest = std::mem::take(&mut self.rest);
-        self.take_in(&rest);
+        let deferred = std::mem::take(&mut self.deferred);
+        self.decode_bytes(&deferred);
     }
 
     /// Memory that was lent and is not used any more. To be dropped outside of any lock.
@@ -380,7 +380,7 @@ impl<S: Stream> State<S> {
 
     /// Whether part of a message, or of the handshake, has come and the rest has not.
     pub fn is_within(&self) -> bool {
-        !self.decoder.at_boundary() || !self.is_met()
+        !self.decoder.at_boundary() || !self.is_open()
     }
 
     /// Whether a receive would probably find something, after what the last one found.
@@ -389,7 +389,7 @@ impl<S: Stream> State<S> {
     }
 
     /// Up to where the kernel has the stream.
-    pub fn with_kernel(&self) -> u64 {
+    pub fn kernel_offset(&self) -> u64 {
         let unsent = self.stream.as_ref().map_or(0, Stream::unsent);
         self.outbox.sent() - unsent as u64
     }
@@ -401,7 +401,7 @@ impl<S: Stream> State<S> {
 
     /// Whether the stream should be watched for input.
     pub fn wants_read(&mut self) -> bool {
-        let held_back = self.share.holds_back(self.inbox_bytes);
+        let held_back = self.usage.holds_back(self.inbox_bytes);
         if held_back || self.inbox_bytes >= self.limits.inbox_bytes_max {
             self.paused = true;
         } else if self.inbox_bytes <= self.limits.inbox_bytes_max / 2 {
@@ -415,7 +415,7 @@ impl<S: Stream> State<S> {
     pub fn wants_write(&self) -> bool {
         let queued = !self.outbox.is_empty();
         let waits = |stream: &S| {
-            let watched = !stream.tells_room_as_input();
+            let watched = !stream.signals_room_as_input();
             watched && (stream.wants_write() || (queued && stream.takes()))
         };
         self.fault.is_none() && self.stream.as_ref().is_some_and(waits)
@@ -463,7 +463,7 @@ impl<S: Stream> State<S> {
     }
 
     fn end_of_file(&mut self) -> Option<usize> {
-        if self.decoder.at_boundary() && self.is_met() {
+        if self.decoder.at_boundary() && self.is_open() {
             self.ended = true;
         } else {
             self.break_with(Fault::Broken(Cause::Truncated));

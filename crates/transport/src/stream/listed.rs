@@ -2,7 +2,7 @@
 //!
 //! A descriptor that a fork has copied keeps the socket listening after its server was killed: who connects is taken into
 //! the queue and never answered, and the next server finds the address in use. What is executed does not have them
-//! (`CLOEXEC`); a child that goes on as it is calls [`let_go`]. The numbers stay taken, by `/dev/null`, because the
+//! (`CLOEXEC`); a child that goes on as it is calls [`release_inherited`]. The numbers stay taken, by `/dev/null`, because the
 //! child has copies of the objects that would close them.
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -43,7 +43,7 @@ impl Drop for Listed {
 
 /// In a forked child: stop listening with what is its parent's. Nothing is done where a thread of the parent was opening
 /// or closing one at the fork, as nobody can tell then which there are.
-pub fn let_go() {
+pub fn release_inherited() {
     let Some(Ok(mut listed)) = LISTED.inherited().map(Mutex::try_lock) else {
         return;
     };
@@ -99,7 +99,7 @@ mod tests {
             while let Ok(one) = null() {
                 taken.push(one);
             }
-            let_go();
+            release_inherited();
             null().is_err() && listeners.iter().all(is_null)
         }));
         drop(listed);
@@ -110,7 +110,7 @@ mod tests {
         let _alone = alone();
         let _locked = lock();
         assert!(in_child(|| {
-            let_go();
+            release_inherited();
             drop(Listed::new(TcpListener::bind("127.0.0.1:0").expect("one")));
             lock().is_empty()
         }));
@@ -123,7 +123,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let listed = Listed::new(&listener);
         assert!(in_child(|| {
-            let_go();
+            release_inherited();
             is_null(&listener) && lock().is_empty()
         }));
         drop(TcpStream::connect(address).expect("the parent listens"));

@@ -196,8 +196,8 @@ impl Stream for Wire {
         self.stream_mut().finish();
     }
 
-    fn tells_room_as_input(&self) -> bool {
-        self.stream().tells_room_as_input()
+    fn signals_room_as_input(&self) -> bool {
+        self.stream().signals_room_as_input()
     }
 
     fn woken(&mut self) -> Result<(), StreamFault> {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{Connection, check_limits, head_bytes};
 use crate::calls::inbox::Call;
-use crate::calls::state::{Reader, State};
+use crate::calls::state::{ConnectionState, Reader};
 use crate::error::Result;
 use crate::link::outbox::{Head, Payload};
 use crate::stream::socket::Wire;
@@ -40,7 +40,7 @@ impl Connection {
         head: Head<'_>,
         segments: Vec<Payload>,
     ) -> Result<()> {
-        let asides = self.put_aside(&segments)?;
+        let staged = self.stage(&segments)?;
         self.step_with((head, segments), |state, (head, segments)| {
             let count = check_limits(state, head, segments)?;
             let head_bytes = head_bytes(head)?;
@@ -52,7 +52,7 @@ impl Connection {
             };
             let mut segments = std::mem::take(segments);
             if state.inbox.awaits(id) {
-                segments = state.refer(&mut header, segments, asides);
+                segments = state.name_staged(&mut header, segments, staged);
             }
             state.answer(header, None, head.take(), segments);
             Ok(())
@@ -91,7 +91,7 @@ impl Connection {
     /// Look at the socket and say whether the caller of a running call cancelled or left.
     pub fn is_cancelled(&self, id: u64) -> Result<bool> {
         self.step(|state| {
-            if state.reader == Reader::Nobody {
+            if state.reader == Reader::None {
                 state.receive();
             }
             state.caller_gone() || state.inbox.is_cancelled(id)
@@ -127,7 +127,7 @@ impl Connection {
 }
 
 /// The next call that is to run; refusals are sent on the way.
-pub(crate) fn next_runnable(state: &mut State<Wire>) -> Option<Call> {
+pub(crate) fn next_runnable(state: &mut ConnectionState<Wire>) -> Option<Call> {
     loop {
         match state.inbox.next(Instant::now())? {
             Ok(call) => {

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use rustix::io::Errno;
 
-use super::State;
+use super::ConnectionState;
 use crate::calls::inbox::Refusal;
 use crate::error::Fault;
 use crate::limit::{CORKED_BYTES_MAX, REFUSALS_BYTES_MAX};
@@ -22,10 +22,10 @@ pub(super) struct Refused {
     end: u64,
 }
 
-impl<S: Stream> State<S> {
+impl<S: Stream> ConnectionState<S> {
     /// Send a frame, or queue what the kernel does not take; returns its end in the stream.
     pub fn send(&mut self, header: Header, head: Head<'_>, segments: Vec<Payload>) -> u64 {
-        self.greet();
+        self.send_preface();
         self.prepare_to_lend(&segments);
         let fixed = header.encode();
         let mut prefix = Vec::new();

@@ -23,7 +23,7 @@ impl<S: Stream> State<S> {
     ///
     /// Returns whether frames of it are still lent, and its end in the stream.
     pub fn send(&mut self, frames: &mut dyn Frames) -> (bool, u64) {
-        match self.put_aside(frames) {
+        match self.stage(frames) {
             Some(mut named) => self.send_as(Kind::Shared, &mut named),
             None => self.send_as(Kind::Message, frames),
         }
@@ -52,7 +52,7 @@ impl<S: Stream> State<S> {
 
     /// Queue a message without sending anything yet; whether frames of it are lent.
     pub fn push(&mut self, frames: &mut dyn Frames) -> bool {
-        match self.put_aside(frames) {
+        match self.stage(frames) {
             Some(mut named) => self.push_as(Kind::Shared, &mut named),
             None => self.push_as(Kind::Message, frames),
         }
@@ -68,7 +68,7 @@ impl<S: Stream> State<S> {
     }
 
     /// Have long frames read where the peer sees them; `None` where none is.
-    fn put_aside<'a>(&mut self, frames: &'a mut dyn Frames) -> Option<Named<'a>> {
+    fn stage<'a>(&mut self, frames: &'a mut dyn Frames) -> Option<Named<'a>> {
         let stream = self.stream.as_mut().filter(|_| self.fault.is_none())?;
         Named::new(frames, |bytes, block| stream.share(bytes, block))
     }

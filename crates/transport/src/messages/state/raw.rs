@@ -19,7 +19,7 @@ impl<S: Stream> State<S> {
             return None;
         }
         self.break_with(Fault::Closed);
-        self.share.close();
+        self.usage.close();
         self.stream.take()
     }
 
@@ -29,7 +29,7 @@ impl<S: Stream> State<S> {
         self.fault.is_none()
             && !self.ended
             && !self.is_within()
-            && self.rest.is_empty()
+            && self.deferred.is_empty()
             && self.inbox.is_empty()
             && self.outbox.is_empty()
             && self.stream.as_ref().is_some_and(sent)

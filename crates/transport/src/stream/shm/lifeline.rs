@@ -78,7 +78,7 @@ impl Record {
 
 /// What one look at the lifeline found.
 #[derive(Debug)]
-pub enum Found {
+pub enum Received {
     Record(Record, Vec<OwnedFd>),
     Nothing,
     /// The peer has closed it, or has ended.
@@ -107,7 +107,7 @@ pub fn send(
 }
 
 /// Take the next record, if there is one.
-pub fn receive(socket: impl AsFd) -> Result<Found, StreamFault> {
+pub fn receive(socket: impl AsFd) -> Result<Received, StreamFault> {
     let mut bytes = [0; RECORD_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -119,9 +119,9 @@ pub fn receive(socket: impl AsFd) -> Result<Found, StreamFault> {
         flags,
     );
     let received = match outcome {
-        Err(Errno::AGAIN | Errno::INTR) => return Ok(Found::Nothing),
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
         // What a Unix socket says when its peer has closed with something unread.
-        Err(Errno::CONNRESET) => return Ok(Found::End),
+        Err(Errno::CONNRESET) => return Ok(Received::End),
         other => other?,
     };
     let mut descriptors = Vec::new();
@@ -131,7 +131,7 @@ pub fn receive(socket: impl AsFd) -> Result<Found, StreamFault> {
         }
     }
     if received.bytes == 0 {
-        return Ok(Found::End);
+        return Ok(Received::End);
     }
     if received.flags.contains(ReturnFlags::CTRUNC) {
         // Too many came, or this process has no more room: the kernel has closed the rest.
@@ -140,7 +140,7 @@ pub fn receive(socket: impl AsFd) -> Result<Found, StreamFault> {
     if received.bytes != RECORD_BYTES {
         return Err(Violation::Record(received.bytes).into());
     }
-    Ok(Found::Record(Record::decode(&bytes)?, descriptors))
+    Ok(Received::Record(Record::decode(&bytes)?, descriptors))
 }
 
 #[cfg(test)]
@@ -159,18 +159,18 @@ mod tests {
         send(&left, hello, &[left.as_fd(), right.as_fd()]).expect("room");
         send(&left, Record::Gone(9), &[]).expect("room");
         match receive(&right) {
-            Ok(Found::Record(record, descriptors)) => {
+            Ok(Received::Record(record, descriptors)) => {
                 assert_eq!((record, descriptors.len()), (hello, 2));
             }
             other => panic!("{other:?}"),
         }
         assert!(matches!(
             receive(&right),
-            Ok(Found::Record(Record::Gone(9), _))
+            Ok(Received::Record(Record::Gone(9), _))
         ));
-        assert!(matches!(receive(&right), Ok(Found::Nothing)));
+        assert!(matches!(receive(&right), Ok(Received::Nothing)));
         drop(left);
-        assert!(matches!(receive(&right), Ok(Found::End)));
+        assert!(matches!(receive(&right), Ok(Received::End)));
     }
 
     #[test]

@@ -13,16 +13,16 @@ use crate::limit::{REGION_BYTES_MAX, REGION_CHUNK_BYTES, WINDOWS_MAX};
 use crate::stream::shm::ledger::{Ledger, Ticket};
 use crate::stream::shm::lifeline::{self, Record};
 use crate::stream::shm::{Name, layout, quarantine};
-use crate::sys::shared::Own as Control;
+use crate::sys::shared::OwnBlock;
 
 /// The region of this end.
 #[derive(Debug)]
-pub struct Own {
+pub struct OwnRegion {
     region: Region,
     /// Shared with received frames, which give themselves back by a word in it.
-    pub control: Arc<Control>,
+    pub control: Arc<OwnBlock>,
     /// What the peer writes to wake us.
-    pub bell: OwnedFd,
+    pub wakeup: OwnedFd,
     ledger: Ledger<Lease>,
     /// Chunks that the peer was told of, ours and those of arenas, and what they are called on the wire.
     announced: HashMap<(u64, u32), (u32, ChunkMark)>,
@@ -33,7 +33,7 @@ pub struct Own {
     pub copied: u64,
 }
 
-impl Own {
+impl OwnRegion {
     /// Make the region and say hello.
     pub fn new(socket: &OwnedFd) -> Result<Self> {
         // Of a peer's own memory there is one for each connection, and one thread at a time allocates in it.
@@ -47,24 +47,24 @@ impl Own {
             .map_err(|error| refused(&error))?;
         let reference = lease.reference();
         let mark = lease.chunk_mark();
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| system("eventfd", errno))?;
         let memory = lease.share_chunk().map_err(|error| refused(&error))?;
         let process = pidfd_open(getpid(), PidfdFlags::empty())
             .map_err(|errno| system("pidfd_open", errno))?;
-        let control = Arc::new(Control::new(lease));
+        let control = Arc::new(OwnBlock::new(lease));
         let hello = Record::Hello {
             chunk: 0,
             offset: reference.offset,
             bytes: layout::BYTES as u64,
         };
-        let given = [memory.as_fd(), bell.as_fd(), process.as_fd()];
+        let given = [memory.as_fd(), wakeup.as_fd(), process.as_fd()];
         lifeline::send(socket, hello, &given)
             .map_err(|errno| system("sendmsg of the hello", errno))?;
         Ok(Self {
             region,
             control,
-            bell,
+            wakeup,
             ledger: Ledger::default(),
             announced: HashMap::from([((reference.region, reference.chunk), (0, mark))]),
             names_given: 1,
@@ -126,7 +126,7 @@ impl Own {
         let ticket = self.ledger.lend(lease).ok()?;
         Some(Name {
             chunk,
-            place: ticket.place,
+            slot: ticket.slot,
             generation: ticket.generation,
             offset,
             bytes: bytes as u64,

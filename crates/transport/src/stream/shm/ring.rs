@@ -15,12 +15,12 @@ use crate::stream::shm::sync::{AtomicU64, fence};
 
 /// What we have written, and how far the peer has read.
 #[derive(Debug, Default)]
-pub struct Outgoing {
+pub struct RingWriter {
     tail: u64,
     head: u64,
 }
 
-impl Outgoing {
+impl RingWriter {
     /// How many bytes there is room for, by the head that the peer shows.
     pub fn room(&mut self, shown: u64) -> Result<usize, Violation> {
         if shown.wrapping_sub(self.head) > self.tail - self.head {
@@ -52,11 +52,11 @@ impl Outgoing {
 
 /// What we have read.
 #[derive(Debug, Default)]
-pub struct Incoming {
+pub struct RingReader {
     head: u64,
 }
 
-impl Incoming {
+impl RingReader {
     /// How many bytes are there, by the tail that the peer shows.
     pub fn available(&self, shown: u64) -> Result<usize, Violation> {
         let there = shown.wrapping_sub(self.head);
@@ -119,7 +119,7 @@ pub struct Waker {
 
 impl Waker {
     /// Whether to ring now, by the number that the peer shows; to be asked after publishing.
-    pub fn must_ring(&mut self, shown: u64) -> bool {
+    pub fn must_wake(&mut self, shown: u64) -> bool {
         let must = shown & 1 == 1 && shown != self.ended;
         if must {
             self.ended = shown;
