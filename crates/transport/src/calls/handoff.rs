@@ -1,14 +1,14 @@
-//! Handing a live connection to another process at the border between two frames.
+//! Handing a live connection to another process between two frames.
 //!
-//! Several processes may hold duplicates of one caller's socket and use it one after another; who may is for them to
-//! agree on. Whoever leaves it makes sure that nothing is half written or half read ([`Connection::is_quiescent`]), and tells
-//! the next one whether the server's preface was read and which call is still owed an answer. The next one goes on from
-//! there: it says no preface of its own, and reads the owed answer as if it had called itself.
+//! Several processes may hold duplicates of one caller's socket and use it one after another; they agree among themselves
+//! on whose turn it is. The process that stops using it makes sure that nothing is half written or half read
+//! ([`Connection::is_quiescent`]), and passes on whether the server's preface was read and which call has no answer yet.
+//! The next process continues from there: it sends no preface, and reads that answer as one to its own call.
 //!
-//! Whoever may hand a connection on makes it without lending ([`Options::lends`]): what is lent is one process's own.
+//! A connection that may be handed on is made without lending ([`Options::lends`]): lent memory belongs to one process.
 //!
-//! Ids do not repeat between processes: whoever goes on counts from the clock. A call that one process has given up may
-//! still run, and a one-way call still wait, when another process calls.
+//! Ids do not repeat between processes: each continues from the clock. A call that one process has cancelled may still
+//! run, and a one-way call may still be queued, when another process calls.
 
 use std::os::fd::OwnedFd;
 
@@ -20,7 +20,7 @@ use crate::error::{Fault, Result};
 use crate::stream::socket::Wire;
 
 impl Connection {
-    /// Take over the socket of a caller that has said its preface; `preface_read`: the server's preface was read too.
+    /// Take over the socket of a caller that has sent its preface; `preface_read`: it has also read the server's.
     ///
     /// # Errors
     /// `Config` if the descriptor is no connected Unix socket.
@@ -38,8 +38,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Whether another process could go on from here: nothing is half written or half read, and no call is in flight
-    /// but those that are owed. `owed` is the number of these.
+    /// Whether another process could continue from here: nothing is half written or half read, and no calls are in flight
+    /// but the `owed` ones whose answers the next process will read.
     pub fn is_quiescent(&self, owed: usize) -> Result<bool> {
         self.step(|state| {
             matches!(state.stream, Some(Wire::Socket(_)))
@@ -56,16 +56,16 @@ impl Connection {
         self.step(|state| state.is_open())
     }
 
-    /// Forget a call whose answer another process will read; the server is told nothing.
+    /// Forget a call whose answer another process will read, without cancelling it at the server.
     pub fn forget_call(&self, id: u64) -> Result<()> {
         self.step(|state| {
             state.calls.cancel(id);
         })
     }
 
-    /// Close our duplicate of the socket, and leave those of other processes connected. Idempotent.
+    /// Close our duplicate of the socket; those of other processes stay connected. Idempotent.
     ///
-    /// For a connection [at rest](Self::is_quiescent) on which nobody waits; `close` ends it for all.
+    /// For a [quiescent](Self::is_quiescent) connection on which no thread waits; `close` ends it for all processes.
     pub fn close_local(&self) -> Result<()> {
         self.step(|state| {
             state.break_with(Fault::Closed);
@@ -74,13 +74,13 @@ impl Connection {
         })
     }
 
-    /// Wait from now on for the answer to a call that another process made; take it as that of a call of our own.
+    /// Expect the reply to a call that another process made; it is taken like that of our own call.
     pub fn expect_reply(&self, id: u64) -> Result<()> {
         self.step(|state| state.calls.begin(id, Taker::Thread, 0))
     }
 }
 
-/// The same in every process of the machine; nobody makes a call each nanosecond, so ids stay below it.
+/// The monotonic clock is the same in every process of the machine, and outruns ids: no process calls each nanosecond.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let close_local = |value: i64| u64::try_from(value).unwrap_or(0);

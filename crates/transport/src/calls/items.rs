@@ -1,7 +1,7 @@
-//! Streams at the calling end, without a socket: items in their order, credit given back, one end.
+//! Streams at the calling end, without a socket: items in order, returned credit, one end.
 //!
-//! A stream is open until its one end has come, a reply or a failure; the server sends it also to a caller that has cancelled
-//! before. So whatever comes for an id that is not open breaks the protocol, and nothing is delivered after the end.
+//! A stream is open until its one end has arrived, a reply or a failure, which the server sends even to a caller that has
+//! cancelled. So any frame for an id that is not open is a protocol violation, and nothing is delivered after the end.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,14 +10,14 @@ use crate::error::{Cause, Fault, Violation};
 use crate::limit::STREAM_BYTES;
 use crate::wire::frame::{Incoming, Kind, Reason};
 
-/// What comes next of a stream.
+/// The next part of a stream.
 #[derive(Debug)]
 pub enum Next {
-    /// Items that are there, at least one, at most half of what was allowed at once.
+    /// Items that have arrived: at least one, at most half of the window.
     Items(Vec<Incoming>),
-    /// It has ended, or its caller has cancelled it.
+    /// It has ended, or its caller has cancelled it: then without an outcome.
     End(Option<Outcome>),
-    /// Nothing is there yet.
+    /// Nothing has arrived yet.
     Nothing,
 }
 
@@ -33,18 +33,18 @@ struct Receiving {
     ready: VecDeque<Incoming>,
     /// Of the items that are ready.
     bytes: usize,
-    /// Items that were taken last and count as consumed when more are asked for, and their bytes.
+    /// Items that were taken last, and their bytes; they count as consumed when more are asked for.
     taken_last: (u32, usize),
-    /// Items that were consumed and not given back as credit, and their bytes.
+    /// Items that were consumed and not yet returned as credit, and their bytes.
     unreturned: (u32, usize),
     outcome: Option<Outcome>,
     ended: bool,
     cancelled: bool,
-    /// Its taker has been notified that something is there.
+    /// It is in `to_notify`, or its taker has not taken anything since it was.
     notified: bool,
 }
 
-/// The streams of one connection that have not ended, or whose end was not taken.
+/// The streams of one connection whose end has not been taken.
 #[derive(Debug, Default)]
 pub struct Streams {
     open: HashMap<u64, Receiving>,
@@ -54,14 +54,14 @@ pub struct Streams {
 }
 
 impl Receiving {
-    /// Of items for which no credit was given back.
+    /// Of items that were not returned as credit.
     fn unconsumed_bytes(&self) -> usize {
         self.bytes + self.taken_last.1 + self.unreturned.1
     }
 }
 
 impl Streams {
-    /// Wait for the items of `id`, whose first credit and call are sent.
+    /// Expect the items of `id`, whose first credit and call are sent.
     pub fn begin(&mut self, id: u64, taker: Taker, credit: u32) {
         let receiving = Receiving {
             taker,
@@ -80,18 +80,18 @@ impl Streams {
         self.open.insert(id, receiving);
     }
 
-    /// Note where the frame of its call ends in the outgoing stream.
+    /// Record where the frame of its call ends in the outgoing stream.
     pub fn sent_until(&mut self, id: u64, end: u64) {
         if let Some(receiving) = self.open.get_mut(&id) {
             receiving.end = end;
         }
     }
 
-    /// Take in an item.
+    /// Accept an item.
     ///
     /// # Errors
-    /// `NoStream` if the stream is not open, `Overdrawn` if it was not allowed: without credit, or while `STREAM_BYTES`
-    /// of it are not consumed. A server that keeps to the rules counts no less than this end does.
+    /// `NoStream` if the stream is not open, `Overdrawn` if the item was not granted: without credit, or while
+    /// `STREAM_BYTES` are unconsumed. A server that keeps the rules counts at least as much as this end.
     pub fn accept(&mut self, frame: Incoming) -> Result<(), Violation> {
         let id = frame.header.id;
         let receiving = match self.open.get_mut(&id) {
@@ -113,7 +113,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Take in the reply or failure that ends a stream; the frame comes back if it is of no open one.
+    /// Accept the reply or failure that ends a stream; returns the frame if it belongs to no open one.
     pub fn finish(&mut self, frame: Incoming) -> Option<Incoming> {
         let id = frame.header.id;
         let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.ended) else {
@@ -133,9 +133,9 @@ impl Streams {
         None
     }
 
-    /// What was taken last is consumed; the credit that is due for it, which is to be sent.
+    /// What was taken last is consumed; returns the credit that is due for it, to be sent.
     ///
-    /// It is due in halves of what is allowed at once, so that the server always has the other half.
+    /// Credit is returned in halves of the window, so that the server always has the other half to send by.
     pub fn consume(&mut self, id: u64) -> Option<u32> {
         let receiving = self.open.get_mut(&id)?;
         let (items, bytes) = std::mem::take(&mut receiving.taken_last);
@@ -151,7 +151,7 @@ impl Streams {
         Some(items)
     }
 
-    /// Take what comes next. Items first, then the end, then nothing is known of it any more.
+    /// Take the next part: first items, then the end, after which the stream is forgotten.
     pub fn take(&mut self, id: u64) -> Next {
         let Some(receiving) = self
             .open
@@ -193,7 +193,7 @@ impl Streams {
         })
     }
 
-    /// Give a stream up; true if a cancel frame is due. What still comes of it is dropped.
+    /// Cancel a stream; true if a cancel frame is due. Items that still arrive are dropped.
     pub fn cancel(&mut self, id: u64) -> bool {
         let Some(receiving) = self
             .open
@@ -213,7 +213,7 @@ impl Streams {
         true
     }
 
-    /// End every stream with `fault`, given how far the outgoing stream went. Items that are there stay.
+    /// End every stream with `fault`, given how far the outgoing stream went. Items that have arrived stay.
     pub fn break_all(&mut self, fault: &Fault, sent: u64) {
         self.open.retain(|_, receiving| !receiving.cancelled);
         self.cancelled = 0;
@@ -233,24 +233,24 @@ impl Streams {
         }
     }
 
-    /// The peer turned out not to speak streams: end all of them so; which they were.
+    /// The peer does not support streams: end all of them; returns their ids.
     pub fn refuse_all(&mut self) -> Vec<u64> {
         let ids = self.open.keys().copied().collect();
         self.break_all(&Fault::Broken(Cause::NoStreams), 0);
         ids
     }
 
-    /// The streams for the queue of which something has come since it was taken last.
+    /// The streams with `Taker::Queue` that something has arrived for since they were taken last.
     pub fn take_ready(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.to_notify)
     }
 
-    /// Those that were not given up and whose end was not taken.
+    /// Streams that were not cancelled and whose end was not taken.
     pub fn in_flight(&self) -> usize {
         self.open.len() - self.cancelled
     }
 
-    /// Those that were given up and whose end has not come.
+    /// Streams that were cancelled and whose end has not arrived.
     pub fn cancelled(&self) -> usize {
         self.cancelled
     }

@@ -1,10 +1,10 @@
-//! Streams of results: the steps of a state, and those of a connection at either end.
+//! Streams of results: steps of the state, and of a connection at either end.
 //!
-//! A stream is a call that is answered by any number of items, then by an empty reply or a failure. What each end may do
-//! is decided in [`crate::calls::items`] and [`crate::calls::credit`].
+//! A stream is a call that is answered by any number of items, then by an empty reply or a failure. The rules of the two
+//! ends are [`crate::calls::items`] and [`crate::calls::credit`].
 //!
-//! A thread that serves takes calls while its streams wait for credit ([`Connection::next_work`]): a caller that calls
-//! between two items would otherwise wait for the stream, and the stream for the caller.
+//! A serving thread takes calls while its streams wait for credit ([`Connection::next_work`]): otherwise a caller that
+//! calls between two items would wait for the stream, and the stream for the caller.
 
 use std::time::{Duration, Instant};
 
@@ -31,20 +31,20 @@ pub enum StreamReadiness {
     Waiting = 0,
     /// Send an item.
     Ready = 1,
-    /// End: its caller has left it, or the connection.
+    /// End: its caller has cancelled it or disconnected.
     Cancelled = 2,
-    /// End: its time has run out.
+    /// End: its deadline has passed.
     Expired = 3,
 }
 
-/// What a thread that serves streams is to do next.
+/// The next work of a thread that serves streams.
 pub enum Work {
     Call(Call),
-    /// Look at its streams: at least one need not wait.
+    /// Continue its streams: at least one can send or must end.
     Streams,
 }
 
-/// When a serving thread looks at its socket though it need not wait.
+/// When a serving thread last read its socket, to read it now and then although it need not wait.
 #[derive(Clone, Copy, Debug)]
 pub struct LastLook {
     at: Instant,
@@ -52,7 +52,7 @@ pub struct LastLook {
 }
 
 impl LastLook {
-    /// One has happened now.
+    /// It has read its socket now.
     pub fn now() -> Self {
         Self {
             at: Instant::now(),
@@ -96,7 +96,7 @@ impl<S: Stream> ConnectionState<S> {
         }
     }
 
-    /// Give a stream up and notify the peer. A thread that waits for it finds out at once.
+    /// Cancel a stream, here and at the peer. A thread that waits for it is woken.
     pub(crate) fn cancel_stream(&mut self, id: u64) {
         let follower = self.followers.remove(&id);
         for wake in follower.iter().chain(&self.leader) {
@@ -108,7 +108,7 @@ impl<S: Stream> ConnectionState<S> {
         }
     }
 
-    /// The peer's preface says that it does not speak streams.
+    /// The peer's preface says that it does not support streams.
     pub(crate) fn refuse_streams(&mut self) {
         for id in self.items.refuse_all() {
             if let Some(wake) = self.followers.remove(&id) {
@@ -137,7 +137,7 @@ impl<S: Stream> ConnectionState<S> {
         }
     }
 
-    /// The end of a stream whose caller has left it: from here on nothing more comes of it.
+    /// Send the end of a stream that its caller has cancelled.
     pub(crate) fn confirm_cancelled(&mut self, id: u64) {
         if self.fault.is_none() && self.stream.is_some() {
             self.refuse(Refusal {
@@ -160,13 +160,13 @@ impl<S: Stream> ConnectionState<S> {
                 StreamReadiness::Ready
             }
         } else if self.ended {
-            StreamReadiness::Cancelled // no credit comes any more
+            StreamReadiness::Cancelled // no credit will arrive any more
         } else {
             StreamReadiness::Waiting
         }
     }
 
-    /// Send an item of a stream that is ready; `hold` leaves a short one to the next flush.
+    /// Send an item of a stream that is ready; with `hold` a short one waits for the next flush.
     pub(crate) fn send_item(
         &mut self,
         mut header: Header,
@@ -198,11 +198,11 @@ fn credit_frame(id: u64, credit: u32) -> Header {
 
 /// The calling end.
 impl Connection {
-    /// Ask for a stream without waiting, `credit` items at once; returns its id.
+    /// Start a stream without waiting, with a window of `credit` items; returns its id.
     ///
     /// # Errors
-    /// As [`Self::start`]; `Credit` for one of 0 or above `STREAM_CREDIT_MAX`; `Broken` with "no" if the peer has
-    /// said that it does not speak streams.
+    /// As [`Self::start`]; `Credit` for 0 or above `STREAM_CREDIT_MAX`; `Broken` with "no" if the peer has announced
+    /// that it does not support streams.
     pub fn start_stream(&self, call: Outgoing<'_>, taker: Taker, credit: u32) -> Result<u64> {
         if credit == 0 || credit > STREAM_CREDIT_MAX {
             return Err(Error::Credit {
@@ -229,17 +229,17 @@ impl Connection {
         })?
     }
 
-    /// Wait for what comes next of a stream that was started for a thread. What was taken before counts as consumed.
+    /// Wait for the next part of a stream that was started with `Taker::Thread`. What was taken before counts as consumed.
     ///
     /// # Errors
-    /// `Deadline`, after which the stream has been left. `Interrupted`, after which it goes on.
+    /// `Deadline`, after which the stream is cancelled. `Interrupted`, after which it continues.
     pub fn wait_items(&self, id: u64, deadline: Option<Instant>) -> Result<Next> {
         let mut state = self.lock()?;
         state.give_credit(id);
         loop {
             let late = is_past(deadline);
             if late || state.items.has_next(id) {
-                state.followers.remove(&id); // or leaving it would wake this thread
+                state.followers.remove(&id); // or the cancel below would wake this thread
                 let next = if late {
                     state.cancel_stream(id);
                     Err(Error::Deadline {
@@ -260,7 +260,7 @@ impl Connection {
         }
     }
 
-    /// Take what is there of a stream that was started for the queue, without looking at the socket.
+    /// Take what has arrived of a stream that was started with `Taker::Queue`, without reading the socket.
     pub fn poll_items(&self, id: u64) -> Result<Next> {
         self.step(|state| {
             state.give_credit(id);
@@ -268,17 +268,17 @@ impl Connection {
         })
     }
 
-    /// The streams for the queue of which something has come since.
+    /// The streams with `Taker::Queue` that something has arrived for since.
     pub fn take_ready(&self) -> Result<Vec<u64>> {
         self.step(|state| state.items.take_ready())
     }
 
-    /// Give a stream up; its producer is notified. Unknown ids are ignored.
+    /// Cancel a stream, here and at the server. Unknown ids are ignored.
     pub fn cancel_stream(&self, id: u64) -> Result<()> {
         self.step(|state| state.cancel_stream(id))
     }
 
-    /// Read what has come, unless somebody else does; streams that were left and whose end has not come.
+    /// Read the socket if it has no reader; returns how many cancelled streams have not ended yet.
     pub fn cancelled_streams(&self) -> Result<usize> {
         self.step(|state| {
             if state.items.cancelled() > 0 && state.reader == Reader::None {
@@ -291,13 +291,13 @@ impl Connection {
 
 /// The serving end.
 impl Connection {
-    /// Send an item of a running stream, without waiting; what it may do then. `hold` leaves a short one to the next
-    /// flush, `look` says when the socket was looked at last.
+    /// Send an item of a running stream without waiting; returns what the stream may do next. With `hold` a short item waits
+    /// for the next flush; `look` says when the socket was read last.
     ///
-    /// Nothing is sent where the stream is to end.
+    /// Nothing is sent if the stream is to end.
     ///
     /// # Errors
-    /// `Limit` above the limits of either side; `NoCredit` without credit: see [`Self::readiness`].
+    /// `Limit` above the limits of either side; `NoCredit` without credit, see [`Self::readiness`].
     pub fn send_item(
         &self,
         id: u64,
@@ -341,14 +341,14 @@ impl Connection {
         self.step(|state| state.readiness(id, Instant::now()))
     }
 
-    /// Wait for a call, or until a stream that runs need not wait.
+    /// Wait for a call, or until a running stream can send or must end.
     ///
     /// # Errors
-    /// `Interrupted`, `Busy` if somebody else reads, `Closed`.
+    /// `Interrupted`, `Busy` if another thread or loop reads, `Closed`.
     pub fn next_work(&self) -> Result<Work> {
         let mut state = self.lock()?;
         if state.reader != Reader::None {
-            return Err(self.busy("somebody else takes its calls"));
+            return Err(self.busy("another thread or loop takes its calls"));
         }
         state.receive();
         loop {
@@ -370,18 +370,18 @@ impl Connection {
         }
     }
 
-    /// The running streams that were given credit since; only where a driver reads.
+    /// The running streams that were granted credit since; only recorded while a driver reads.
     pub fn take_granted(&self) -> Result<Vec<u64>> {
         self.step(|state| std::mem::take(&mut state.granted))
     }
 }
 
-/// How soon the serving thread has to look at its streams.
+/// Why the serving thread must continue its streams.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
-    /// One may send.
+    /// One can send.
     Send,
-    /// One is to end, before a call that came after its cancel is run.
+    /// One must end, before a call that arrived after its cancel is run.
     End,
 }
 

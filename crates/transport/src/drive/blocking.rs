@@ -1,10 +1,16 @@
-//! Waiting: threads that call and threads that serve.
+//! How threads wait on a connection: those that call and those that serve.
 //!
-//! Several threads may have calls in flight on one connection. The first one that waits reads
-//! for all (the leader); the others sleep on an eventfd of their own (followers). A reply wakes
-//! its follower alone. A leader whose own reply is there leaves and promotes one follower.
-//! Condition variables would do for the followers but for signals: a main thread must return
-//! from its wait to run Python's handlers, and `poll` returns EINTR where a futex wait does not.
+//! Several threads may have calls in flight on one connection. The first that waits reads for all
+//! (the leader); the others sleep on an eventfd of their own (followers). A reply wakes only its
+//! follower. A leader that has its own reply leaves and promotes one follower.
+//!
+//! A follower is promoted, not made the reader: it wakes, takes the lock and competes like any
+//! thread, so that no thread is named the reader that has just left by a signal or its deadline.
+//! Every exit from a wait goes through [`end_wait`], which promotes; one that did not would leave
+//! followers asleep with nobody reading.
+//!
+//! Condition variables would do for followers but for signals: Python's main thread must return
+//! from its wait to run handlers, and `poll` returns EINTR where a futex wait does not.
 
 #[cfg(test)]
 mod tests;
@@ -30,25 +36,25 @@ use crate::sys::process;
 type Guard<'a> = MutexGuard<'a, ConnectionState<Wire>>;
 
 thread_local! {
-    /// The eventfd that this thread sleeps on as a follower, and the process that made it.
+    /// The eventfd that this thread sleeps on as a follower, and the fork epoch in which it was made.
     static WAKE: RefCell<Option<(u64, Arc<OwnedFd>)>> = const { RefCell::new(None) };
 }
 
-/// What a turn waits for besides its deadline.
+/// What a turn waits for, besides its deadline.
 #[derive(Clone, Copy)]
 pub(crate) struct WaitFor {
-    /// The call whose reply is wanted; without one, the thread must lead to read.
+    /// The call whose reply is wanted. Without one, no reply can wake the thread: it must lead.
     pub(crate) id: Option<u64>,
-    /// Whether queued bytes have to leave.
+    /// Whether queued bytes are to be written.
     pub(crate) write: bool,
 }
 
 impl Connection {
-    /// Wait for the outcome of a call that was started for a thread.
+    /// Wait for the outcome of a call that was started with `Taker::Thread`.
     ///
     /// # Errors
-    /// `Deadline`, after which the call is cancelled. `Interrupted`, after which it goes on:
-    /// wait again or cancel. `Closed` if the id is unknown.
+    /// `Deadline`, after which the call is cancelled. `Interrupted`, after which it continues: wait
+    /// again or cancel it. `Closed` if the id is unknown.
     pub fn wait(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
         let outcome = self.wait_keeping_call(id, deadline);
         if matches!(outcome, Err(Error::Deadline { .. })) {
@@ -57,7 +63,7 @@ impl Connection {
         outcome
     }
 
-    /// The same, but a call goes on past the deadline: wait again, cancel it, or hand it over.
+    /// As [`Self::wait`], but the call continues past the deadline: wait again, cancel it, or hand it over.
     ///
     /// # Errors
     /// As [`Self::wait`].
@@ -92,17 +98,17 @@ impl Connection {
         }
     }
 
-    /// Wait for a call to run; `None` once the peer has no more.
+    /// Wait for a call to run; `None` once the peer sends no more.
     ///
     /// # Errors
-    /// `Deadline`, `Interrupted`, `Busy` if somebody else reads, `Protocol`, `Closed`.
+    /// `Deadline`, `Interrupted`, `Busy` if another thread or loop reads, `Protocol`, `Closed`.
     pub fn next_call(&self, deadline: Option<Instant>) -> Result<Option<Call>> {
         let mut state = self.lock()?;
         if state.reader != Reader::None {
-            return Err(self.busy("somebody else takes its calls"));
+            return Err(self.busy("another thread or loop takes its calls"));
         }
         if state.inbox.queued() > 0 && !state.look.is_off() {
-            // A cancel may lie in the socket behind the queued calls.
+            // A cancel of a queued call may have arrived behind it.
             state.receive();
         }
         loop {
@@ -137,10 +143,10 @@ impl Connection {
         }
     }
 
-    /// Wait until the peer has said who it is; TLS has met it before that.
+    /// Wait until the peer's preface was read and its token, if one is required, was accepted. TLS completes before that.
     ///
     /// # Errors
-    /// `Deadline`, `Interrupted`, `Busy` if somebody else reads, what ended the connection.
+    /// `Deadline`, `Interrupted`, `Busy` if another thread or loop reads, what ended the connection.
     pub fn handshake(&self, deadline: Option<Instant>) -> Result<()> {
         let mut state = self.lock()?;
         while !state.is_open() {
@@ -150,7 +156,7 @@ impl Connection {
                 return Err(fault.to_error(&self.peer, Delivered::No));
             }
             if state.reader != Reader::None {
-                return Err(self.busy("somebody else reads it"));
+                return Err(self.busy("another thread or loop reads it"));
             }
             if is_past(deadline) {
                 stop(state, None);
@@ -165,14 +171,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Wait until everything queued so far is with the kernel, or the connection is broken.
+    /// Wait until the kernel has everything queued so far, or the connection is broken.
     ///
     /// # Errors
     /// `Deadline`, `Interrupted`, `Closed`.
     pub fn drain(&self, deadline: Option<Instant>) -> Result<()> {
         let mut state = self.lock()?;
         let end = state.outbox.end();
-        // Ours in the outbox, or only what the stream itself holds.
+        // With an empty outbox, the stream itself may still hold bytes (a TLS record, say).
         while (state.outbox.sent() < end || state.outbox.is_empty())
             && state.wants_write()
             && state.fault.is_none()
@@ -196,7 +202,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Wait until the outbox is below its low mark, if it is above the high one.
+    /// If the outbox is above its high mark, wait until it is below the low one.
     ///
     /// # Errors
     /// As [`Self::drain`].
@@ -248,7 +254,7 @@ impl Connection {
         } else {
             let tidy = || {
                 if let Some(returns) = &returns {
-                    let _ = returns.restore(); // what fails is tried again when it is needed
+                    let _ = returns.restore(); // a failure is retried when the next segment is opened
                 }
             };
             Self::sleep(watched, (lead, wait_for.write), deadline, &mut look, tidy)
@@ -270,7 +276,7 @@ impl Connection {
         }
     }
 
-    /// Take the reader's place where it is free, or follow whoever has it.
+    /// Become the reader if there is none, or follow the current one.
     pub(crate) fn enter(
         &self,
         state: &mut ConnectionState<Wire>,
@@ -313,7 +319,7 @@ impl Connection {
         let mut interest = PollFlags::empty();
         interest.set(PollFlags::IN, read);
         interest.set(PollFlags::OUT, write);
-        // A descriptor of which nothing is wanted would still report a hang-up, for ever.
+        // poll(2) reports a hang-up even for an empty interest, so it would return at once, for ever.
         let socket = (read || write).then(|| PollFd::from_borrowed_fd(socket, interest));
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let sources = [
@@ -334,7 +340,7 @@ impl Connection {
             return Ok(Self::found(&fds, places, wake));
         }
         let looked = read && look.is_worth_it();
-        before_sleep(); // not before looking: whoever was answered may wait for this core
+        before_sleep(); // not before spinning: the thread that was answered may be waiting for this core
         let slept = Instant::now();
         let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         match poll(&mut fds, timeout.as_ref()) {
@@ -351,7 +357,7 @@ impl Connection {
         Ok(Self::found(&fds, places, wake))
     }
 
-    /// Read off what `poll` reported.
+    /// What `poll` reported.
     fn found(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&OwnedFd>) -> Woken {
         let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
         if let (Some(fd), false) = (wake, seen(2).is_empty()) {
@@ -365,7 +371,7 @@ impl Connection {
     }
 }
 
-/// Look for events for a short while, yielding the core between; true if there are some.
+/// Poll for events for a short while, yielding the core in between; true if there are some.
 pub(crate) fn spin(fds: &mut [PollFd<'_>], time_us: u64) -> bool {
     let now = Timespec {
         tv_sec: 0,
@@ -383,17 +389,17 @@ pub(crate) fn spin(fds: &mut [PollFd<'_>], time_us: u64) -> bool {
     }
 }
 
-/// A thread's place at one connection while it sleeps.
+/// One sleep of a thread on one connection.
 pub(crate) struct Turn {
     pub(crate) watch: Watch,
     pub(crate) pidfd: Option<Arc<OwnedFd>>,
-    /// What the reader's place is marked with, where this thread reads.
+    /// What marks this thread as the reader, if it is.
     pub(crate) lead: Option<Reader>,
-    /// This thread reads, and bytes lie in the stream of which the socket says nothing.
+    /// This thread reads, and the stream holds received bytes, for which the socket does not become readable.
     pub(crate) buffered: bool,
 }
 
-/// What a sleep ended with, for one connection.
+/// How a sleep ended, for one connection.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Woken {
     pub(crate) readable: bool,
@@ -401,10 +407,10 @@ pub(crate) struct Woken {
     pub(crate) peer_died: bool,
 }
 
-/// Unlock for good: this thread waits no longer, for the call `id` or at all, and another one reads from now on.
+/// Unlock and leave: this thread no longer waits for call `id`, or at all, and another one becomes the reader.
 ///
-/// Every wait ends here. A follower sleeps on its eventfd alone: one that is not promoted when the last leader leaves
-/// sleeps for ever, and where the peer waits for it to read, both ends do.
+/// Every wait ends here. A follower sleeps on its eventfd alone: if none is promoted when the last leader leaves, it
+/// sleeps for ever, and if the peer waits until its output is read, so does the peer.
 pub(crate) fn stop(mut state: Guard<'_>, id: Option<u64>) {
     if let Some(id) = id {
         state.followers.remove(&id);
@@ -413,9 +419,9 @@ pub(crate) fn stop(mut state: Guard<'_>, id: Option<u64>) {
     release(state);
 }
 
-/// Give the reader's place up after a sleep, and do what it was slept for.
+/// Stop being the reader after a sleep, then read and write what the sleep was for.
 pub(crate) fn leave(state: &mut ConnectionState<Wire>, turn: &Turn, woken: Woken) {
-    // A driver may have taken over meanwhile, and given the place up to another thread.
+    // Compared by number: a driver may have attached and detached during the sleep, and another thread may read now.
     let lead = turn.lead.is_some_and(|reading| state.reader == reading);
     if lead {
         state.reader = Reader::None;
@@ -445,7 +451,7 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// The calling thread's eventfd; a new one in a forked child, where the old one is shared.
+/// The calling thread's eventfd; a new one in a forked child, which shares the old one with its parent.
 pub(crate) fn thread_wakeup() -> Result<Arc<OwnedFd>> {
     WAKE.with_borrow_mut(|slot| {
         let here = process::current();

@@ -1,15 +1,15 @@
-//! What the message connections of a process hold together, and how many they are.
+//! What the message connections of a process hold together, and how many there are.
 //!
-//! A connection tells of what it holds in steps of [`BUDGET_STEP`], so that a message below that costs a comparison and
-//! no atomic. Nobody is woken when there is room again, and nobody has to be:
+//! A connection reports what it holds in steps of [`BUDGET_STEP`], so that a message below that costs a comparison and
+//! no atomic. No connection is woken when there is room again, and none has to be:
 //!
-//! - Above the limit a connection stops reading while it has a step or more of finished messages. Whoever takes them
-//!   makes it read again, limit or not, so that every receiver can finish the message that it has begun.
+//! - Above the limit a connection stops reading while it has a step or more of finished messages. Taking them makes it
+//!   read again, limit or not, so that every receiver can finish the message that it has begun.
 //! - Above the limit a sender waits above the low mark of its outbox, rather than above the high one, until the kernel
-//!   has taken it down to there. That, too, depends on its own peer alone.
+//!   has taken it down to there. That, too, depends only on its own peer.
 //!
-//! So no connection waits for another one, and what a process holds is bounded by the limit, and beyond it for each
-//! connection by one message, a step, one receive and the low mark, where every `send` is awaited.
+//! So no connection waits for another one. If every `send` is awaited, a process holds at most the limit plus, for each
+//! connection, one message, a step, one receive and the low mark.
 
 use std::fs;
 use std::sync::Once;
@@ -33,7 +33,7 @@ pub struct Budget {
 /// What a budget has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetCounters {
-    /// In steps: what is held below one does not count.
+    /// In steps: what a connection holds below one does not count.
     pub held_bytes: usize,
     pub bytes_max: usize,
     pub connections: usize,
@@ -59,7 +59,7 @@ impl Budget {
         }
     }
 
-    /// The one of this process. Its limits are found at its first use, see [`default_limits`].
+    /// The budget of this process, with [`default_limits`] from its first use.
     pub fn of_process() -> &'static Self {
         FOUND.call_once(|| {
             let (bytes_max, connections_max) = default_limits();
@@ -84,7 +84,7 @@ impl Budget {
         self.held.load(Ordering::Relaxed) > self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Whether one more connection is allowed; a listener that asks in vain stops accepting for a while.
+    /// Whether one more connection is allowed; a listener that is refused stops accepting for a while.
     pub fn has_room(&self) -> bool {
         let open = self.connections.load(Ordering::Relaxed);
         let room = open < self.connections_max.load(Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl Budget {
     }
 }
 
-/// What one connection has told its budget.
+/// What one connection has reported to its budget.
 #[derive(Debug)]
 pub struct BudgetUse {
     budget: &'static Budget,
@@ -128,7 +128,7 @@ impl BudgetUse {
         }
     }
 
-    /// It holds so many bytes now.
+    /// The connection holds this many bytes now.
     pub fn hold(&mut self, bytes: usize) {
         let steps = bytes / BUDGET_STEP;
         if steps != self.steps {
@@ -147,7 +147,7 @@ impl BudgetUse {
         self.steps = steps;
     }
 
-    /// Whether it is to stop reading with so many bytes of finished messages.
+    /// Whether to stop reading, with this many bytes of finished messages.
     pub fn holds_back(&mut self, finished: usize) -> bool {
         let holds_back = finished >= BUDGET_STEP && self.budget.is_over();
         if holds_back && !self.held_back {
@@ -162,7 +162,7 @@ impl BudgetUse {
         self.budget.is_over()
     }
 
-    /// It is no connection any more; what it holds counts until it is dropped.
+    /// The connection has closed; what it holds counts until this is dropped.
     pub fn close(&mut self) {
         if std::mem::take(&mut self.counted) {
             self.budget.connections.fetch_sub(1, Ordering::Relaxed);

@@ -1,14 +1,14 @@
-//! Threads that sleep on one thing whose readiness is used up by whoever sees it first.
+//! Threads that wait on one descriptor whose readiness the first reader consumes.
 //!
-//! One of them leads: it sleeps on the descriptor, uses what woke it, and tells the others. A bell that two threads
-//! polled would be silenced by the one, and the other would sleep on.
+//! One of them leads: it sleeps on the descriptor, handles what woke it, and notifies the others. If two threads polled
+//! the same wakeup, one would clear it and the other would sleep on.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::limit::FOLLOW_MS;
 
-/// Who sleeps.
+/// The waiting threads.
 #[derive(Debug, Default)]
 pub struct LeadQueue {
     state: Mutex<Turn>,
@@ -18,21 +18,22 @@ pub struct LeadQueue {
 #[derive(Debug, Default)]
 struct Turn {
     led: bool,
-    /// Counts what leaders have version.
+    /// Grows with the end of each lead.
     version: u64,
 }
 
-/// The right to sleep on the descriptor; dropping it tells the others to look again.
+/// The right to sleep on the descriptor; dropping it makes the others look again.
 #[derive(Debug)]
 pub struct Lead<'a>(&'a LeadQueue);
 
 impl LeadQueue {
-    /// What was version so far; to be asked before the look after which [`Self::lead`] is called.
+    /// The current version. Read it before the look after which [`Self::lead`] is called, so that no lead that ends in
+    /// between is missed.
     pub fn version(&self) -> u64 {
         self.lock().version
     }
 
-    /// Lead, or `None` after another thread's lead has changed something since `version`, or has lasted for a while.
+    /// Lead, or `None` after another thread's lead has ended since `version`, or has lasted for a while.
     pub fn lead(&self, version: u64, deadline: Option<Instant>) -> Option<Lead<'_>> {
         let mut turn = self.lock();
         if turn.version != version {

@@ -1,28 +1,28 @@
-//! Whether the peer moves on with what it is in the middle of: half a message, or output that it does not take.
+//! Whether the peer makes progress with half a message, or with output that waits for it.
 //!
-//! Looked at now and then, by whoever has many connections; nothing is counted in between. A loop that was held up looks
-//! late, and perhaps before it has read what lies in its sockets: so the time is not enough, it takes several looks,
-//! between which it reads.
+//! The owner of many connections checks them now and then; nothing is counted in between. A loop that was held up checks
+//! late, perhaps before it has read its sockets. So time alone is no stall: it takes several checks, between which the
+//! loop reads.
 
 use std::time::{Duration, Instant};
 
 use crate::limit::{STALL_BYTES_MIN, STALL_LOOKS_MIN};
 
-/// Where one direction is.
+/// The progress of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowPosition {
-    /// Bytes that it has moved.
+    /// Bytes moved so far.
     pub moved: u64,
-    /// What it is in the middle of begins, or ends, here; another number is something else.
+    /// Where the current message begins, or the queued output ends: another number means another message.
     pub target: u64,
 }
 
-/// One direction, as it was when it had last moved on.
+/// One direction, at its last progress.
 #[derive(Clone, Copy, Debug)]
 struct Direction {
     since: Instant,
     position: Option<FlowPosition>,
-    /// How many looks have found it there again.
+    /// How many checks have found it there again.
     looks: u32,
 }
 
@@ -53,12 +53,13 @@ impl Direction {
 pub struct Stall {
     receiving: Direction,
     sending: Direction,
-    /// The end of what was queued when sending last moved on.
+    /// The end of what was queued when the kernel last took all of an earlier goal. Fixed until it is reached: a peer that
+    /// takes nothing has stalled, however much more is queued meanwhile.
     goal: u64,
 }
 
 impl Stall {
-    /// From here on.
+    /// Begin to measure.
     pub fn new(now: Instant) -> Self {
         let direction = Direction {
             since: now,
@@ -72,10 +73,10 @@ impl Stall {
         }
     }
 
-    /// Whether the peer has not moved on for `allowed`.
+    /// Whether the peer has made no progress for `allowed`.
     ///
-    /// `receiving` is `None` between two messages, and where this side does not read. `sending` is what the kernel has
-    /// and the end of what is queued, `None` where nothing waits.
+    /// `receiving` is `None` between two messages and while this side does not read. `sending` is how far the kernel has
+    /// the stream and the end of what is queued, `None` if nothing waits.
     pub fn has_stalled(
         &mut self,
         now: Instant,

@@ -1,10 +1,10 @@
 //! What an event loop waits on: an epoll set whose events name a slot and a generation.
 //!
-//! An event that names a descriptor by its number alone may meet another file that got the number
-//! meanwhile. So the kernel is given the token of a slot ([`table`]); a token of an entry that is
-//! gone resolves to nothing.
+//! An event that names a descriptor by its number may arrive after another file got the number. So
+//! the kernel is given the token of a slot ([`table`]); the token of a removed entry resolves to
+//! nothing.
 //!
-//! Two more traps of epoll(7) are handled here, once for both faces:
+//! Two more traps of epoll(7) are handled here:
 //! - **Fork.** The child shares the set, and what it removes is removed for the parent. A selector
 //!   remembers its process: in another one it changes only its own table, until it is asked to wait
 //!   or to watch something; then it makes a set of its own.

@@ -1,9 +1,9 @@
-//! Slots with generations: what a token meant is told from what its slot means now.
+//! Slots with generations: a token from an earlier use of its slot resolves to nothing.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 
-/// Names an entry, and never another one that gets its slot later.
+/// Names an entry, and never a later one in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     slot: u32,
@@ -27,7 +27,7 @@ impl Token {
     }
 }
 
-/// Who is told of an event.
+/// Who handles an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchKind {
     /// The caller of the wait gets it in a list.

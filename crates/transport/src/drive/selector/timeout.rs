@@ -1,4 +1,4 @@
-//! How long a wait may last: never shorter than asked, in the kernel's milliseconds.
+//! How long a wait may last: never shorter than asked, rounded to the kernel's milliseconds.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ const NANOS_PER_MS: u128 = 1_000_000;
 /// A timeout that survives interruptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeout {
-    /// Look, and do not wait.
+    /// Poll without waiting.
     Zero,
     /// Wait until then.
     Until(Instant),
@@ -23,7 +23,7 @@ impl Timeout {
         if time.is_zero() {
             return Self::Zero;
         }
-        // Beyond what the clock can hold nobody waits to see the end.
+        // An end that the clock cannot represent is never reached.
         Instant::now()
             .checked_add(time)
             .map_or(Self::Never, Self::Until)

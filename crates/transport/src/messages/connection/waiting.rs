@@ -1,4 +1,4 @@
-//! Waiting for a connection in threads.
+//! How threads wait on a connection of messages.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -26,7 +26,7 @@ impl Messages {
         outcome
     }
 
-    /// Wait until the peer is let in.
+    /// Wait until the peer is admitted.
     ///
     /// # Errors
     /// `Deadline`, `Interrupted`, what ended the connection.
@@ -53,7 +53,7 @@ impl Messages {
         })
     }
 
-    /// Look, step, and sleep until `look` finds what it wants.
+    /// Step and sleep until `look` finds what it wants.
     fn wait<R>(
         &self,
         deadline: Option<Instant>,
@@ -78,7 +78,7 @@ impl Messages {
             let watch = state.stream.as_ref().map(Wire::watch);
             release(state);
             if lead.take().is_some() {
-                version += 1; // it was the lead's own word
+                version += 1; // counted by dropping our own lead, which is no news
             }
             if let Some(found) = found? {
                 return Ok(found);
@@ -95,7 +95,7 @@ impl Messages {
                 Some(watch @ Watch::Shared(_)) => {
                     lead = self.queue.lead(version, deadline);
                     if lead.is_none() {
-                        return Err(Error::Interrupted); // to look for signals, which do not wake a follower
+                        return Err(Error::Interrupted); // the caller checks for signals, which do not wake a follower
                     }
                     sleep(&watch, interest, deadline)?;
                     woken = true;
