@@ -76,9 +76,7 @@ pub enum Violation {
     Flags(u8),
     #[error("a frame of {value} bytes is above frame_bytes_max ({limit})")]
     FrameBytes { limit: u64, value: u64 },
-    #[error(
-        "the peer's frame_bytes_max of {value} is below the minimum for calls ({limit})"
-    )]
+    #[error("the peer's frame_bytes_max of {value} is below the minimum for calls ({limit})")]
     PeerFrameBytes { limit: u64, value: u64 },
     #[error("{value} segments in a frame are above segments_max ({limit})")]
     Segments { limit: u16, value: u16 },
@@ -100,7 +98,9 @@ pub enum Violation {
     Ring { what: &'static str, value: u64 },
     #[error("invalid control block: {bytes} bytes instead of {expected}")]
     Geometry { bytes: u64, expected: u64 },
-    #[error("invalid reference: {bytes} bytes at {offset:#x} of chunk {chunk} are not in the peer's memory")]
+    #[error(
+        "invalid reference: {bytes} bytes at {offset:#x} of chunk {chunk} are not in the peer's memory"
+    )]
     Reference { chunk: u32, offset: u64, bytes: u64 },
     #[error("invalid frame table: {0} bytes do not fit the message")]
     Table(usize),

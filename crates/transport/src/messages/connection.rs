@@ -56,9 +56,9 @@ pub struct Sending {
     pub lent: bool,
     /// Its end in the outgoing stream.
     pub end: u64,
-    /// The stream is with the kernel up to here.
+    /// The kernel has the stream up to here.
     pub sent: u64,
-    /// Bytes that wait to be sent, and whether the socket is to be watched for room.
+    /// Bytes that wait to be sent, and whether to watch the socket for output.
     pub outbox_bytes: usize,
     pub wants_write: bool,
     /// The process holds more than it may.
@@ -100,7 +100,7 @@ pub struct Readiness {
     pub wants_write: bool,
     /// The stream holds received bytes, for which the socket does not become readable: step again without waiting.
     pub again: bool,
-    /// The stream is with the kernel up to here.
+    /// The kernel has the stream up to here.
     pub sent: u64,
     /// Bytes that wait to be sent.
     pub outbox_bytes: usize,

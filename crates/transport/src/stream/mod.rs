@@ -1,6 +1,6 @@
-//! Streams of bytes: what a state machine needs of one, with the sockets that are one.
+//! Streams of bytes: the trait that state machines need, and the kinds of streams.
 //!
-//! Tests script a stream; TLS lies between two.
+//! Tests script a stream; TLS is one over another.
 
 pub mod listed;
 pub mod owner;
@@ -82,7 +82,7 @@ pub trait Stream {
     fn wants_write(&self) -> bool {
         false
     }
-    /// Whether [`Self::send`] takes bytes at all: not while a handshake waits for the peer, which
+    /// Whether [`Self::send`] takes bytes at all: not while a handshake waits for the peer, which only
     /// a receive changes. Room in the socket is of no use until then.
     fn takes(&self) -> bool {
         true
@@ -95,7 +95,7 @@ pub trait Stream {
     fn unsent(&self) -> usize {
         0
     }
-    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing:
+    /// Whether the stream holds received bytes, for which the socket does not become readable:
     /// a caller that stops receiving before it would block must come back by itself. A plain socket has none.
     fn holds_received(&self) -> bool {
         false
@@ -120,11 +120,11 @@ pub trait Stream {
     fn open(&mut self, _name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {
         Err(Violation::Kind(Kind::Shared as u8).into())
     }
-    /// Bytes that were copied to be put aside.
+    /// Bytes that were copied into shared memory.
     fn copied(&self) -> u64 {
         0
     }
-    /// Frames put aside which the peer may still read.
+    /// Frames in shared memory that the peer may still read.
     fn lent(&mut self) -> usize {
         0
     }
@@ -166,7 +166,7 @@ impl Stream for Arc<OwnedFd> {
 
     fn hung_up(&self) -> bool {
         use rustix::net::{AddressFamily, sockopt::socket_domain};
-        // TCP tells the end of one direction alone, also where the peer has closed both; our ends close no single one.
+        // TCP reports only the end of one direction, even after the peer has closed both; our ends never close just one.
         let local = socket_domain(self).is_ok_and(|family| family == AddressFamily::UNIX);
         let gone = PollFlags::HUP | PollFlags::ERR;
         let gone = if local { gone } else { gone | PollFlags::RDHUP };

@@ -1,4 +1,4 @@
-//! Whose process is at the other end of a TCP connection of the loopback interface.
+//! The user at the other end of a TCP connection over the loopback interface.
 //!
 //! Every user of a machine can connect to its loopback interface, and TCP carries no credentials. The kernel knows
 //! whose each socket is, and says so by `sock_diag(7)`, within one network namespace and for one system call or two.
@@ -37,14 +37,14 @@ const ANSWER_BYTES: usize = 72;
 const UID_AT: usize = 64;
 const INODE_AT: usize = 68;
 
-/// Asks the kernel whose a peer is.
+/// Asks the kernel for the user of a peer.
 #[derive(Debug)]
 pub struct Owners {
     kernel: OwnedFd,
     sequence: AtomicU32,
 }
 
-/// What the kernel tells of a socket.
+/// What the kernel reports of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SocketInfo {
     state: u8,
@@ -53,10 +53,10 @@ struct SocketInfo {
 }
 
 impl Owners {
-    /// A way to ask, tried on a listening socket.
+    /// Open a way to ask, and try it on a listening socket.
     ///
     /// # Errors
-    /// `Config`: this kernel does not tell, or a container forbids to ask.
+    /// `Config`: this kernel does not answer, or a container forbids to ask.
     pub fn open(listening: impl AsFd) -> Result<Self> {
         Self::try_open(listening).map_err(|errno| {
             Error::Config(format!(
@@ -130,7 +130,7 @@ fn is_overflow_user(user: u32) -> bool {
     user == overflow.trim().parse().unwrap_or(OVERFLOW) && !has_all
 }
 
-/// Why a peer is not let in, for logs and counters.
+/// Why a peer was not admitted, for logs and counters.
 pub fn foreign_user_message(uid: Option<u32>) -> String {
     let whose = uid.map_or_else(|| "nobody any more".to_owned(), |uid| format!("user {uid}"));
     format!(

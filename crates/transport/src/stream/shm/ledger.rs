@@ -1,4 +1,4 @@
-//! Which frames the peer may still read: pure bookkeeping, of anything that keeps a block.
+//! Which frames the peer may still read: pure bookkeeping, over anything that keeps a block alive.
 //!
 //! A lent frame has a ticket, below [`LENT_FRAMES_MAX`], and a generation that is used once. The peer gives it back by
 //! writing the generation at the ticket's slot in its own memory: no index travels, no slot is contended, and a
@@ -36,7 +36,7 @@ impl<L> Default for Ledger<L> {
 }
 
 impl<L> Ledger<L> {
-    /// Keep `loan` until its ticket comes back; gives it back at once where too much is lent.
+    /// Keep `loan` until its ticket comes back; returns it as an error at the limit.
     pub fn lend(&mut self, loan: L) -> Result<Ticket, L> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -55,12 +55,12 @@ impl<L> Ledger<L> {
         })
     }
 
-    /// Take back what has come back, by `returned`: the word that the peer shows at a slot.
+    /// Drop returned loans, by `returned`: the word that the peer shows at a slot.
     pub fn settle(&mut self, returned: impl Fn(u32) -> u64) {
         self.settle_if(|ticket| ticket.generation == returned(ticket.slot));
     }
 
-    /// Take back what has come back, by whatever says so of a ticket.
+    /// Drop the loans for whose tickets `is_back` is true.
     pub fn settle_if(&mut self, is_back: impl Fn(Ticket) -> bool) {
         let Self {
             loans, lent, free, ..
@@ -77,7 +77,7 @@ impl<L> Ledger<L> {
         });
     }
 
-    /// Give up the book, and what is lent with it.
+    /// Empty the ledger; returns what was lent.
     pub fn take(&mut self) -> Vec<(Ticket, L)> {
         let loans = std::mem::take(&mut self.loans).into_iter().enumerate();
         self.lent.clear();

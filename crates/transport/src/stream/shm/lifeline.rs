@@ -1,4 +1,4 @@
-//! Records over the Unix socket: who we are, which chunks there are, and with them their descriptors.
+//! Control records over the Unix socket: the hello, and chunks with their descriptors.
 //!
 //! A record is 32 bytes and is sent by one call, so that it is received by one.
 
@@ -24,7 +24,8 @@ const VERSION: u8 = 1;
 /// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The first: where the control block begins in the chunk that comes with it, and its size. A bell and a pidfd come too.
+    /// The first: where the control block begins in the chunk that comes with it, and its size. A wakeup (an eventfd) and
+    /// a pidfd come with it too.
     Hello { chunk: u32, offset: u64, bytes: u64 },
     /// A chunk, which comes with it.
     Chunk(u32),
@@ -76,12 +77,12 @@ impl Record {
     }
 }
 
-/// What one look at the lifeline found.
+/// The result of one receive.
 #[derive(Debug)]
 pub enum Received {
     Record(Record, Vec<OwnedFd>),
     Nothing,
-    /// The peer has closed it, or has ended.
+    /// The peer has closed the socket, or has ended.
     End,
 }
 
@@ -120,7 +121,7 @@ pub fn receive(socket: impl AsFd) -> Result<Received, StreamFault> {
     );
     let received = match outcome {
         Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
-        // What a Unix socket says when its peer has closed with something unread.
+        // A Unix socket returns this after its peer closed with unread data.
         Err(Errno::CONNRESET) => return Ok(Received::End),
         other => other?,
     };
@@ -134,7 +135,7 @@ pub fn receive(socket: impl AsFd) -> Result<Received, StreamFault> {
         return Ok(Received::End);
     }
     if received.flags.contains(ReturnFlags::CTRUNC) {
-        // Too many came, or this process has no more room: the kernel has closed the rest.
+        // Too many came, or this process has no free descriptor: the kernel has closed the others.
         return Err(Violation::Descriptors.into());
     }
     if received.bytes != RECORD_BYTES {

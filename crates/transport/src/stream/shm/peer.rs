@@ -1,4 +1,4 @@
-//! The peer's side: what it has announced, mapped read-only, and frames that lie there.
+//! The peer's side: its announced chunks, mapped read-only, and frames in them.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -19,16 +19,16 @@ use crate::sys::shared::{OwnBlock, PeerBlock};
 #[derive(Debug)]
 pub struct PeerRegion {
     pub control: PeerBlock,
-    /// What wakes the peer.
+    /// Wakes the peer.
     pub wakeup: OwnedFd,
     /// A pidfd of the peer: readable once it has ended.
     pub process: OwnedFd,
     windows: HashMap<u32, Arc<Window>>,
 }
 
-/// A received frame until it is given back.
+/// A received frame, until it is released.
 ///
-/// It keeps our control block, in which it says that it is no longer read.
+/// It keeps our control block, which shows its release.
 #[derive(Debug)]
 struct Held {
     own: Arc<OwnBlock>,
@@ -39,7 +39,7 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A forked child shares the control block: the frame is its parent's to give back.
+        // A forked child shares the control block: the frame is its parent's to release.
         if process::current() == self.owner {
             let at = layout::RETURNED + self.slot * size_of::<u64>();
             self.own.word(at).store(self.generation, Ordering::Release);
@@ -93,7 +93,7 @@ impl PeerRegion {
         Ok(())
     }
 
-    /// The peer has given a chunk up; frames in it stay readable.
+    /// The peer has dropped a chunk; frames in it stay readable.
     pub fn remove(&mut self, chunk: u32) {
         self.windows.remove(&chunk);
     }
@@ -109,7 +109,7 @@ impl PeerRegion {
         self.windows.contains_key(&chunk)
     }
 
-    /// The frame of a name. Every number of it may be wrong.
+    /// The frame of a name, every number of which may be invalid.
     pub fn open(&self, name: &Name, own: &Arc<OwnBlock>) -> Result<Buffer, Violation> {
         let wrong = Violation::Reference {
             chunk: name.chunk,

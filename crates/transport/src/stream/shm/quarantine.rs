@@ -1,7 +1,7 @@
-//! Blocks of arenas that a peer may still read though its connection is over.
+//! Blocks of arenas that a peer may still read although its connection has ended.
 //!
-//! A view ends by its release or with its process, never with a socket: until then the block is not used again.
-//! Whoever opens or closes a connection next looks whether it has, and so does an arena before it says that it is full.
+//! A view ends by its release or with its process, never with a socket: until then its block is not reused. Opening and
+//! closing a connection sweep, and an arena sweeps before it reports that it is full.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,17 +12,17 @@ use crate::stream::shm::ledger::Ticket;
 use crate::stream::shm::peer::PeerRegion;
 use crate::sys::per_process::PerProcess;
 
-/// A child has none: what it has a copy of is its parent's, whose threads may have held the lock at the fork.
+/// A child begins with none: the copy is its parent's, and a thread of the parent may have held the lock at the fork.
 static QUARANTINE: PerProcess<Mutex<Vec<Quarantined>>> = PerProcess::empty();
 
-/// What one peer was lent.
+/// What one peer may still read.
 struct Quarantined {
     peer: PeerRegion,
     loans: Vec<(Ticket, Lease)>,
 }
 
 impl Quarantined {
-    /// Keep what is still lent; whether anything is.
+    /// Drop returned loans; whether any remain.
     fn is_needed(&mut self) -> bool {
         let peer = &self.peer;
         self.loans
@@ -31,7 +31,7 @@ impl Quarantined {
     }
 }
 
-/// Keep loans until their reader is done with them.
+/// Keep loans until their reader has released them.
 pub fn admit(peer: PeerRegion, loans: Vec<(Ticket, Lease)>) {
     let mut entry = Quarantined { peer, loans };
     if entry.is_needed() {
@@ -39,7 +39,7 @@ pub fn admit(peer: PeerRegion, loans: Vec<(Ticket, Lease)>) {
     }
 }
 
-/// Give back what is not read any more; whether there was anything.
+/// Drop what is no longer read; returns whether anything was.
 pub fn sweep() -> bool {
     let mut quarantine = lock();
     let loans = |quarantine: &Vec<Quarantined>| {

@@ -1,8 +1,8 @@
 //! A byte stream through shared memory, with a Unix socket as its lifeline.
 //!
-//! Our ring lies in our region: we write bytes and the tail, the peer reads them and shows its head in its own region.
-//! What is watched by a loop is one descriptor, an epoll set of the wakeup and the lifeline; both are looked at only when
-//! it says so. Reading and writing make no system call but the one that wakes a sleeping peer.
+//! Our ring is in our region: we write bytes and the tail; the peer reads them and shows its head in its own region.
+//! A loop watches one descriptor, an epoll set of the wakeup and the lifeline; both are read only when it is ready.
+//! Reading and writing make no system call, except the one that wakes a sleeping peer.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -26,7 +26,7 @@ use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 use crate::sys::process;
 
-/// What is watched: the wakeup and the lifeline behind one descriptor, and the lifeline itself.
+/// The descriptor to watch, an epoll set of the wakeup and the lifeline, and the lifeline itself.
 ///
 /// A sleeping thread keeps it, so that a close wakes it.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl AsFd for Watched {
 pub struct SharedStream {
     watched: Arc<Watched>,
     own: OwnRegion,
-    /// Once its hello has come.
+    /// Once its hello has arrived.
     theirs: Option<PeerRegion>,
     outgoing: RingWriter,
     incoming: RingReader,
@@ -61,10 +61,10 @@ pub struct SharedStream {
 }
 
 impl SharedStream {
-    /// Begin on a connected Unix socket; our hello goes out at once.
+    /// Begin on a connected Unix socket; our hello is sent at once.
     ///
     /// # Errors
-    /// `Config` where the peer is of another user or the socket is none; `System`, `Memory`.
+    /// `Config` for a peer of another user, or another kind of socket; `System`, `Memory`.
     pub fn new(socket: OwnedFd) -> Result<Self, Error> {
         let (uid, own_uid) = (peer_uid(&socket)?, rustix::process::geteuid().as_raw());
         if uid != own_uid {
@@ -97,7 +97,7 @@ impl SharedStream {
         })
     }
 
-    /// What to watch for input; it tells of room, and of the end, too.
+    /// What to watch for input, which also signals room and the end.
     pub fn watched(&self) -> Arc<Watched> {
         Arc::clone(&self.watched)
     }
@@ -121,7 +121,7 @@ impl SharedStream {
         self.own.allocate(bytes)
     }
 
-    /// The same for a copy of a frame of the caller, who fills it in without any lock.
+    /// As [`Self::allocate`], for a copy that the caller makes without a lock.
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -136,20 +136,20 @@ impl SharedStream {
         self.own.find(bytes).is_some()
     }
 
-    /// Whether the peer may still read of the memory in which these bytes lie.
+    /// Whether the peer may still read the memory of these bytes.
     pub fn is_lent(&mut self, bytes: &[u8]) -> bool {
         self.settle();
         self.own.is_lent(bytes)
     }
 
-    /// Take back what the peer has given back.
+    /// Drop the loans that the peer has returned.
     fn settle(&mut self) {
         if let Some(theirs) = &self.theirs {
             self.own.settle(|slot| theirs.returned(slot));
         }
     }
 
-    /// Take what lies in the lifeline.
+    /// Read the lifeline until it is empty.
     fn read_lifeline(&mut self) -> Result<(), StreamFault> {
         while !self.ended {
             match lifeline::receive(self.lifeline())? {
@@ -193,7 +193,7 @@ impl SharedStream {
         }
     }
 
-    /// Ask to be woken by the next byte, and look again; how many there are after all.
+    /// Ask to be woken by the next byte, and check again; returns how many there are after all.
     fn sleep_for_input(&mut self) -> Result<usize, Violation> {
         let word = self.own.control.word(layout::SLEEPS_FOR_INPUT);
         self.for_input.arm(word);
@@ -264,7 +264,7 @@ impl Stream for SharedStream {
         &mut self,
         into: &'a mut [MaybeUninit<u8>],
     ) -> Result<&'a mut [u8], StreamFault> {
-        // Whoever was rung for one sleep is not rung for it again: a further one is another.
+        // A new sleep gets a new number, since the peer does not wake twice for one.
         let word = self.own.control.word(layout::SLEEPS_FOR_INPUT);
         self.for_input.disarm(word);
         let mut there = self.available()?;
@@ -293,7 +293,7 @@ impl Stream for SharedStream {
             wake(&theirs.wakeup);
         }
         if count == there {
-            self.sleep_for_input()?; // what came meanwhile is told by `holds_received`
+            self.sleep_for_input()?; // bytes that arrived meanwhile are reported by `holds_received`
         }
         Ok(filled)
     }
@@ -359,7 +359,7 @@ impl Stream for SharedStream {
 impl Drop for SharedStream {
     fn drop(&mut self) {
         if self.owner != process::current() {
-            return; // a copy in a forked child: what is lent is its parent's to keep
+            return; // a copy in a forked child: the loans are its parent's
         }
         self.settle();
         if let Some(theirs) = self.theirs.take() {
