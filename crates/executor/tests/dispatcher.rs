@@ -8,7 +8,10 @@ use forebay_executor::dispatcher::{Dispatcher, End, Finished, Hired, Order, Sett
 use forebay_executor::machine::Policy;
 use forebay_executor::message::{Reader, Value, Writer};
 use forebay_executor::request::{Blob, Death, Options};
-use forebay_transport::{Codec, Connection, Head, Options as Ends, Role, unix};
+use forebay_transport::calls::{Connection, Options as Ends};
+use forebay_transport::link::Head;
+use forebay_transport::stream::unix;
+use forebay_transport::wire::{Codec, Role};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 const PATIENCE: Duration = Duration::from_secs(120);

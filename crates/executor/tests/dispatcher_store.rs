@@ -13,9 +13,10 @@ use forebay_executor::machine::Policy;
 use forebay_executor::message::{Reader, Value, Writer};
 use forebay_executor::request::Death;
 use forebay_executor::store::{Reader as StoreReader, StoreConfig, Value as Stored};
-use forebay_transport::call::{Outcome, Taker};
-use forebay_transport::connection::Outgoing;
-use forebay_transport::{Codec, Connection, Head, Options as Ends, Role, unix};
+use forebay_transport::calls::{Connection, Options as Ends, Outcome, Outgoing, Taker};
+use forebay_transport::link::Head;
+use forebay_transport::stream::unix;
+use forebay_transport::wire::{Codec, Role};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::io::Errno;
 use rustix::net::{

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use forebay_transport::call::Outcome as Reply;
+use forebay_transport::calls::Outcome as Reply;
 
 use crate::action::Action;
 use crate::clock::Clock;

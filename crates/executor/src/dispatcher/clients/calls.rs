@@ -1,6 +1,7 @@
 //! What clients ask, as far as the dispatcher answers it.
 
-use forebay_transport::{Buffer, Call as Received};
+use forebay_transport::Buffer;
+use forebay_transport::calls::Call as Received;
 
 use crate::dispatcher::clients::answers::plain;
 use crate::dispatcher::clients::streams::What;

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_transport::streaming::Standing;
-use forebay_transport::{Codec, Head, Reason};
+use forebay_transport::calls::StreamReadiness;
+use forebay_transport::link::Head;
+use forebay_transport::wire::{Codec, Reason};
 
 use crate::dispatcher::clients::Open;
 use crate::dispatcher::clients::streams::{Event, Key, Streams, What};
@@ -203,10 +204,10 @@ impl Driver {
         else {
             return false;
         };
-        match connection.standing(call) {
-            Ok(Standing::Ready) => {}
-            Ok(Standing::Waits) => return false,
-            Ok(Standing::Cancelled | Standing::Expired) | Err(_) => {
+        match connection.readiness(call) {
+            Ok(StreamReadiness::Ready) => {}
+            Ok(StreamReadiness::Waiting) => return false,
+            Ok(StreamReadiness::Cancelled | StreamReadiness::Expired) | Err(_) => {
                 self.leave_stream((client, call));
                 return false;
             }

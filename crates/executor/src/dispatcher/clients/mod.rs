@@ -14,9 +14,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay_transport::calls::{Call, Connection, Options};
 use forebay_transport::limit::Limits;
-use forebay_transport::unix::{Listener, peer_uid};
-use forebay_transport::{Call, Codec, Connection, Head, Options, Payload, Role};
+use forebay_transport::link::{Head, Payload};
+use forebay_transport::stream::unix::{Listener, peer_uid};
+use forebay_transport::wire::{Codec, Role};
 use rustix::process::geteuid;
 
 use crate::dispatcher::clients::refused::{Count, Lack};

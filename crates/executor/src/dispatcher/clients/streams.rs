@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use forebay_transport::streaming::LastLook;
+use forebay_transport::calls::LastLook;
 
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::EVENTS_QUEUED_MAX;

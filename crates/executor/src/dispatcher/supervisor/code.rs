@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use forebay_transport::Call as Received;
+use forebay_transport::calls::Call as Received;
 
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{PARKED_BYTES_MAX, PARKED_MAX};

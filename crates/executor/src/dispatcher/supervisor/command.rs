@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use forebay_transport::Connection;
+use forebay_transport::calls::Connection;
 
 use crate::dispatcher::commits::keeping::Told;
 use crate::dispatcher::driver::Driver;

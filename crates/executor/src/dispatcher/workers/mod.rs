@@ -13,9 +13,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_transport::call::{Outcome as Reply, Taker};
-use forebay_transport::connection::Outgoing;
-use forebay_transport::{Codec, Connection, Error as Fault, Head, Payload};
+use forebay_transport::Error as Fault;
+use forebay_transport::calls::{Connection, Outcome as Reply, Outgoing, Taker};
+use forebay_transport::link::{Head, Payload};
+use forebay_transport::wire::Codec;
 
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{DEATH_TOLD_MS, GROWTH_RUN_MS, HALF_DEAD_MS};

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use forebay_transport::call::Outcome as Reply;
-use forebay_transport::{Buffer, Incoming};
+use forebay_transport::Buffer;
+use forebay_transport::calls::Outcome as Reply;
+use forebay_transport::wire::Incoming;
 
 use crate::error::Result;
 use crate::message::WorkerReply;

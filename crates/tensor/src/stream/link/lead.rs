@@ -4,7 +4,7 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::{current, park_timeout};
 use std::time::{Duration, Instant};
 
-use forebay_transport::stream::socket::Socket;
+use forebay_transport::stream::Socket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 

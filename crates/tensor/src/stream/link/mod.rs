@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use forebay_transport::Wire;
+use forebay_transport::stream::Wire;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::batch::Batch;

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use forebay_transport::Wire;
-use forebay_transport::owner::stranger;
-use forebay_transport::serve::Arrival;
-use forebay_transport::stream::socket::Socket;
+use forebay_transport::serve::Accepted;
+use forebay_transport::stream::owner::foreign_user_message;
+use forebay_transport::stream::{Socket, Wire};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
@@ -30,10 +29,12 @@ impl<K: Send> Reactor<K> {
                 return;
             };
             match entered.door.accept(socket) {
-                Arrival::Connection(connection) => self.seat(way, connection),
-                Arrival::Nobody => return,
-                Arrival::Stranger(uid) => self.tally().fail(&self.tally().refused, stranger(uid)),
-                Arrival::Exhausted => {
+                Accepted::Connection(connection) => self.seat(way, connection),
+                Accepted::None => return,
+                Accepted::ForeignUser(uid) => self
+                    .tally()
+                    .fail(&self.tally().refused, foreign_user_message(uid)),
+                Accepted::OutOfDescriptors => {
                     let tally = &self.common.tally;
                     tally.turned_away.fetch_add(1, Ordering::Relaxed);
                     _ = self.set_accepting(false);

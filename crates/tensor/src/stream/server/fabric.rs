@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_base::readiness;
-use forebay_transport::Wire;
+use forebay_transport::stream::Wire;
 use rustix::event::PollFlags;
 use rustix::event::epoll::{self, EventData, EventFlags};
 

@@ -4,11 +4,11 @@
 //! with that unread, the socket would be reset, and the words lost with it. So it is for the client to close.
 use std::mem::MaybeUninit;
 
-use forebay_transport::error::Fault;
 use forebay_transport::limit::Limits;
-use forebay_transport::messages::state::State;
-use forebay_transport::stream::Stream;
-use forebay_transport::{Admission, Delivered, Violation, Wire};
+use forebay_transport::link::Admission;
+use forebay_transport::messages::State;
+use forebay_transport::stream::{Stream, Wire};
+use forebay_transport::{Delivered, Fault, Violation};
 
 use crate::error::Error;
 use crate::greeting::{Hello, Welcome};

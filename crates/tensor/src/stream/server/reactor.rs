@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use forebay_transport::look::Look;
-use forebay_transport::serve::Door;
-use forebay_transport::{Admission, Wire, tls};
+use forebay_transport::drive::Look;
+use forebay_transport::link::Admission;
+use forebay_transport::serve::Acceptor;
+use forebay_transport::stream::{Wire, tls};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
@@ -44,7 +45,7 @@ pub(super) struct Peer {
 }
 
 pub(super) struct Way {
-    pub(super) door: Door,
+    pub(super) door: Acceptor,
     pub(super) tls: Option<Arc<tls::Server>>,
     pub(super) admission: Admission,
 }
@@ -115,7 +116,7 @@ impl<K: Send> Reactor<K> {
             epoll::add(&epoll, &orders.wake, data, EventFlags::IN)?;
         }
         let ways = entrances.into_iter().map(|entrance| Way {
-            door: Door::new(entrance.listening),
+            door: Acceptor::new(entrance.listening),
             tls: entrance.tls,
             admission: entrance.admission,
         });

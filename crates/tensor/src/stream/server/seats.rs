@@ -2,7 +2,7 @@
 //!
 //! Events carry both, never a descriptor: what was meant for a connection that is gone does not reach the one that took
 //! its place.
-use forebay_transport::Wire;
+use forebay_transport::stream::Wire;
 
 use super::guest::Guest;
 use super::reactor::Peer;

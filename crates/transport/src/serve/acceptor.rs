@@ -23,23 +23,23 @@ pub enum Listening {
 }
 
 /// What came of an attempt to accept.
-pub enum Arrival {
+pub enum Accepted {
     Connection(OwnedFd),
-    Nobody,
+    None,
     /// Another user's connection, which is closed; whose it was, where that could be told.
-    Stranger(Option<u32>),
+    ForeignUser(Option<u32>),
     /// No descriptor was left; the first in the queue was turned away.
-    Exhausted,
+    OutOfDescriptors,
 }
 
 /// The listening sockets, with a descriptor in reserve.
-pub struct Door {
+pub struct Acceptor {
     _listed: Vec<Listed>,
     listening: Listening,
     spare: Option<OwnedFd>,
 }
 
-impl Door {
+impl Acceptor {
     pub fn new(listening: Listening) -> Self {
         let listed = match &listening {
             Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => {
@@ -47,13 +47,13 @@ impl Door {
             }
             Listening::Unix(_) => Vec::new(), // lists itself
         };
-        let mut door = Self {
+        let mut acceptor = Self {
             _listed: listed,
             listening,
             spare: None,
         };
-        door.lay_by();
-        door
+        acceptor.reserve_descriptor();
+        acceptor
     }
 
     /// How many sockets there are.
@@ -65,34 +65,34 @@ impl Door {
     }
 
     /// One of the sockets.
-    pub fn socket(&self, place: usize) -> BorrowedFd<'_> {
+    pub fn socket(&self, index: usize) -> BorrowedFd<'_> {
         match &self.listening {
-            Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => sockets[place].as_fd(),
+            Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => sockets[index].as_fd(),
             Listening::Unix(listener) => listener.socket(),
         }
     }
 
     /// Accept one connection of one of the sockets.
-    pub fn accept(&mut self, place: usize) -> Arrival {
-        match self.next(place) {
+    pub fn accept(&mut self, index: usize) -> Accepted {
+        match self.next(index) {
             Ok(Some(socket)) => match &self.listening {
-                Listening::OwnTcp(_, owners) if !owners.lets_in(&socket) => {
-                    Arrival::Stranger(owners.of_peer(&socket))
+                Listening::OwnTcp(_, owners) if !owners.admits(&socket) => {
+                    Accepted::ForeignUser(owners.of_peer(&socket))
                 }
-                _ => Arrival::Connection(socket),
+                _ => Accepted::Connection(socket),
             },
-            Ok(None) => Arrival::Nobody,
+            Ok(None) => Accepted::None,
             Err(_) => {
                 // Rather than let it wait for what may never come.
                 drop(self.spare.take());
-                drop(self.next(place));
-                self.lay_by();
-                Arrival::Exhausted
+                drop(self.next(index));
+                self.reserve_descriptor();
+                Accepted::OutOfDescriptors
             }
         }
     }
 
-    fn next(&self, place: usize) -> Result<Option<OwnedFd>, Errno> {
+    fn next(&self, index: usize) -> Result<Option<OwnedFd>, Errno> {
         match &self.listening {
             Listening::Unix(listener) => listener.accept().map_err(|error| match error {
                 Error::System { errno, .. } => errno,
@@ -100,7 +100,7 @@ impl Door {
             }),
             Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => {
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-                match accept_with(&sockets[place], flags) {
+                match accept_with(&sockets[index], flags) {
                     Ok(socket) => {
                         tune(&socket);
                         Ok(Some(socket))
@@ -115,7 +115,7 @@ impl Door {
         }
     }
 
-    fn lay_by(&mut self) {
+    fn reserve_descriptor(&mut self) {
         self.spare = eventfd(0, EventfdFlags::CLOEXEC).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! A server that lends and borrows, and a caller that lies.
+//! A server that lends and borrows, and a caller that invalid.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use crate::error::{Error, Violation};
 use crate::limit::{LEND_BYTES_MIN, LENT_FRAMES_MAX, Limits};
 use crate::link::outbox::Head;
 use crate::messages::named::NAMED;
-use crate::share::board;
+use crate::share::return_table;
 use crate::stream::shm::Name;
 use crate::stream::unix;
 use crate::wire::frame::{Codec, Header, Kind};
@@ -26,37 +26,37 @@ fn soon() -> Instant {
 }
 
 /// A caller made of bytes, in front of a server.
-struct Liar {
+struct HostilePeer {
     socket: OwnedFd,
     server: Connection,
 }
 
-impl Liar {
+impl HostilePeer {
     fn new() -> Self {
         let (socket, theirs) = unix::pair().expect("sockets");
-        let server = Connection::new(theirs, Options::new(Role::Server, "a liar"));
-        let liar = Self {
+        let server = Connection::new(theirs, Options::new(Role::Server, "a peer"));
+        let peer = Self {
             socket,
             server: server.expect("a server"),
         };
         let mut preface = Preface::new(Role::Caller, &Limits::default(), 0);
         preface.features |= LENDS;
-        liar.say(&preface.encode(), &[]);
-        liar
+        peer.say(&preface.encode(), &[]);
+        peer
     }
 
     /// One to whom the server has said that it borrows, by its answer to a long segment.
     fn borrowed_from() -> Self {
-        let liar = Self::new();
-        liar.call(1, false, &[&vec![0; LEND_BYTES_MIN]]);
-        liar.server
+        let peer = Self::new();
+        peer.call(1, false, &[&vec![0; LEND_BYTES_MIN]]);
+        peer.server
             .next_call(Some(soon()))
             .expect("alive")
             .expect("a call");
         let head = Head::Borrowed(&[]);
-        let answered = liar.server.reply(1, Codec::Msgpack, head, Vec::new());
+        let answered = peer.server.reply(1, Codec::Msgpack, head, Vec::new());
         answered.expect("sent");
-        liar
+        peer
     }
 
     fn say(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
@@ -114,7 +114,7 @@ impl Liar {
 }
 
 fn memory(bytes: usize) -> OwnedFd {
-    let region = Region::new(Config::new("lies", bytes as u64)).expect("a region");
+    let region = Region::new(Config::new("invalid", bytes as u64)).expect("a region");
     let lease = region.allocate(bytes).expect("room");
     lease.share_chunk().expect("a descriptor")
 }
@@ -124,7 +124,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 fn right() -> Name {
     Name {
         chunk: 4,
-        place: 0,
+        slot: 0,
         generation: 1,
         offset: 4096,
         bytes: 8192,
@@ -133,27 +133,27 @@ fn right() -> Name {
 
 #[test]
 fn a_right_name_is_believed() {
-    let liar = Liar::borrowed_from();
-    liar.control(Kind::Chunk, 4, &[memory(CHUNK_BYTES).as_fd()]);
-    liar.name(right());
-    let call = liar
+    let peer = HostilePeer::borrowed_from();
+    peer.control(Kind::Chunk, 4, &[memory(CHUNK_BYTES).as_fd()]);
+    peer.name(right());
+    let call = peer
         .server
         .next_call(Some(soon()))
         .expect("alive")
         .expect("a call");
     assert_eq!((call.segments.len(), call.segments[0].len()), (1, 8192));
     drop(call);
-    liar.control(Kind::Gone, 4, &[]);
-    liar.name(right());
+    peer.control(Kind::Gone, 4, &[]);
+    peer.name(right());
     assert!(matches!(
-        liar.violation(),
+        peer.violation(),
         Violation::Reference { chunk: 4, .. }
     ));
 }
 
 #[test]
 fn names_of_what_is_not_there_are_refused() {
-    let lies = [
+    let invalid = [
         Name {
             chunk: 5,
             ..right()
@@ -187,89 +187,92 @@ fn names_of_what_is_not_there_are_refused() {
             ..right()
         },
         Name {
-            place: u32::try_from(LENT_FRAMES_MAX).expect("few"),
+            slot: u32::try_from(LENT_FRAMES_MAX).expect("few"),
             ..right()
         },
     ];
-    for lie in lies {
-        let liar = Liar::borrowed_from();
-        liar.control(Kind::Chunk, 4, &[memory(CHUNK_BYTES).as_fd()]);
-        liar.name(lie);
-        let found = liar.violation();
+    for invalid in invalid {
+        let peer = HostilePeer::borrowed_from();
+        peer.control(Kind::Chunk, 4, &[memory(CHUNK_BYTES).as_fd()]);
+        peer.name(invalid);
+        let found = peer.violation();
         assert!(
             matches!(found, Violation::Reference { .. }),
-            "{lie:?}: {found}"
+            "{invalid:?}: {found}"
         );
     }
 }
 
 #[test]
 fn a_table_that_does_not_fit_is_refused() {
-    let liar = Liar::borrowed_from();
-    liar.call(2, true, &[&[NAMED, 1, 2]]);
-    assert_eq!(liar.violation(), Violation::Table(3));
+    let peer = HostilePeer::borrowed_from();
+    peer.call(2, true, &[&[NAMED, 1, 2]]);
+    assert_eq!(peer.violation(), Violation::Table(3));
 }
 
 #[test]
 fn nobody_lends_uninvited() {
-    let liar = Liar::new();
-    liar.name(right());
-    assert!(matches!(liar.violation(), Violation::Lending(_)));
-    let liar = Liar::new();
-    liar.control(Kind::Gone, 4, &[]);
-    assert!(matches!(liar.violation(), Violation::Lending(_)));
+    let peer = HostilePeer::new();
+    peer.name(right());
+    assert!(matches!(peer.violation(), Violation::Lending(_)));
+    let peer = HostilePeer::new();
+    peer.control(Kind::Gone, 4, &[]);
+    assert!(matches!(peer.violation(), Violation::Lending(_)));
 }
 
 #[test]
 fn descriptors_that_are_missing_or_were_not_asked_for_are_missed() {
-    let liar = Liar::borrowed_from();
-    liar.control(Kind::Chunk, 4, &[]);
-    assert_eq!(liar.violation(), Violation::Descriptors);
-    let liar = Liar::new(); // no long segment was sent to it, so that its socket does not ask
+    let peer = HostilePeer::borrowed_from();
+    peer.control(Kind::Chunk, 4, &[]);
+    assert_eq!(peer.violation(), Violation::Descriptors);
+    let peer = HostilePeer::new(); // no long segment was sent to it, so that its socket does not ask
     let process = pidfd_open(getpid(), PidfdFlags::empty()).expect("ours");
-    liar.control(
+    peer.control(
         Kind::Borrow,
         0,
-        &[memory(board::BYTES).as_fd(), process.as_fd()],
+        &[memory(return_table::BYTES).as_fd(), process.as_fd()],
     );
-    assert_eq!(liar.violation(), Violation::Descriptors);
+    assert_eq!(peer.violation(), Violation::Descriptors);
 }
 
 #[test]
 fn what_is_no_sealed_memory_is_not_mapped() {
-    let liar = Liar::borrowed_from();
+    let peer = HostilePeer::borrowed_from();
     let file = std::fs::File::open("/proc/self/exe").expect("this program");
-    liar.control(Kind::Chunk, 4, &[file.as_fd()]);
-    assert!(matches!(liar.violation(), Violation::Window(_)));
-    let liar = Liar::borrowed_from();
+    peer.control(Kind::Chunk, 4, &[file.as_fd()]);
+    assert!(matches!(peer.violation(), Violation::Window(_)));
+    let peer = HostilePeer::borrowed_from();
     let small = memory(4096);
-    liar.control(Kind::Borrow, 0, &[small.as_fd(), file.as_fd()]);
-    assert!(matches!(liar.violation(), Violation::Geometry { .. }));
+    peer.control(Kind::Borrow, 0, &[small.as_fd(), file.as_fd()]);
+    assert!(matches!(peer.violation(), Violation::Geometry { .. }));
 }
 
 #[test]
 fn a_peer_borrows_once() {
-    let liar = Liar::borrowed_from();
-    let (board, process) = (
-        memory(board::BYTES),
+    let peer = HostilePeer::borrowed_from();
+    let (return_table, process) = (
+        memory(return_table::BYTES),
         pidfd_open(getpid(), PidfdFlags::empty()),
     );
-    let given = [board.as_fd(), process.as_ref().expect("ours").as_fd()];
-    liar.control(Kind::Borrow, 0, &given);
-    liar.server.receive().expect("open");
-    assert!(liar.server.fault().is_none());
-    liar.control(Kind::Borrow, 0, &given);
-    assert!(matches!(liar.violation(), Violation::Lending(_)));
+    let given = [
+        return_table.as_fd(),
+        process.as_ref().expect("ours").as_fd(),
+    ];
+    peer.control(Kind::Borrow, 0, &given);
+    peer.server.receive().expect("open");
+    assert!(peer.server.fault().is_none());
+    peer.control(Kind::Borrow, 0, &given);
+    assert!(matches!(peer.violation(), Violation::Lending(_)));
 }
 
 #[test]
 fn descriptors_without_frames_are_not_kept_without_limit() {
-    let liar = Liar::borrowed_from();
+    let peer = HostilePeer::borrowed_from();
     let memory = memory(CHUNK_BYTES);
-    while liar.server.fault().is_none() {
-        liar.control(Kind::Ping, 0, &[memory.as_fd(); 4]);
+    while peer.server.fault().is_none() {
+        peer.control(Kind::Ping, 0, &[memory.as_fd(); 4]);
     }
-    assert_eq!(liar.violation(), Violation::Descriptors);
+    assert_eq!(peer.violation(), Violation::Descriptors);
 }
 
 /// Numbers near what is right, and any others.
@@ -285,9 +288,9 @@ fn names() -> impl Strategy<Value = Name> {
     let bytes = numbers(&[0, 1, 4096, 8192, 61_440, 65_536, 65_537]);
     let generations = numbers(&[0, 1, 2, u64::MAX]);
     (3..6_u32, 0..1026_u32, generations, offsets, bytes).prop_map(
-        |(chunk, place, generation, offset, bytes)| Name {
+        |(chunk, slot, generation, offset, bytes)| Name {
             chunk,
-            place,
+            slot,
             generation,
             offset,
             bytes,
@@ -298,21 +301,21 @@ fn names() -> impl Strategy<Value = Name> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is named, a server either has that much memory to read, or finds the lie.
+    /// Whatever is named, a server either has that much memory to read, or finds the invalid.
     #[test]
     fn any_names_are_read_or_refused(names in proptest::collection::vec(names(), 1..6), cut in 0..40_usize) {
-        let liar = Liar::borrowed_from();
-        liar.control(Kind::Chunk, 4, &[memory(CHUNK_BYTES).as_fd()]);
+        let peer = HostilePeer::borrowed_from();
+        peer.control(Kind::Chunk, 4, &[memory(CHUNK_BYTES).as_fd()]);
         for name in &names {
             let mut table = vec![NAMED];
             table.extend_from_slice(&name.encode());
             table.truncate(table.len().saturating_sub(cut / 8));
-            liar.call(2, true, &[&table]);
-            let _ = liar.server.receive();
-            if liar.server.fault().is_some() {
+            peer.call(2, true, &[&table]);
+            let _ = peer.server.receive();
+            if peer.server.fault().is_some() {
                 break;
             }
-            let call = liar.server.next_call(Some(soon())).expect("alive").expect("a call");
+            let call = peer.server.next_call(Some(soon())).expect("alive").expect("a call");
             let read: u64 = call.segments[0].as_slice().iter().map(|&byte| u64::from(byte)).sum();
             prop_assert_eq!((call.segments[0].len() as u64, read), (name.bytes, 0));
         }

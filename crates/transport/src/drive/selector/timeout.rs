@@ -1,4 +1,4 @@
-//! How long a wait may last: never shorter than asked, in the kernel's milliseconds.
+//! How long a wait may last: never shorter than asked, rounded to the kernel's milliseconds.
 
 use std::time::{Duration, Instant};
 
@@ -8,25 +8,25 @@ const NANOS_PER_MS: u128 = 1_000_000;
 
 /// A timeout that survives interruptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// Look, and do not wait.
-    None,
+pub enum Timeout {
+    /// Poll without waiting.
+    Zero,
     /// Wait until then.
     Until(Instant),
     /// Wait until something happens.
-    Endless,
+    Never,
 }
 
-impl Patience {
+impl Timeout {
     /// Wait for `time` from now on.
-    pub fn lasting(time: Duration) -> Self {
+    pub fn after(time: Duration) -> Self {
         if time.is_zero() {
-            return Self::None;
+            return Self::Zero;
         }
-        // Beyond what the clock can hold nobody waits to see the end.
+        // An end that the clock cannot represent is never reached.
         Instant::now()
             .checked_add(time)
-            .map_or(Self::Endless, Self::Until)
+            .map_or(Self::Never, Self::Until)
     }
 
     /// What is left, rounded up to milliseconds; `None` for no end.
@@ -34,9 +34,9 @@ impl Patience {
     /// Rounded down, a timer that is due in half a millisecond would make its loop spin until then.
     pub(super) fn remaining(self) -> Option<Timespec> {
         let left = match self {
-            Self::None => Duration::ZERO,
+            Self::Zero => Duration::ZERO,
             Self::Until(end) => end.saturating_duration_since(Instant::now()),
-            Self::Endless => return None,
+            Self::Never => return None,
         };
         Some(rounded_up(left))
     }
@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn a_time_that_no_clock_holds_is_endless() {
-        assert_eq!(Patience::lasting(Duration::MAX), Patience::Endless);
-        assert_eq!(Patience::lasting(Duration::ZERO), Patience::None);
-        assert_eq!(Patience::Endless.remaining(), None);
+        assert_eq!(Timeout::after(Duration::MAX), Timeout::Never);
+        assert_eq!(Timeout::after(Duration::ZERO), Timeout::Zero);
+        assert_eq!(Timeout::Never.remaining(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The peer's side: what it has announced, mapped read-only, and frames that lie there.
+//! The peer's side: its announced chunks, mapped read-only, and frames in them.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -13,41 +13,41 @@ use crate::limit::{LENT_FRAMES_MAX, WINDOWS_MAX};
 use crate::stream::shm::{Name, layout};
 use crate::sys::buffer::Buffer;
 use crate::sys::process;
-use crate::sys::shared::{Own as Control, Theirs as Part};
+use crate::sys::shared::{OwnBlock, PeerBlock};
 
 /// The region of the other end.
 #[derive(Debug)]
-pub struct Theirs {
-    pub control: Part,
-    /// What wakes the peer.
-    pub bell: OwnedFd,
+pub struct PeerRegion {
+    pub control: PeerBlock,
+    /// Wakes the peer.
+    pub wakeup: OwnedFd,
     /// A pidfd of the peer: readable once it has ended.
     pub process: OwnedFd,
     windows: HashMap<u32, Arc<Window>>,
 }
 
-/// A received frame until it is given back.
+/// A received frame, until it is released.
 ///
-/// It keeps our control block, in which it says that it is no longer read.
+/// It keeps our control block, which shows its release.
 #[derive(Debug)]
 struct Held {
-    own: Arc<Control>,
-    place: usize,
+    own: Arc<OwnBlock>,
+    slot: usize,
     generation: u64,
     owner: u64,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A forked child shares the control block: the frame is its parent's to give back.
+        // A forked child shares the control block: the frame is its parent's to release.
         if process::current() == self.owner {
-            let at = layout::RETURNED + self.place * size_of::<u64>();
+            let at = layout::RETURNED + self.slot * size_of::<u64>();
             self.own.word(at).store(self.generation, Ordering::Release);
         }
     }
 }
 
-impl Theirs {
+impl PeerRegion {
     /// Map what came with the peer's hello.
     pub fn new(
         chunk: u32,
@@ -55,13 +55,13 @@ impl Theirs {
         bytes: u64,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Self, Violation> {
-        let Ok([memory, bell, process]) = <[OwnedFd; 3]>::try_from(descriptors) else {
+        let Ok([memory, wakeup, process]) = <[OwnedFd; 3]>::try_from(descriptors) else {
             return Err(Violation::Descriptors);
         };
-        // Ringing must never wait, whatever came for a bell. The flag is of the open file, which the peer shares: it could
-        // take it back later and fill the counter, and the next ring would wait. It is a process of the same user, which
-        // could stop this one by a signal as well; looking before each ring would cost every wake-up a system call.
-        if !fcntl_getfl(&bell).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)) {
+        // Waking must never block, whatever descriptor came for the wakeup. The flag is of the open file, which the peer shares: it could
+        // take it back later and fill the counter, and the next wake would block. It is a process of the same user, which
+        // could stop this one by a signal as well; looking before each wake would cost every wake-up a system call.
+        if !fcntl_getfl(&wakeup).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)) {
             return Err(Violation::Descriptors);
         }
         let window = open(&memory)?;
@@ -72,10 +72,10 @@ impl Theirs {
         if bytes != layout::BYTES as u64 {
             return Err(geometry);
         }
-        let control = Part::new(Arc::clone(&window), offset, layout::BYTES).ok_or(geometry)?;
+        let control = PeerBlock::new(Arc::clone(&window), offset, layout::BYTES).ok_or(geometry)?;
         Ok(Self {
             control,
-            bell,
+            wakeup,
             process,
             windows: HashMap::from([(chunk, window)]),
         })
@@ -93,14 +93,14 @@ impl Theirs {
         Ok(())
     }
 
-    /// The peer has given a chunk up; frames in it stay readable.
+    /// The peer has dropped a chunk; frames in it stay readable.
     pub fn remove(&mut self, chunk: u32) {
         self.windows.remove(&chunk);
     }
 
-    /// The generation that the peer shows at a place.
-    pub fn returned(&self, place: u32) -> u64 {
-        let at = layout::RETURNED + place as usize * size_of::<u64>();
+    /// The generation that the peer shows at a slot.
+    pub fn returned(&self, slot: u32) -> u64 {
+        let at = layout::RETURNED + slot as usize * size_of::<u64>();
         self.control.load(at, Ordering::Acquire)
     }
 
@@ -109,29 +109,29 @@ impl Theirs {
         self.windows.contains_key(&chunk)
     }
 
-    /// The frame of a name. Every number of it may be wrong.
-    pub fn open(&self, name: &Name, own: &Arc<Control>) -> Result<Buffer, Violation> {
+    /// The frame of a name, every number of which may be invalid.
+    pub fn open(&self, name: &Name, own: &Arc<OwnBlock>) -> Result<Buffer, Violation> {
         let wrong = Violation::Reference {
             chunk: name.chunk,
             offset: name.offset,
             bytes: name.bytes,
         };
         let window = self.windows.get(&name.chunk).ok_or(wrong.clone())?;
-        let place = name.place as usize;
+        let slot = name.slot as usize;
         let (offset, bytes) = (usize::try_from(name.offset), usize::try_from(name.bytes));
         let (Ok(offset), Ok(bytes)) = (offset, bytes) else {
             return Err(wrong);
         };
         let end = offset.checked_add(bytes);
         if end.is_none_or(|end| end > window.len())
-            || place >= LENT_FRAMES_MAX
+            || slot >= LENT_FRAMES_MAX
             || name.generation == 0
         {
             return Err(wrong);
         }
         let held = Held {
             own: Arc::clone(own),
-            place,
+            slot,
             generation: name.generation,
             owner: process::current(),
         };

@@ -1,14 +1,14 @@
-//! Handing a live connection to another process at the border between two frames.
+//! Handing a live connection to another process between two frames.
 //!
-//! Several processes may hold duplicates of one caller's socket and use it one after another; who may is for them to
-//! agree on. Whoever leaves it makes sure that nothing is half written or half read ([`Connection::at_rest`]), and tells
-//! the next one whether the server's preface was read and which call is still owed an answer. The next one goes on from
-//! there: it says no preface of its own, and reads the owed answer as if it had called itself.
+//! Several processes may hold duplicates of one caller's socket and use it one after another; they agree among themselves
+//! on whose turn it is. The process that stops using it makes sure that nothing is half written or half read
+//! ([`Connection::is_quiescent`]), and passes on whether the server's preface was read and which call has no answer yet.
+//! The next process continues from there: it sends no preface, and reads that answer as one to its own call.
 //!
-//! Whoever may hand a connection on makes it without lending ([`Options::lends`]): what is lent is one process's own.
+//! A connection that may be handed on is made without lending ([`Options::lends`]): lent memory belongs to one process.
 //!
-//! Ids do not repeat between processes: whoever goes on counts from the clock. A call that one process has given up may
-//! still run, and a one-way call still wait, when another process calls.
+//! Ids do not repeat between processes: each continues from the clock. A call that one process has cancelled may still
+//! run, and a one-way call may still be queued, when another process calls.
 
 use std::os::fd::OwnedFd;
 
@@ -20,11 +20,11 @@ use crate::error::{Fault, Result};
 use crate::stream::socket::Wire;
 
 impl Connection {
-    /// Take over the socket of a caller that has said its preface; `met`: the server's preface was read too.
+    /// Take over the socket of a caller that has sent its preface; `preface_read`: it has also read the server's.
     ///
     /// # Errors
     /// `Config` if the descriptor is no connected Unix socket.
-    pub fn resume(socket: OwnedFd, options: Options, met: bool) -> Result<Self> {
+    pub fn resume(socket: OwnedFd, options: Options, preface_read: bool) -> Result<Self> {
         let options = Options {
             lends: false,
             ..options
@@ -32,41 +32,41 @@ impl Connection {
         let connection = Self::unconnected(options);
         connection.adopt(socket)?;
         connection.step(|state| {
-            state.resume(met);
-            state.calls.go_on_after(now_ns());
+            state.resume(preface_read);
+            state.calls.skip_ids_to(now_ns());
         })?;
         Ok(connection)
     }
 
-    /// Whether another process could go on from here: nothing is half written or half read, and no call is in flight
-    /// but those that are owed. `owed` is the number of these.
-    pub fn at_rest(&self, owed: usize) -> Result<bool> {
+    /// Whether another process could continue from here: nothing is half written or half read, and no calls are in flight
+    /// but the `owed` ones whose answers the next process will read.
+    pub fn is_quiescent(&self, owed: usize) -> Result<bool> {
         self.step(|state| {
             matches!(state.stream, Some(Wire::Socket(_)))
                 && state.fault.is_none()
                 && state.outbox.is_empty()
                 && state.decoder.at_boundary()
                 && state.calls.in_flight() == owed
-                && state.items.in_flight() + state.items.left() == 0
+                && state.items.in_flight() + state.items.cancelled() == 0
         })
     }
 
     /// Whether the server's preface was read.
-    pub fn is_met(&self) -> Result<bool> {
-        self.step(|state| state.is_met())
+    pub fn is_open(&self) -> Result<bool> {
+        self.step(|state| state.is_open())
     }
 
-    /// Forget a call whose answer another process will read; the server is told nothing.
-    pub fn disown(&self, id: u64) -> Result<()> {
+    /// Forget a call whose answer another process will read, without cancelling it at the server.
+    pub fn forget_call(&self, id: u64) -> Result<()> {
         self.step(|state| {
             state.calls.cancel(id);
         })
     }
 
-    /// Close our duplicate of the socket, and leave those of other processes connected. Idempotent.
+    /// Close our duplicate of the socket; those of other processes stay connected. Idempotent.
     ///
-    /// For a connection [at rest](Self::at_rest) on which nobody waits; `close` ends it for all.
-    pub fn part(&self) -> Result<()> {
+    /// For a [quiescent](Self::is_quiescent) connection on which no thread waits; `close` ends it for all processes.
+    pub fn close_local(&self) -> Result<()> {
         self.step(|state| {
             state.break_with(Fault::Closed);
             state.pidfd = None;
@@ -74,17 +74,17 @@ impl Connection {
         })
     }
 
-    /// Wait from now on for the answer to a call that another process made; take it as that of a call of our own.
-    pub fn owe(&self, id: u64) -> Result<()> {
+    /// Expect the reply to a call that another process made; it is taken like that of our own call.
+    pub fn expect_reply(&self, id: u64) -> Result<()> {
         self.step(|state| state.calls.begin(id, Taker::Thread, 0))
     }
 }
 
-/// The same in every process of the machine; nobody makes a call each nanosecond, so ids stay below it.
+/// The monotonic clock is the same in every process of the machine, and outruns ids: no process calls each nanosecond.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    let part = |value: i64| u64::try_from(value).unwrap_or(0);
-    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+    let close_local = |value: i64| u64::try_from(value).unwrap_or(0);
+    close_local(now.tv_sec) * 1_000_000_000 + close_local(now.tv_nsec)
 }
 
 #[cfg(test)]
@@ -141,9 +141,9 @@ mod tests {
         (first.expect("first"), duplicate, server.expect("server"))
     }
 
-    fn resume(socket: OwnedFd, met: bool) -> Connection {
+    fn resume(socket: OwnedFd, preface_read: bool) -> Connection {
         let options = Options::new(Role::Caller, "service");
-        Connection::resume(socket, options, met).expect("second")
+        Connection::resume(socket, options, preface_read).expect("second")
     }
 
     #[test]
@@ -154,18 +154,18 @@ mod tests {
         assert!(reply_of(&first, id));
 
         let owed = call(&first);
-        assert!(first.at_rest(1).expect("open"));
-        first.disown(owed).expect("open");
-        assert!(first.at_rest(0).expect("open"));
+        assert!(first.is_quiescent(1).expect("open"));
+        first.forget_call(owed).expect("open");
+        assert!(first.is_quiescent(0).expect("open"));
         answer(&server);
-        let second = resume(socket, first.is_met().expect("open"));
-        second.owe(owed).expect("open");
+        let second = resume(socket, first.is_open().expect("open"));
+        second.expect_reply(owed).expect("open");
         assert!(reply_of(&second, owed));
         let own = call(&second);
         answer(&server);
         assert!(reply_of(&second, own));
 
-        second.part().expect("open");
+        second.close_local().expect("open");
         let again = call(&first);
         answer(&server);
         assert!(reply_of(&first, again), "the first goes on where it was");
@@ -185,11 +185,11 @@ mod tests {
         let ids: Vec<u64> = (0..2)
             .map(|_| {
                 let socket = socket.try_clone().expect("a duplicate");
-                let next = resume(socket, first.is_met().expect("open"));
+                let next = resume(socket, first.is_open().expect("open"));
                 let id = call(&next);
                 answer(&server);
                 assert!(reply_of(&next, id));
-                next.part().expect("open");
+                next.close_local().expect("open");
                 id
             })
             .collect();
@@ -200,14 +200,14 @@ mod tests {
     fn a_start_that_nobody_waited_for_is_read_with_the_preface() {
         let (first, socket, server) = served();
         let owed = call(&first);
-        assert!(!first.at_rest(0).expect("open"), "a call is in flight");
-        first.disown(owed).expect("open");
-        let met = first.is_met().expect("open");
-        assert!(!met);
-        let second = resume(socket, met);
-        second.owe(owed).expect("open");
+        assert!(!first.is_quiescent(0).expect("open"), "a call is in flight");
+        first.forget_call(owed).expect("open");
+        let preface_read = first.is_open().expect("open");
+        assert!(!preface_read);
+        let second = resume(socket, preface_read);
+        second.expect_reply(owed).expect("open");
         answer(&server);
         assert!(reply_of(&second, owed));
-        assert!(second.is_met().expect("open"));
+        assert!(second.is_open().expect("open"));
     }
 }

@@ -13,7 +13,7 @@ use crate::messages::state::State;
 use crate::messages::{Frames, Message};
 use crate::serve::dial::Target;
 use crate::serve::progress::Position;
-use crate::serve::server::Tally;
+use crate::serve::server::Metrics;
 use crate::serve::service::{Answer, Service};
 use crate::stream::Stream;
 
@@ -26,49 +26,49 @@ pub struct Ready {
 
 /// What happens to the connection after a step.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum Action {
     /// It waits for its sockets.
-    Stay,
+    Wait,
     /// There is more to do than fits one turn.
     Again,
     /// It is somebody else's from its next message on.
     HandOver,
-    /// It needs a connection to the target: [`Peer::join`].
+    /// It needs a connection to the target: [`ClientSession::join`].
     Dial(Arc<Target>),
     /// The target is to be told that nothing more comes.
-    EndTarget,
+    ShutdownTarget,
     /// It ends; with an error unless the peer closed it between two messages.
-    Leave(Option<Error>),
+    Close(Option<Error>),
 }
 
 /// A client, and the target that it is joined to.
-pub struct Peer<S> {
+pub struct ClientSession<S> {
     pub client: State<S>,
     pub target: Option<State<S>>,
     service: Service,
-    dialling: bool,
+    dialing: bool,
     /// What came before the target was there.
-    held: Option<Message>,
-    told_end: bool,
+    queued_for_target: Option<Message>,
+    end_sent: bool,
     /// Only what was received is still answered.
     closing: bool,
 }
 
-impl<S: Stream> Peer<S> {
+impl<S: Stream> ClientSession<S> {
     pub fn new(client: State<S>, service: Service) -> Self {
         Self {
             client,
             target: None,
             service,
-            dialling: false,
-            held: None,
-            told_end: false,
+            dialing: false,
+            queued_for_target: None,
+            end_sent: false,
             closing: false,
         }
     }
 
     /// Move bytes and messages, within one turn's budget.
-    pub fn step(&mut self, client: Ready, target: Ready, tally: &Tally) -> Verdict {
+    pub fn step(&mut self, client: Ready, target: Ready, metrics: &Metrics) -> Action {
         if client.writable {
             self.client.flush();
         }
@@ -84,21 +84,21 @@ impl<S: Stream> Peer<S> {
                 other.receive();
             }
         }
-        let verdict = self
-            .act(tally)
-            .unwrap_or_else(|error| Some(Verdict::Leave(Some(error))))
-            .unwrap_or_else(|| self.standing());
+        let action = self
+            .act(metrics)
+            .unwrap_or_else(|error| Some(Action::Close(Some(error))))
+            .unwrap_or_else(|| self.next_action());
         drop(self.client.outbox.take_retired());
         if let Some(target) = &mut self.target {
             drop(target.outbox.take_retired());
         }
-        verdict
+        action
     }
 
     /// The target is there.
     pub fn join(&mut self, mut target: State<S>) {
-        self.dialling = false;
-        if let Some(mut message) = self.held.take() {
+        self.dialing = false;
+        if let Some(mut message) = self.queued_for_target.take() {
             target.push(&mut message);
         }
         self.target = Some(target);
@@ -144,31 +144,31 @@ impl<S: Stream> Peer<S> {
 
     /// Whether the client may be read: what it sends has somewhere to go.
     fn reads_client(&self) -> bool {
-        !self.dialling && !self.closing && has_room(self.target.as_ref().unwrap_or(&self.client))
+        !self.dialing && !self.closing && has_room(self.target.as_ref().unwrap_or(&self.client))
     }
 
     /// Answer or pass on what has come.
-    fn act(&mut self, tally: &Tally) -> Result<Option<Verdict>> {
-        if !self.client.is_met() || self.dialling {
+    fn act(&mut self, metrics: &Metrics) -> Result<Option<Action>> {
+        if !self.client.is_open() || self.dialing {
             return Ok(None);
         }
         let Some(target) = &mut self.target else {
-            return self.answer(tally);
+            return self.answer(metrics);
         };
         let passed = pass(&mut self.client, target)?;
         pass(target, &mut self.client)?;
-        tally.messages.fetch_add(passed, Ordering::Relaxed);
+        metrics.messages.fetch_add(passed, Ordering::Relaxed);
         Ok(None)
     }
 
-    fn answer(&mut self, tally: &Tally) -> Result<Option<Verdict>> {
+    fn answer(&mut self, metrics: &Metrics) -> Result<Option<Action>> {
         if let Service::Forward(target) = &self.service {
             let target = Arc::clone(target);
             return Ok(Some(self.dial(target)));
         }
         // Several answers leave together; one alone straight out of its memory.
         let together = self.client.waiting().0 > 1;
-        let mut verdict = None;
+        let mut action = None;
         for _ in 0..NATIVE_TURN_MESSAGES {
             if !has_room(&self.client) {
                 self.client.flush();
@@ -180,19 +180,19 @@ impl<S: Stream> Peer<S> {
                 break;
             };
             if !self.service.takes(message) {
-                verdict = Some(Verdict::HandOver);
+                action = Some(Action::HandOver);
                 break;
             }
             let Some(message) = self.client.take() else {
                 break;
             };
-            tally.messages.fetch_add(1, Ordering::Relaxed);
-            match self.service.answer(message, tally) {
+            metrics.messages.fetch_add(1, Ordering::Relaxed);
+            match self.service.answer(message, metrics) {
                 Answer::Reply(mut reply) => send(&mut self.client, &mut reply, together)?,
                 Answer::Tunnel(target, message) => {
                     self.service = Service::Forward(Arc::clone(&target));
-                    self.held = (!message.is_empty()).then_some(message);
-                    verdict = Some(self.dial(target));
+                    self.queued_for_target = (!message.is_empty()).then_some(message);
+                    action = Some(self.dial(target));
                     break;
                 }
             }
@@ -200,63 +200,63 @@ impl<S: Stream> Peer<S> {
         if together {
             self.client.flush();
         }
-        Ok(verdict)
+        Ok(action)
     }
 
-    fn dial(&mut self, target: Arc<Target>) -> Verdict {
-        self.dialling = true;
-        Verdict::Dial(target)
+    fn dial(&mut self, target: Arc<Target>) -> Action {
+        self.dialing = true;
+        Action::Dial(target)
     }
 
     /// Whether it goes on, after what could be done was done.
-    fn standing(&mut self) -> Verdict {
+    fn next_action(&mut self) -> Action {
         if let Some(fault) = &self.client.fault {
-            return Verdict::Leave(Some(error_of(fault, "the client")));
+            return Action::Close(Some(error_of(fault, "the client")));
         }
         let taken = self.client.waiting().0 == 0;
         let answered = self.client.outbox.is_empty();
         let Some(target) = &mut self.target else {
-            let ended = self.client.ended && taken && !self.dialling;
-            let closed = self.closing && (taken || self.dialling);
+            let ended = self.client.ended && taken && !self.dialing;
+            let closed = self.closing && (taken || self.dialing);
             if answered && (ended || closed) {
-                return Verdict::Leave(None);
+                return Action::Close(None);
             }
             return self.again(taken);
         };
         if self.closing && answered && target.outbox.is_empty() {
-            return Verdict::Leave(None);
+            return Action::Close(None);
         }
         if let Some(fault) = target.end()
             && target.waiting().0 == 0
             && answered
         {
-            return Verdict::Leave(
+            return Action::Close(
                 target
                     .fault
                     .is_some()
                     .then(|| error_of(&fault, "the target")),
             );
         }
-        if self.client.ended && taken && target.outbox.is_empty() && !self.told_end {
-            self.told_end = true;
-            return Verdict::EndTarget;
+        if self.client.ended && taken && target.outbox.is_empty() && !self.end_sent {
+            self.end_sent = true;
+            return Action::ShutdownTarget;
         }
         let target_taken = target.waiting().0 == 0;
         self.again(taken && target_taken)
     }
 
     /// Whether the budget ended the turn, rather than the input or the room.
-    fn again(&mut self, taken: bool) -> Verdict {
+    fn again(&mut self, taken: bool) -> Action {
         let to_target = self.target.as_ref();
         let waits = |from: &State<S>, to: &State<S>| {
             (from.waiting().0 > 0 || from.holds_received()) && has_room(to) && to.fault.is_none()
         };
         let back = to_target.is_some_and(|target| waits(target, &self.client));
-        let forth = !self.dialling && waits(&self.client, to_target.unwrap_or(&self.client));
-        if !taken && self.client.is_met() && (back || forth) || self.holds_received() {
-            Verdict::Again
+        let forth = !self.dialing && waits(&self.client, to_target.unwrap_or(&self.client));
+        if !taken && self.client.is_open() && (back || forth) || self.holds_received() {
+            Action::Again
         } else {
-            Verdict::Stay
+            Action::Wait
         }
     }
 
